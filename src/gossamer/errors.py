@@ -1,0 +1,67 @@
+"""The exception tree, ordered by whose fault it was.
+
+    GossamerError
+    ├── CallerError (also ValueError)   the caller's mistake: a spec, a file, an argument
+    │   ├── SpecError                   an unknown key, a wrong type, a contradiction
+    │   ├── DataError                   a missing file, a malformed line, a value out of range
+    │   ├── TopologyError               a graph or mixing matrix that cannot carry the algorithm
+    │   ├── ModelError                  a module that cannot be trained privately
+    │   ├── AccountingError             a combination no accountant here is proved for
+    │   └── BudgetUnreachable           no noise within reason meets the budget
+    ├── PeerError                       a peer sent what the protocol does not allow
+    │   └── MalformedMessage            bytes that do not decode to a known message
+    └── BudgetSpent                     the ledger refuses a release
+
+Every message says what was expected, what was found, and what to do. A failed ``assert`` in this library
+is a bug of ours, never one of these.
+"""
+
+
+class GossamerError(Exception):
+    """Base of every error this library raises on purpose."""
+
+    exit_code = 1
+
+
+class CallerError(GossamerError, ValueError):
+    """The caller asked for something that cannot be done; the message says what can."""
+
+    exit_code = 2
+
+
+class SpecError(CallerError):
+    """An experiment's spec has an unknown key, a wrong type or a contradiction."""
+
+
+class DataError(CallerError):
+    """Data is missing, malformed, not finite, or too small for what is asked of it."""
+
+
+class TopologyError(CallerError):
+    """A graph or mixing matrix does not satisfy what the algorithm needs."""
+
+
+class ModelError(CallerError):
+    """A module cannot be trained with per-example gradients."""
+
+
+class AccountingError(CallerError):
+    """A mechanism, sampling scheme and neighbouring relation that no accountant here is proved for."""
+
+
+class BudgetUnreachable(CallerError):
+    """No noise multiplier within reason meets the privacy budget."""
+
+
+class PeerError(GossamerError):
+    """A peer broke the protocol. Nothing of ours changes because of it."""
+
+
+class MalformedMessage(PeerError):
+    """Bytes from the network are not an encoding of a known message."""
+
+
+class BudgetSpent(GossamerError):
+    """The ledger refuses a release that its plan or budget does not cover."""
+
+    exit_code = 3

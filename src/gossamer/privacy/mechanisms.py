@@ -1,0 +1,171 @@
+"""Noise laws, described as data.
+
+A mechanism knows the L2 clip of what it is added to, so its sensitivity follows from the clip and the
+neighbouring relation and is never typed in. It is added to a *sum* of clipped per-example vectors.
+
+| mechanism | noise on the sum | one release, full batch, sensitivity S |
+|---|---|---|
+| `Gaussian(clip, noise_multiplier)` | N(0, (noise_multiplier clip)^2 I) | Gaussian mechanism, sd/S |
+| `L2Laplace(clip, epsilon, relation)` | density ~ exp(-epsilon |n| / S), norm ~ Gamma(d, S/epsilon) | epsilon-DP |
+| `Laplace(clip, scale)` | independent Laplace(scale) per coordinate | sqrt(d) S / scale-DP |
+| `NoNoise(clip)` | none | no guarantee |
+
+References
+----------
+Gamma norm: Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical risk minimization", JMLR
+2011, section 3; an exponential norm is not epsilon-DP for d > 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.errors import SpecError
+
+FloatArray = npt.NDArray[np.floating]
+
+
+class NeighboringRelation(StrEnum):
+    """Which datasets count as neighbours: they differ in one example."""
+
+    ADD_OR_REMOVE_ONE = "add_or_remove_one"
+    """One example is present or absent (read: one of n public slots is blank)."""
+
+    REPLACE_ONE = "replace_one"
+    """One example is replaced by another; the size is the same."""
+
+    def sensitivity(self, clip: float) -> float:
+        """How far a sum of vectors of L2 norm at most ``clip`` moves, in L2 norm, between neighbours."""
+        return clip if self is NeighboringRelation.ADD_OR_REMOVE_ONE else 2.0 * clip
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """Base of the noise laws: noise that is added to a sum of vectors of L2 norm at most ``clip``."""
+
+    clip: float
+
+    def __post_init__(self) -> None:
+        if not self.clip > 0:
+            raise SpecError(f"clip must be a positive number, found {self.clip!r}")
+
+    @property
+    def private(self) -> bool:
+        """Whether a release has any guarantee at all."""
+        return True
+
+    def sensitivity(self, relation: NeighboringRelation) -> float:
+        """L2 sensitivity of the sum under ``relation``."""
+        return NeighboringRelation(relation).sensitivity(self.clip)
+
+    def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
+        """One draw of the noise, [size], of ``dtype`` (float32 or float64)."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """The mechanism as plain data, for ledgers and summaries."""
+        return {"mechanism": type(self).__name__, **asdict(self)}
+
+
+def _require_finite(name: str, value: float, what: str) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise SpecError(f"{what} needs a finite {name} > 0, found {value!r}")
+
+
+@dataclass(frozen=True)
+class Gaussian(Mechanism):
+    """Normal noise of standard deviation ``noise_multiplier * clip`` in every coordinate of the sum.
+
+    ``noise_multiplier`` is relative to the clip under every neighbouring relation, so the same settings
+    make the same noise whichever relation the guarantee is stated for.
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_finite("clip", self.clip, "Gaussian noise")
+        _require_finite("noise_multiplier", self.noise_multiplier, "Gaussian noise")
+
+    @property
+    def standard_deviation(self) -> float:
+        """Of each coordinate of the noise on the sum."""
+        return self.noise_multiplier * self.clip
+
+    def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
+        draw: FloatArray = generator.standard_normal(size, dtype=np.dtype(dtype).type)  # type: ignore[arg-type]
+        draw *= self.standard_deviation
+        return draw
+
+
+@dataclass(frozen=True)
+class L2Laplace(Mechanism):
+    """Noise with density proportional to exp(-epsilon |n|_2 / S): epsilon-DP per full-batch release.
+
+    The direction is uniform on the sphere and the norm is Gamma(shape d, scale S/epsilon), with S the
+    sensitivity of the sum under ``relation``.
+    """
+
+    epsilon: float
+    relation: NeighboringRelation
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_finite("clip", self.clip, "L2Laplace noise")
+        _require_finite("epsilon", self.epsilon, "L2Laplace noise")
+
+    @property
+    def scale(self) -> float:
+        """S / epsilon, the scale of the noise's norm."""
+        return self.sensitivity(self.relation) / self.epsilon
+
+    def release_epsilon(self, relation: NeighboringRelation) -> float:
+        """Pure epsilon of one full-batch release under ``relation``."""
+        return self.sensitivity(relation) / self.scale
+
+    def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
+        direction = generator.standard_normal(size)
+        norm = generator.gamma(size, self.scale)
+        return (direction * (norm / np.linalg.norm(direction))).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Laplace(Mechanism):
+    """Independent Laplace noise of ``scale`` on every coordinate.
+
+    The sum is clipped in L2 norm, so its L1 sensitivity is at most sqrt(d) times the L2 one.
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_finite("clip", self.clip, "Laplace noise")
+        _require_finite("scale", self.scale, "Laplace noise")
+
+    def release_epsilon(self, relation: NeighboringRelation, size: int) -> float:
+        """Pure epsilon of one full-batch release of a vector of ``size`` coordinates."""
+        return math.sqrt(size) * self.sensitivity(relation) / self.scale
+
+    def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
+        return generator.laplace(0.0, self.scale, size).astype(dtype)
+
+
+@dataclass(frozen=True)
+class NoNoise(Mechanism):
+    """Nothing is added and nothing is guaranteed."""
+
+    clip: float = math.inf
+
+    @property
+    def private(self) -> bool:
+        return False
+
+    def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
+        return np.zeros(size, dtype)
