@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.split import Split
+from gossamer.vectors import Part as Part
 
 FloatArray = npt.NDArray[np.floating]
 IndexArray = npt.NDArray[np.int64]
@@ -49,14 +49,6 @@ class Evaluation(NamedTuple):
 
     loss: npt.NDArray[np.float64]
     accuracy: npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One named array inside the flat vector, as in a ``state_dict``."""
-
-    name: str
-    shape: tuple[int, ...]
 
 
 class Objective(ABC):

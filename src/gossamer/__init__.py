@@ -1,0 +1,1 @@
+"""Asynchronous, decentralised, differentially private federated learning."""

@@ -1,0 +1,73 @@
+"""What a node can ask for. A node does nothing itself; the runtime it lives in carries these out, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from gossamer.protocol.encoding import register
+from gossamer.protocol.messages import Message
+
+
+@runtime_checkable
+class Task(Protocol):
+    """What a data side can be asked to do; ``id`` is unique within the node and comes back in the answer."""
+
+    @property
+    def id(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Base of all effects."""
+
+
+@register("effect.send")
+@dataclass(frozen=True, slots=True)
+class Send(Effect):
+    """Send ``message`` to the node named ``to``."""
+
+    to: str
+    message: Message
+
+
+@register("effect.compute")
+@dataclass(frozen=True, slots=True)
+class Compute(Effect):
+    """Give ``task`` to the data side, which answers with `Completed` or `Refused`."""
+
+    task: Task
+
+
+@register("effect.set_timer")
+@dataclass(frozen=True, slots=True)
+class SetTimer(Effect):
+    """Deliver ``Elapsed(name)`` in ``after`` seconds; replaces a timer of the same name."""
+
+    after: float
+    name: str
+
+
+@register("effect.cancel_timer")
+@dataclass(frozen=True, slots=True)
+class CancelTimer(Effect):
+    """Forget the timer ``name``, if it is set."""
+
+    name: str
+
+
+@register("effect.record")
+@dataclass(frozen=True, slots=True)
+class Record(Effect):
+    """Write a number to the node's own private log."""
+
+    name: str
+    value: float
+
+
+@register("effect.finish")
+@dataclass(frozen=True, slots=True)
+class Finish(Effect):
+    """The node makes no more updates of its own. It goes on answering others."""
+
+    reason: str

@@ -1,0 +1,92 @@
+"""What can happen to a node. Someone who reads this file and `effects` knows what the protocol is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gossamer.protocol.encoding import register
+from gossamer.protocol.messages import Message
+from gossamer.vectors import Released
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+
+@register("event.started")
+@dataclass(frozen=True, slots=True)
+class Started(Event):
+    """The run begins. Always a node's first event."""
+
+
+@register("event.resumed")
+@dataclass(frozen=True, slots=True)
+class Resumed(Event):
+    """The node is back with the state it had; its open computations and timers are gone.
+
+    ``downtime`` is in seconds.
+    """
+
+    downtime: float
+
+
+@register("event.received")
+@dataclass(frozen=True, slots=True)
+class Received(Event):
+    """A message arrived, exactly once."""
+
+    sender: str
+    message: Message
+
+
+@register("event.completed")
+@dataclass(frozen=True, slots=True)
+class Completed(Event):
+    """The data side answers task ``id`` with a vector that has a receipt; ``steps`` local steps were done."""
+
+    id: int
+    released: Released
+    steps: int
+
+
+@register("event.refused")
+@dataclass(frozen=True, slots=True)
+class Refused(Event):
+    """The ledger does not cover task ``id``; nothing was computed. ``spent`` releases were charged before."""
+
+    id: int
+    spent: int
+
+
+@register("event.elapsed")
+@dataclass(frozen=True, slots=True)
+class Elapsed(Event):
+    """A timer that the node set ran out."""
+
+    timer: str
+
+
+@register("event.peer_up")
+@dataclass(frozen=True, slots=True)
+class PeerUp(Event):
+    """A peer that was down was heard again."""
+
+    peer: str
+
+
+@register("event.peer_down")
+@dataclass(frozen=True, slots=True)
+class PeerDown(Event):
+    """A peer has been silent for too long, or is known to be gone; what was sent to it may be lost."""
+
+    peer: str
+    reason: str
+
+
+@register("event.stop")
+@dataclass(frozen=True, slots=True)
+class Stop(Event):
+    """Someone outside ends the run."""
+
+    reason: str

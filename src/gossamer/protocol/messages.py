@@ -1,0 +1,146 @@
+"""Typed messages: what may travel between nodes, and nothing else.
+
+A message is a frozen dataclass whose fields are protocol integers and labelled vectors. A float, a string or a
+bare array is refused when the class is *defined*, and a value of another type when a message is sent or decoded,
+so a loss, a norm or a raw gradient has no way onto the wire.
+
+On the wire a message is ``b"GSM"``, one byte of version, and one ``o`` value of `encoding`.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gossamer.errors import MalformedMessage, PeerError
+from gossamer.protocol import encoding
+from gossamer.vectors import Masked, Public, Released, Vector
+
+MAGIC = b"GSM"
+VERSION = 1
+_ALLOWED = {int, Public, Released, Masked}
+_HEADER = len(MAGIC) + 1
+_FIXED = {int: 9}  # a tag and eight bytes
+_VECTOR_OVERHEAD = 11  # tag, dtype, dimensions, one length
+
+
+@dataclass(frozen=True)
+class Message:
+    """Base of all messages; subclasses are made with `message`."""
+
+
+M = TypeVar("M", bound=type[Message])
+_SCHEMAS: dict[type[Message], tuple[tuple[str, frozenset[type]], ...]] = {}
+
+
+def message(name: str) -> Callable[[M], M]:
+    """Class decorator: register a frozen dataclass as a message under ``name``.
+
+    Raises
+    ------
+    TypeError
+        If a field is declared as anything but ``int``, ``Public``, ``Released``, ``Masked`` or a union of these.
+    """
+
+    def add(cls: M) -> M:
+        hints = typing.get_type_hints(cls)
+        schema = tuple((field.name, _members(hints[field.name])) for field in fields(cls))
+        for field, members in schema:
+            if not members <= _ALLOWED:
+                raise TypeError(
+                    f"{cls.__name__}.{field}: a message carries int, Public, Released or Masked, "
+                    f"found {hints[field]!r}"
+                )
+        _SCHEMAS[cls] = schema
+        return typing.cast(M, encoding.register(name)(cls))
+
+    return add
+
+
+def _members(hint: Any) -> frozenset[type]:
+    origin = typing.get_origin(hint)
+    return frozenset(typing.get_args(hint)) if origin in (typing.Union, types.UnionType) else frozenset({hint})
+
+
+def check(candidate: Any) -> None:
+    """Raise TypeError unless ``candidate`` is a registered message whose values have the declared types."""
+    schema = _SCHEMAS.get(type(candidate))
+    if schema is None:
+        raise TypeError(f"{type(candidate).__name__} is not a registered message")
+    for name, members in schema:
+        value = getattr(candidate, name)
+        if type(value) not in members:
+            raise TypeError(
+                f"{type(candidate).__name__}.{name} must be {' or '.join(sorted(m.__name__ for m in members))}, "
+                f"found {type(value).__name__}"
+            )
+
+
+def encode_message(outgoing: Message) -> bytes:
+    """Check and encode a message."""
+    check(outgoing)
+    return MAGIC + bytes([VERSION]) + encoding.encode(outgoing)
+
+
+def decode_message(data: bytes, limit: int = 1 << 30) -> Message:
+    """Decode and check a message.
+
+    Parameters
+    ----------
+    data : bytes
+        From a peer; anything at all.
+    limit : int
+        Most bytes accepted.
+
+    Raises
+    ------
+    MalformedMessage
+        With the reason; nothing has happened yet.
+    """
+    if len(data) > limit:
+        raise MalformedMessage(f"expected at most {limit} bytes, found {len(data)}")
+    if data[:3] != MAGIC or len(data) <= _HEADER:
+        raise MalformedMessage(f"expected a message that starts with {MAGIC!r}")
+    if data[3] != VERSION:
+        raise MalformedMessage(f"expected wire version {VERSION}, found {data[3]}; upgrade the older side")
+    incoming = encoding.decode(memoryview(data)[_HEADER:])
+    try:
+        check(incoming)
+    except TypeError as error:
+        raise MalformedMessage(str(error)) from error
+    return typing.cast(Message, incoming)
+
+
+def check_model(incoming: Vector, like: Vector) -> None:
+    """Refuse a peer's vector that cannot be combined with ours.
+
+    Raises
+    ------
+    PeerError
+        If the size or dtype differs, or a value is not finite.
+    """
+    ours, theirs = like.values, incoming.values
+    if theirs.size != ours.size or theirs.dtype != ours.dtype:
+        raise PeerError(f"expected {ours.size} values of {ours.dtype}, found {theirs.size} of {theirs.dtype}")
+    if isinstance(theirs, np.ndarray) and not np.isfinite(theirs).all():
+        raise PeerError("expected finite values, found NaN or infinity")
+
+
+@functools.cache
+def _overhead(cls: type[Message]) -> int:
+    return _HEADER + 6 + len(encoding.name_of(cls))
+
+
+def encoded_size(outgoing: Message) -> int:
+    """Length in bytes of ``encode_message(outgoing)``, without encoding it."""
+    size = _overhead(type(outgoing))
+    for name, _ in _SCHEMAS[type(outgoing)]:
+        value = getattr(outgoing, name)
+        size += _FIXED[int] if type(value) is int else _VECTOR_OVERHEAD + value.nbytes
+    return size

@@ -1,0 +1,76 @@
+"""A run's trace: every event a node saw and every effect it answered with.
+
+A trace replays through the same nodes and must give the same effects, wherever it was recorded: all that is
+random or private reaches a node inside its events.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from gossamer.errors import MalformedMessage
+from gossamer.protocol.effects import Effect
+from gossamer.protocol.encoding import decode, encode, register
+from gossamer.protocol.events import Event
+from gossamer.protocol.node import Node
+
+_LENGTH = struct.Struct("<I")
+
+
+@register("trace.step")
+@dataclass(frozen=True)
+class Step:
+    """At ``now`` (seconds), ``node`` saw ``event`` and answered with ``effects``."""
+
+    now: float
+    node: str
+    event: Event
+    effects: list[Effect]
+
+
+def write_step(file: BinaryIO, step: Step) -> None:
+    """Append one step to ``file``: a u32 length and its encoding."""
+    data = encode(step)
+    file.write(_LENGTH.pack(len(data)) + data)
+
+
+def read_steps(file: BinaryIO) -> Iterator[Step]:
+    """The steps of a file that `write_step` made.
+
+    Raises
+    ------
+    MalformedMessage
+        If the file is cut off or is no trace.
+    """
+    while header := file.read(_LENGTH.size):
+        if len(header) < _LENGTH.size:
+            raise MalformedMessage("the trace ends inside a step")
+        data = file.read(_LENGTH.unpack(header)[0])
+        step = decode(data)
+        if not isinstance(step, Step):
+            raise MalformedMessage(f"expected a step, found {type(step).__name__}")
+        yield step
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a replay first answers differently: step ``index``, what the trace holds and what the node said."""
+
+    index: int
+    step: Step
+    effects: list[Effect]
+
+
+def replay(steps: Iterable[Step], nodes: Mapping[str, Node]) -> Difference | None:
+    """Feed the events of a trace to fresh ``nodes``; the first difference in their effects, or None.
+
+    Effects are compared as encoded bytes, so the least bit of a vector counts.
+    """
+    for index, step in enumerate(steps):
+        effects = nodes[step.node].handle(step.event, step.now)
+        if encode(list(effects)) != encode(list(step.effects)):
+            return Difference(index, step, effects)
+    return None

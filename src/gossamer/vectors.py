@@ -1,0 +1,228 @@
+"""Flat parameter vectors, and labels that say what may be done with their values.
+
+| label | what it holds | may be sent |
+|---|---|---|
+| `Public` | computed from public information only | yes |
+| `Released` | went through a mechanism and has a receipt in a ledger | yes |
+| `Masked` | one share of a secure sum, uniform on its own | yes |
+| a bare ndarray | raw: may depend on data in any way | never |
+
+`Released` is closed under post-processing: sums, differences and slices of `Public` and `Released`
+vectors, scaled by numbers that are themselves public or released. Combining anything with a raw array gives
+a raw array, and the sum of `Masked` vectors is raw, because it is what the masks were hiding.
+
+Values are never changed in place: a label freezes the array it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.floating]
+
+
+class Blank:
+    """A vector with a size and no values, for runs that need only the schedule.
+
+    Arithmetic between blanks, and with numbers, gives a blank of the same size.
+    """
+
+    __array_ufunc__ = None
+    __slots__ = ("dtype", "size")
+
+    def __init__(self, size: int, dtype: npt.DTypeLike = np.float32) -> None:
+        self.size = size
+        self.dtype = np.dtype(dtype)
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.size,)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __getitem__(self, index: slice) -> Blank:
+        return Blank(len(range(*index.indices(self.size))), self.dtype)
+
+    def _same(self, _other: object = None) -> Blank:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _same
+
+
+Values = Any  # an ndarray [size] or a Blank; the two answer to the same operators
+
+
+class Vector:
+    """Base of the labelled vectors, [size]; use a subclass.
+
+    ``Released`` and ``Masked`` are made by a data side (or decoded from a peer); an algorithm only combines
+    what it was given.
+    """
+
+    __array_ufunc__ = None  # ndarray + Vector must come to us, not be taken apart element by element
+    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("values",)
+
+    def __init__(self, values: Values) -> None:
+        if isinstance(values, np.ndarray):
+            if values.ndim != 1:
+                raise TypeError(f"{type(self).__name__} holds a flat vector, found shape {values.shape}")
+            values.setflags(write=False)
+        self.values = values
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates."""
+        return int(self.values.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values alone."""
+        return int(self.values.nbytes)
+
+    def __add__(self, other: Any) -> Any:
+        return _join(self, other)(self.values + _values(other))
+
+    def __radd__(self, other: Any) -> Any:
+        return _join(self, other)(_values(other) + self.values)
+
+    def __sub__(self, other: Any) -> Any:
+        return _join(self, other)(self.values - _values(other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return _join(self, other)(_values(other) - self.values)
+
+    def __mul__(self, factor: float) -> Any:
+        return _raw_if_masked(self)(self.values * _number(factor))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> Any:
+        return _raw_if_masked(self)(self.values / _number(divisor))
+
+    def __getitem__(self, index: slice) -> Self:
+        if not isinstance(index, slice):
+            raise TypeError(f"take a slice of a {type(self).__name__}, found index {index!r}")
+        return type(self)(self.values[index])
+
+    def __eq__(self, other: object) -> bool:
+        """Same label and the same bits (NaN equals NaN)."""
+        if type(self) is not type(other):
+            return NotImplemented
+        mine, theirs = self.values, other.values  # type: ignore[attr-defined]
+        if mine.dtype != theirs.dtype or mine.size != theirs.size:
+            return False
+        if isinstance(mine, Blank) or isinstance(theirs, Blank):
+            return type(mine) is type(theirs)
+        return bool(mine.tobytes() == theirs.tobytes())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}([{self.size}] {self.values.dtype})"
+
+
+class Public(Vector):
+    """Computed from public information only: an initial model, a constant."""
+
+    __slots__ = ()
+
+
+class Released(Vector):
+    """What a mechanism released, or post-processing of such."""
+
+    __slots__ = ()
+
+
+class Masked(Vector):
+    """A share of a secure sum. Its arithmetic gives raw arrays."""
+
+    __slots__ = ()
+
+
+Sendable = Public | Released | Masked
+Model = Public | Released
+"""What a node may compute at and send: free of unreleased data."""
+
+_RAW = np.asarray
+_LABELS: Mapping[tuple[type, type], type] = {
+    (Public, Public): Public,
+    (Public, Released): Released,
+    (Released, Public): Released,
+    (Released, Released): Released,
+}
+
+
+def _join(left: Vector, right: Any) -> Any:
+    """The label of a combination; anything not in the table is raw."""
+    return _LABELS.get((type(left), type(right)), _RAW)
+
+
+def _raw_if_masked(vector: Vector) -> Any:
+    return _RAW if isinstance(vector, Masked) else type(vector)
+
+
+def _values(other: Any) -> Any:
+    if isinstance(other, Vector):
+        return other.values
+    if isinstance(other, (np.ndarray, Blank)):
+        return other
+    raise TypeError(f"a vector combines with vectors, found {type(other).__name__}")
+
+
+def _number(factor: float) -> float:
+    # A numpy float64 scalar would turn float32 vectors into float64; a vector is no coefficient.
+    if isinstance(factor, (Vector, np.ndarray)):
+        raise TypeError("a vector is scaled by a number, found a vector")
+    return float(factor)
+
+
+V = TypeVar("V", bound=Vector)
+
+
+def concatenate(vectors: Sequence[V]) -> V:
+    """One vector of all ``vectors`` in order; `Released` if any of them is, `Public` otherwise."""
+    labels = {type(vector) for vector in vectors}
+    if not labels <= {Public, Released}:
+        raise TypeError(f"only Public and Released vectors are concatenated, found {labels}")
+    label: Any = Released if Released in labels else Public
+    if isinstance(vectors[0].values, Blank):
+        whole: V = label(Blank(sum(v.size for v in vectors), vectors[0].values.dtype))
+        return whole
+    return label(np.concatenate([vector.values for vector in vectors]))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One named array inside a flat vector, as in a ``state_dict``."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
+
+
+def pack(arrays: Mapping[str, npt.ArrayLike], parts: Sequence[Part], dtype: npt.DTypeLike) -> FloatArray:
+    """The flat vector [sum of sizes] that holds ``arrays`` in the order of ``parts``."""
+    return np.concatenate([np.asarray(arrays[part.name], dtype).reshape(-1) for part in parts])
+
+
+def unpack(vector: FloatArray, parts: Sequence[Part]) -> dict[str, FloatArray]:
+    """Views into ``vector`` [size] under the names and shapes of ``parts``."""
+    expected = sum(part.size for part in parts)
+    if vector.shape != (expected,):
+        raise ValueError(f"the parts need a vector of {expected} numbers, found shape {vector.shape}")
+    arrays, start = {}, 0
+    for part in parts:
+        arrays[part.name] = vector[start : start + part.size].reshape(part.shape)
+        start += part.size
+    return arrays
