@@ -1,0 +1,292 @@
+"""Generalised linear models, with per-example gradient norms in closed form.
+
+What a loss *is* stands in `glm_losses`, how gradients are summed fast in `glm_kernels`; here both meet the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from gossamer.data.split import Split
+from gossamer.errors import DataError, SpecError
+from gossamer.objectives import glm_kernels as kernels
+from gossamer.objectives.eigenvalues import largest_eigenvalue
+from gossamer.objectives.glm_losses import LOSSES, TargetArray
+from gossamer.objectives.objective import Evaluation, FloatArray, Gradients, IndexArray, Objective
+from gossamer.vectors import Part
+
+# An evaluation holds at once
+_ROWS = 1024  # examples,
+_OUTPUTS = 2**18  # outputs: about a megabyte, so that they stay in a cache,
+_WEIGHTS = 2**24  # and copied weights.
+
+
+class _Examples(NamedTuple):
+    """A split that was found valid, as the kernels take it."""
+
+    matrix: Any  # ndarray or csr_array [n, features]
+    targets: TargetArray  # [n]
+    sums: Callable[..., None]  # the kernel for this layout,
+    arrays: tuple[npt.NDArray[Any], ...]  # and the arrays it takes
+
+
+class _Memory(WeakKeyDictionary[Split, _Examples]):
+    """The splits seen so far; copies and pickles of it start empty."""
+
+    def __reduce__(self) -> tuple[type[_Memory], tuple[()]]:
+        return _Memory, ()
+
+
+class LinearModel(Objective):
+    """A loss of ``z = W x + b``, one of `glm_losses.LOSSES`.
+
+    Dense examples of any shape are flattened; CSR examples stay sparse throughout. A split is checked the
+    first time it is seen and must not be changed afterwards.
+
+    A row of `clipped_gradients` has the same bits whatever other rows are computed with it, and whatever
+    number of threads numpy or torch may use. Besides gradients with a component that is not finite, those
+    whose norm overflows count as zero, and so do all gradients of a model with an entry that is not finite.
+
+    Parameters
+    ----------
+    loss : str
+        ``logistic``, ``softmax``, ``squared`` or ``hinge``.
+    features : int
+        Numbers in one example.
+    classes : int or None
+        Classes of the targets; None for a regression.
+    intercept : bool
+        Whether there is a bias. It counts in the gradient's norm and in the L2 term like any weight.
+    l2 : float
+        Strength of the L2 term, at least 0.
+    dtype : numpy dtype
+        float32 or float64, of models and gradients.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+        ``weight`` [outputs, features] and ``bias`` [outputs], as in ``torch.nn.Linear``.
+
+    Raises
+    ------
+    SpecError
+        For an unknown loss or dtype, no features, or a negative ``l2``.
+    DataError
+        If the loss is not defined for so many classes.
+
+    Examples
+    --------
+    >>> LinearModel("softmax", features=784, classes=10).size
+    7850
+    """
+
+    def __init__(
+        self,
+        loss: str,
+        features: int,
+        classes: int | None,
+        *,
+        intercept: bool = True,
+        l2: float = 0.0,
+        dtype: npt.DTypeLike = np.float32,
+    ) -> None:
+        _check_settings(loss, features, classes, l2, dtype)
+        self.loss = LOSSES[loss]
+        self.features = features
+        self.classes = classes
+        self.intercept = intercept
+        self.l2 = l2
+        self.dtype = np.dtype(dtype)  # type: ignore[assignment]
+        self.outputs = self.loss.outputs(classes)
+        bias = (Part("bias", (self.outputs,)),) if intercept else ()
+        self.parts = (Part("weight", (self.outputs, features)), *bias)
+        self.size = sum(part.size for part in self.parts)
+        self._memory = _Memory()
+
+    def initial(self, generator: np.random.Generator) -> FloatArray:
+        """All zeros, [size]: the losses are convex, so nothing is gained by drawing a start."""
+        return np.zeros(self.size, self.dtype)
+
+    def clipped_gradients(
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: float
+    ) -> Gradients:
+        """See `Objective.clipped_gradients`.
+
+        Raises
+        ------
+        DataError
+            If ``data`` does not fit the model, or an index lies outside of it.
+        SpecError
+            If ``clip`` is not positive.
+        """
+        if not clip > 0:
+            raise SpecError(f"clip must be a positive number, found {clip!r}")
+        examples = self._examples(data)
+        models = self._rows(models, len(batches))
+        sums = np.empty_like(models)
+        zeroed = np.empty(len(models), np.int64)
+        examples.sums(
+            self.loss.code,
+            _frozen(models),
+            _pack(batches, len(data)),
+            examples.targets,
+            float(clip),
+            (self.outputs, self.features, self.intercept),
+            sums,
+            zeroed,
+            *examples.arrays,
+        )
+        return Gradients(sums, zeroed)
+
+    def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
+        """Loss and accuracy of each of ``models`` [width, size] on ``split``, in bounded memory.
+
+        An output of exactly zero stands for class 0 of two; of equal outputs the first class wins. A model
+        that is not finite may score NaN.
+
+        Raises
+        ------
+        DataError
+            If ``split`` is empty or does not fit the model.
+        """
+        examples = self._examples(split)
+        if len(split) == 0:
+            raise DataError("an evaluation needs at least 1 example, found an empty split")
+        models = self._rows(models, len(models))
+        totals = np.zeros((2, len(models)))
+        width = max(1, min(_OUTPUTS // (_ROWS * self.outputs), _WEIGHTS // self.size))
+        for some in _slices(len(models), width):
+            weights, bias = self._columns(models[some])
+            for rows in _slices(len(split), _ROWS):
+                totals[:, some] += self._score(examples.matrix[rows], examples.targets[rows], weights, bias)
+        loss, accuracy = totals / len(split)
+        return Evaluation(loss, accuracy if self.classes else np.full_like(loss, np.nan))
+
+    def smoothness(self, data: Split) -> float | None:
+        """``curvature lambda_max(X'X) / n + l2``, never less; None for the hinge.
+
+        X has a column of ones if there is an intercept; see `eigenvalues.largest_eigenvalue` for how far above
+        the bound may lie.
+
+        Raises
+        ------
+        DataError
+            If ``data`` is empty, does not fit the model or has a feature that is not finite.
+        """
+        if self.loss.curvature is None:
+            return None
+        matrix = self._examples(data).matrix
+        if len(data) == 0 or not np.isfinite(matrix.sum(dtype=np.float64)):
+            raise DataError("smoothness needs examples with finite features; remove what is missing or infinite")
+        return self.loss.curvature * largest_eigenvalue(matrix, self.intercept) / len(data) + self.l2
+
+    def _rows(self, models: FloatArray, width: int) -> FloatArray:
+        if models.shape != (width, self.size):
+            raise DataError(f"expected models [{width}, {self.size}], one a row, found {list(models.shape)}")
+        return np.ascontiguousarray(models, self.dtype)
+
+    def _columns(self, models: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weights [features, outputs * width] and bias [outputs, width, 1] of ``models``."""
+        width, weights = len(models), self.outputs * self.features
+        columns = models[:, :weights].reshape(width, self.outputs, self.features).transpose(2, 1, 0)
+        bias = models[:, weights:].T if self.intercept else np.zeros((self.outputs, width), self.dtype)
+        return np.ascontiguousarray(columns).reshape(self.features, -1), bias[:, :, None]
+
+    def _score(self, x: Any, targets: TargetArray, weights: FloatArray, bias: FloatArray) -> FloatArray:
+        """Sums over the rows x of losses and of correct classes, [2, width]."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = (x @ weights).T.reshape(*bias.shape[:2], -1) + bias
+            losses = self.loss.values(z, targets).sum(axis=-1, dtype=np.float64)
+        found = z[0] > 0 if self.outputs == 1 else z.argmax(axis=0)
+        return np.stack((losses, (found == targets).sum(axis=-1)))
+
+    def _examples(self, split: Split) -> _Examples:
+        if (known := self._memory.get(split)) is not None:
+            return known
+        matrix = _matrix(split, self.features)
+        sums, arrays = (
+            (kernels.csr_sums, (matrix.data, matrix.indices, matrix.indptr))
+            if sp.issparse(matrix)
+            else (kernels.dense_sums, (matrix,))
+        )
+        targets = _targets(split, self.classes)
+        return self._memory.setdefault(
+            split, _Examples(matrix, _frozen(targets), sums, tuple(map(_frozen, arrays)))
+        )
+
+
+def _check_settings(loss: str, features: int, classes: int | None, l2: float, dtype: npt.DTypeLike) -> None:
+    if loss not in LOSSES:
+        raise SpecError(f"loss is one of {', '.join(LOSSES)}, found {loss!r}")
+    if features < 1:
+        raise SpecError(f"a linear model needs at least 1 feature, found {features}")
+    if not 0 <= l2 < math.inf:
+        raise SpecError(f"l2 is a number of at least 0, found {l2!r}")
+    if np.dtype(dtype) not in (np.float32, np.float64):
+        raise SpecError(f"dtype is float32 or float64, found {np.dtype(dtype)}")
+    if not LOSSES[loss].suits(classes):
+        raise DataError(f"the {loss} loss is for {LOSSES[loss].wants}, found {classes}; choose another loss")
+
+
+def _matrix(split: Split, features: int) -> Any:
+    """The features as an ndarray or csr_array [n, features], checked."""
+    matrix: Any = split.features
+    if matrix.dtype != np.float32:
+        raise DataError(f"features must be float32, found {matrix.dtype}; convert with astype(numpy.float32)")
+    if matrix.shape[0] != len(split) or math.prod(matrix.shape[1:]) != features:
+        raise DataError(f"expected features [{len(split)}, {features}], found {list(matrix.shape)}")
+    if not sp.issparse(matrix):
+        return np.ascontiguousarray(matrix.reshape(len(split), features))
+    matrix = sp.csr_array(matrix)
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as problem:
+        raise DataError(f"the CSR features are malformed ({problem}); build them anew") from None
+    # Two entries a, b in one place would count a^2 + b^2 in the norm, less than the true (a + b)^2.
+    if not matrix.has_canonical_format:
+        raise DataError("CSR features must be sorted and without duplicates; call sum_duplicates() on them")
+    return matrix
+
+
+def _targets(split: Split, classes: int | None) -> TargetArray:
+    """A copy of the targets, so that a class number stays one that the kernels may index with."""
+    targets = np.array(split.targets, np.float64)
+    if targets.ndim != 1:
+        raise DataError(f"expected one target an example, found targets {list(targets.shape)}")
+    if classes is None:
+        return targets
+    known = (targets >= 0) & (targets < classes) & (targets == np.floor(targets))
+    if not known.all():
+        raise DataError(
+            f"targets must be classes 0..{classes - 1}, found {targets[~known][0]:g}; "
+            "relabel the targets or change the number of classes"
+        )
+    return targets
+
+
+def _pack(batches: Sequence[IndexArray], count: int) -> tuple[IndexArray, IndexArray]:
+    """Ragged batches as (starts [width + 1], packed), with every index in 0..count-1."""
+    starts = np.zeros(len(batches) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, batches), np.int64, len(batches)), out=starts[1:])
+    packed = np.concatenate((starts[:0], *batches), dtype=np.int64, casting="same_kind")
+    if packed.size and not 0 <= packed.min() <= packed.max() < count:
+        raise DataError(f"batch indices must be in 0..{count - 1}, found {packed.min()}..{packed.max()}")
+    return starts, packed
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A read-only view: a kernel is compiled anew for each mixture of writable and read-only arguments."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, count, size))

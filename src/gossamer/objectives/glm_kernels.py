@@ -1,0 +1,198 @@
+"""Compiled loops of generalised linear models: outputs, residuals, clipped sums.
+
+An example x with outputs z = W x + b has the loss gradient r x' by W and r by b, where r (one *residual* per
+output) is the derivative of the loss by z. It is a rank-one matrix, so its norm is ``|r| sqrt(|x|^2 + 1)``
+(without an intercept ``|r| |x|``) and clipping it means scaling r: no per-example gradient is ever stored.
+
+A model is a flat row: W [outputs, features] in C order, then b [outputs] if there is an intercept. All kernels
+run on one thread and treat every row, and every example of a row, with the same instructions in the same
+order, whatever else is in the call.
+
+Sums may be reassociated, so that dot products vectorise; nothing is assumed about NaN and infinity.
+
+References
+----------
+Goodfellow, "Efficient per-example gradient computations", arXiv:1510.01799, section 4.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+LOGISTIC, SOFTMAX, SQUARED, HINGE = range(4)
+
+_compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+
+
+@_compiled
+def residuals(loss, z, target):  # type: ignore[no-untyped-def]
+    """Replace the outputs z [outputs] by the derivatives of the loss by each of them."""
+    if loss == SOFTMAX:
+        top = z[0]
+        for c in range(1, z.size):
+            top = max(top, z[c])
+        total = 0.0
+        for c in range(z.size):
+            z[c] = np.exp(z[c] - top)
+            total += z[c]
+        for c in range(z.size):
+            z[c] /= total
+        z[int(target)] -= 1.0
+    elif loss == LOGISTIC:
+        z[0] = 1.0 / (1.0 + np.exp(-z[0])) - target
+    elif loss == SQUARED:
+        z[0] -= target
+    else:
+        for c in range(z.size):
+            # A single output stands for class 1, one of several for its own class.
+            sign = 1.0 if target == (c if z.size > 1 else 1) else -1.0
+            if sign * z[c] < 1.0:
+                z[c] = -sign
+            elif sign * z[c] >= 1.0:
+                z[c] = 0.0  # and NaN stays NaN
+
+
+@_compiled
+def clip_residuals(z, square, clip):  # type: ignore[no-untyped-def]
+    """Scale the residuals z so that the gradient's norm is at most ``clip``; False if it is not finite.
+
+    ``square`` is |x|^2, plus one if there is an intercept, in float64: float32 features cannot overflow it.
+    """
+    limits = np.finfo(z.dtype)
+    total = 0.0
+    for c in range(z.size):
+        total += np.float64(z[c]) * np.float64(z[c])
+    norm = np.sqrt(total) * np.sqrt(square)
+    if not norm <= limits.max:
+        return False
+    scale = 1.0 if norm <= clip else clip / norm
+    for c in range(z.size):
+        scaled = z[c] * scale
+        # A subnormal number may be rounded up by half of itself, and the norm would exceed the clip.
+        z[c] = scaled if abs(scaled) >= limits.tiny else 0.0
+    return True
+
+
+@_compiled
+def is_finite(values):  # type: ignore[no-untyped-def]
+    """Whether no entry of ``values`` [n] is NaN or infinite."""
+    total = values.dtype.type(0)
+    for j in range(values.size):
+        total += values[j] * values.dtype.type(0)
+    return total == 0
+
+
+@_compiled
+def dense_outputs(w, x, z, intercept):  # type: ignore[no-untyped-def]
+    """z = W x + b for a dense x [features]; returns |x|^2 (plus one with an intercept)."""
+    outputs, features = z.size, x.size
+    for c in range(outputs):
+        row = w[c * features : (c + 1) * features]
+        total = w.dtype.type(0)
+        for j in range(features):
+            total += row[j] * x[j]
+        z[c] = total + w[outputs * features + c] if intercept else total
+    square = 1.0 if intercept else 0.0
+    for j in range(features):
+        square += np.float64(x[j]) * np.float64(x[j])
+    return square
+
+
+@_compiled
+def dense_add(g, x, z, intercept):  # type: ignore[no-untyped-def]
+    """g += the gradient with residuals z at a dense x."""
+    outputs, features = z.size, x.size
+    for c in range(outputs):
+        row, factor = g[c * features : (c + 1) * features], z[c]
+        for j in range(features):
+            row[j] += factor * x[j]
+        if intercept:
+            g[outputs * features + c] += factor
+
+
+@_compiled
+def csr_outputs(w, values, columns, z, features, intercept):  # type: ignore[no-untyped-def]
+    """`dense_outputs` for a sparse x with ``values`` [stored] in distinct ``columns`` [stored]."""
+    outputs = z.size
+    for c in range(outputs):
+        total = w.dtype.type(0)
+        for p in range(values.size):
+            total += w[c * features + columns[p]] * values[p]
+        z[c] = total + w[outputs * features + c] if intercept else total
+    square = 1.0 if intercept else 0.0
+    for p in range(values.size):
+        square += np.float64(values[p]) * np.float64(values[p])
+    return square
+
+
+@_compiled
+def csr_add(g, values, columns, z, features, intercept):  # type: ignore[no-untyped-def]
+    """`dense_add` for a sparse x."""
+    outputs = z.size
+    for c in range(outputs):
+        for p in range(values.size):
+            g[c * features + columns[p]] += z[c] * values[p]
+        if intercept:
+            g[outputs * features + c] += z[c]
+
+
+@_compiled
+def dense_sums(loss, models, batches, targets, clip, shape, sums, zeroed, examples):  # type: ignore[no-untyped-def]
+    """Sums of clipped gradients over ragged batches of dense examples.
+
+    Parameters
+    ----------
+    loss : int
+        One of the codes above.
+    models : ndarray [width, size]
+        Flat models; a row with an entry that is not finite has no finite gradient.
+    batches : pair of ndarray, [width + 1] and [packed] of int64
+        Row k's examples are ``packed[starts[k]:starts[k + 1]]``.
+    targets : ndarray [n] of float64
+        Class numbers or real values.
+    clip : float
+        Largest norm of a per-example gradient.
+    shape : tuple (outputs, features, intercept)
+        Of the model.
+    sums, zeroed : ndarray [width, size], ndarray [width] of int64
+        Written: the sums, and how many gradients were not finite.
+    examples : ndarray [n, features] of float32
+        One example a row.
+    """
+    outputs, _, intercept = shape
+    starts, packed = batches
+    z = np.empty(outputs, models.dtype)
+    for k in range(models.shape[0]):
+        w, g, batch = models[k], sums[k], packed[starts[k] : starts[k + 1]]
+        finite = is_finite(w)
+        g[:] = 0
+        zeroed[k] = 0
+        for i in batch:
+            square = dense_outputs(w, examples[i], z, intercept)
+            residuals(loss, z, targets[i])
+            if finite and clip_residuals(z, square, clip):
+                dense_add(g, examples[i], z, intercept)
+            else:
+                zeroed[k] += 1
+
+
+@_compiled
+def csr_sums(loss, models, batches, targets, clip, shape, sums, zeroed, values, columns, rows):  # type: ignore[no-untyped-def]
+    """`dense_sums` for examples in CSR form: ``values``, ``columns`` [stored] and ``rows`` [n + 1]."""
+    outputs, features, intercept = shape
+    starts, packed = batches
+    z = np.empty(outputs, models.dtype)
+    for k in range(models.shape[0]):
+        w, g, batch = models[k], sums[k], packed[starts[k] : starts[k + 1]]
+        finite = is_finite(w)
+        g[:] = 0
+        zeroed[k] = 0
+        for i in batch:
+            x, at = values[rows[i] : rows[i + 1]], columns[rows[i] : rows[i + 1]]
+            square = csr_outputs(w, x, at, z, features, intercept)
+            residuals(loss, z, targets[i])
+            if finite and clip_residuals(z, square, clip):
+                csr_add(g, x, at, z, features, intercept)
+            else:
+                zeroed[k] += 1
