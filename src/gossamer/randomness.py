@@ -33,19 +33,20 @@ class Stream:
     __slots__ = ("_bits", "_generator", "_state")
 
     def __init__(self, seed: int, *labels: str | int) -> None:
-        text = "\x1f".join(map(str, (seed, *labels)))
-        digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-        self._bits = np.random.Philox(key=np.frombuffer(digest, np.uint64))
+        # ascii() keeps 1 and "1", and ("a", "b") and "ab", apart and is the same on every version and machine.
+        name = ascii([label if isinstance(label, str) else int(label) for label in (seed, *labels)])
+        digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
+        self._bits = np.random.Philox(key=np.frombuffer(digest, "<u8"))
         self._generator = np.random.Generator(self._bits)
         self._state = self._bits.state
 
     def at(self, number: int) -> np.random.Generator:
-        """The generator of ``number``, at its start.
+        """The generator of ``number`` (0 to 2^64 - 1), at its start.
 
         The same object is handed out each time, so finish with one number before asking for the next.
         """
         state = self._state
-        counter = state["state"]["counter"]  # type: ignore[index]
+        counter = state["state"]["counter"]
         counter[0], counter[1] = 0, number
         state["buffer_pos"], state["has_uint32"] = 4, 0
         self._bits.state = state

@@ -11,7 +11,8 @@
 vectors, scaled by numbers that are themselves public or released. Combining anything with a raw array gives
 a raw array, and the sum of `Masked` vectors is raw, because it is what the masks were hiding.
 
-Values are never changed in place: a label freezes the array it is given.
+Values are never changed in place: a label freezes the array it is given, or its own copy of a view into an
+array that others may write to.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ FloatArray = npt.NDArray[np.floating]
 class Blank:
     """A vector with a size and no values, for runs that need only the schedule.
 
-    Arithmetic between blanks, and with numbers, gives a blank of the same size.
+    Arithmetic between blanks, and with numbers, gives a blank of the same size, of the dtype that arrays would
+    give.
     """
 
     __array_ufunc__ = None
@@ -51,10 +53,13 @@ class Blank:
     def __getitem__(self, index: slice) -> Blank:
         return Blank(len(range(*index.indices(self.size))), self.dtype)
 
-    def _same(self, _other: object = None) -> Blank:
-        return self
+    def _combine(self, other: Any) -> Any:
+        if isinstance(other, Vector):
+            return NotImplemented  # its label decides
+        dtype = getattr(other, "dtype", self.dtype)
+        return self if dtype == self.dtype else Blank(self.size, np.result_type(self.dtype, dtype))
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _same
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _combine
 
 
 Values = Any  # an ndarray [size] or a Blank; the two answer to the same operators
@@ -75,7 +80,11 @@ class Vector:
         if isinstance(values, np.ndarray):
             if values.ndim != 1:
                 raise TypeError(f"{type(self).__name__} holds a flat vector, found shape {values.shape}")
+            if values.base is not None and values.flags.writeable:
+                values = values.copy()  # whoever holds the base could change it
             values.setflags(write=False)
+        elif not isinstance(values, Blank):
+            raise TypeError(f"{type(self).__name__} holds a flat vector, found {type(values).__name__}")
         self.values = values
 
     @property
@@ -89,16 +98,16 @@ class Vector:
         return int(self.values.nbytes)
 
     def __add__(self, other: Any) -> Any:
-        return _join(self, other)(self.values + _values(other))
+        return _join(self, other)(self.values + _values(other, self))
 
     def __radd__(self, other: Any) -> Any:
-        return _join(self, other)(_values(other) + self.values)
+        return _join(self, other)(_values(other, self) + self.values)
 
     def __sub__(self, other: Any) -> Any:
-        return _join(self, other)(self.values - _values(other))
+        return _join(self, other)(self.values - _values(other, self))
 
     def __rsub__(self, other: Any) -> Any:
-        return _join(self, other)(_values(other) - self.values)
+        return _join(self, other)(_values(other, self) - self.values)
 
     def __mul__(self, factor: float) -> Any:
         return _raw_if_masked(self)(self.values * _number(factor))
@@ -117,7 +126,7 @@ class Vector:
         """Same label and the same bits (NaN equals NaN)."""
         if type(self) is not type(other):
             return NotImplemented
-        mine, theirs = self.values, other.values  # type: ignore[attr-defined]
+        mine, theirs = self.values, other.values
         if mine.dtype != theirs.dtype or mine.size != theirs.size:
             return False
         if isinstance(mine, Blank) or isinstance(theirs, Blank):
@@ -150,7 +159,11 @@ Sendable = Public | Released | Masked
 Model = Public | Released
 """What a node may compute at and send: free of unreleased data."""
 
-_RAW = np.asarray
+
+def _raw(values: Values) -> Values:
+    return values
+
+
 _LABELS: Mapping[tuple[type, type], type] = {
     (Public, Public): Public,
     (Public, Released): Released,
@@ -161,22 +174,23 @@ _LABELS: Mapping[tuple[type, type], type] = {
 
 def _join(left: Vector, right: Any) -> Any:
     """The label of a combination; anything not in the table is raw."""
-    return _LABELS.get((type(left), type(right)), _RAW)
+    return _LABELS.get((type(left), type(right)), _raw)
 
 
 def _raw_if_masked(vector: Vector) -> Any:
-    return _RAW if isinstance(vector, Masked) else type(vector)
+    return _raw if isinstance(vector, Masked) else type(vector)
 
 
-def _values(other: Any) -> Any:
-    if isinstance(other, Vector):
-        return other.values
-    if isinstance(other, (np.ndarray, Blank)):
-        return other
-    raise TypeError(f"a vector combines with vectors, found {type(other).__name__}")
+def _values(other: Any, like: Vector) -> Any:
+    values = other.values if isinstance(other, Vector) else other
+    if not isinstance(values, (np.ndarray, Blank)):
+        raise TypeError(f"a vector combines with vectors, found {type(other).__name__}")
+    if values.shape != like.values.shape:  # numpy would stretch a single number over the whole vector
+        raise ValueError(f"a vector of {like.size} numbers combines with its like, found shape {values.shape}")
+    return values
 
 
-def _number(factor: float) -> float:
+def _number(factor: Any) -> float:
     # A numpy float64 scalar would turn float32 vectors into float64; a vector is no coefficient.
     if isinstance(factor, (Vector, np.ndarray)):
         raise TypeError("a vector is scaled by a number, found a vector")
@@ -212,8 +226,20 @@ class Part:
 
 
 def pack(arrays: Mapping[str, npt.ArrayLike], parts: Sequence[Part], dtype: npt.DTypeLike) -> FloatArray:
-    """The flat vector [sum of sizes] that holds ``arrays`` in the order of ``parts``."""
-    return np.concatenate([np.asarray(arrays[part.name], dtype).reshape(-1) for part in parts])
+    """The flat vector [sum of sizes] that holds ``arrays`` in the order of ``parts``.
+
+    Raises
+    ------
+    ValueError
+        If an array has another shape than its part.
+    """
+    flat = []
+    for part in parts:
+        array = np.asarray(arrays[part.name], dtype)
+        if array.shape != part.shape:
+            raise ValueError(f"{part.name} must have shape {part.shape}, found {array.shape}")
+        flat.append(array.reshape(-1))
+    return np.concatenate(flat)
 
 
 def unpack(vector: FloatArray, parts: Sequence[Part]) -> dict[str, FloatArray]:

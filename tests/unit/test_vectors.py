@@ -1,0 +1,186 @@
+"""Labels of vectors: what every combination gives, and that values never change."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gossamer.vectors import Blank, Masked, Part, Public, Released, Vector, concatenate, pack, unpack
+
+RAW = np.ndarray
+KINDS: dict[type, Callable[[np.ndarray], Any]] = {
+    Public: Public,
+    Released: Released,
+    Masked: Masked,
+    RAW: lambda values: values,
+}
+# The docstring's rule, pair by pair. Whatever is not here must come out raw.
+CLOSED = {
+    (Public, Public): Public,
+    (Public, Released): Released,
+    (Released, Public): Released,
+    (Released, Released): Released,
+}
+PAIRS = [(left, right) for left in KINDS for right in KINDS if (left, right) != (RAW, RAW)]
+
+
+def make(kind: type, *values: float) -> Any:
+    return KINDS[kind](np.array(values, np.float32))
+
+
+@pytest.mark.parametrize("combine", [operator.add, operator.sub])
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+def test_label_of_every_pair(left: type, right: type, combine: Callable[[Any, Any], Any]) -> None:
+    result = combine(make(left, 5, 7), make(right, 1, 2))
+    assert type(result) is CLOSED.get((left, right), RAW)
+    values = result.values if isinstance(result, Vector) else result
+    assert values.tolist() == combine(np.array([5.0, 7.0]), np.array([1.0, 2.0])).tolist()
+
+
+@pytest.mark.parametrize("factor", [2, 2.0, np.float64(2), np.float32(2), np.int64(2)])
+@pytest.mark.parametrize(("kind", "label"), [(Public, Public), (Released, Released), (Masked, RAW)])
+def test_scaling_keeps_label_and_float32(kind: type, label: type, factor: Any) -> None:
+    for result in (make(kind, 1, 2) * factor, factor * make(kind, 1, 2), make(kind, 4, 8) / factor):
+        assert type(result) is label
+        values = result.values if isinstance(result, Vector) else result
+        assert values.dtype == np.float32
+        assert values.tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("kind", [Public, Released, Masked])
+def test_vector_is_no_coefficient(kind: type) -> None:
+    for factor in (make(kind, 1, 2), np.ones(2)):
+        with pytest.raises(TypeError, match="scaled by a number"):
+            make(kind, 1, 2) * factor
+        with pytest.raises(TypeError, match="scaled by a number"):
+            factor * make(kind, 1, 2)
+
+
+@pytest.mark.parametrize("kind", [Public, Released, Masked])
+def test_combines_with_vectors_only(kind: type) -> None:
+    for other in (1.0, [1.0, 2.0], None):
+        with pytest.raises(TypeError, match="combines with vectors"):
+            make(kind, 1, 2) + other
+
+
+@pytest.mark.parametrize("kind", [Public, Released, Masked])
+def test_slice_keeps_label(kind: type) -> None:
+    assert make(kind, 1, 2, 3)[1:] == make(kind, 2, 3)
+    with pytest.raises(TypeError, match="slice"):
+        make(kind, 1, 2, 3)[0]
+
+
+@pytest.mark.parametrize("kind", [Public, Released, Masked])
+def test_values_are_frozen(kind: type) -> None:
+    values = np.array([1.0, 2.0])
+    vector = KINDS[kind](values)
+    for array in (vector.values, values, vector[:1].values):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 9.0
+
+
+@pytest.mark.parametrize("kind", [Public, Released, Masked])
+def test_row_of_a_buffer_does_not_follow_the_buffer(kind: type) -> None:
+    buffer = np.zeros((2, 3))
+    vector = KINDS[kind](buffer[0])
+    buffer[:] = 7.0
+    assert vector.values.tolist() == [0.0, 0.0, 0.0]
+    assert not np.shares_memory(vector.values, buffer)
+
+
+def test_slice_shares_memory() -> None:
+    vector = make(Released, 1, 2, 3)
+    assert np.shares_memory(vector[1:].values, vector.values)
+
+
+@pytest.mark.parametrize("values", [np.zeros((2, 2)), np.array(1.0), [1.0], 1.0, None])
+def test_refuses_what_is_no_flat_vector(values: Any) -> None:
+    with pytest.raises(TypeError, match="flat vector"):
+        Released(values)
+
+
+def test_in_place_operators_make_new_vectors() -> None:
+    vector = first = make(Released, 1, 2)
+    vector += make(Public, 1, 1)
+    vector *= 2
+    assert first.values.tolist() == [1.0, 2.0]
+    assert vector == make(Released, 4, 6)
+
+
+def test_equality_is_of_label_dtype_and_bits() -> None:
+    nan = np.array([np.nan], np.float32)
+    assert Released(nan.copy()) == Released(nan.copy())
+    assert make(Released, 0.0) != make(Released, -0.0)
+    assert make(Released, 1) != make(Public, 1)
+    assert make(Released, 1) != Released(np.ones(1))
+    assert make(Released, 1) != Released(np.ones(2, np.float32))
+    assert make(Released, 1) != Released(Blank(1))
+    assert Released(Blank(1)) == Released(Blank(1))
+
+
+def test_vectors_are_unhashable() -> None:
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(make(Public, 1))
+
+
+@pytest.mark.parametrize("combine", [operator.add, operator.sub])
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+def test_blank_has_the_label_size_and_dtype_of_the_real_thing(
+    left: type, right: type, combine: Callable[[Any, Any], Any]
+) -> None:
+    for dtypes in [(np.float32, np.float32), (np.float32, np.float64)]:
+        real = combine(*(KINDS[kind](np.zeros(3, dtype)) for kind, dtype in zip((left, right), dtypes)))
+        blank = combine(*(KINDS[kind](Blank(3, dtype)) for kind, dtype in zip((left, right), dtypes)))  # type: ignore[arg-type]
+        assert type(blank) is (Blank if type(real) is RAW else type(real))
+        assert (blank.size, blank.nbytes) == (real.size, real.nbytes)
+
+
+def test_blank_scales_slices_and_concatenates_like_the_real_thing() -> None:
+    def results(values: Any) -> list[Any]:
+        vector = Released(values)
+        return [vector * 2.0, 0.5 * vector, vector / 3, vector[2:9:2], vector[:-1], concatenate([vector, vector])]
+
+    for real, blank in zip(results(np.ones(10, np.float32)), results(Blank(10))):
+        assert type(blank) is Released
+        assert isinstance(blank.values, Blank)
+        assert (blank.size, blank.nbytes, blank.values.shape) == (real.size, real.nbytes, real.values.shape)
+    assert type(Masked(Blank(3)) * 2) is Blank
+
+
+def test_blank_refuses_another_size_as_arrays_do() -> None:
+    for make_values in (Blank, np.ones):
+        with pytest.raises(ValueError, match="3"):
+            Released(make_values(3)) + Released(make_values(4))
+
+
+def test_concatenate_labels() -> None:
+    public, released, masked = make(Public, 1), make(Released, 2), make(Masked, 3)
+    assert concatenate([public, public]) == make(Public, 1, 1)
+    assert concatenate([public, released]) == make(Released, 1, 2)
+    with pytest.raises(TypeError, match="concatenated"):
+        concatenate([released, masked])
+    with pytest.raises(TypeError, match="concatenated"):
+        concatenate([released, np.ones(1)])  # type: ignore[type-var]
+
+
+def test_pack_and_unpack_are_inverse() -> None:
+    parts = [Part("weight", (2, 3)), Part("bias", (2,)), Part("scale", ())]
+    arrays = {"weight": np.arange(6).reshape(2, 3), "bias": np.array([6, 7]), "scale": np.array(8)}
+    vector = pack(arrays, parts, np.float32)
+    assert vector.dtype == np.float32
+    assert vector.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    back = unpack(vector, parts)
+    assert all(np.array_equal(back[name], arrays[name]) for name in arrays)
+    assert all(np.shares_memory(array, vector) for array in back.values())
+
+
+def test_pack_and_unpack_refuse_other_shapes() -> None:
+    parts = [Part("weight", (2, 3))]
+    with pytest.raises(ValueError, match=r"weight.*\(2, 3\).*\(3, 2\)"):
+        pack({"weight": np.zeros((3, 2))}, parts, np.float32)
+    with pytest.raises(ValueError, match=r"6 numbers.*\(5,\)"):
+        unpack(np.zeros(5), parts)
