@@ -1,1 +1,65 @@
-"""Asynchronous, decentralised, differentially private federated learning."""
+"""Asynchronous, decentralised, differentially private federated learning.
+
+>>> import gossamer as gs
+>>> result = gs.run(gs.Experiment(dataset="digits", budget=gs.Budget(epsilon=5, delta=1e-4)))  # doctest: +SKIP
+>>> print(result.guarantee)  # doctest: +SKIP
+"""
+
+from gossamer.algorithms.allreduce import Settings as Allreduce
+from gossamer.algorithms.gossip import Settings as Gossip
+from gossamer.errors import (
+    AccountingError,
+    BudgetSpent,
+    BudgetUnreachable,
+    CallerError,
+    DataError,
+    GossamerError,
+    MalformedMessage,
+    ModelError,
+    PeerError,
+    SpecError,
+    TopologyError,
+)
+from gossamer.experiment.reading import read_spec
+from gossamer.experiment.running import Result, run
+from gossamer.experiment.spec import (
+    Budget,
+    ComputeSettings,
+    EvaluationSettings,
+    Experiment,
+    ObjectiveSettings,
+    PrivacySettings,
+    StopSettings,
+)
+from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.version import __version__
+
+__all__ = [
+    "AccountingError",
+    "Allreduce",
+    "Budget",
+    "BudgetSpent",
+    "BudgetUnreachable",
+    "CallerError",
+    "ComputeSettings",
+    "DataError",
+    "EvaluationSettings",
+    "Experiment",
+    "GossamerError",
+    "Gossip",
+    "Guarantee",
+    "MalformedMessage",
+    "ModelError",
+    "NeighboringRelation",
+    "ObjectiveSettings",
+    "PeerError",
+    "PrivacySettings",
+    "Result",
+    "SpecError",
+    "StopSettings",
+    "TopologyError",
+    "__version__",
+    "read_spec",
+    "run",
+]

@@ -1,0 +1,47 @@
+# Every command of this project. `make help` lists them.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint types check bench experiments clean
+
+help: ## list the commands
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# torch goes first and through plain pip, pinned by constraints.txt, so that everything after it finds it there.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Gossamer needs Python 3.11 or newer, found $$($(PYTHON) --version). Try: make PYTHON=python3.12 demo"; exit 2; }
+	@echo "Making the environment in $(VENV) (a few minutes, once) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch -c constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" -c constraints.txt
+	@touch $@
+
+demo: $(READY) ## eight nodes learn digits without a server, one of them ten times slower
+	@$(BIN)/gossamer run examples/digits-gossip.yaml --out runs/demo --overwrite
+
+test: $(READY) ## run the tests (what CI runs)
+	@$(BIN)/python -m pytest -n auto --dist worksteal
+
+test-slow: $(READY) ## also run statistical, parity and full-size tests (nightly)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --slow
+
+lint: $(READY) ## style
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(READY) ## strict type check
+	@$(BIN)/mypy -p gossamer
+
+check: lint types test ## all checks
+
+bench: $(READY) ## speed and memory, as ratios in one run
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+experiments: $(READY) ## the papers' figures, at the size that runs here
+	@for file in experiments/*/run.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean: ## remove the environment and the results
+	rm -rf $(VENV) runs build .mypy_cache .ruff_cache .pytest_cache

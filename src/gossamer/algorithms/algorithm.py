@@ -1,0 +1,128 @@
+"""What every algorithm offers, and what it is given.
+
+An algorithm is a module with a settings class and five functions:
+
+| name | what it gives |
+|---|---|
+| `Settings` | a frozen pydantic model with ``name`` and ``nodes`` |
+| `build(settings, context)` | the nodes, by name |
+| `model_of(node)` | the model this node would deploy |
+| `output(nodes)` | the model of the whole run, such as the mean |
+| `invariants(nodes, in_flight)` | vectors that only a node's own update may change, by name |
+| `claims(settings, facts)` | what the paper claims of such a run, never its guarantee |
+
+and one line in ``algorithms/__init__.py``. The contract suite in `gossamer.testing` runs on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gossamer.privacy.claims import Claim
+from gossamer.privacy.tasks import Query
+from gossamer.protocol.messages import Message
+from gossamer.protocol.node import Node
+from gossamer.topology.graphs import Graph
+from gossamer.vectors import Model, Public
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known to all before a run starts; public, every bit of it.
+
+    Attributes
+    ----------
+    seed : int
+        Of the public randomness, such as who asks whom.
+    names : tuple of str
+        The nodes, in the order of the graph's numbers.
+    graph : Graph
+        Who may talk to whom.
+    initial : Public
+        The common starting model, [size].
+    queries : mapping of str to Query
+        How each node computes its gradients.
+    shard_sizes : mapping of str to int
+        Number of examples at each node.
+    quotas : mapping of str to int, or None
+        How many updates each node makes; None where only a deadline or an observer ends the run.
+    deadline : float or None
+        Seconds after the start at which nodes stop updating.
+    """
+
+    seed: int
+    names: tuple[str, ...]
+    graph: Graph
+    initial: Public
+    queries: Mapping[str, Query]
+    shard_sizes: Mapping[str, int]
+    quotas: Mapping[str, int] | None = None
+    deadline: float | None = None
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """A message that was sent and has not been received."""
+
+    sender: str
+    to: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a claim is computed from.
+
+    Attributes
+    ----------
+    nodes : int
+        K.
+    smallest_shard : int
+        n1, the least number of examples at a node.
+    batch_size : float
+        B, the expected batch size.
+    updates : int
+        T, over all nodes.
+    clip : float
+        C, the bound on a per-example gradient.
+    noise_multiplier : float
+        Standard deviation of the noise on the sum over C.
+    delta : float
+        At which claims are stated.
+    """
+
+    nodes: int
+    smallest_shard: int
+    batch_size: float
+    updates: int
+    clip: float
+    noise_multiplier: float
+    delta: float
+
+
+class Algorithm(Protocol):
+    """The shape of an algorithm's module."""
+
+    Settings: type[Any]
+
+    def build(self, settings: Any, context: Context) -> dict[str, Node]: ...
+    def model_of(self, node: Node) -> Model: ...
+    def output(self, nodes: Mapping[str, Node]) -> Model: ...
+    def invariants(self, nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict[str, Any]: ...
+    def claims(self, settings: Any, facts: Facts) -> list[Claim]: ...
+
+
+def mean(models: Sequence[Model]) -> Model:
+    """The average of ``models``, accumulated in double precision where they are arrays."""
+    total = models[0]
+    for model in models[1:]:
+        total = total + model
+    average: Model = total / len(models)
+    return average
+
+
+def updates_per_epoch(context: Context, name: str) -> float:
+    """How many updates of node ``name`` cover its shard once, in expectation."""
+    return context.shard_sizes[name] / context.queries[name].normaliser

@@ -1,0 +1,263 @@
+"""A(DP)2SGD: asynchronous decentralised SGD with differential privacy.
+
+Every node k loops, waiting for nobody:
+
+1. sample a batch;
+2. g = sum of clipped gradients at the model w_hat it has *now*;
+3. g~ = g + noise                                                (2 and 3 happen at the data side)
+4. meanwhile average with a random neighbour: W' = W A, A doubly stochastic;
+5. w_k <- w'_k - eta g~.
+
+In step 4 the asker sends its model and goes on. Whoever is asked answers with its own model at once, whatever it
+is doing, so nobody can deadlock, and both move half of the difference of the two models *as exchanged*:
+
+    asked:  w_q += (offered - w_q) / 2          asker:  w_p += (answered - offered) / 2
+
+The two halves are the exact opposites of each other, so the sum over all nodes of models and of halves in flight
+is constant, although either model may have moved before the answer arrives.
+
+| symbol | here |
+|---|---|
+| w_k | `state.w` |
+| eta | `Settings.learning_rate` |
+| A | pairwise averaging, on `Settings.topology` |
+| T | quotas, a deadline, or an observer's cut |
+
+References
+----------
+Xu, Zhang and Wang, "A(DP)2SGD: Asynchronous decentralized parallel SGD with differential privacy", Algorithm 1 and
+Appendix A; Lian et al., "Asynchronous decentralized parallel SGD", ICML 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gossamer.algorithms.algorithm import Context, Facts, InFlight, mean, updates_per_epoch
+from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
+from gossamer.errors import PeerError
+from gossamer.privacy.claims import Claim, adp2sgd_claims
+from gossamer.privacy.tasks import Gradient, Query
+from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer
+from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
+from gossamer.protocol.messages import Message, check_model, message
+from gossamer.protocol.node import Effects, Node, on
+from gossamer.randomness import Stream
+from gossamer.topology.bipartite import bipartite_split
+from gossamer.topology.settings import Ring, Topology
+from gossamer.vectors import Model, Public, Released
+
+
+class Settings(BaseModel):
+    """Settings of `gossip`.
+
+    Attributes
+    ----------
+    nodes : int
+        K, the number of nodes.
+    topology : Topology
+        Who may exchange models with whom.
+    learning_rate : float or schedule
+        eta, for the mean gradient.
+    exchange : {"any", "bipartite"}
+        ``any``: every node asks. ``bipartite``: only one side of a two-colouring asks, as in the paper's Appendix A;
+        edges inside a side are left out.
+    batch_size : int
+        B, the expected number of examples in a batch; a node samples each of its n examples with probability B/n.
+    updates_per_node : int, optional
+        Quota of updates of each node.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["gossip"] = "gossip"
+    nodes: int = Field(default=8, ge=1)
+    topology: Topology = Ring()
+    learning_rate: LearningRate = ConstantRate(initial=0.5)
+    exchange: Literal["any", "bipartite"] = "any"
+    batch_size: int = Field(default=32, ge=1)
+    updates_per_node: int | None = Field(default=None, ge=1)
+
+
+@message("gossip.offer")
+@dataclass(frozen=True)
+class Offer(Message):
+    """The asker's model, as it is now."""
+
+    exchange: int
+    model: Public | Released
+
+
+@message("gossip.answer")
+@dataclass(frozen=True)
+class Answer(Message):
+    """The model of the node that was asked, just before it moved half of the difference."""
+
+    exchange: int
+    model: Public | Released
+
+
+@dataclass
+class State:
+    """State of a gossip node.
+
+    ``open`` holds what was offered to whom and not yet answered. A peer in it that is also in ``away`` may or may
+    not have moved its half: that exchange is in doubt until the peer is heard again.
+    """
+
+    w: Model
+    updates: int = 0
+    task: int = 0
+    exchanges: int = 0
+    open: dict[str, tuple[int, Model]] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+    finished: str = ""
+
+
+class GossipNode(Node):
+    """One party: its model, the update under way and the exchange under way."""
+
+    state: State
+
+    def __init__(self, name: str, context: Context, settings: Settings, asks: Sequence[str]) -> None:
+        super().__init__(name, State(context.initial))
+        self.asks = tuple(asks)
+        self.query: Query = context.queries[name]
+        self.rate = settings.learning_rate
+        self.epoch = updates_per_epoch(context, name)
+        self.quota = context.quotas[name] if context.quotas is not None else None
+        self.deadline = context.deadline
+        self.choice = Stream(context.seed, name, "gossip.peer")
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        if self.deadline is not None:
+            yield SetTimer(self.deadline, "deadline")
+        yield from self.iterate()
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        yield from self.iterate()
+
+    def iterate(self) -> Effects:
+        """Lines 1-4: compute at the model of this moment, and average with somebody meanwhile."""
+        s = self.state
+        if s.finished:
+            return
+        s.task += 1
+        yield Compute(Gradient(s.task, s.w, self.query))
+        if s.open.keys() <= s.away:  # at most one exchange waits for an answer that may come
+            yield from self.ask()
+
+    def ask(self) -> Effects:
+        s = self.state
+        peers = [peer for peer in self.asks if peer not in s.away and peer not in s.open]
+        if not peers:
+            return
+        s.exchanges += 1
+        peer = peers[int(self.choice.at(s.exchanges).integers(len(peers)))]
+        s.open[peer] = (s.exchanges, s.w)
+        yield Send(peer, Offer(s.exchanges, s.w))
+
+    @on(Offer)
+    def answer(self, sender: str, offer: Offer, now: float) -> Effects:
+        s = self.state
+        check_model(offer.model, s.w)
+        yield Send(sender, Answer(offer.exchange, s.w))
+        s.w = s.w + (offer.model - s.w) / 2
+
+    @on(Answer)
+    def average(self, sender: str, answer: Answer, now: float) -> Effects:
+        s = self.state
+        exchange, offered = s.open.get(sender, (0, s.w))
+        if exchange != answer.exchange:
+            raise PeerError(f"{sender} answers exchange {answer.exchange}, which is not open")
+        check_model(answer.model, s.w)
+        del s.open[sender]
+        s.w = s.w + (answer.model - offered) / 2
+        yield from ()
+
+    @on(Completed)
+    def update(self, done: Completed, now: float) -> Effects:
+        """Line 5. The gradient is of an older model; so be it."""
+        s = self.state
+        if done.id != s.task or s.finished:
+            return
+        s.w = s.w - self.rate.at(s.updates / self.epoch) * done.released
+        s.updates += 1
+        if self.quota is not None and s.updates >= self.quota:
+            yield from self.finish("quota")
+        else:
+            yield from self.iterate()
+
+    @on(Refused)
+    def refused(self, event: Refused, now: float) -> Effects:
+        yield from self.finish("budget")
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        yield from self.finish("deadline")
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.finish(event.reason)
+
+    def finish(self, reason: str) -> Effects:
+        """No more updates; offers are answered as before."""
+        if not self.state.finished:
+            self.state.finished = reason
+            yield Finish(reason)
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        self.state.away.add(event.peer)
+        if event.peer in self.state.open:
+            yield Record("exchange_in_doubt", 1.0)
+
+    @on(PeerUp)
+    def peer_up(self, event: PeerUp, now: float) -> Effects:
+        self.state.away.discard(event.peer)
+        yield from ()
+
+
+def build(settings: Settings, context: Context) -> dict[str, Node]:
+    """The nodes of a run, by name."""
+    graph, askers = context.graph, frozenset(range(context.graph.nodes))
+    if settings.exchange == "bipartite":
+        split = bipartite_split(graph, context.names)
+        graph, askers = split.kept, split.senders
+    asks = [
+        [context.names[j] for j in graph.neighbours(i)] if i in askers else [] for i in range(context.graph.nodes)
+    ]
+    return {name: GossipNode(name, context, settings, asks[i]) for i, name in enumerate(context.names)}
+
+
+def model_of(node: Node) -> Model:
+    """The model this node would deploy: its own."""
+    model: Model = node.state.w
+    return model
+
+
+def output(nodes: Mapping[str, Node]) -> Model:
+    """The mean of all models."""
+    return mean([model_of(node) for node in nodes.values()])
+
+
+def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict[str, Any]:
+    """``mass``: the sum of all models and of the halves on their way to an asker."""
+    mass: Any = sum((node.state.w.values.astype("float64") for node in nodes.values()), start=0.0)
+    for item in in_flight:
+        if isinstance(item.message, Answer):
+            exchange, offered = nodes[item.to].state.open.get(item.sender, (0, None))
+            if exchange == item.message.exchange:
+                mass = mass + (item.message.model.values.astype("float64") - offered.values) / 2
+    return {"mass": mass}
+
+
+def claims(settings: Settings, facts: Facts) -> list[Claim]:
+    """Theorem 2 of the paper, for this run."""
+    return adp2sgd_claims(facts)

@@ -1,0 +1,74 @@
+"""Learning rates as functions of a node's own epochs.
+
+One epoch of a node is as many updates as its expected batches take to cover its shard once.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat
+
+
+class _Schedule(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ConstantRate(_Schedule):
+    """The same learning rate throughout."""
+
+    schedule: Literal["constant"] = "constant"
+    initial: PositiveFloat
+
+    def at(self, epoch: float) -> float:
+        return self.initial
+
+
+class StepRate(_Schedule):
+    """``initial``, multiplied by ``factor`` when each of ``epochs`` is reached.
+
+    References
+    ----------
+    A(DP)2SGD, section 5: 0.4, times 0.1 at epochs 160 and 240 of 300.
+    """
+
+    schedule: Literal["step"] = "step"
+    initial: PositiveFloat
+    factor: PositiveFloat = 0.1
+    epochs: tuple[PositiveFloat, ...] = (160, 240)
+
+    def at(self, epoch: float) -> float:
+        return float(self.initial * self.factor ** bisect_right(sorted(self.epochs), epoch))
+
+
+class WarmupAnnealRate(_Schedule):
+    """Linear from ``initial`` to ``peak`` over ``warmup`` epochs, then times ``anneal`` after each epoch.
+
+    References
+    ----------
+    A(DP)2SGD, section 5: annealing by 1/sqrt(2) per epoch after a warm-up of 10.
+    """
+
+    schedule: Literal["warmup_anneal"] = "warmup_anneal"
+    initial: PositiveFloat
+    peak: PositiveFloat
+    warmup: PositiveFloat = 10
+    anneal: PositiveFloat = 1 / math.sqrt(2)
+
+    def at(self, epoch: float) -> float:
+        if epoch < self.warmup:
+            return float(self.initial + (self.peak - self.initial) * epoch / self.warmup)
+        return float(self.peak * self.anneal ** math.floor(epoch - self.warmup + 1))
+
+
+def _from_number(value: Any) -> Any:
+    return {"schedule": "constant", "initial": value} if isinstance(value, (int, float)) else value
+
+
+LearningRate = Annotated[
+    Annotated[ConstantRate | StepRate | WarmupAnnealRate, Field(discriminator="schedule")],
+    BeforeValidator(_from_number),
+]
+"""A number, or a mapping with a ``schedule``."""

@@ -1,0 +1,3 @@
+"""The command ``gossamer``."""
+
+from gossamer.cli.main import main as main

@@ -1,0 +1,48 @@
+"""``gossamer datasets``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from gossamer.cli.printing import print_json, table
+from gossamer.data.datasets import known_datasets
+from gossamer.data.search import search_path
+
+
+def add_commands(commands: Any) -> None:
+    """Add the command to the parser."""
+    listing = commands.add_parser(
+        "datasets",
+        help="list known datasets and where their files are looked for",
+        description="List known datasets and where their files are looked for. GOSSAMER_DATA adds folders.",
+    )
+    listing.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    listing.set_defaults(command=datasets_command)
+
+
+def datasets_command(options: argparse.Namespace) -> int:
+    """Print the list."""
+    records = known_datasets()
+    if options.json:
+        print_json(
+            {
+                "datasets": [
+                    {
+                        "name": record.name,
+                        "description": record.description,
+                        "files": list(record.files),
+                        "path": None if record.path is None else str(record.path),
+                    }
+                    for record in records
+                ],
+                "search_path": [str(folder) for folder in search_path()],
+            }
+        )
+        return 0
+    rows = [("name", "what", "where")]
+    rows += [(r.name, r.description, str(r.path) if r.path else f"missing: {', '.join(r.files)}") for r in records]
+    print(table(rows))
+    print("\nLooked for in these folders and their subfolders (GOSSAMER_DATA adds more):")
+    print("\n".join(f"  {folder}{'' if folder.is_dir() else '  (does not exist)'}" for folder in search_path()))
+    return 0

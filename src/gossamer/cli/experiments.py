@@ -1,0 +1,119 @@
+"""``gossamer run`` and ``gossamer check``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from gossamer.cli.printing import Bar, describe_row, print_json, say, table
+from gossamer.experiment.planning import RunPlan, plan_run
+from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.reading import read_spec
+from gossamer.experiment.running import Result, run
+from gossamer.experiment.spec import Experiment
+
+
+def add_commands(commands: Any) -> None:
+    """Add the two commands to the parser."""
+    running = commands.add_parser("run", help="run an experiment", description="Run an experiment.")
+    _add_spec(running)
+    running.add_argument("--out", type=Path, help="folder for the results (default: runs/<spec>-seed<seed>)")
+    running.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
+    running.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
+    running.add_argument("--trace", type=Path, metavar="FILE", help="also write every event and effect to FILE")
+    running.set_defaults(command=run_command)
+    checking = commands.add_parser(
+        "check",
+        help="say what a run would do and guarantee, without running it",
+        description="Check a spec: load its data, fix its schedule and noise, and say what is guaranteed.",
+    )
+    _add_spec(checking)
+    checking.set_defaults(command=check_command)
+
+
+def _add_spec(command: argparse.ArgumentParser) -> None:
+    command.add_argument("spec", type=Path, metavar="SPEC", help="the experiment, a YAML file")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, such as algorithm.nodes=16"
+    )
+    command.add_argument("--seed", type=int, help="override the seed")
+    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+
+
+def _read(options: argparse.Namespace) -> Experiment:
+    seed = [] if options.seed is None else [f"seed={options.seed}"]
+    return read_spec(options.spec, [*options.set, *seed])
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Run the experiment and say what came of it."""
+    experiment = _read(options)
+    out = options.out or Path("runs") / f"{options.spec.stem}-seed{experiment.seed}"
+    bar = Bar()
+    try:
+        result = run(experiment, out, overwrite=options.overwrite, progress=bar, trace=options.trace)
+    except KeyboardInterrupt:
+        bar.close()
+        say(f"{out} holds the results up to the last evaluation")
+        raise
+    bar.close()
+    if options.json:
+        print_json(result.summary)
+    else:
+        print(_report(result))
+    return 0
+
+
+def _report(result: Result) -> str:
+    summary = result.summary
+    return (
+        f"\n{summary['algorithm']}: {summary['nodes']} nodes made {summary['updates']} updates and sent "
+        f"{summary['messages']} messages in {summary['virtual_seconds']:g} virtual seconds "
+        f"({result.timing['run_seconds']:.1f} s here)\n"
+        f"{describe_row(result.metrics[-1])}\n\n"
+        f"{result.guarantee}\n\n"
+        f"Results: {result.folder}"
+    )
+
+
+def check_command(options: argparse.Namespace) -> int:
+    """Say what would happen."""
+    prepared = prepare(_read(options))
+    plan = plan_run(prepared)
+    if options.json:
+        print_json(_check_document(prepared, plan))
+    else:
+        print(_check_report(prepared, plan))
+    return 0
+
+
+def _check_document(prepared: Prepared, plan: RunPlan) -> dict[str, Any]:
+    mechanism = plan.mechanism
+    return {
+        "algorithm": prepared.experiment.algorithm.name,
+        "dataset": prepared.dataset.name,
+        "nodes": len(prepared.names),
+        "parameters": prepared.objective.size,
+        "updates": plan.updates,
+        "mechanism": mechanism.describe() if mechanism.private else {"mechanism": "none"},
+        "guarantee": plan.guarantee.as_dict(),
+        "plan": {
+            name: {"examples": prepared.shard_sizes[name], "releases": sum(plan.schedules[name].values())}
+            for name in prepared.names
+        },
+    }
+
+
+def _check_report(prepared: Prepared, plan: RunPlan) -> str:
+    document = _check_document(prepared, plan)
+    rows = [("node", "examples", "releases", "epsilon")]
+    for name in prepared.names[:16]:
+        entry = document["plan"][name]
+        rows.append((name, str(entry["examples"]), str(entry["releases"]), f"{plan.epsilons[name]:.4g}"))
+    more = f"\n... and {len(prepared.names) - 16} more nodes" if len(prepared.names) > 16 else ""
+    return (
+        f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), "
+        f"{document['parameters']} parameters, {document['updates']} updates\n\n"
+        f"{table(rows)}{more}\n\n{plan.guarantee}\n\nThe spec is sound."
+    )

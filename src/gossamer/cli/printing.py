@@ -1,0 +1,71 @@
+"""What commands print: figures on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tqdm import tqdm
+
+from gossamer.experiment.observing import Row
+from gossamer.experiment.planning import RunPlan
+from gossamer.experiment.results import to_json
+
+
+def say(text: str = "") -> None:
+    """A line for people."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    print(to_json(value, indent=2))
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned to the left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+class Bar:
+    """A progress bar in a terminal, and plain lines elsewhere."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stderr.isatty()
+        self.bar: tqdm[Any] | None = None
+        self.updates = 0
+
+    def planned(self, plan: RunPlan) -> None:
+        noise = plan.mechanism.describe().get("noise_multiplier")
+        level = f"noise multiplier {noise:.4g}" if noise else "no noise"
+        say(f"plan: {plan.updates} updates of {len(plan.schedules)} nodes, {level}")
+        if self.terminal:
+            self.bar = tqdm(total=plan.updates, unit="update", file=sys.stderr, dynamic_ncols=True, leave=True)
+
+    def updated(self, updates: int) -> None:
+        if self.bar is not None and updates != self.updates:
+            self.bar.update(updates - self.updates)
+        self.updates = updates
+
+    def looked(self, row: Row) -> None:
+        text = describe_row(row)
+        if self.bar is not None:
+            self.bar.set_postfix_str(text)
+        else:
+            say(f"{row['updates']:>8} updates  {row['virtual_seconds']:>10.1f} virtual s  {text}")
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def describe_row(row: Row) -> str:
+    """The figures of an evaluation, in brief."""
+    if "mean_model_test_accuracy" in row:
+        return (
+            f"accuracy: mean model {row['mean_model_test_accuracy']:.3f}, "
+            f"nodes {row['test_accuracy']:.3f} (worst {row['worst_node_test_accuracy']:.3f})"
+        )
+    return f"loss: mean model {row['mean_model_test_loss']:.4g}, nodes {row['test_loss']:.4g}"

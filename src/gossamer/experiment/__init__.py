@@ -1,0 +1,1 @@
+"""Experiments: the spec, and what turns it into results."""

@@ -1,0 +1,118 @@
+"""The observer that evaluates: it reads models, and nodes cannot tell whether it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.experiment.planning import RunPlan
+from gossamer.experiment.prepare import Prepared
+from gossamer.runtimes.simulator import Simulator
+
+LOOKS = 20
+"""How often a run is looked at, unless the spec says otherwise."""
+
+Row = dict[str, Any]
+
+
+class Evaluator:
+    """Evaluates at fixed numbers of updates or virtual seconds.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        What is run.
+    plan : RunPlan
+        Its schedule.
+    simulator : Simulator
+        Where.
+    publish : callable
+        Called with each row of metrics.
+    """
+
+    def __init__(
+        self, prepared: Prepared, plan: RunPlan, simulator: Simulator, publish: Callable[[Row], None]
+    ) -> None:
+        settings = prepared.experiment.evaluation
+        self.prepared, self.plan, self.simulator, self.publish = prepared, plan, simulator, publish
+        self.on = settings.name == "on"
+        self.every_seconds = settings.every_seconds
+        self.every_updates = settings.every_updates
+        if self.every_seconds is None and self.every_updates is None:
+            self.every_updates = max(1, plan.updates // LOOKS)
+        self.seconds_looks, self.update_looks = 0, 1
+        self.last: Row | None = None
+
+    def before(self, upcoming: float) -> None:
+        """Look at what was so at the times up to ``upcoming``."""
+        while self.on and self.every_seconds is not None and self.seconds_looks * self.every_seconds < upcoming:
+            self.look(self.seconds_looks * self.every_seconds)
+            self.seconds_looks += 1
+
+    def after(self) -> None:
+        """Look if enough updates have been made."""
+        updates = self.simulator.counters.updates
+        if self.on and self.every_updates is not None and updates >= self.update_looks * self.every_updates:
+            self.update_looks = updates // self.every_updates + 1
+            self.look(self.simulator.elapsed)
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether the accuracy asked for has been seen."""
+        wanted = self.plan.stop.accuracy
+        return wanted is not None and self.last is not None and self.last["mean_model_test_accuracy"] >= wanted
+
+    def look(self, seconds: float) -> Row:
+        """Evaluate now and publish the row, unless this moment was looked at already."""
+        counters = self.simulator.counters
+        moment = {"updates": counters.updates, "virtual_seconds": round(seconds, 9)}
+        if self.last is None or any(self.last[key] != value for key, value in moment.items()):
+            row = {
+                **moment,
+                "messages": counters.messages,
+                "bytes": counters.bytes,
+                **self.metrics(),
+                "most_releases": max(self.simulator.computer.releases(name) for name in self.prepared.names),
+            }
+            self.last = row
+            self.publish(row)
+        return self.last
+
+    def metrics(self) -> dict[str, float]:
+        """What the models score on the test split, as they are now."""
+        nodes, test = self.simulator.nodes, self.prepared.dataset.test
+        model_of, output = self.prepared.algorithm.model_of, self.prepared.algorithm.output
+        mean = np.asarray(output(nodes).values)
+        chosen = self._chosen()
+        own = np.stack([model_of(nodes[name]).values for name in chosen])
+        scores = self.prepared.objective.evaluate(np.concatenate([own, mean[None]]), test)
+        accuracies, losses = scores.accuracy[:-1], scores.loss[:-1]
+        found = {
+            "test_accuracy": float(accuracies.mean()),
+            "mean_model_test_accuracy": float(scores.accuracy[-1]),
+            "worst_node_test_accuracy": float(accuracies.min()),
+            "test_loss": float(losses.mean()),
+            "mean_model_test_loss": float(scores.loss[-1]),
+            "consensus_distance": _distance(self._models(), mean),
+        }
+        return {name: value for name, value in found.items() if not np.isnan(value)}
+
+    def _chosen(self) -> list[str]:
+        names, limit = self.prepared.names, self.prepared.experiment.evaluation.nodes
+        if limit is None or limit >= len(names):
+            return list(names)
+        return [names[int(i)] for i in np.linspace(0, len(names) - 1, limit)]
+
+    def _models(self) -> Iterator[npt.NDArray[np.floating]]:
+        model_of = self.prepared.algorithm.model_of
+        return (model_of(node).values for node in self.simulator.nodes.values())
+
+
+def _distance(models: Iterator[npt.NDArray[np.floating]], mean: npt.NDArray[np.floating]) -> float:
+    """Root of the mean squared distance of the models from their mean."""
+    center = mean.astype(np.float64)
+    squares = [float(np.square(model - center).sum()) for model in models]
+    return float(np.sqrt(np.mean(squares)))

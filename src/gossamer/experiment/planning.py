@@ -1,0 +1,207 @@
+"""How many releases each node will make, how much noise they need, and what is then guaranteed.
+
+The schedule of a run does not depend on what its models are, so it is known before the run: from quotas where every
+node has one, and else from running the same nodes on the same virtual clock with a null data side. The plan that each
+ledger commits to is that schedule, and the noise is calibrated so that the busiest node ends within the budget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gossamer.algorithms.algorithm import Facts
+from gossamer.errors import BudgetUnreachable
+from gossamer.experiment.driving import Blind, drive
+from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.spec import StopSettings
+from gossamer.privacy import guarantees
+from gossamer.privacy.accountants import epsilon
+from gossamer.privacy.data_side import NullDataSides
+from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.ledger import Ledger, Plan, Policy, Unlimited
+from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
+from gossamer.privacy.planner import calibrate_noise_multiplier
+from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.sampling import Sampling
+from gossamer.runtimes.simulator import Simulator
+
+DEFAULT_EPOCHS = 20.0
+
+Schedule = Mapping[Sampling, int]
+"""How many releases of each sampling a node makes."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What is fixed before the first release.
+
+    Attributes
+    ----------
+    stop : StopSettings
+        With the default filled in.
+    quotas : dict of str to int, or None
+        Updates of each node.
+    mechanism : Mechanism
+        The noise, calibrated.
+    schedules : dict of str to Schedule
+        The most releases of each node.
+    epsilons : dict of str to float
+        Proved for each node's whole plan; infinite without noise.
+    guarantee : Guarantee
+        The worst of them, in words.
+    """
+
+    stop: StopSettings
+    quotas: dict[str, int] | None
+    mechanism: Mechanism
+    schedules: dict[str, Schedule]
+    epsilons: dict[str, float]
+    guarantee: Guarantee
+    size: int
+
+    @property
+    def updates(self) -> int:
+        """Most releases of all nodes together."""
+        return sum(sum(schedule.values()) for schedule in self.schedules.values())
+
+    def ledger(self, name: str) -> Ledger:
+        """An empty ledger committed to the plan of node ``name``."""
+        plan = Plan(release_counts(self.schedules[name], self.mechanism, self.size))
+        policy: Policy = plan if self.mechanism.private else Unlimited()
+        return Ledger(name, policy)
+
+
+def plan_run(prepared: Prepared) -> RunPlan:
+    """Fix schedule, noise and guarantee.
+
+    Raises
+    ------
+    BudgetUnreachable
+        If no noise meets the budget, or the noise asked for does not.
+    """
+    spec = prepared.experiment
+    stop = spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
+    quotas = _quotas(prepared, stop)
+    schedules = _schedules(prepared, stop, quotas)
+    mechanism = _mechanism(prepared, schedules)
+    epsilons = _epsilons(prepared, schedules, mechanism)
+    _check_budget(prepared, schedules, epsilons)
+    guarantee = _guarantee(prepared, epsilons, mechanism)
+    return RunPlan(stop, quotas, mechanism, schedules, epsilons, guarantee, prepared.objective.size)
+
+
+def release_counts(schedule: Schedule, mechanism: Mechanism, size: int) -> Counts:
+    """A schedule as counts of releases of vectors of ``size``."""
+    return {ReleaseKind(mechanism, sampling, size): count for sampling, count in schedule.items()}
+
+
+def _quotas(prepared: Prepared, stop: StopSettings) -> dict[str, int] | None:
+    settings = prepared.experiment.algorithm
+    limits: list[dict[str, int]] = []
+    if settings.updates_per_node is not None:
+        limits.append(dict.fromkeys(prepared.names, settings.updates_per_node))
+    if stop.epochs is not None:
+        per_epoch = {name: size / settings.batch_size for name, size in prepared.shard_sizes.items()}
+        # Rounded first: 20 epochs of 0.1 * 3 updates are 6, not the 7 that floating point makes of them.
+        limits.append({name: math.ceil(round(stop.epochs * count, 6)) for name, count in per_epoch.items()})
+    if not limits:
+        return None
+    return {name: min(limit[name] for limit in limits) for name in prepared.names}
+
+
+def _schedules(prepared: Prepared, stop: StopSettings, quotas: dict[str, int] | None) -> dict[str, Schedule]:
+    samplings = prepared.samplings
+    cut_short = stop.updates is not None or stop.virtual_seconds is not None
+    if quotas is not None and not cut_short and not prepared.experiment.faults.absences:
+        return {name: {samplings[name]: quotas[name]} for name in prepared.names}
+    counts = _dry_run(prepared, stop, quotas)
+    return {name: {kind.sampling: n for kind, n in counts.get(name, {}).items()} for name in prepared.names}
+
+
+def _dry_run(
+    prepared: Prepared, stop: StopSettings, quotas: dict[str, int] | None
+) -> dict[str, dict[ReleaseKind, int]]:
+    """The same nodes on the same clock, with nothing in their vectors."""
+    context = prepared.context(NoNoise(), quotas, blank=True)
+    nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
+    sides = NullDataSides()
+    drive(Simulator(nodes, sides, prepared.world), stop, Blind())
+    return sides.counts
+
+
+def _mechanism(prepared: Prepared, schedules: Mapping[str, Schedule]) -> Mechanism:
+    spec = prepared.experiment
+    privacy, budget = spec.privacy, spec.budget
+    if privacy.mechanism == "none":
+        return NoNoise(math.inf if privacy.clip is None else privacy.clip)
+    assert privacy.clip is not None  # the spec checks it
+    if privacy.noise_multiplier is not None:
+        return Gaussian(privacy.clip, privacy.noise_multiplier)
+    assert budget is not None
+    calibration = calibrate_noise_multiplier(
+        budget.epsilon, budget.delta, privacy.relation, schedules.values(), privacy.clip, prepared.objective.size
+    )
+    return Gaussian(privacy.clip, calibration.noise_multiplier)
+
+
+def _epsilons(
+    prepared: Prepared, schedules: Mapping[str, Schedule], mechanism: Mechanism
+) -> dict[str, float]:
+    if not mechanism.private:
+        return dict.fromkeys(schedules, math.inf)
+    spec, size = prepared.experiment, prepared.objective.size
+    known: dict[frozenset[tuple[Sampling, int]], float] = {}
+    epsilons = {}
+    for name, schedule in schedules.items():
+        key = frozenset(schedule.items())
+        if key not in known:
+            counts = release_counts(schedule, mechanism, size)
+            known[key] = epsilon(counts, spec.delta, spec.privacy.relation).epsilon
+        epsilons[name] = known[key]
+    return epsilons
+
+
+def _check_budget(
+    prepared: Prepared, schedules: Mapping[str, Schedule], epsilons: Mapping[str, float]
+) -> None:
+    budget = prepared.experiment.budget
+    worst = max(epsilons, key=lambda name: epsilons[name])
+    if budget is not None and epsilons[worst] > budget.epsilon:
+        raise BudgetUnreachable(
+            f"privacy.noise_multiplier {prepared.experiment.privacy.noise_multiplier:g} needs epsilon "
+            f"{epsilons[worst]:.4g} at delta {budget.delta:g} for the {sum(schedules[worst].values())} releases of "
+            f"{worst}, more than budget.epsilon {budget.epsilon:g}; leave noise_multiplier out to calibrate it"
+        )
+
+
+def _guarantee(prepared: Prepared, epsilons: Mapping[str, float], mechanism: Mechanism) -> Guarantee:
+    spec = prepared.experiment
+    relation = spec.privacy.relation
+    if not mechanism.private:
+        return guarantees.none("privacy: none (nothing is noised, so messages may reveal examples)", relation)
+    counts = release_counts({prepared.samplings[prepared.names[0]]: 1}, mechanism, prepared.objective.size)
+    accountant = epsilon(counts, spec.delta, relation).accountant
+    proof = (
+        f"each node's ledger enforces a plan fixed before the run; the {spec.privacy.sampling}-subsampled Gaussian "
+        f"(noise multiplier {mechanism.noise_multiplier:.4g}) is composed over the plan of the busiest node "
+        f"({accountant}); all a node sends is post-processing of its releases"
+    )
+    return guarantees.planned(max(epsilons.values()), spec.delta, relation, proof)
+
+
+def facts(prepared: Prepared, plan: RunPlan) -> Facts | None:
+    """What claims are computed from; None for a run without noise."""
+    spec = prepared.experiment
+    if not isinstance(plan.mechanism, Gaussian):
+        return None
+    return Facts(
+        nodes=len(prepared.names),
+        smallest_shard=min(prepared.shard_sizes.values()),
+        batch_size=float(spec.algorithm.batch_size),
+        updates=plan.updates,
+        clip=plan.mechanism.clip,
+        noise_multiplier=plan.mechanism.noise_multiplier,
+        delta=spec.delta,
+    )

@@ -1,0 +1,182 @@
+"""From a spec to what a run is made of: data, shards, objective, graph, starting point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.algorithms import ALGORITHMS
+from gossamer.algorithms.algorithm import Context
+from gossamer.data.datasets import Dataset, load_dataset
+from gossamer.data.partition import partition
+from gossamer.errors import DataError, SpecError
+from gossamer.experiment.spec import Experiment, ObjectiveSettings
+from gossamer.objectives.glm import LOSSES, LinearModel
+from gossamer.objectives.objective import Objective
+from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.tasks import Query
+from gossamer.randomness import stream
+from gossamer.runtimes.simulator import World
+from gossamer.topology.builders import build_graph
+from gossamer.topology.graphs import Graph
+from gossamer.topology.settings import Ring
+from gossamer.vectors import Blank, Public
+
+_SAMPLINGS = {
+    "poisson": lambda size, batch: Poisson(batch / size),
+    "fixed_size": lambda size, batch: FixedSize(size, batch),
+}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything public and private that a run needs, before any noise is decided.
+
+    Attributes
+    ----------
+    experiment : Experiment
+        The spec.
+    dataset : Dataset
+        Training and test examples.
+    names : tuple of str
+        The nodes.
+    shards : tuple of index arrays
+        The rows of the training split that each node holds.
+    objective : Objective
+        What is minimised.
+    graph : Graph
+        Who may talk to whom.
+    """
+
+    experiment: Experiment
+    dataset: Dataset
+    names: tuple[str, ...]
+    shards: tuple[npt.NDArray[np.int64], ...]
+    objective: Objective
+    graph: Graph
+
+    @property
+    def algorithm(self) -> ModuleType:
+        """The algorithm's module; see `gossamer.algorithms.algorithm`."""
+        return ALGORITHMS[self.experiment.algorithm.name]
+
+    @property
+    def world(self) -> World:
+        """What the nodes live in."""
+        spec = self.experiment
+        return World(spec.speeds, spec.links, spec.faults, spec.seed, spec.compute.width)
+
+    @cached_property
+    def initial(self) -> Public:
+        """The common starting model."""
+        vector = self.objective.initial(stream(self.experiment.seed, "initial model"))
+        return Public(np.asarray(vector, self.objective.dtype))
+
+    @property
+    def shard_sizes(self) -> dict[str, int]:
+        """Examples at each node; public."""
+        return {name: len(shard) for name, shard in zip(self.names, self.shards, strict=True)}
+
+    @property
+    def samplings(self) -> dict[str, Sampling]:
+        """How each node draws its batches.
+
+        Raises
+        ------
+        DataError
+            If a node has fewer examples than its batch.
+        """
+        spec, batch = self.experiment, self.experiment.algorithm.batch_size
+        for name, size in self.shard_sizes.items():
+            if size < batch:
+                raise DataError(
+                    f"{name} holds {size} examples, fewer than algorithm.batch_size {batch}; "
+                    "lower batch_size, use fewer nodes or another partition"
+                )
+        make = _SAMPLINGS[spec.privacy.sampling]
+        return {name: make(size, batch) for name, size in self.shard_sizes.items()}
+
+    def context(
+        self, mechanism: Mechanism, quotas: dict[str, int] | None, *, blank: bool = False
+    ) -> Context:
+        """What the algorithm is built from; with ``blank`` vectors for a run of the schedule alone."""
+        spec = self.experiment
+        samplings = self.samplings
+        batch = float(spec.algorithm.batch_size)
+        initial = Public(Blank(self.objective.size, self.objective.dtype)) if blank else self.initial
+        return Context(
+            seed=spec.seed,
+            names=self.names,
+            graph=self.graph,
+            initial=initial,
+            queries={name: Query(samplings[name], mechanism, batch) for name in self.names},
+            shard_sizes=self.shard_sizes,
+            quotas=quotas,
+            deadline=spec.stop.virtual_seconds,
+        )
+
+
+def prepare(experiment: Experiment) -> Prepared:
+    """Load the data, deal it out, and build objective and graph.
+
+    Raises
+    ------
+    CallerError
+        With one line on what in the spec or the data does not fit.
+    """
+    spec = experiment
+    nodes = spec.algorithm.nodes
+    names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
+    graph = build_graph(
+        getattr(spec.algorithm, "topology", Ring()), nodes, stream(spec.seed, "topology"), names
+    )
+    dataset = load_dataset(spec.dataset)
+    shards = partition(
+        spec.partition, dataset.train.targets, nodes, stream(spec.seed, "partition"), dataset.owners
+    )
+    return Prepared(spec, dataset, names, tuple(shards), build_objective(spec, dataset), graph)
+
+
+def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:
+    """The objective that the spec names, in the shape of the data.
+
+    Raises
+    ------
+    SpecError
+        If it does not exist.
+    """
+    settings = experiment.objective
+    name = settings.name or ("softmax" if dataset.classes else "squared")
+    if settings.module is None and name in LOSSES:
+        return _linear(name, settings, dataset)
+    return _network(name, experiment, dataset)
+
+
+def _linear(name: str, settings: ObjectiveSettings, dataset: Dataset) -> Objective:
+    features = int(np.prod(dataset.train.features.shape[1:]))
+    dtype = np.dtype(settings.dtype)
+    return LinearModel(name, features, dataset.classes, l2=settings.l2, dtype=dtype)
+
+
+def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
+    # Networks need torch, which is optional, so it is imported only here.
+    from gossamer.objectives.models import build_model, load_module
+    from gossamer.objectives.torch_module import TorchModule
+
+    settings = experiment.objective
+    if settings.dtype != "float32":
+        raise SpecError(f"objective.dtype of a network must be float32, found {settings.dtype}")
+    shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
+    outputs = dataset.classes or 1
+    module: Any = (
+        load_module(settings.module, shape, outputs) if settings.module else build_model(name, shape, outputs)
+    )
+    loss = settings.loss or ("cross_entropy" if dataset.classes else "mse")
+    compute = experiment.compute
+    return TorchModule(module, loss=loss, l2=settings.l2, memory_mib=compute.memory_mib, strategy=compute.strategy)

@@ -1,0 +1,200 @@
+"""From YAML and ``--set`` to an `Experiment`, with errors that name the nearest right key."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from gossamer.errors import SpecError
+from gossamer.experiment.spec import Experiment, resolved
+
+_BARE_KEYS = {"privacy": "mechanism"}
+"""What a section's bare name stands for, where it is not its ``name``."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML, in which a key given twice is an error."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: dict[Any, int] = {}
+    for key_node, _ in node.value:
+        key, line = loader.construct_object(key_node, deep=True), key_node.start_mark.line + 1
+        if key in seen:
+            raise SpecError(f"line {line}: {key!r} is given twice, first in line {seen[key]}; keep one")
+        seen[key] = line
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read_spec(path: Path, settings: Sequence[str] = ()) -> Experiment:
+    """The experiment that a YAML file describes.
+
+    Parameters
+    ----------
+    path : Path
+        The file. Relative paths inside it are taken from its folder.
+    settings : sequence of str
+        Overrides, each ``section.key=value`` with the value in YAML.
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be read, is not YAML, or is not a spec; the message names file and key.
+    """
+    try:
+        content = _load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise SpecError(f"{path}: cannot read the spec: {reason}") from None
+    except SpecError as error:
+        raise SpecError(f"{path}, {error}") from None
+    try:
+        return resolved(parse_spec(override(content or {}, settings)), path.resolve().parent)
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None
+
+
+def _load(text: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 (a SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        raise SpecError(f"{where}not YAML: {getattr(error, 'problem', error)}") from None
+
+
+def override(content: Any, settings: Sequence[str]) -> Any:
+    """``content`` with overrides such as ``algorithm.nodes=16``."""
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip():
+            raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {setting!r}")
+        content = _set(content, key.strip().split("."), _load(value), "")
+    return content
+
+
+def _set(content: Any, keys: Sequence[str], value: Any, section: str) -> Any:
+    if not keys:
+        return value
+    if isinstance(content, str):
+        content = {_BARE_KEYS.get(section, "name"): content}
+    inside = dict(content) if isinstance(content, Mapping) else {}
+    return {**inside, keys[0]: _set(inside.get(keys[0]), keys[1:], value, keys[0])}
+
+
+def parse_spec(content: Any) -> Experiment:
+    """The experiment that plain data describe.
+
+    Raises
+    ------
+    SpecError
+        With one line for all that is wrong.
+    """
+    if not isinstance(content, Mapping):
+        raise SpecError(f"expected sections such as dataset: and algorithm:, found {content!r}")
+    try:
+        return Experiment.model_validate(content)
+    except ValidationError as error:
+        raise SpecError("; ".join(describe(error))) from None
+
+
+def describe(error: ValidationError) -> list[str]:
+    """What is wrong, one line a problem, each with the key it is about."""
+    lines = [_line(problem) for problem in error.errors()]
+    return list(dict.fromkeys(lines))
+
+
+def _line(problem: Any) -> str:
+    location = [part for part in problem["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+    models = _models_at(Experiment, location[:-1])
+    key = ".".join(str(part) for part in _without_tags(location))
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {key}{_nearest(str(location[-1]), _keys(models))}"
+    if problem["type"] in ("union_tag_invalid", "literal_error"):
+        found, expected = _found_and_expected(problem)
+        return f"{key}: unknown name {found!r}{_nearest(found, expected)}"
+    message = problem["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    found = f", found {problem['input']!r}" if isinstance(problem["input"], (str, int, float, bool)) else ""
+    return f"{key}: {message}{found}" if key else message
+
+
+def _found_and_expected(problem: Any) -> tuple[str, list[str]]:
+    context = problem["ctx"]
+    if "tag" in context:
+        return str(context["tag"]), [tag.strip(" '") for tag in context["expected_tags"].split(",")]
+    expected = context["expected"].replace(" or ", ", ").split(", ")
+    return str(problem["input"]), [name.strip("'") for name in expected]
+
+
+def _nearest(found: str, expected: Iterable[str]) -> str:
+    options = sorted(expected)
+    close = difflib.get_close_matches(found, options, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; expected one of {', '.join(options)}" if options else ""
+
+
+def _keys(models: Iterable[type[BaseModel]]) -> list[str]:
+    return [key for model in models for key in model.model_fields]
+
+
+def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[BaseModel]]:
+    """The settings classes that a place in the spec may hold."""
+    candidates = [model]
+    for part in location:
+        inner = [
+            found
+            for candidate in candidates
+            if part in candidate.model_fields
+            for found in _classes(candidate.model_fields[part].annotation)
+        ]
+        if inner:
+            candidates = inner
+        else:  # the tag of a union, which narrows it down
+            candidates = [c for c in candidates if part in _tags(c)] or candidates
+    return candidates
+
+
+def _classes(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, tuple):
+        return [found for member in typing.get_args(annotation) for found in _classes(member)]
+    return []
+
+
+def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
+    return tuple(
+        tag
+        for field in model.model_fields.values()
+        if typing.get_origin(field.annotation) is typing.Literal
+        for tag in typing.get_args(field.annotation)
+    )
+
+
+def _without_tags(location: Sequence[Any]) -> list[Any]:
+    """A location as the user wrote it: without the names that pick a member of a union."""
+    kept: list[Any] = []
+    for index, part in enumerate(location):
+        models = _models_at(Experiment, location[:index])
+        is_tag = index > 0 and part not in _keys(models) and any(part in _tags(model) for model in models)
+        if not is_tag or index == len(location) - 1:
+            kept.append(part)
+    return kept
+
+
+def write_spec(experiment: Experiment) -> str:
+    """The complete spec as YAML, every default written out."""
+    return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,106 @@
+"""The results folder, valid at every moment.
+
+| file | what |
+|---|---|
+| `spec.yaml` | the complete spec, every default written out |
+| `summary.json` | the outcome and the guarantee |
+| `metrics.jsonl` | a line an evaluation |
+| `ledger.jsonl` | a line for each kind of release of each node |
+| `model.safetensors` | the run's model, by the names of its parts |
+| `private.jsonl` | what nodes recorded for themselves; only if they did |
+| `timing.json` | wall time and machine; the only file that differs between two runs of one seed |
+
+`summary.json`, `ledger.jsonl` and `model.safetensors` are replaced whole at each evaluation, so a run that is interrupted, or
+killed, leaves a folder that is valid up to the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from gossamer.errors import SpecError
+from gossamer.vectors import FloatArray, Part, unpack
+
+FILES = (
+    "spec.yaml",
+    "summary.json",
+    "metrics.jsonl",
+    "ledger.jsonl",
+    "model.safetensors",
+    "private.jsonl",
+    "timing.json",
+)
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """Standard JSON, in which there is no NaN or infinity."""
+    return json.dumps(value, indent=indent, allow_nan=False)
+
+
+class ResultsFolder:
+    """A folder that a run writes to.
+
+    Parameters
+    ----------
+    path : Path
+        Where; made if need be.
+    overwrite : bool
+        Whether the results of an earlier run may be replaced.
+
+    Raises
+    ------
+    SpecError
+        If something is there and may not be replaced.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
+        self.path = path
+        _make_room(path, overwrite)
+
+    def write(self, name: str, content: str | bytes) -> None:
+        """Replace a file, whole or not at all."""
+        data = content.encode() if isinstance(content, str) else content
+        fresh = self.path / f".{name}.new"
+        fresh.write_bytes(data)
+        os.replace(fresh, self.path / name)
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        self.write(name, to_json(value, indent=2) + "\n")
+
+    def write_lines(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.write(name, "".join(to_json(row) + "\n" for row in rows))
+
+    def append(self, name: str, row: Mapping[str, Any]) -> None:
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(to_json(row) + "\n")
+
+    def write_model(self, model: FloatArray, parts: Iterable[Part]) -> None:
+        arrays = unpack(np.asarray(model), tuple(parts))
+        self.write("model.safetensors", save({name: np.ascontiguousarray(part) for name, part in arrays.items()}))
+
+
+def _make_room(path: Path, overwrite: bool) -> None:
+    """An empty folder at ``path``; only what an earlier run wrote is ever deleted."""
+    if path.exists() and not path.is_dir():
+        raise SpecError(f"{path} is a file, expected a folder for the results; choose another --out")
+    present = [item.name for item in path.iterdir()] if path.exists() else []
+    if present and not overwrite:
+        raise SpecError(f"{path} exists and is not empty; choose another --out, or replace it with --overwrite")
+    if present and "summary.json" not in present and "spec.yaml" not in present:
+        raise SpecError(f"{path} is not the results folder of a run, so it is not overwritten; choose another --out")
+    for name in present:
+        if name in FILES:
+            (path / name).unlink()
+        elif name.endswith(".new") and name.startswith("."):
+            (path / name).unlink()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError(f"{path}: cannot make the results folder ({error.strerror}); choose another --out") from None

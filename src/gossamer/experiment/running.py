@@ -1,0 +1,274 @@
+"""``run``: from a spec to results."""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+
+from gossamer.experiment.driving import drive
+from gossamer.experiment.observing import Evaluator, Row
+from gossamer.experiment.planning import RunPlan, facts, plan_run
+from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.reading import write_spec
+from gossamer.experiment.results import ResultsFolder
+from gossamer.experiment.spec import Experiment
+from gossamer.privacy.data_side import DataSide, DataSides
+from gossamer.privacy.guarantees import Guarantee
+from gossamer.protocol.trace import Step, write_step
+from gossamer.runtimes.simulator import Simulator
+from gossamer.vectors import FloatArray, unpack
+from gossamer.version import __version__
+
+
+class Progress(Protocol):
+    """Is told how a run goes."""
+
+    def planned(self, plan: RunPlan) -> None: ...
+    def updated(self, updates: int) -> None: ...
+    def looked(self, row: Row) -> None: ...
+
+
+class Silence:
+    """Progress that nobody hears."""
+
+    def planned(self, plan: RunPlan) -> None:
+        pass
+
+    def updated(self, updates: int) -> None:
+        pass
+
+    def looked(self, row: Row) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave.
+
+    Attributes
+    ----------
+    summary : dict
+        As in ``summary.json``.
+    guarantee : Guarantee
+        What is proved about what leaked.
+    metrics : list of dict
+        A row an evaluation, as in ``metrics.jsonl``.
+    model : dict of str to ndarray
+        The run's model by the names of its parts, as in ``model.safetensors``.
+    timing : dict
+        Wall seconds, as in ``timing.json``.
+    folder : Path or None
+        Where the results were written.
+    """
+
+    summary: dict[str, Any]
+    guarantee: Guarantee
+    metrics: list[Row]
+    model: dict[str, FloatArray]
+    timing: dict[str, Any]
+    folder: Path | None = None
+
+
+def run(
+    experiment: Experiment,
+    out: str | Path | None = None,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    trace: str | Path | None = None,
+) -> Result:
+    """Run an experiment in the simulator.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What to run.
+    out : path, optional
+        Folder for the results; None writes nothing.
+    overwrite : bool
+        Whether ``out`` may hold the results of an earlier run, which are then replaced.
+    progress : Progress, optional
+        Is told how the run goes.
+    trace : path, optional
+        File for every event and effect, for `gossamer.protocol.trace.replay`.
+
+    Raises
+    ------
+    CallerError
+        If the experiment cannot be run; nothing has been released.
+    KeyboardInterrupt
+        If interrupted; ``out`` then holds the results up to the last evaluation.
+    """
+    with ExitStack() as stack:
+        # Sums in BLAS depend on the number of threads; results must not.
+        stack.enter_context(threadpool_limits(1))
+        folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
+        started = time.perf_counter()
+        prepared = prepare(experiment)
+        plan = plan_run(prepared)
+        watch = None
+        if trace is not None:
+            file = stack.enter_context(Path(trace).open("wb"))
+            watch = lambda step: write_step(file, step)  # noqa: E731
+        session = _Run(prepared, plan, folder, progress or Silence(), started, watch)
+        return session.go()
+
+
+@dataclass
+class _Run:
+    """One run under way: the simulator, what was seen so far, and where it is written."""
+
+    prepared: Prepared
+    plan: RunPlan
+    folder: ResultsFolder | None
+    progress: Progress
+    started: float
+    watch: Callable[[Step], None] | None
+    rows: list[Row] = field(default_factory=list)
+    status: str = "running"
+
+    def __post_init__(self) -> None:
+        prepared, plan = self.prepared, self.plan
+        context = prepared.context(plan.mechanism, plan.quotas)
+        nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
+        sides = {
+            name: DataSide(plan.ledger(name), shard, prepared.experiment.seed)
+            for name, shard in zip(prepared.names, prepared.shards, strict=True)
+        }
+        self.sides = DataSides(sides, prepared.objective, prepared.dataset.train)
+        self.simulator = Simulator(nodes, self.sides, prepared.world, watch=self.watch, record=self.record)
+        self.evaluator = Evaluator(prepared, plan, self.simulator, self.publish)
+        self.ready = time.perf_counter()
+
+    def go(self) -> Result:
+        self.progress.planned(self.plan)
+        if self.folder is not None:
+            self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
+        try:
+            if self.evaluator.on:
+                self.evaluator.look(0.0)
+            self.status = drive(self.simulator, self.plan.stop, self)
+        except KeyboardInterrupt:
+            self.status = "interrupted"
+            self.save()
+            raise
+        if self.status != "finished":
+            self.simulator.stop(self.status)
+        self.evaluator.look(self.simulator.elapsed)
+        self.save()
+        return Result(
+            self.summary(),
+            self.plan.guarantee,
+            self.rows,
+            unpack(self.model, self.prepared.objective.parts),
+            self.timing(),
+            self.folder.path if self.folder is not None else None,
+        )
+
+    # The observer of `drive`
+
+    def before(self, upcoming: float) -> None:
+        self.evaluator.before(upcoming)
+
+    def after(self) -> None:
+        self.progress.updated(self.simulator.counters.updates)
+        self.evaluator.after()
+
+    @property
+    def satisfied(self) -> bool:
+        return self.evaluator.satisfied
+
+    # What is written
+
+    def publish(self, row: Row) -> None:
+        self.rows.append(row)
+        if self.folder is not None:
+            self.folder.append("metrics.jsonl", row)
+        self.save()
+        self.progress.looked(row)
+
+    def record(self, seconds: float, node: str, name: str, value: float) -> None:
+        if self.folder is not None:
+            line = {"virtual_seconds": seconds, "node": node, "name": name, "value": value}
+            self.folder.append("private.jsonl", line)
+
+    def save(self) -> None:
+        if self.folder is None:
+            return
+        ledgers = [self.sides.sides[name].ledger for name in self.prepared.names]
+        self.folder.write_lines("ledger.jsonl", (line for ledger in ledgers for line in ledger.lines()))
+        self.folder.write_model(self.model, self.prepared.objective.parts)
+        self.folder.write_json("summary.json", self.summary())
+        self.folder.write_json("timing.json", self.timing())
+
+    @property
+    def model(self) -> FloatArray:
+        return np.asarray(self.prepared.algorithm.output(self.simulator.nodes).values)
+
+    def summary(self) -> dict[str, Any]:
+        spec, counters = self.prepared.experiment, self.simulator.counters
+        last = dict(self.rows[-1]) if self.rows else {}
+        outside = ("updates", "virtual_seconds", "messages", "bytes", "most_releases")
+        return {
+            "gossamer": __version__,
+            "algorithm": spec.algorithm.name,
+            "engine": "sim",
+            "dataset": self.prepared.dataset.name,
+            "seed": spec.seed,
+            "status": self.status,
+            "nodes": len(self.prepared.names),
+            "parameters": self.prepared.objective.size,
+            "updates": counters.updates,
+            "messages": counters.messages,
+            "bytes": counters.bytes,
+            "rejected_messages": counters.rejected,
+            "virtual_seconds": last.get("virtual_seconds", 0.0),
+            "finished": dict(sorted(self.simulator.finished.items())),
+            "metrics": {name: value for name, value in last.items() if name not in outside},
+            "privacy": self.privacy(),
+        }
+
+    def privacy(self) -> dict[str, Any]:
+        mechanism = self.plan.mechanism
+        known = facts(self.prepared, self.plan)
+        settings = self.prepared.experiment.algorithm
+        claims = self.prepared.algorithm.claims(settings, known) if known is not None else []
+        return {
+            "guarantee": self.plan.guarantee.as_dict(),
+            "mechanism": mechanism.describe() if mechanism.private else {"mechanism": "none"},
+            "nodes": {
+                name: {
+                    "epsilon": _finite(self.plan.epsilons[name]),
+                    "releases": self.sides.releases(name),
+                    "planned_releases": sum(self.plan.schedules[name].values()),
+                }
+                for name in self.prepared.names
+            },
+            "claims": [claim.as_dict() for claim in claims],
+        }
+
+    def timing(self) -> dict[str, Any]:
+        now, counters = time.perf_counter(), self.simulator.counters
+        return {
+            "preparation_seconds": round(self.ready - self.started, 3),
+            "run_seconds": round(now - self.ready, 3),
+            "events": counters.events,
+            "compute_calls": counters.calls,
+            "mean_width": round(counters.computed / counters.calls, 2) if counters.calls else 0.0,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

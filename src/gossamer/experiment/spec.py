@@ -1,0 +1,238 @@
+"""The spec: everything that decides a run's result, as data.
+
+A spec is a YAML file or the same object in Python. A section may be a bare name: ``dataset: digits`` is
+``dataset: {name: digits}``, and ``privacy: none`` is ``privacy: {mechanism: none}``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from gossamer.algorithms import AlgorithmSettings
+from gossamer.algorithms.gossip import Settings as Gossip
+from gossamer.data.partition import Iid, PartitionSettings
+from gossamer.data.settings import DatasetSettings
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.runtimes.links import FaultSettings, LinkSettings
+from gossamer.runtimes.speeds import SpeedSettings
+
+
+class Section(BaseModel):
+    """Base of the sections: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _bare(key: str) -> BeforeValidator:
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+class ObjectiveSettings(Section):
+    """What is minimised.
+
+    Attributes
+    ----------
+    name : str, optional
+        ``logistic``, ``softmax``, ``squared``, ``hinge``, or a network: ``mlp``, ``lenet5``, ``cnn_mapa``, ... By
+        default ``softmax`` for classes and ``squared`` for real targets.
+    module : str, optional
+        One's own ``torch.nn.Module`` as ``package.module:Class``, instead of a name.
+    l2 : float
+        Strength of the L2 term; its gradient depends on no data and is added after the noise.
+    loss : {"cross_entropy", "mse"}, optional
+        Of a network; by default what the targets ask for.
+    dtype : {"float32", "float64"}
+        Of linear models; networks are float32.
+    """
+
+    name: str | None = None
+    module: str | None = None
+    l2: float = Field(default=0.0, ge=0)
+    loss: Literal["cross_entropy", "mse"] | None = None
+    dtype: Literal["float32", "float64"] = "float32"
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> ObjectiveSettings:
+        if self.name is not None and self.module is not None:
+            raise ValueError(f"give a name or a module, found both {self.name!r} and {self.module!r}")
+        return self
+
+
+class PrivacySettings(Section):
+    """How releases are made private.
+
+    Attributes
+    ----------
+    mechanism : {"gaussian", "none"}
+        The noise law. ``none``: no noise, and the guarantee says "none".
+    clip : float, optional
+        C, the most L2 norm of a per-example gradient. Needed for noise; without noise, None does not clip.
+    sampling : {"poisson", "fixed_size"}
+        How batches are drawn.
+    neighboring_relation : {"add_or_remove_one", "replace_one"}
+        Which datasets are neighbours.
+    noise_multiplier : float, optional
+        Standard deviation of the noise on the sum over C. Left out, it is calibrated to the budget.
+    delta : float
+        At which epsilon is reported when there is no budget.
+    """
+
+    mechanism: Literal["gaussian", "none"] = "gaussian"
+    clip: PositiveFloat | None = 1.0
+    sampling: Literal["poisson", "fixed_size"] = "poisson"
+    neighboring_relation: NeighboringRelation | None = None
+    noise_multiplier: PositiveFloat | None = None
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _noise_needs_a_clip(self) -> PrivacySettings:
+        if self.mechanism == "gaussian" and self.clip is None:
+            raise ValueError("noise needs a clip: give privacy.clip, or say privacy: none")
+        if self.mechanism == "none" and self.noise_multiplier is not None:
+            raise ValueError("without a mechanism there is no noise_multiplier; leave it out or name the mechanism")
+        return self
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """The relation asked for, or the one that goes with the sampling."""
+        if self.neighboring_relation is not None:
+            return self.neighboring_relation
+        poisson = self.sampling == "poisson"
+        return NeighboringRelation.ADD_OR_REMOVE_ONE if poisson else NeighboringRelation.REPLACE_ONE
+
+
+class Budget(Section):
+    """The most that any node's data may leak: ``epsilon`` at ``delta``."""
+
+    epsilon: PositiveFloat
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+
+
+class StopSettings(Section):
+    """When a run ends: at whichever comes first. Without any, after 20 epochs.
+
+    Attributes
+    ----------
+    updates : int, optional
+        Updates of all nodes together.
+    epochs : float, optional
+        Passes of each node over its own shard, in expectation; a node that is done goes on answering.
+    virtual_seconds : float, optional
+        Of the simulated clock.
+    accuracy : float, optional
+        Test accuracy of the mean model. Privacy is charged for the whole plan, so another bound is needed too.
+    """
+
+    updates: PositiveInt | None = None
+    epochs: PositiveFloat | None = None
+    virtual_seconds: PositiveFloat | None = None
+    accuracy: float | None = Field(default=None, gt=0, le=1)
+
+
+class EvaluationSettings(Section):
+    """When an observer that nodes cannot see looks at their models; always at the end.
+
+    Attributes
+    ----------
+    name : {"on", "off"}
+        ``off``: at the end only.
+    every_updates, every_seconds : optional
+        Updates of all nodes, or virtual seconds, between looks. Without either, twenty looks a run.
+    nodes : int, optional
+        How many nodes' own models are tested, evenly spaced; None is all.
+    """
+
+    name: Literal["on", "off"] = "on"
+    every_updates: PositiveInt | None = None
+    every_seconds: PositiveFloat | None = None
+    nodes: PositiveInt | None = None
+
+
+class ComputeSettings(Section):
+    """How results are computed; changes only speed, and results in the last digits.
+
+    Attributes
+    ----------
+    width : int
+        Most computations gathered into one call; 1 computes each on its own.
+    strategy : {"auto", "vmap", "threads"}
+        How networks are computed; ``auto`` reads a fixed table.
+    memory_mib : int
+        Bound on the working memory of networks, in MiB.
+    """
+
+    width: PositiveInt = 1024
+    strategy: Literal["auto", "vmap", "threads"] = "auto"
+    memory_mib: PositiveInt = 512
+
+
+class Experiment(Section):
+    """A whole experiment; every section has a default.
+
+    Examples
+    --------
+    >>> import gossamer as gs
+    >>> experiment = gs.Experiment(
+    ...     dataset="digits",
+    ...     algorithm=gs.Gossip(topology="ring", nodes=8),
+    ...     budget=gs.Budget(epsilon=5, delta=1e-4),
+    ... )
+    """
+
+    dataset: Annotated[DatasetSettings, _bare("name")] = DatasetSettings(name="digits")
+    partition: Annotated[PartitionSettings, _bare("name")] = Iid()
+    objective: Annotated[ObjectiveSettings, _bare("name")] = ObjectiveSettings()
+    algorithm: Annotated[AlgorithmSettings, _bare("name")] = Gossip()
+    privacy: Annotated[PrivacySettings, _bare("mechanism")] = PrivacySettings()
+    budget: Budget | None = None
+    speeds: Annotated[SpeedSettings, _bare("name")] = SpeedSettings()
+    links: LinkSettings = LinkSettings()
+    faults: FaultSettings = FaultSettings()
+    stop: StopSettings = StopSettings()
+    evaluation: Annotated[EvaluationSettings, _bare("name")] = EvaluationSettings()
+    compute: ComputeSettings = ComputeSettings()
+    seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _privacy_is_decided(self) -> Experiment:
+        private = self.privacy.mechanism != "none"
+        if private and self.budget is None and self.privacy.noise_multiplier is None:
+            raise ValueError("give a budget, or privacy.noise_multiplier, or say privacy: none")
+        if not private and self.budget is not None:
+            raise ValueError("privacy: none meets no budget; leave the budget out, or name a mechanism")
+        if self.stop.accuracy is not None and not self.bounded:
+            raise ValueError(
+                "stop.accuracy depends on data, so privacy needs another bound to be calibrated for: "
+                "give stop.updates, stop.epochs, stop.virtual_seconds or algorithm.updates_per_node as well"
+            )
+        return self
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the run's length is limited by something public."""
+        stop = self.stop
+        return any((stop.updates, stop.epochs, stop.virtual_seconds, self.algorithm.updates_per_node))
+
+    @property
+    def delta(self) -> float:
+        """At which guarantees are stated."""
+        return self.budget.delta if self.budget is not None else self.privacy.delta
+
+
+def resolved(experiment: Experiment, folder: Path) -> Experiment:
+    """The experiment with relative paths taken from ``folder``, where its spec lies."""
+
+    def absolute(value: Any) -> Any:
+        if isinstance(value, Path):
+            return (folder / value).resolve()
+        if isinstance(value, BaseModel):
+            found = {name: absolute(getattr(value, name)) for name in type(value).model_fields}
+            changed = {name: item for name, item in found.items() if item is not getattr(value, name)}
+            return value.model_copy(update=changed) if changed else value
+        return value
+
+    result: Experiment = absolute(experiment)
+    return result

@@ -1,0 +1,108 @@
+"""A guarantee as a value: never an epsilon alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from gossamer.privacy.mechanisms import NeighboringRelation
+
+_NEIGHBORS = {
+    NeighboringRelation.ADD_OR_REMOVE_ONE: "whether any one example was present or absent",
+    NeighboringRelation.REPLACE_ONE: "whether any one example was replaced by another",
+}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What is proved about what an observer can learn.
+
+    Attributes
+    ----------
+    epsilon : float
+        Upper bound of the privacy loss; infinite where nothing is guaranteed.
+    delta : float
+        Probability with which ``epsilon`` may not hold.
+    unit : str
+        What is protected, such as one example.
+    neighboring_relation : NeighboringRelation
+        Which datasets are told apart with difficulty.
+    observer : str
+        From whom.
+    assumptions : tuple of str
+        What has to be true for it.
+    proof : str
+        How epsilon was computed.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str
+    neighboring_relation: NeighboringRelation
+    observer: str
+    assumptions: tuple[str, ...]
+    proof: str
+
+    def __str__(self) -> str:
+        """The guarantee in words."""
+        if math.isinf(self.epsilon):
+            return f"Guarantee: none. {self.proof}"
+        assumptions = "\n".join(f"  - {assumption}" for assumption in self.assumptions)
+        return (
+            f"Guarantee: ({self.epsilon:.4g}, {self.delta:g})-differential privacy for each {self.unit}, against "
+            f"{self.observer}:\nit stays hard to tell {_NEIGHBORS[self.neighboring_relation]} "
+            f"({self.neighboring_relation.value}).\nProof: {self.proof}\nThis assumes:\n{assumptions}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; an infinite epsilon becomes None with ``privacy: none``."""
+        values = asdict(self)
+        if math.isinf(self.epsilon):
+            return {**values, "epsilon": None, "delta": None, "privacy": "none"}
+        return values
+
+
+OTHER_NODES = "all other nodes together, malicious ones included, and anyone on the wires"
+
+PLANNED = Guarantee(
+    epsilon=math.inf,
+    delta=0.0,
+    unit="example of a node's shard",
+    neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+    observer=OTHER_NODES,
+    assumptions=(
+        "shard sizes, sampling rates, batch sizes and numbers of updates are public constants",
+        "each person's data sits at one node",
+        "the timing of messages is not covered",
+        "clip, noise, rate and count are enforced by each node on its own data",
+    ),
+    proof="",
+)
+"""What all planned runs have in common; see `planned`."""
+
+ADD_OR_REMOVE = "adding or removing an example is read as blanking one of the shard's public slots"
+SIMULATED_NOISE = (
+    "noise and sampling come from the run's seed, which stays secret: a simulation; "
+    "rounding of floating-point noise is not covered"
+)
+
+
+def planned(
+    epsilon: float, delta: float, relation: NeighboringRelation, proof: str, *more: str
+) -> Guarantee:
+    """The guarantee of a plan that every node's ledger enforces."""
+    extra = (ADD_OR_REMOVE,) if relation is NeighboringRelation.ADD_OR_REMOVE_ONE else ()
+    return replace(
+        PLANNED,
+        epsilon=epsilon,
+        delta=delta,
+        neighboring_relation=relation,
+        proof=proof,
+        assumptions=(*PLANNED.assumptions, *extra, SIMULATED_NOISE, *more),
+    )
+
+
+def none(reason: str, relation: NeighboringRelation) -> Guarantee:
+    """No guarantee at all, and why."""
+    return replace(PLANNED, neighboring_relation=relation, assumptions=(), proof=reason)

@@ -1,0 +1,133 @@
+"""The ledger: what one data holder has released, charged before the noise is drawn.
+
+A ledger only ever counts up. Whether it admits another release is decided by its *policy*:
+
+| policy | admits | guarantee |
+|---|---|---|
+| `Plan` | at most so many releases of each kind, fixed from public information before the first | that of the whole plan |
+| `RenyiFilter` | anything, chosen adaptively, while the sum of divergences at one order fixed in advance fits | the filter's (epsilon, delta) |
+| `Unlimited` | everything | what was counted, and none if a release was not private |
+
+A run that stops early for a reason that depends on data has spent its whole plan: the sum so far is a reading, not a
+guarantee.
+
+References
+----------
+Filters: Feldman and Zrnic, "Individual privacy accounting via a Renyi filter", NeurIPS 2021, theorem 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gossamer.errors import BudgetSpent, SpecError
+from gossamer.privacy.accountants import renyi_divergence, renyi_level
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.releases import Counts, ReleaseKind
+
+
+class Policy(Protocol):
+    """Decides whether a release is covered."""
+
+    def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
+        """Why one more release of ``kind`` after ``counts`` is not covered; None if it is."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The most releases of each kind."""
+
+    most: Mapping[ReleaseKind, int]
+
+    def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
+        planned = self.most.get(kind, 0)
+        if counts.get(kind, 0) < planned:
+            return None
+        return f"the plan covers {planned} releases of this kind, and all are spent" if planned else "not in the plan"
+
+
+@dataclass(frozen=True)
+class RenyiFilter:
+    """Covers what fits a Renyi divergence at one order, whatever was seen before it was chosen.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The budget for everything that passes.
+    relation : NeighboringRelation
+        Of the budget.
+    order : float
+        alpha > 1, fixed before the first release.
+    """
+
+    epsilon: float
+    delta: float
+    relation: NeighboringRelation
+    order: float = 16.0
+
+    def __post_init__(self) -> None:
+        if not self.order > 1:
+            raise SpecError(f"a Renyi filter needs an order above 1, found {self.order}")
+
+    def spent(self, counts: Counts) -> float:
+        """The divergence of ``counts`` at the filter's order."""
+        return sum(number * renyi_divergence(kind, self.order, self.relation) for kind, number in counts.items())
+
+    def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
+        level = renyi_level(self.order, self.epsilon, self.delta)
+        needed = self.spent(counts) + renyi_divergence(kind, self.order, self.relation)
+        if needed <= level:
+            return None
+        return f"divergence {needed:.4g} at order {self.order:g} exceeds {level:.4g}, the budget's level"
+
+
+@dataclass(frozen=True)
+class Unlimited:
+    """Covers everything; for runs without a budget, whose guarantee is computed from what was counted."""
+
+    def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
+        return None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Append-only counts of one data holder's releases.
+
+    Attributes
+    ----------
+    owner : str
+        Whose data.
+    policy : Policy
+        What is admitted.
+    counts : dict of ReleaseKind to int
+        What has been charged.
+    """
+
+    owner: str
+    policy: Policy
+    counts: dict[ReleaseKind, int] = field(default_factory=dict)
+
+    @property
+    def releases(self) -> int:
+        """How many releases have been charged, of all kinds."""
+        return sum(self.counts.values())
+
+    def charge(self, kind: ReleaseKind) -> None:
+        """Charge one release. Only after this returns may its noise be drawn.
+
+        Raises
+        ------
+        BudgetSpent
+            If the policy does not cover it; nothing is charged.
+        """
+        reason = self.policy.refusal(self.counts, kind)
+        if reason is not None:
+            raise BudgetSpent(f"{self.owner}: release refused: {reason} ({kind.describe()})")
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+
+    def lines(self) -> list[dict[str, Any]]:
+        """One record a kind, for ``ledger.jsonl``."""
+        return [{"node": self.owner, "releases": n, **kind.describe()} for kind, n in self.counts.items()]

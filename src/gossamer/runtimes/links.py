@@ -1,0 +1,119 @@
+"""What links do to messages in a simulation: delay, loss, duplication, reordering, partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat
+
+from gossamer.randomness import Stream
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Partition(_Settings):
+    """From ``start`` to ``end`` (virtual seconds), nothing passes between ``group`` (node numbers) and the rest."""
+
+    start: NonNegativeFloat
+    end: PositiveFloat
+    group: tuple[int, ...]
+
+
+class LinkSettings(_Settings):
+    """The section ``links``.
+
+    Attributes
+    ----------
+    latency : float
+        Virtual seconds from sending to receiving.
+    bandwidth : float, optional
+        Bytes per virtual second that a node can send; its messages queue. None is unlimited.
+    jitter : float
+        Most virtual seconds added to the latency, uniformly; reorders messages.
+    loss, duplicate : float
+        Probability that a frame is lost, or comes twice.
+    partitions : list of Partition
+        When the network is cut.
+    retry_after : float
+        Virtual seconds after which an unacknowledged message is sent again (only on links that can lose).
+    silence : float
+        Virtual seconds without an answer after which a peer counts as down.
+    """
+
+    latency: NonNegativeFloat = 0.01
+    bandwidth: PositiveFloat | None = None
+    jitter: NonNegativeFloat = 0.0
+    loss: float = Field(default=0.0, ge=0, lt=1)
+    duplicate: float = Field(default=0.0, ge=0, lt=1)
+    partitions: tuple[Partition, ...] = ()
+    retry_after: PositiveFloat = 1.0
+    silence: PositiveFloat = 30.0
+
+    @property
+    def reliable(self) -> bool:
+        """Whether every message arrives exactly once and in order without further ado."""
+        return not (self.jitter or self.loss or self.duplicate or self.partitions)
+
+
+@dataclass(slots=True)
+class Links:
+    """The links of one run; ``transmit`` says when each copy of a frame arrives.
+
+    All draws depend on the seed and the number of the frame only.
+    """
+
+    settings: LinkSettings
+    draws: Stream
+    uplink_free: dict[str, float]
+    numbers: dict[str, int]
+    start: float
+    frames: int = 0
+
+    @classmethod
+    def new(cls, settings: LinkSettings, names: tuple[str, ...], seed: int, start: float) -> Links:
+        """Idle links between the nodes ``names``, at time ``start``."""
+        numbers = {name: number for number, name in enumerate(names)}
+        return cls(settings, Stream(seed, "links"), dict.fromkeys(names, start), numbers, start)
+
+    def transmit(self, sender: str, to: str, size: int, now: float) -> tuple[float, ...]:
+        """Arrival times of the copies of a frame of ``size`` bytes; none if it is lost."""
+        settings = self.settings
+        left = now
+        if settings.bandwidth is not None:
+            left = max(now, self.uplink_free[sender]) + size / settings.bandwidth
+            self.uplink_free[sender] = left
+        if settings.reliable:
+            return (left + settings.latency,)
+        return self._unreliable(sender, to, left, now)
+
+    def _unreliable(self, sender: str, to: str, left: float, now: float) -> tuple[float, ...]:
+        settings = self.settings
+        self.frames += 1
+        lost, twice, jitter, more_jitter = self.draws.at(self.frames).random(4)
+        if lost < settings.loss or self._cut(sender, to, now):
+            return ()
+        jitters = (jitter, more_jitter) if twice < settings.duplicate else (jitter,)
+        return tuple(left + settings.latency + settings.jitter * float(draw) for draw in jitters)
+
+    def _cut(self, sender: str, to: str, now: float) -> bool:
+        ends = {self.numbers[sender], self.numbers[to]}
+        return any(
+            cut.start <= now - self.start < cut.end and len(ends & set(cut.group)) == 1
+            for cut in self.settings.partitions
+        )
+
+
+class Absence(_Settings):
+    """``node`` (a number) is gone from ``start`` until ``end`` (virtual seconds); for ever if there is no end."""
+
+    node: int = Field(ge=0)
+    start: NonNegativeFloat
+    end: PositiveFloat | None = None
+
+
+class FaultSettings(_Settings):
+    """The section ``faults``: nodes that crash, and nodes that leave and come back with their state."""
+
+    absences: tuple[Absence, ...] = ()

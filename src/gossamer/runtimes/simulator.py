@@ -1,0 +1,341 @@
+"""A discrete-event simulator: the nodes that would be deployed, on a virtual clock.
+
+Events happen in order of virtual time, ties in order of scheduling, so a run depends on its inputs and nothing else.
+The clock starts at an offset drawn from the seed, so that nobody takes it for another clock.
+
+A computation's *result* is needed only when the clock reaches its completion. Until then it waits, and the first that
+falls due has all pending ones computed in one call: that is where the speed comes from.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gossamer.algorithms.algorithm import InFlight
+from gossamer.errors import BudgetSpent, PeerError, SpecError
+from gossamer.privacy.data_side import Computer
+from gossamer.protocol.effects import CancelTimer, Compute, Effect, Finish, Record, Send, SetTimer
+from gossamer.protocol.events import (
+    Completed,
+    Elapsed,
+    Event,
+    Received,
+    Refused,
+    Resumed,
+    Started,
+    Stop,
+)
+from gossamer.protocol.messages import Message, check, encoded_size
+from gossamer.protocol.node import Node
+from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit, frame_size
+from gossamer.protocol.trace import Step
+from gossamer.randomness import stream
+from gossamer.runtimes.links import FaultSettings, Links, LinkSettings
+from gossamer.runtimes.speeds import Speeds, SpeedSettings
+from gossamer.vectors import Released
+
+Action = Callable[[str, Any], None]
+
+
+@dataclass(frozen=True)
+class World:
+    """What the nodes live in; the same settings and seed give the same schedule.
+
+    Attributes
+    ----------
+    speeds, links, faults
+        Sections of a spec.
+    seed : int
+        Of the clock's offset, speeds and links.
+    width : int
+        Most computations gathered into one call; 1 computes each on its own.
+    """
+
+    speeds: SpeedSettings = SpeedSettings()
+    links: LinkSettings = LinkSettings()
+    faults: FaultSettings = FaultSettings()
+    seed: int = 0
+    width: int = 1024
+
+
+@dataclass
+class Counters:
+    """What a run amounted to so far."""
+
+    updates: int = 0
+    messages: int = 0
+    bytes: int = 0
+    events: int = 0
+    rejected: int = 0
+    calls: int = 0
+    computed: int = 0
+
+
+class Simulator:
+    """Runs nodes on a virtual clock, one event a `step`.
+
+    Parameters
+    ----------
+    nodes : mapping of str to Node
+        By name, in the order of their numbers.
+    computer : Computer
+        The data sides.
+    world : World
+        Speeds, links, faults.
+    watch : callable, optional
+        Called with every `Step`; what writes a trace.
+    record : callable, optional
+        Called with (virtual seconds, node, name, value) for every `Record` of a node's private log.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[str, Node],
+        computer: Computer,
+        world: World,
+        *,
+        watch: Callable[[Step], None] | None = None,
+        record: Callable[[float, str, str, float], None] | None = None,
+    ) -> None:
+        self.nodes = dict(nodes)
+        self.computer = computer
+        self.world = world
+        self.counters = Counters()
+        self.finished: dict[str, str] = {}
+        self.start = self.now = float(stream(world.seed, "clock").integers(1 << 14, 1 << 15))
+        names = tuple(nodes)
+        self._numbers = {name: number for number, name in enumerate(names)}
+        self._speeds = Speeds(world.speeds, len(names), world.seed)
+        self._links = Links.new(world.links, names, world.seed, self.start)
+        self._sessions = {} if self._reliable else _sessions(names, world.links)
+        self._wakes: dict[str, float] = {}
+        self._watch, self._record = watch, record
+        self._heap: list[tuple[float, int, Action, str, Any]] = []
+        self._scheduled = 0
+        self._timers: dict[tuple[str, str], int] = {}
+        self._tickets: dict[tuple[str, int], Any] = {}
+        self._results: dict[tuple[str, int], Released] = {}
+        self._asked: dict[str, int] = dict.fromkeys(names, 0)
+        self._down: dict[str, float] = {}
+        self._flying: dict[tuple[str, str], deque[Message]] = {}
+        self._under_way = 0
+        self._settling: float | None = None
+        for name in names:
+            self._schedule(self.start, self._happen, name, Started())
+        self._schedule_absences(names)
+
+    @property
+    def _reliable(self) -> bool:
+        return self.world.links.reliable and not self.world.faults.absences
+
+    # What an observer may ask
+
+    @property
+    def elapsed(self) -> float:
+        """Virtual seconds since the start."""
+        return round(self.now - self.start, 9)
+
+    @property
+    def next_time(self) -> float | None:
+        """Virtual seconds since the start at which the next event happens; None if nothing is left to happen."""
+        return round(self._heap[0][0] - self.start, 9) if self._heap else None
+
+    @property
+    def in_flight(self) -> list[InFlight]:
+        """Messages that were sent and have not been received."""
+        return [InFlight(s, to, item) for (s, to), queue in self._flying.items() for item in queue]
+
+    @property
+    def settled(self) -> bool:
+        """Whether no node that is up will make another update, and all that was sent has come or never will."""
+        if len(self.finished) + sum(name not in self.finished for name in self._down) < len(self.nodes):
+            return False
+        if self._settling is None:
+            self._settling = self.now
+        return not self._under_way or self.now - self._settling > 2 * self.world.links.silence
+
+    def step(self) -> None:
+        """Let the next event happen."""
+        self.now, _, action, name, what = heapq.heappop(self._heap)
+        action(name, what)
+
+    def stop(self, reason: str) -> None:
+        """Tell every node that the run ends here."""
+        for name in self.nodes:
+            if name not in self._down:
+                self._happen(name, Stop(reason))
+
+    # Events
+
+    def _schedule(self, time: float, action: Action, name: str, what: Any) -> int:
+        self._scheduled += 1
+        heapq.heappush(self._heap, (time, self._scheduled, action, name, what))
+        return self._scheduled
+
+    def _happen(self, name: str, event: Event) -> None:
+        """A node sees an event, and its effects are carried out."""
+        self.counters.events += 1
+        try:
+            effects = self.nodes[name].handle(event, self.now)
+        except PeerError:
+            self.counters.rejected += 1
+            return
+        if self._watch is not None:
+            self._watch(Step(self.now, name, event, effects))
+        for effect in effects:
+            _CARRY_OUT[type(effect)](self, name, effect)
+
+    # Messages
+
+    def _send(self, name: str, effect: Send) -> None:
+        check(effect.message)
+        pair = (name, effect.to)
+        if pair not in self._flying:
+            self._flying[pair] = deque()
+        self._flying[pair].append(effect.message)
+        self._under_way += 1
+        if self._sessions:
+            self._converse(name, self._sessions[name].send(effect.to, effect.message, self.now))
+            return
+        size = encoded_size(effect.message)
+        self.counters.messages += 1
+        self.counters.bytes += size
+        (arrival,) = self._links.transmit(name, effect.to, size, self.now)
+        self._schedule(arrival, self._arrive, effect.to, (name, effect.message))
+
+    def _arrive(self, name: str, what: tuple[str, Message]) -> None:
+        sender, message = what
+        self._flying[sender, name].popleft()
+        self._under_way -= 1
+        self._happen(name, Received(sender, message))
+
+    def _frame(self, name: str, what: tuple[str, Any]) -> None:
+        if name not in self._down:
+            sender, frame = what
+            self._converse(name, self._sessions[name].receive(sender, frame, self.now))
+
+    def _wake(self, name: str, due: float) -> None:
+        if self._wakes.get(name) == due and name not in self._down:
+            del self._wakes[name]
+            self._converse(name, self._sessions[name].wake(self.now))
+
+    def _converse(self, name: str, outputs: Sequence[Any]) -> None:
+        """Carry out what a session asks for."""
+        for output in outputs:
+            match output:
+                case Transmit(to, frame):
+                    self._transmit(name, to, frame)
+                case Deliver(sender, message):
+                    self._arrive(name, (sender, message))
+                case Report(event):
+                    self._happen(name, event)
+        due = self._sessions[name].deadline()
+        if due is not None and self._wakes.get(name) != due:
+            self._wakes[name] = due
+            self._schedule(max(due, self.now), self._wake, name, due)
+
+    def _transmit(self, name: str, to: str, frame: Any) -> None:
+        size = frame_size(frame)
+        self.counters.messages += 1
+        self.counters.bytes += size
+        for arrival in self._links.transmit(name, to, size, self.now):
+            self._schedule(arrival, self._frame, to, (name, frame))
+
+    # Computation
+
+    def _compute(self, name: str, effect: Compute) -> None:
+        task = effect.task
+        self._asked[name] += 1
+        try:
+            ticket = self.computer.admit(name, task)
+        except BudgetSpent:
+            refusal = Refused(task.id, self.computer.releases(name))
+            self._schedule(self.now, self._happen, name, refusal)
+            return
+        self._tickets[name, task.id] = ticket
+        seconds = self._speeds.seconds(self._numbers[name], self._asked[name])
+        self._schedule(self.now + seconds, self._complete, name, task.id)
+
+    def _complete(self, name: str, task: int) -> None:
+        key = (name, task)
+        if key in self._tickets:
+            self._compute_pending(key)
+        if key in self._results:  # neither: the node was away and has lost it
+            self.counters.updates += 1
+            self._happen(name, Completed(task, self._results.pop(key), 1))
+
+    def _compute_pending(self, due: tuple[str, int]) -> None:
+        """Compute what is due, and with it what else is pending, oldest first."""
+        others = [key for key in self._tickets if key != due][: self.world.width - 1]
+        keys = [due, *others]
+        answers = self.computer.compute([self._tickets.pop(key) for key in keys])
+        self._results.update(zip(keys, answers, strict=True))
+        self.counters.calls += 1
+        self.counters.computed += len(keys)
+
+    # Timers, records, the end
+
+    def _set_timer(self, name: str, effect: SetTimer) -> None:
+        token = self._scheduled + 1
+        self._timers[name, effect.name] = token
+        self._schedule(self.now + effect.after, self._ring, name, (effect.name, token))
+
+    def _ring(self, name: str, what: tuple[str, int]) -> None:
+        timer, token = what
+        if self._timers.get((name, timer)) == token:  # otherwise it was cancelled, or set anew
+            del self._timers[name, timer]
+            self._happen(name, Elapsed(timer))
+
+    def _cancel_timer(self, name: str, effect: CancelTimer) -> None:
+        self._timers.pop((name, effect.name), None)
+
+    def _log(self, name: str, effect: Record) -> None:
+        if self._record is not None:
+            self._record(self.elapsed, name, effect.name, effect.value)
+
+    def _finish(self, name: str, effect: Finish) -> None:
+        self.finished[name] = effect.reason
+
+    # Absences
+
+    def _schedule_absences(self, names: tuple[str, ...]) -> None:
+        for absence in self.world.faults.absences:
+            if absence.node >= len(names):
+                raise SpecError(f"faults.absences: node is a number below {len(names)}, found {absence.node}")
+            name = names[absence.node]
+            self._schedule(self.start + absence.start, self._leave, name, None)
+            if absence.end is not None:
+                self._schedule(self.start + absence.end, self._come_back, name, None)
+
+    def _leave(self, name: str, _: None) -> None:
+        """The node keeps its state and loses its computations and timers; what they were charged stays charged."""
+        self._down[name] = self.now
+        for held in (self._tickets, self._results, self._timers):
+            for key in [key for key in held if key[0] == name]:
+                del held[key]  # type: ignore[attr-defined]
+
+    def _come_back(self, name: str, _: None) -> None:
+        downtime = self.now - self._down.pop(name)
+        self._converse(name, self._sessions[name].wake(self.now))
+        self._happen(name, Resumed(downtime))
+
+
+def _sessions(names: tuple[str, ...], links: LinkSettings) -> dict[str, Session]:
+    settings = SessionSettings(
+        retry_after=links.retry_after, longest_retry=8 * links.retry_after, silence=links.silence
+    )
+    return {name: Session(name, settings) for name in names}
+
+
+_CARRY_OUT: dict[type[Effect], Callable[[Simulator, str, Any], None]] = {
+    Send: Simulator._send,
+    Compute: Simulator._compute,
+    SetTimer: Simulator._set_timer,
+    CancelTimer: Simulator._cancel_timer,
+    Record: Simulator._log,
+    Finish: Simulator._finish,
+}

@@ -1,0 +1,161 @@
+"""How long nodes take for an update, in virtual seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat
+
+from gossamer.errors import DataError, SpecError
+from gossamer.randomness import Stream
+
+Seconds = Callable[[int, int], float]
+"""(node, number of the update) -> virtual seconds."""
+Slowdown = Callable[[int, int], float]
+"""(node, number of the update) -> factor on its time."""
+
+
+def bare_name(value: Any) -> Any:
+    """Let a bare name stand for a mapping with that ``name``."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class OneSlow(_Settings):
+    """One node is always ``factor`` times slower (A(DP)2SGD, Fig. 3); the last one unless ``node`` says which."""
+
+    name: Literal["one_slow"] = "one_slow"
+    factor: PositiveFloat = 10.0
+    node: int = -1
+
+    def factors(self, nodes: int, seed: int) -> Slowdown:
+        if not -nodes <= self.node < nodes:
+            raise SpecError(f"speeds.scenario.node is a number from 0 to {nodes - 1}, found {self.node}")
+        slow = self.node % nodes
+        return lambda node, number: self.factor if node == slow else 1.0
+
+
+class RandomSlow(_Settings):
+    """In each iteration a random node is ``factor`` times slower (A(DP)2SGD, Fig. 2)."""
+
+    name: Literal["random_slow"] = "random_slow"
+    factor: PositiveFloat = 2.0
+
+    def factors(self, nodes: int, seed: int) -> Slowdown:
+        draws = Stream(seed, "speeds.random_slow")
+        return lambda node, number: self.factor if draws.at(number).integers(nodes) == node else 1.0
+
+
+class Even(_Settings):
+    """Nobody is slower than the distribution says."""
+
+    name: Literal["even"] = "even"
+
+    def factors(self, nodes: int, seed: int) -> Slowdown:
+        return lambda node, number: 1.0
+
+
+Scenario = Annotated[
+    Annotated[OneSlow | RandomSlow | Even, Field(discriminator="name")], BeforeValidator(bare_name)
+]
+
+
+class SpeedSettings(_Settings):
+    """The section ``speeds``.
+
+    Attributes
+    ----------
+    name : {"constant", "lognormal", "file"}
+        ``constant``: every update takes ``seconds``. ``lognormal``: a mean of ``seconds``, with ``spread`` the
+        standard deviation of the logarithm. ``file``: see ``path``.
+    path : Path, optional
+        Lines ``node,seconds`` (node a number from 0). A node's lines are its update times in order, from the top
+        again when they are used up.
+    scenario : OneSlow, RandomSlow or Even
+        Multiplies these times.
+    """
+
+    name: Literal["constant", "lognormal", "file"] = "constant"
+    seconds: PositiveFloat = 1.0
+    spread: NonNegativeFloat = 0.5
+    path: Path | None = None
+    scenario: Scenario = Even()
+
+
+class Speeds:
+    """Update times of all nodes of a run.
+
+    Parameters
+    ----------
+    settings : SpeedSettings
+        What the spec says.
+    nodes : int
+        How many there are.
+    seed : int
+        Of the random times; they depend on (seed, node, number) only.
+    """
+
+    def __init__(self, settings: SpeedSettings, nodes: int, seed: int) -> None:
+        self._slowdown = settings.scenario.factors(nodes, seed)
+        self._base = _BASES[settings.name](settings, nodes, seed)
+
+    def seconds(self, node: int, number: int) -> float:
+        """Virtual seconds that update ``number`` (from 1) of node ``node`` (from 0) takes."""
+        return self._base(node, number) * self._slowdown(node, number)
+
+
+def _constant(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
+    return lambda node, number: settings.seconds
+
+
+def _lognormal(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
+    streams = [Stream(seed, node, "speeds.lognormal") for node in range(nodes)]
+    location = np.log(settings.seconds) - settings.spread**2 / 2  # so that the mean is settings.seconds
+    return lambda node, number: float(streams[node].at(number).lognormal(location, settings.spread))
+
+
+def _from_file(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
+    if settings.path is None:
+        raise SpecError("speeds.path must name the file of update times when speeds.name is file")
+    times = read_times(settings.path, nodes)
+    return lambda node, number: times[node][(number - 1) % len(times[node])]
+
+
+def read_times(path: Path, nodes: int) -> list[list[float]]:
+    """Update times from a file of ``node,seconds`` lines.
+
+    Raises
+    ------
+    DataError
+        If the file is missing, a line is malformed, or a node has no line.
+    """
+    times: list[list[float]] = [[] for _ in range(nodes)]
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the update times ({error.strerror}); check speeds.path") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            node, seconds = int(line.split(",")[0]), float(line.split(",")[1])
+        except (ValueError, IndexError):
+            raise DataError(f"{path}, line {number}: expected node,seconds, found {line!r}") from None
+        if not 0 <= node < nodes or not 0 < seconds < float("inf"):
+            raise DataError(
+                f"{path}, line {number}: expected a node from 0 to {nodes - 1} and seconds > 0, found {line!r}"
+            )
+        times[node].append(seconds)
+    missing = [node for node in range(nodes) if not times[node]]
+    if missing:
+        raise DataError(f"{path}: node {missing[0]} has no update time; every node needs at least one line")
+    return times
+
+
+_BASES = {"constant": _constant, "lognormal": _lognormal, "file": _from_file}
