@@ -1,0 +1,134 @@
+"""The data sets known by name: which files each consists of, and what is publicly known about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gossamer.data.idx import TEST, TRAIN
+from gossamer.data.search import find_together, missing, search_path
+from gossamer.data.settings import Format
+
+_BUNDLED = Path(__file__).parent
+_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
+
+
+@dataclass(frozen=True)
+class KnownDataset:
+    """A data set that ``gossamer datasets`` lists.
+
+    Attributes
+    ----------
+    name, description, homepage : str
+        What it is called, what it is, and where it comes from.
+    format : str
+        How its files are read.
+    files : tuple of str
+        The file of training examples, then that of test examples if there is one; for IDX all four. Any may
+        be compressed. Empty for the bundled one.
+    train_examples, features, classes : int
+        As published.
+    test_examples : int, optional
+        As published; None where a fixed share of the training examples is held out.
+    shape : tuple of int, optional
+        The shape [channels, height, width] of a row that is a picture.
+    divisor : float, optional
+        Features are divided by it; by default the format's.
+    """
+
+    name: str
+    description: str
+    homepage: str
+    format: Format
+    files: tuple[str, ...]
+    train_examples: int
+    test_examples: int | None
+    features: int
+    classes: int
+    shape: tuple[int, int, int] | None = None
+    divisor: float | None = None
+
+    def locate(self, folders: Sequence[Path] | None = None) -> tuple[Path, Path | None]:
+        """Where the training and the test examples are: two files, or one path that holds both.
+
+        Parameters
+        ----------
+        folders : sequence of Path, optional
+            Where to look, with their immediate subfolders; by default the `search_path`.
+
+        Raises
+        ------
+        DataError
+            If the files are in none of the folders.
+        """
+        if not self.files:
+            return _BUNDLED / f"{self.name}.npz", None
+        places = search_path() if folders is None else folders
+        found = find_together(self.files, places)
+        if found is None:
+            raise missing(self.name, self.files, places)
+        if self.format == "idx":
+            return found[0].parent, None
+        return found[0], found[1] if len(found) > 1 else None
+
+
+def _libsvm(
+    name: str,
+    description: str,
+    files: tuple[str, ...],
+    sizes: tuple[int, int | None, int, int],
+    page: str = "binary",
+    shape: tuple[int, int, int] | None = None,
+) -> KnownDataset:
+    return KnownDataset(name, description, f"{_LIBSVM}/{page}.html", "libsvm", files, *sizes, shape)
+
+
+_ALL = (
+    KnownDataset(
+        "digits",
+        "handwritten digits, 8 x 8, bundled",
+        "https://archive.ics.uci.edu/dataset/80",
+        "npz",
+        (),
+        *(1797, None, 64, 10),
+        divisor=16.0,
+    ),
+    KnownDataset(
+        "mnist",
+        "handwritten digits, 28 x 28",
+        "http://yann.lecun.com/exdb/mnist/",
+        "idx",
+        TRAIN + TEST,
+        *(60_000, 10_000, 784, 10),
+    ),
+    KnownDataset(
+        "cifar10",
+        "colour photographs, 32 x 32: a subset of CIFAR-10 as JPEG, 1,000 + 200 a class",
+        "https://www.cs.toronto.edu/~kriz/cifar.html",
+        "images",
+        ("cifar10-jpeg-12k.zip",),
+        *(10_000, 2_000, 3_072, 10),
+    ),
+    _libsvm("a9a", "census income (Adult), binary features", ("a9a", "a9a.t"), (32_561, 16_281, 123, 2)),
+    _libsvm("w8a", "web pages, binary features", ("w8a",), (49_749, None, 300, 2)),
+    _libsvm("ijcnn1", "engine misfires", ("ijcnn1", "ijcnn1.t"), (49_990, 91_701, 22, 2)),
+    _libsvm(
+        "usps",
+        "handwritten digits from envelopes, 16 x 16, in [-1, 1]",
+        ("usps", "usps.t"),
+        (7_291, 2_007, 256, 10),
+        page="multiclass",
+        shape=(1, 16, 16),
+    ),
+    _libsvm(
+        "covtype.binary",
+        "forest cover, one type against the others, scaled to [0, 1]",
+        ("covtype.libsvm.binary.scale",),
+        (581_012, None, 54, 2),
+    ),
+    _libsvm("phishing", "phishing web sites", ("phishing",), (11_055, None, 68, 2)),
+    _libsvm("real-sim", "newsgroup articles, real against simulated", ("real-sim",), (72_309, None, 20_958, 2)),
+)
+
+KNOWN: dict[str, KnownDataset] = {known.name: known for known in _ALL}

@@ -1,0 +1,206 @@
+"""Data sets: from settings to a training and a test split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.catalogue import KNOWN, KnownDataset
+from gossamer.data.examples import Examples, Pair
+from gossamer.data.features import as_layout, choose_layout, divided, unit_norm
+from gossamer.data.formats import default_divisor, infer_format, read_files
+from gossamer.data.search import search_path as search_path
+from gossamer.data.settings import DatasetSettings as DatasetSettings
+from gossamer.data.settings import Format
+from gossamer.data.split import Features, Split
+from gossamer.data.targets import class_labels, class_numbers, held_out, real_targets, written
+from gossamer.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Examples to train on and to test on.
+
+    Attributes
+    ----------
+    name : str
+        What the settings call it.
+    train, test : Split
+        With features of one layout and one number of columns.
+    classes : int, optional
+        Number of classes; None for a regression.
+    labels : tuple of str, optional
+        What the data call each class number; None for a regression.
+    owners : ndarray [training examples] of str, optional
+        Whose example each one is, where the data say so.
+    source : str
+        Where it came from and how the test examples were chosen.
+    """
+
+    name: str
+    train: Split
+    test: Split
+    classes: int | None
+    labels: tuple[str, ...] | None
+    owners: npt.NDArray[np.str_] | None
+    source: str
+
+
+@dataclass(frozen=True)
+class DatasetRecord:
+    """A line of ``gossamer datasets``; ``path`` is None where the files were not found."""
+
+    name: str
+    description: str
+    homepage: str
+    train_examples: int
+    test_examples: int | None
+    features: int
+    classes: int
+    files: tuple[str, ...]
+    path: Path | None
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where and how to read, once names are resolved."""
+
+    train: Path
+    test: Path | None
+    format: Format
+    known: KnownDataset | None
+
+
+def known_datasets() -> list[DatasetRecord]:
+    """Every data set known by name, and where its files are."""
+    return [
+        DatasetRecord(
+            known.name,
+            known.description,
+            known.homepage,
+            known.train_examples,
+            known.test_examples,
+            known.features,
+            known.classes,
+            known.files,
+            _path_or_none(known),
+        )
+        for known in KNOWN.values()
+    ]
+
+
+def _path_or_none(known: KnownDataset) -> Path | None:
+    try:
+        return known.locate()[0]
+    except DataError:
+        return None
+
+
+def load_dataset(settings: DatasetSettings) -> Dataset:
+    """Read a data set.
+
+    Parameters
+    ----------
+    settings : DatasetSettings
+        Which one, and how.
+
+    Returns
+    -------
+    Dataset
+        The same for the same files and settings, whatever a run's seed.
+
+    Raises
+    ------
+    DataError
+        If files are missing or malformed, a feature is not finite, labels do not fit together, or nothing
+        is left to test on.
+    """
+    origin = _resolve(settings)
+    train, own_test = _read(origin, settings)
+    train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
+    (train_targets, test_targets), labels = _targets(train, test, settings)
+    train_features, test_features = _features(train, test, origin, settings)
+    return Dataset(
+        name=settings.name,
+        train=Split(train_features, train_targets),
+        test=Split(test_features, test_targets),
+        classes=len(labels) if labels else None,
+        labels=labels,
+        owners=train.owners,
+        source=_describe(origin, own_test is None, settings),
+    )
+
+
+def _resolve(settings: DatasetSettings) -> _Origin:
+    known = KNOWN.get(settings.name)
+    if settings.path is None:
+        if known is None:
+            raise DataError(
+                f"no data set is called {settings.name!r}; known are {', '.join(KNOWN)}; "
+                "for your own files give their path"
+            )
+        train, test = known.locate()
+    else:
+        train, test = _at(settings.path.expanduser(), settings.name, known)
+    test = settings.test_path.expanduser() if settings.test_path else test
+    form = settings.format or (known.format if known else infer_format(train))
+    return _Origin(train, test, form, known)
+
+
+def _at(path: Path, name: str, known: KnownDataset | None) -> tuple[Path, Path | None]:
+    if not path.exists():
+        raise DataError(f"data set {name!r}: there is no file or folder {path}; correct its path")
+    return known.locate([path]) if known and path.is_dir() else (path, None)
+
+
+def _read(origin: _Origin, settings: DatasetSettings) -> Pair:
+    if origin.known and origin.format == "libsvm" and settings.features is None:
+        settings = settings.model_copy(update={"features": origin.known.features})
+    return read_files(origin.format, origin.train, origin.test, settings)
+
+
+def _hold_out(examples: Examples, settings: DatasetSettings) -> tuple[Examples, Examples]:
+    labels = examples.labels
+    strata = labels if settings.task == "classification" else np.zeros(len(labels))
+    tested = held_out(strata, settings.test_fraction)
+    if not tested.any():
+        raise DataError(
+            f"data set {settings.name!r}: {len(labels)} examples are too few to hold out "
+            f"{settings.test_fraction:g} of each class for testing; raise test_fraction or give test_path"
+        )
+    return _take(examples, ~tested), _take(examples, tested)
+
+
+def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
+    owners = None if examples.owners is None else examples.owners[chosen]
+    return Examples(examples.features[chosen], examples.labels[chosen], owners)
+
+
+def _targets(
+    train: Examples, test: Examples, settings: DatasetSettings
+) -> tuple[list[npt.NDArray[np.int64]] | list[npt.NDArray[np.float32]], tuple[str, ...] | None]:
+    named = ((train.labels, "training"), (test.labels, "test"))
+    if settings.task == "regression":
+        return [real_targets(labels, which) for labels, which in named], None
+    classes = class_labels(train.labels, settings.labels)
+    return [class_numbers(labels, classes, which) for labels, which in named], tuple(map(written, classes))
+
+
+def _features(train: Examples, test: Examples, origin: _Origin, settings: DatasetSettings) -> list[Features]:
+    known = origin.known
+    divisor = settings.divide_by or (known and known.divisor) or default_divisor(origin.format)
+    layout = settings.layout or choose_layout(train.features)
+    prepared = [divided(as_layout(examples.features, layout), divisor) for examples in (train, test)]
+    if known and known.shape and layout == "dense":
+        prepared = [features.reshape(-1, *known.shape) for features in prepared]
+    return [unit_norm(features) for features in prepared] if settings.normalise == "unit_norm" else prepared
+
+
+def _describe(origin: _Origin, held: bool, settings: DatasetSettings) -> str:
+    place = str(origin.train) if origin.known is None or origin.known.files else "bundled"
+    if held:
+        return f"{place}; {settings.test_fraction:g} of the examples held out for testing"
+    return f"{place}; test examples from {origin.test}" if origin.test else place

@@ -1,0 +1,107 @@
+"""What a file holds, before labels become class numbers, and the checks that every format shares."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from gossamer.data.split import Features
+from gossamer.errors import DataError
+
+Labels = npt.NDArray[Any]
+"""[n] of float64 or str."""
+
+_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.decompress,
+    ".bz2": bz2.decompress,
+    ".xz": lzma.decompress,
+}
+COMPRESSIONS = tuple(_DECOMPRESS)
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Examples as a file gives them.
+
+    Attributes
+    ----------
+    features : ndarray [n, ...] of float32, or csr_array [n, features] of float32
+        One example a row.
+    labels : ndarray [n] of float64 or str
+        The label or the real target as it is written.
+    owners : ndarray [n] of str, optional
+        Whose example it is, where the file says so.
+    """
+
+    features: Features
+    labels: Labels
+    owners: npt.NDArray[np.str_] | None = None
+
+
+Pair = tuple[Examples, Examples | None]
+"""Training examples, and test examples where the files have some."""
+
+
+def read_bytes(path: Path) -> bytes:
+    """The contents of a file, decompressed where its name ends in .gz, .bz2 or .xz.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read or its compression is damaged.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        return _DECOMPRESS.get(path.suffix, bytes)(content)
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{path} is damaged or not a {path.suffix} file ({error}); get the file again") from error
+
+
+def as_float32(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """``values`` as float32; what is too large for it becomes infinite, for `require_finite` to find."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values).astype(np.float32)
+
+
+def require_finite(features: Features, place: Callable[[int, int], str]) -> None:
+    """Refuse NaN and infinite features.
+
+    Parameters
+    ----------
+    features : ndarray [n, ...] or csr_array [n, features]
+        What to check.
+    place : callable
+        Names where a value came from, given its row and its column, both counted from 0.
+
+    Raises
+    ------
+    DataError
+        For the first value that is not finite.
+    """
+    values = np.ravel(features.data if isinstance(features, sp.csr_array) else features)
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    first = int(np.argmin(finite))
+    if isinstance(features, sp.csr_array):
+        row = int(np.searchsorted(features.indptr, first, side="right")) - 1
+        column = int(features.indices[first])
+    else:
+        row, column = divmod(first, values.size // len(features))
+    raise DataError(
+        f"{place(row, column)}: expected a finite number that fits float32, found {values[first]}; "
+        "correct the value or leave the example out"
+    )

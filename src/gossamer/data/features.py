@@ -1,0 +1,62 @@
+"""What may be done to features: each step uses the example itself and public constants only."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from gossamer.data.split import Features
+from gossamer.errors import DataError
+
+Layout = Literal["dense", "sparse"]
+
+# Below this share of non-zero entries a CSR row is cheaper to use than a dense one.
+_SPARSE_BELOW = 0.1
+
+
+def choose_layout(features: Features) -> Layout:
+    """``sparse`` for CSR features of which fewer than one entry in ten is stored, else ``dense``."""
+    if isinstance(features, sp.csr_array):
+        rows, columns = features.shape
+        return "sparse" if features.nnz < _SPARSE_BELOW * rows * columns else "dense"
+    return "dense"
+
+
+def as_layout(features: Features, layout: Layout) -> Features:
+    """``features`` dense or as CSR.
+
+    Raises
+    ------
+    DataError
+        If pictures are asked for as CSR.
+    """
+    if layout == "dense":
+        return features.toarray() if isinstance(features, sp.csr_array) else features
+    if features.ndim != 2:
+        raise DataError(f"examples of shape {list(features.shape[1:])} have no sparse layout; say layout: dense")
+    return sp.csr_array(features)
+
+
+def divided(features: Features, divisor: float) -> Features:
+    """``features / divisor``, in float32."""
+    return features if divisor == 1 else features / np.float32(divisor)
+
+
+def unit_norm(features: Features) -> Features:
+    """Each row divided by its L2 norm (taken in float64); zero rows stay zero."""
+    if isinstance(features, sp.csr_array):
+        norms = np.sqrt(np.asarray(features.astype(np.float64).power(2).sum(axis=1)).ravel())
+        scale = _inverse(norms)
+        scaled = features.copy()
+        scaled.data = features.data * np.repeat(scale, np.diff(features.indptr))
+        return scaled
+    rows = features.reshape(len(features), -1)
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    return features * _inverse(norms).reshape(-1, *[1] * (features.ndim - 1))
+
+
+def _inverse(norms: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    return np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0).astype(np.float32)

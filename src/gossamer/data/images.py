@@ -1,0 +1,106 @@
+"""Pictures in a folder or a zip: ``train/<class>/<name>.jpg`` and, if there are, ``test/<class>/<name>.jpg``."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.examples import Examples, Pair
+from gossamer.errors import DataError
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+
+_Entry = tuple[PurePosixPath, Callable[[], bytes]]
+
+
+def read_images(path: Path) -> Pair:
+    """Read pictures of one size, the class being the folder they lie in.
+
+    Parameters
+    ----------
+    path : Path
+        A folder, or a zip, which is read without unpacking it.
+
+    Returns
+    -------
+    pair of Examples
+        Features [n, channels, height, width], pixels in 0..255; grey pictures have one channel, all others
+        three (RGB). Labels are the folders' names. Pictures are in order of their names.
+
+    Raises
+    ------
+    DataError
+        If Pillow is not installed, there are no pictures for training, one cannot be read, or sizes differ.
+    """
+    try:
+        image_module = import_module("PIL.Image")
+    except ImportError as error:
+        raise DataError("pictures need Pillow, which is not here: pip install gossamer[images]") from error
+    if path.is_dir():
+        return _read_both(path, _folder_entries(path), image_module)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _read_both(path, _zip_entries(archive), image_module)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: expected a folder or a zip of pictures ({error})") from error
+
+
+def _folder_entries(folder: Path) -> list[_Entry]:
+    return [(PurePosixPath(file.relative_to(folder).as_posix()), file.read_bytes) for file in folder.glob("*/*/*")]
+
+
+def _zip_entries(archive: zipfile.ZipFile) -> list[_Entry]:
+    return [(PurePosixPath(name), partial(archive.read, name)) for name in archive.namelist()]
+
+
+def _read_both(path: Path, entries: list[_Entry], image_module: Any) -> Pair:
+    splits: dict[str, list[_Entry]] = {"train": [], "test": []}
+    for name, read in sorted(entries, key=lambda entry: entry[0]):
+        if len(name.parts) == 3 and name.parts[0] in splits and name.suffix.lower() in SUFFIXES:
+            splits[name.parts[0]].append((name, read))
+    if not splits["train"]:
+        raise DataError(f"{path}: expected pictures as train/<class>/<name>.jpg or .png, found none")
+    train = _read_split(path, splits["train"], image_module)
+    return train, _read_split(path, splits["test"], image_module) if splits["test"] else None
+
+
+def _read_split(path: Path, entries: list[_Entry], image_module: Any) -> Examples:
+    first = _pixels(path, entries[0], image_module, "")
+    mode = "L" if first.ndim == 2 else "RGB"
+    pixels = np.empty((len(entries), *first.shape), np.float32)
+    for row, entry in enumerate(entries):
+        picture = _pixels(path, entry, image_module, mode)
+        if picture.shape != first.shape:
+            raise DataError(
+                f"{path}: expected pictures of one size, found {entry[0]} of {_size(picture)} "
+                f"and {entries[0][0]} of {_size(first)}"
+            )
+        pixels[row] = picture
+    channels_first = pixels[:, np.newaxis] if first.ndim == 2 else pixels.transpose(0, 3, 1, 2)
+    labels = np.array([name.parts[1] for name, _ in entries])
+    return Examples(np.ascontiguousarray(channels_first), labels)
+
+
+def _pixels(path: Path, entry: _Entry, image_module: Any, mode: str) -> npt.NDArray[np.uint8]:
+    """One picture [height, width] or [height, width, 3]; an empty ``mode`` lets the picture choose."""
+    name, read = entry
+    try:
+        with image_module.open(io.BytesIO(read())) as picture:
+            if picture.mode[0] in "IF":
+                raise DataError(f"{path}: expected 8 bits a channel in {name}, found mode {picture.mode}")
+            chosen = mode or ("L" if picture.mode in ("1", "L") else "RGB")
+            return np.asarray(picture.convert(chosen), np.uint8)
+    except (OSError, SyntaxError, zipfile.BadZipFile, image_module.DecompressionBombError) as error:
+        raise DataError(f"{path}: {name} is not a picture that can be read ({error})") from error
+
+
+def _size(picture: npt.NDArray[np.uint8]) -> str:
+    return f"{picture.shape[1]}x{picture.shape[0]}"

@@ -1,0 +1,126 @@
+"""From labels to class numbers, and the fixed choice of test examples."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.examples import Labels
+from gossamer.errors import DataError
+
+
+def class_labels(labels: Labels, given: tuple[int | str, ...] | None) -> Labels:
+    """The label of each class number, [classes]: as given, or those found, sorted.
+
+    Raises
+    ------
+    DataError
+        If the labels look like real numbers, there are fewer than two, or the given ones repeat or are not of
+        the kind found.
+    """
+    if given is None:
+        return _found(labels)
+    try:
+        chosen: Labels = np.array(given, dtype=labels.dtype.type)
+    except ValueError:
+        raise DataError(f"the labels named are {list(given)}, but the data's are numbers") from None
+    if len(np.unique(chosen)) < len(chosen):
+        raise DataError(f"the labels named, {list(given)}, must all differ")
+    return chosen
+
+
+def _found(labels: Labels) -> Labels:
+    found: Labels = np.unique(labels)
+    if found.dtype.kind == "f" and not (whole := np.isfinite(found) & (found == np.round(found))).all():
+        raise DataError(
+            f"classification expects whole numbers or names as labels, found {found[~whole][0]}; "
+            "for real targets say task: regression"
+        )
+    if len(found) < 2:
+        raise DataError(
+            f"classification needs at least two labels, found only {written(found[0])}; "
+            "where other parties hold the others, name all under 'labels'"
+        )
+    return found
+
+
+def class_numbers(labels: Labels, classes: Labels, which: str) -> npt.NDArray[np.int64]:
+    """The class number 0..classes-1 of each label, [n].
+
+    Parameters
+    ----------
+    labels : ndarray [n]
+        As written.
+    classes : ndarray [classes]
+        The label of each class number.
+    which : str
+        ``training`` or ``test``, for the error.
+
+    Raises
+    ------
+    DataError
+        For the first label that is no class.
+    """
+    if labels.dtype.kind != classes.dtype.kind:
+        raise DataError(f"{which} labels are not of the same kind (numbers or names) as the classes'")
+    order = np.argsort(classes)
+    positions = np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)
+    numbers: npt.NDArray[np.int64] = order[positions].astype(np.int64)
+    unknown = classes[numbers] != labels
+    if unknown.any():
+        row = int(np.argmax(unknown))
+        raise DataError(
+            f"{which} example {row + 1} has the label {written(labels[row])}, which is none of the "
+            f"{len(classes)} classes {', '.join(map(written, classes[:20]))}"
+        )
+    return numbers
+
+
+def real_targets(labels: Labels, which: str) -> npt.NDArray[np.float32]:
+    """Targets of a regression, [n].
+
+    Raises
+    ------
+    DataError
+        If they are names, or not finite as float32.
+    """
+    if labels.dtype.kind != "f":
+        raise DataError(f"regression expects numbers as targets, found {labels[0]!s} among the {which} examples")
+    with np.errstate(over="ignore"):
+        targets = labels.astype(np.float32)
+    if not np.isfinite(targets).all():
+        row = int(np.argmin(np.isfinite(targets)))
+        raise DataError(f"{which} example {row + 1} has the target {labels[row]}; expected a finite number")
+    return targets
+
+
+def written(label: np.float64 | np.str_ | float | str) -> str:
+    """A label as a person writes it: whole numbers without a point."""
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+def held_out(strata: npt.NDArray[np.generic], fraction: float) -> npt.NDArray[np.bool_]:
+    """Which examples are kept for testing, [n]: ``floor(fraction * size)`` of each stratum, always the same.
+
+    Parameters
+    ----------
+    strata : ndarray [n]
+        The class of each example, or a constant.
+    fraction : float
+        In (0, 1), so that no stratum loses its last example.
+
+    Notes
+    -----
+    Each example has a key that depends on its position alone, and the smallest keys of each stratum are held
+    out. The keys are a hash's bytes and not a generator's, whose draws may change between NumPy releases.
+    """
+    size = len(strata)
+    keys = np.frombuffer(hashlib.shake_128(b"gossamer test split").digest(8 * size), "<u8")
+    _, stratum, counts = np.unique(strata, return_inverse=True, return_counts=True)
+    order = np.lexsort((keys, stratum))
+    rank = np.empty(size, np.int64)
+    rank[order] = np.arange(size) - np.repeat(np.cumsum(counts) - counts, counts)
+    # A little is added so that 0.3 of 10 is 3 although 0.3 is stored as less.
+    return np.asarray(rank < np.floor(fraction * counts + 1e-9)[stratum])
