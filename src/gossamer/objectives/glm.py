@@ -43,6 +43,9 @@ class _Memory(WeakKeyDictionary[Split, _Examples]):
     def __reduce__(self) -> tuple[type[_Memory], tuple[()]]:
         return _Memory, ()
 
+    def __deepcopy__(self, memo: object) -> _Memory:
+        return _Memory()
+
 
 class LinearModel(Objective):
     """A loss of ``z = W x + b``, one of `glm_losses.LOSSES`.

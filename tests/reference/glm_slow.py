@@ -1,0 +1,57 @@
+"""Clipped gradients of linear models as the definition says: one example at a time, by autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+
+def example_loss(loss: str, z: torch.Tensor, target: float) -> torch.Tensor:
+    """The loss of one example with outputs z [outputs]."""
+    if loss == "softmax":
+        return F.cross_entropy(z, torch.tensor(int(target)))
+    if loss == "logistic":
+        return F.binary_cross_entropy_with_logits(z[0], torch.tensor(target, dtype=z.dtype))
+    if loss == "squared":
+        return F.mse_loss(z[0], torch.tensor(target, dtype=z.dtype)) / 2
+    own = int(target) if len(z) > 1 else int(target) - 1
+    signs = torch.tensor([1.0 if c == own else -1.0 for c in range(len(z))], dtype=z.dtype)
+    return F.relu(1 - signs * z).sum()
+
+
+def example_gradient(
+    loss: str, model: np.ndarray, x: np.ndarray, target: float, outputs: int, intercept: bool
+) -> np.ndarray:
+    """The gradient [size] of one example's loss by the flat model [W in C order, b]."""
+    w = torch.tensor(model, requires_grad=True)
+    features = torch.tensor(x.reshape(-1), dtype=w.dtype)
+    weight = w[: outputs * len(features)].reshape(outputs, len(features))
+    bias = w[outputs * len(features) :] if intercept else None
+    example_loss(loss, F.linear(features, weight, bias), target).backward()
+    assert w.grad is not None
+    return w.grad.numpy()
+
+
+def clipped_sum(
+    loss: str,
+    model: np.ndarray,
+    features: np.ndarray,
+    targets: np.ndarray,
+    batch: Sequence[int],
+    clip: float,
+    outputs: int,
+    intercept: bool = True,
+) -> tuple[np.ndarray, int]:
+    """Sum of the batch's gradients, each scaled to a norm of at most ``clip``, and how many were not finite."""
+    total, zeroed = np.zeros(model.size), 0
+    for i in batch:
+        gradient = example_gradient(loss, model, features[i], float(targets[i]), outputs, intercept)
+        if not np.isfinite(gradient).all():
+            zeroed += 1
+            continue
+        norm = np.linalg.norm(gradient.astype(np.float64))
+        total += gradient * (min(1.0, clip / norm) if norm > 0 else 1.0)
+    return total, zeroed

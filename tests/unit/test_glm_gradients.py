@@ -1,0 +1,211 @@
+"""Clipped gradients of linear models against autograd, finite differences and closed forms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from tests.reference.glm_slow import clipped_sum
+from threadpoolctl import threadpool_limits
+
+from gossamer.data.split import Split
+from gossamer.errors import DataError, SpecError
+from gossamer.objectives.glm import LinearModel
+
+LOSSES = [("logistic", 2), ("softmax", 2), ("softmax", 4), ("squared", None), ("hinge", 2), ("hinge", 4)]
+ROUNDING = {np.float32: 1e-4, np.float64: 1e-12}  # of sums of about 12 numbers of size 10
+N, FEATURES = 12, 19  # 19 is no multiple of a vector register's width
+
+
+def split_for(classes: int | None, seed: int = 0, features: int = FEATURES) -> Split:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((N, features)).astype(np.float32)
+    x[rng.random(x.shape) < 0.5] = 0
+    y = rng.standard_normal(N).astype(np.float32) if classes is None else rng.integers(0, classes, N)
+    return Split(x, y)
+
+
+def sparse(split: Split) -> Split:
+    return Split(sp.csr_array(split.features), split.targets)
+
+
+def models_for(model: LinearModel, width: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((width, model.size)).astype(model.dtype)
+
+
+def slow_sum(model: LinearModel, name: str, w: np.ndarray, data: Split, batch: Any, clip: float) -> Any:
+    return clipped_sum(name, w, data.features, data.targets, batch, clip, model.outputs, model.intercept)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("layout", [lambda split: split, sparse])
+@pytest.mark.parametrize(("name", "classes"), LOSSES)
+def test_sums_are_those_of_autograd_example_by_example(
+    name: str, classes: int | None, layout: Any, dtype: Any
+) -> None:
+    data = split_for(classes)
+    batches = [np.arange(N), np.array([3]), np.array([], np.int64), np.array([5, 5, 0])]
+    for intercept in (True, False):
+        model = LinearModel(name, FEATURES, classes, intercept=intercept, l2=7.0, dtype=dtype)
+        w = models_for(model, len(batches))
+        for clip in (math.inf, 1.0, 0.01):
+            sums, zeroed = model.clipped_gradients(w, layout(data), batches, clip)
+            expected = [slow_sum(model, name, w[k], data, batch, clip)[0] for k, batch in enumerate(batches)]
+            assert sums.dtype == dtype
+            np.testing.assert_allclose(sums, expected, rtol=0, atol=ROUNDING[dtype])
+            assert zeroed.tolist() == [0] * len(batches)
+            assert not sums[2].any()
+
+
+@pytest.mark.parametrize(("name", "classes"), LOSSES)
+def test_gradients_are_the_slopes_of_the_evaluated_loss(name: str, classes: int | None) -> None:
+    """Central differences with step h err by h^2 f'''/6, about 1e-10 here; the hinge has no kink within h."""
+    data, h = split_for(classes), 1e-5
+    model = LinearModel(name, FEATURES, classes, l2=3.0, dtype=np.float64)
+    w = models_for(model, 1)
+    steps = h * np.eye(model.size)
+    slopes = (model.evaluate(w + steps, data).loss - model.evaluate(w - steps, data).loss) / (2 * h)
+    sums, _ = model.clipped_gradients(w, data, [np.arange(N)], math.inf)
+    np.testing.assert_allclose(sums[0] / N, slopes, atol=1e-8)
+
+
+def test_a_gradient_over_the_clip_has_its_norm_and_one_under_it_is_untouched() -> None:
+    """Squared loss at W = 0: the gradient is -y (x, 1), of norm |y| sqrt(|x|^2 + 1)."""
+    data = Split(np.array([[3, 4], [0, 0]], np.float32), np.array([-10, 0.5], np.float32))
+    model = LinearModel("squared", 2, None)
+    sums, _ = model.clipped_gradients(model.initial(np.random.default_rng())[None], data, [np.array([0])], 2.0)
+    np.testing.assert_allclose(sums[0], 2 * np.array([3, 4, 1]) / math.sqrt(26), rtol=1e-6)
+    sums, _ = model.clipped_gradients(np.zeros((1, 3)), data, [np.array([1])], 2.0)
+    assert sums[0].tolist() == [0, 0, -0.5]
+    bare = LinearModel("squared", 2, None, intercept=False)
+    sums, _ = bare.clipped_gradients(np.zeros((1, 2)), data, [np.array([0])], 2.0)
+    np.testing.assert_allclose(sums[0], 2 * np.array([3, 4]) / 5, rtol=1e-6)
+
+
+def test_the_l2_term_is_not_in_the_gradients() -> None:
+    data = split_for(2)
+    plain, heavy = LinearModel("logistic", FEATURES, 2), LinearModel("logistic", FEATURES, 2, l2=100.0)
+    w = models_for(plain, 1)
+    assert np.array_equal(
+        plain.clipped_gradients(w, data, [np.arange(N)], 1.0).sums,
+        heavy.clipped_gradients(w, data, [np.arange(N)], 1.0).sums,
+    )
+
+
+@pytest.mark.parametrize("layout", [lambda split: split, sparse])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(("name", "classes"), LOSSES)
+def test_an_example_that_is_not_finite_counts_as_zero_and_leaves_others_alone(
+    name: str, classes: int | None, bad: float, layout: Any
+) -> None:
+    clean = split_for(classes)
+    dirty = Split(clean.features.copy(), clean.targets)
+    dirty.features[4, 7] = bad
+    model = LinearModel(name, FEATURES, classes)
+    w = models_for(model, 2)
+    w[1] = 0
+    others = np.array([0, 1, 2, 3, 5])
+    for clip in (1.0, math.inf):
+        sums, zeroed = model.clipped_gradients(w, layout(dirty), [np.array([0, 1, 4, 2, 3, 5, 4])] * 2, clip)
+        expected, _ = model.clipped_gradients(w, layout(clean), [others] * 2, clip)
+        assert zeroed.tolist() == [2, 2]
+        assert np.array_equal(sums, expected)
+
+
+@pytest.mark.parametrize("layout", [lambda split: split, sparse])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [7, -1])
+@pytest.mark.parametrize(("name", "classes"), LOSSES)
+def test_a_model_that_is_not_finite_gives_a_zero_row(
+    name: str, classes: int | None, place: int, bad: float, layout: Any
+) -> None:
+    data = layout(split_for(classes))
+    model = LinearModel(name, FEATURES, classes)
+    w = models_for(model, 3)
+    expected = model.clipped_gradients(w[[0, 2]], data, [np.arange(N)] * 2, 1.0).sums
+    w[1, place] = bad
+    sums, zeroed = model.clipped_gradients(w, data, [np.arange(N)] * 3, 1.0)
+    assert zeroed.tolist() == [0, N, 0]
+    assert not sums[1].any()
+    assert np.array_equal(sums[[0, 2]], expected)
+
+
+def test_a_gradient_that_overflows_is_zero_even_without_a_clip() -> None:
+    """Residual 1e30 and |x| = 1e10 make a norm of 1e40, more than float32 holds and less than float64 does."""
+    data = Split(np.array([[1e10]], np.float32), np.array([-1e30], np.float32))
+    single, double = (LinearModel("squared", 1, None, dtype=t) for t in (np.float32, np.float64))
+    sums, zeroed = single.clipped_gradients(np.zeros((1, 2)), data, [np.array([0])], math.inf)
+    assert not sums.any()
+    assert zeroed.tolist() == [1]
+    sums, zeroed = double.clipped_gradients(np.zeros((1, 2)), data, [np.array([0])], math.inf)
+    np.testing.assert_allclose(sums, [[1e40, 1e30]], rtol=1e-6)
+    assert zeroed.tolist() == [0]
+
+
+def test_a_tiny_scale_is_rounded_towards_zero() -> None:
+    """Clip 2^-23 at x = 2^127 scales by 2^-150, half the least float32: rounded up, it doubles the norm."""
+    data = Split(np.array([[2.0**127]], np.float32), np.array([-1], np.float32))
+    model = LinearModel("squared", 1, None, intercept=False)
+    for clip in (1.01 * 2.0**-23, 1.7 * 2.0**-22):
+        sums, _ = model.clipped_gradients(np.zeros((1, 1)), data, [np.array([0])], clip)
+        assert sums[0, 0] <= clip
+
+
+@pytest.mark.parametrize("layout", [lambda split: split, sparse])
+@pytest.mark.parametrize(("name", "classes"), LOSSES)
+def test_many_models_at_once_have_the_bits_of_one_at_a_time(name: str, classes: int | None, layout: Any) -> None:
+    data = layout(split_for(classes))
+    model = LinearModel(name, FEATURES, classes)
+    w = models_for(model, 9)
+    batches = [np.random.default_rng(k).integers(0, N, k) for k in range(9)]
+    together = model.clipped_gradients(w, data, batches, 0.5).sums
+    with threadpool_limits(1):
+        alone = [model.clipped_gradients(w[k : k + 1], data, [batches[k]], 0.5).sums[0] for k in range(9)]
+    assert together.tobytes() == np.array(alone).tobytes()
+
+
+def test_examples_of_any_shape_are_flattened_without_a_copy() -> None:
+    flat = split_for(4, features=24)
+    images = Split(flat.features.reshape(N, 2, 3, 4), flat.targets)
+    model = LinearModel("softmax", 24, 4)
+    w = models_for(model, 1)
+    batch = [np.arange(N)]
+    assert np.shares_memory(model._examples(images).matrix, images.features)
+    expected = model.clipped_gradients(w, flat, batch, 1.0).sums
+    assert np.array_equal(model.clipped_gradients(w, images, batch, 1.0).sums, expected)
+    strided = Split(np.repeat(flat.features, 2, axis=0)[::2], flat.targets)
+    assert np.array_equal(model.clipped_gradients(w, strided, batch, 1.0).sums, expected)
+
+
+def test_frozen_arrays_and_models_of_another_dtype_are_taken() -> None:
+    data = split_for(2)
+    model = LinearModel("logistic", FEATURES, 2)
+    w = models_for(model, 1)
+    expected = model.clipped_gradients(w, data, [np.arange(N)], 1.0).sums
+    frozen = w.copy()
+    frozen.setflags(write=False)
+    assert np.array_equal(model.clipped_gradients(frozen, data, [np.arange(N)], 1.0).sums, expected)
+    assert np.array_equal(model.clipped_gradients(w.astype(np.float64), data, [np.arange(N)], 1.0).sums, expected)
+
+
+@pytest.mark.parametrize("index", [-1, N])
+def test_an_index_outside_of_the_data_is_refused(index: int) -> None:
+    model = LinearModel("logistic", FEATURES, 2)
+    with pytest.raises(DataError, match=rf"batch indices must be in 0\.\.{N - 1}"):
+        model.clipped_gradients(models_for(model, 1), split_for(2), [np.array([index])], 1.0)
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan])
+def test_a_clip_that_is_not_positive_is_refused(clip: float) -> None:
+    model = LinearModel("logistic", FEATURES, 2)
+    with pytest.raises(SpecError, match="clip must be a positive number"):
+        model.clipped_gradients(models_for(model, 1), split_for(2), [np.arange(3)], clip)
+
+
+def test_models_of_another_size_are_refused() -> None:
+    model = LinearModel("logistic", FEATURES, 2)
+    with pytest.raises(DataError, match=rf"expected models \[2, {FEATURES + 1}\]"):
+        model.clipped_gradients(np.zeros((1, FEATURES + 1)), split_for(2), [np.arange(3)] * 2, 1.0)
