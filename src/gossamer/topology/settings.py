@@ -1,0 +1,131 @@
+"""What a user writes to choose a topology: one frozen model per kind, told apart by ``name``.
+
+In a spec a bare name stands for the kind with its defaults, so ``topology: ring`` and
+``topology: {name: ring}`` are the same.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from gossamer.errors import SpecError
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Ring(_Settings):
+    """Node i is joined to i - 1 and i + 1, modulo the number of nodes."""
+
+    name: Literal["ring"] = "ring"
+
+
+class Line(_Settings):
+    """Node i is joined to i - 1 and i + 1, where they exist."""
+
+    name: Literal["line"] = "line"
+
+
+class Star(_Settings):
+    """Node 0 is joined to every other."""
+
+    name: Literal["star"] = "star"
+
+
+class Complete(_Settings):
+    """Every node is joined to every other."""
+
+    name: Literal["complete"] = "complete"
+
+
+class Exponential(_Settings):
+    """Node i is joined to i - 2^k and i + 2^k, modulo the number of nodes, for every 2^k below it."""
+
+    name: Literal["exponential"] = "exponential"
+
+
+class Grid(_Settings):
+    """Nodes in rows and columns, numbered row by row, each joined to those beside, above and below.
+
+    Attributes
+    ----------
+    torus : bool
+        Whether the last row is joined to the first and the last column to the first.
+    rows : int or None
+        Must divide the number of nodes. None takes the most square shape, with at least two rows for more
+        than three nodes: a prime number of nodes is refused, since its only grid is a line.
+    """
+
+    name: Literal["grid"] = "grid"
+    torus: bool = False
+    rows: int | None = Field(default=None, ge=1)
+
+
+class Regular(_Settings):
+    """A random graph in which every node has ``degree`` neighbours."""
+
+    name: Literal["regular"] = "regular"
+    degree: int = Field(default=3, ge=1)
+
+
+class SmallWorld(_Settings):
+    """A ring in which each node knows its ``k`` nearest; each edge is rewired with probability ``p``.
+
+    References
+    ----------
+    Watts and Strogatz, "Collective dynamics of 'small-world' networks", Nature 393, 1998.
+    """
+
+    name: Literal["small_world"] = "small_world"
+    k: int = Field(default=4, ge=2, multiple_of=2)
+    p: float = Field(default=0.1, ge=0, le=1)
+
+
+class ErdosRenyi(_Settings):
+    """Each pair of nodes is joined with probability ``p``, independently (given that the graph connects)."""
+
+    name: Literal["erdos_renyi"] = "erdos_renyi"
+    p: float = Field(gt=0, le=1)
+
+
+class EdgeList(_Settings):
+    """Edges read from a text file: two node numbers (from 0) or node names a line, ``#`` for comments."""
+
+    name: Literal["edges"] = "edges"
+    path: Path
+
+
+def _bare_name(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Topology = Annotated[
+    Ring | Line | Star | Complete | Exponential | Grid | Regular | SmallWorld | ErdosRenyi | EdgeList,
+    Field(discriminator="name"),
+    BeforeValidator(_bare_name),
+]
+"""Any of the settings above; as a field of a pydantic model it takes a bare name too."""
+
+_ADAPTER: TypeAdapter[Topology] = TypeAdapter(Topology)
+
+
+def parse_topology(value: Topology | str | dict[str, Any]) -> Topology:
+    """Settings from a bare name, a mapping, or settings as they are.
+
+    Raises
+    ------
+    SpecError
+        The name is unknown, or a setting is unknown or out of range.
+    """
+    try:
+        return _ADAPTER.validate_python(value)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".removeprefix(": ")
+            for problem in error.errors()
+        )
+        raise SpecError(f"topology {value!r} is not understood: {problems}") from None
