@@ -10,19 +10,23 @@ Every value is a one-byte tag and its content; numbers are little-endian.
 | `s` `b` | str (UTF-8), bytes | u32 length, bytes |
 | `l` `t` | list, tuple | u32 count, values |
 | `d` | dict | u32 count, key and value in turn |
-| `a` | ndarray | u8 dtype code, u8 dimensions, u64 each, raw bytes |
+| `a` | ndarray | u8 dtype code, u8 dimensions (at most 8), u64 each, raw bytes in C order |
 | `P` `R` `M` | Public, Released, Masked | an `a` value without its tag, one-dimensional |
 | `o` | a registered dataclass | u8 length, ASCII name, u32 count, its fields' values in order |
 
-Nothing is executed on decoding and no type outside the registry can be named. Sizes are checked against the
-bytes at hand before anything is allocated.
+The dtype codes 0 to 6 are f4, f8, i4, i8, u4, u8 and u1. Values nest at most 32 deep, and no two encodings mean
+the same value.
+
+On decoding nothing runs but the constructors of registered types, and no type outside the registry can be named.
+Sizes are checked against the bytes at hand before anything is allocated.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,20 +39,31 @@ _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _LABELS: dict[bytes, type[Vector]] = {b"P": Public, b"R": Released, b"M": Masked}
 _LABEL_TAGS = {label: tag for tag, label in _LABELS.items()}
 _MAX_DEPTH = 32
+_MAX_DIMENSIONS = 8
 _U32, _I64, _F64 = struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<d")
 
 _NAMES: dict[type, str] = {}
 _TYPES: dict[str, type] = {}
+_FIELDS: dict[type, tuple[str, ...]] = {}
 T = TypeVar("T", bound=type)
 
 
 def register(name: str) -> Callable[[T], T]:
-    """Class decorator: let instances of a dataclass be encoded under ``name`` (ASCII, never reused)."""
+    """Class decorator: let instances of a dataclass be encoded under ``name``.
+
+    Raises
+    ------
+    TypeError
+        If ``name`` is not 1 to 255 ASCII characters or is taken (names are never reused), or if ``cls`` is no
+        dataclass whose fields are all arguments by position.
+    """
 
     def add(cls: T) -> T:
-        if not is_dataclass(cls) or name in _TYPES:
-            raise TypeError(f"{name!r}: expected a dataclass under a name not taken yet, found {cls!r}")
-        _TYPES[name], _NAMES[cls] = cls, name
+        if not (name.isascii() and 0 < len(name) < 256) or name in _TYPES or cls in _NAMES:
+            raise TypeError(f"{name!r}: expected a new name of 1 to 255 ASCII characters for a class without one")
+        if "__dataclass_fields__" not in vars(cls) or any(f.kw_only or not f.init for f in fields(cls)):
+            raise TypeError(f"{name!r}: expected a dataclass with positional fields only, found {cls!r}")
+        _TYPES[name], _NAMES[cls], _FIELDS[cls] = cls, name, tuple(f.name for f in fields(cls))
         return cls
 
     return add
@@ -65,93 +80,108 @@ def encode(value: Any) -> bytes:
     Raises
     ------
     TypeError
-        If a type is not in the table above: a bug of the caller, never of a peer.
+        If a type is not in the table above or values nest too deep: a bug of the caller, never of a peer.
     """
     out = bytearray()
-    _write(out, value)
+    _write(out, value, 0)
     return bytes(out)
 
 
-def _write(out: bytearray, value: Any) -> None:
+def _write(out: bytearray, value: Any, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise TypeError(f"expected at most {_MAX_DEPTH} nested values")
     writer = _WRITERS.get(type(value))
     if writer is not None:
-        writer(out, value)
+        writer(out, value, depth + 1)
     elif type(value) in _NAMES:
         name = _NAMES[type(value)].encode()
-        contents = fields(value)
+        contents = _FIELDS[type(value)]
         out += b"o" + bytes([len(name)]) + name + _U32.pack(len(contents))
         for field in contents:
-            _write(out, getattr(value, field.name))
+            _write(out, getattr(value, field), depth + 1)
     else:
         raise TypeError(f"no encoding for {type(value).__name__}; register it or send something plainer")
 
 
-def _write_sequence(tag: bytes) -> Callable[[bytearray, Any], None]:
-    def write(out: bytearray, value: Any) -> None:
+_Writer = Callable[[bytearray, Any, int], None]
+
+
+def _write_sequence(tag: bytes) -> _Writer:
+    def write(out: bytearray, value: Any, depth: int) -> None:
         out += tag + _U32.pack(len(value))
         for item in value:
-            _write(out, item)
+            _write(out, item, depth)
 
     return write
 
 
-def _write_dict(out: bytearray, value: dict[Any, Any]) -> None:
+def _write_dict(out: bytearray, value: dict[Any, Any], depth: int) -> None:
     out += b"d" + _U32.pack(len(value))
     for key, item in value.items():
-        _write(out, key)
-        _write(out, item)
+        _write(out, key, depth)
+        _write(out, item, depth)
 
 
-def _write_int(out: bytearray, value: int) -> None:
-    if not -(1 << 63) <= value < 1 << 63:
-        raise TypeError(f"integers travel as 64 bits, found {value}")
-    out += b"i" + _I64.pack(value)
-
-
-def _write_array(out: bytearray, array: np.ndarray[Any, Any]) -> None:
-    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    code = _DTYPE_CODES.get(little.dtype)
-    if code is None:
-        raise TypeError(f"no encoding for arrays of {array.dtype}")
-    out += bytes([code, array.ndim]) + struct.pack(f"<{array.ndim}Q", *array.shape) + little.tobytes()
-
-
-def _tagged(tag: bytes, content: Callable[[bytearray, Any], None]) -> Callable[[bytearray, Any], None]:
-    def write(out: bytearray, value: Any) -> None:
+def _write_leaf(tag: bytes, content: Callable[[Any], bytes]) -> _Writer:
+    def write(out: bytearray, value: Any, _: int) -> None:
         out += tag
-        content(out, value)
+        out += content(value)
 
     return write
 
 
-def _write_bytes(out: bytearray, value: bytes) -> None:
-    out += _U32.pack(len(value)) + value
+def _int(value: int) -> bytes:
+    if not -(1 << 63) <= value < 1 << 63:
+        raise TypeError(f"integers travel as 64 bits, found {value}")
+    return _I64.pack(value)
 
 
-_WRITERS: dict[type, Callable[[bytearray, Any], None]] = {
-    type(None): lambda out, _: out.extend(b"N"),
-    bool: lambda out, value: out.extend(b"T" if value else b"F"),
-    int: _write_int,
-    float: lambda out, value: out.extend(b"f" + _F64.pack(value)),
-    str: _tagged(b"s", lambda out, value: _write_bytes(out, value.encode())),
-    bytes: _tagged(b"b", _write_bytes),
+def _sized(value: bytes) -> bytes:
+    return _U32.pack(len(value)) + value
+
+
+def _array(array: Any) -> bytes:
+    if not isinstance(array, np.ndarray):
+        raise TypeError("a blank vector has no values to encode")
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    code = _DTYPE_CODES.get(little.dtype)
+    if code is None or array.ndim > _MAX_DIMENSIONS:
+        raise TypeError(f"no encoding for arrays of {array.dtype} with {array.ndim} dimensions")
+    return bytes([code, array.ndim]) + struct.pack(f"<{array.ndim}Q", *array.shape) + little.tobytes()
+
+
+_WRITERS: dict[type, _Writer] = {
+    type(None): _write_leaf(b"N", lambda _: b""),
+    bool: _write_leaf(b"", lambda value: b"T" if value else b"F"),
+    int: _write_leaf(b"i", _int),
+    float: _write_leaf(b"f", _F64.pack),
+    str: _write_leaf(b"s", lambda value: _sized(value.encode())),
+    bytes: _write_leaf(b"b", _sized),
     list: _write_sequence(b"l"),
     tuple: _write_sequence(b"t"),
     dict: _write_dict,
-    np.ndarray: _tagged(b"a", _write_array),
-    **{label: _tagged(tag, lambda out, v: _write_array(out, v.values)) for label, tag in _LABEL_TAGS.items()},
+    np.ndarray: _write_leaf(b"a", _array),
+    **{label: _write_leaf(tag, lambda vector: _array(vector.values)) for label, tag in _LABEL_TAGS.items()},
 }
 
 
-def decode(data: bytes | memoryview) -> Any:
+def decode(data: bytes | memoryview, most_values: int | None = None) -> Any:
     """The value that `encode` made ``data`` from.
+
+    Parameters
+    ----------
+    data : bytes
+        Anything at all.
+    most_values : int, optional
+        Most values accepted, nested ones included. A few bytes can encode a value that takes a hundred in memory,
+        so a limit on bytes alone would let a peer fill ours.
 
     Raises
     ------
     MalformedMessage
         If ``data`` is anything else, however it was made.
     """
-    reader = _Reader(memoryview(data))
+    reader = _Reader(memoryview(data), most_values)
     value = reader.value(0)
     if reader.rest:
         raise MalformedMessage(f"expected the end of the value, found {len(reader.rest)} more bytes")
@@ -159,8 +189,10 @@ def decode(data: bytes | memoryview) -> Any:
 
 
 class _Reader:
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, most_values: int | None) -> None:
         self.rest = data
+        self.most_values = len(data) if most_values is None else most_values
+        self.values_left = self.most_values
 
     def take(self, count: int) -> memoryview:
         if count > len(self.rest):
@@ -182,6 +214,9 @@ class _Reader:
         if depth > _MAX_DEPTH:
             raise MalformedMessage(f"expected at most {_MAX_DEPTH} nested values")
         tag = bytes(self.take(1))
+        self.values_left -= 1
+        if self.values_left < 0:
+            raise MalformedMessage(f"expected at most {self.most_values} values")
         reader = _READERS.get(tag)
         if reader is None:
             raise MalformedMessage(f"unknown tag {tag!r}")
@@ -195,16 +230,13 @@ class _Reader:
 
     def array(self) -> np.ndarray[Any, Any]:
         code, dimensions = self.take(2)
-        if code >= len(_DTYPES) or dimensions > 8:
+        if code >= len(_DTYPES) or dimensions > _MAX_DIMENSIONS:
             raise MalformedMessage(f"unknown array header: dtype {code}, {dimensions} dimensions")
         shape = struct.unpack(f"<{dimensions}Q", self.take(8 * dimensions))
-        entries = 1
-        for length in shape:
-            entries *= length
-        raw = self.take(entries * _DTYPES[code].itemsize)
+        raw = self.take(math.prod(shape) * _DTYPES[code].itemsize)
         try:
             return np.frombuffer(raw, _DTYPES[code]).reshape(shape).copy()
-        except ValueError as error:  # a zero beside a length no array can have
+        except (ValueError, OverflowError) as error:  # a zero beside a length no array can have
             raise MalformedMessage(f"no array has shape {shape}") from error
 
     def vector(self, label: type[Vector]) -> Vector:
@@ -214,26 +246,32 @@ class _Reader:
         return label(array)
 
     def mapping(self, depth: int) -> dict[Any, Any]:
-        pairs = [(self.value(depth), self.value(depth)) for _ in range(self.count())]
+        count = self.count()
         try:
-            return dict(pairs)
+            mapping = {self.value(depth): self.value(depth) for _ in range(count)}
         except TypeError as error:
             raise MalformedMessage("expected hashable keys") from error
+        if len(mapping) < count:
+            raise MalformedMessage("expected every key once")
+        return mapping
 
     def instance(self, depth: int) -> Any:
         name = self.text(self.take(1)[0])
         cls = _TYPES.get(name)
         if cls is None:
             raise MalformedMessage(f"unknown type {name!r}")
-        values = [self.value(depth) for _ in range(self.count())]
-        if len(values) != len(fields(cls)):
-            raise MalformedMessage(f"{name} has {len(fields(cls))} fields, found {len(values)}")
+        count, expected = self.count(), len(_FIELDS[cls])
+        if count != expected:
+            raise MalformedMessage(f"{name} has {expected} fields, found {count}")
+        values = [self.value(depth) for _ in range(count)]
         try:
             return cls(*values)
-        except (TypeError, ValueError) as error:
+        except _CONSTRUCTOR_ERRORS as error:
             raise MalformedMessage(f"{name}: {error}") from error
 
 
+# What a constructor may say of values of types it never expected.
+_CONSTRUCTOR_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError, LookupError)
 _READERS: dict[bytes, Callable[[_Reader, int], Any]] = {
     b"N": lambda reader, depth: None,
     b"T": lambda reader, depth: True,

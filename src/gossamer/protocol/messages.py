@@ -9,7 +9,6 @@ On the wire a message is ``b"GSM"``, one byte of version, and one ``o`` value of
 
 from __future__ import annotations
 
-import functools
 import types
 import typing
 from collections.abc import Callable
@@ -26,7 +25,9 @@ MAGIC = b"GSM"
 VERSION = 1
 _ALLOWED = {int, Public, Released, Masked}
 _HEADER = len(MAGIC) + 1
-_FIXED = {int: 9}  # a tag and eight bytes
+_MOST_FIELDS = 64
+_NAME_OVERHEAD = 6  # tag, length of the name, number of fields
+_INT_SIZE = 9  # tag, eight bytes
 _VECTOR_OVERHEAD = 11  # tag, dtype, dimensions, one length
 
 
@@ -37,6 +38,7 @@ class Message:
 
 M = TypeVar("M", bound=type[Message])
 _SCHEMAS: dict[type[Message], tuple[tuple[str, frozenset[type]], ...]] = {}
+_OVERHEAD: dict[type[Message], int] = {}
 
 
 def message(name: str) -> Callable[[M], M]:
@@ -45,7 +47,8 @@ def message(name: str) -> Callable[[M], M]:
     Raises
     ------
     TypeError
-        If a field is declared as anything but ``int``, ``Public``, ``Released``, ``Masked`` or a union of these.
+        If a field is declared as anything but ``int``, ``Public``, ``Released``, ``Masked`` or a union of these,
+        or if ``name`` is taken.
     """
 
     def add(cls: M) -> M:
@@ -57,8 +60,11 @@ def message(name: str) -> Callable[[M], M]:
                     f"{cls.__name__}.{field}: a message carries int, Public, Released or Masked, "
                     f"found {hints[field]!r}"
                 )
-        _SCHEMAS[cls] = schema
-        return typing.cast(M, encoding.register(name)(cls))
+        if len(schema) > _MOST_FIELDS:
+            raise TypeError(f"{cls.__name__}: a message has at most {_MOST_FIELDS} fields, found {len(schema)}")
+        registered = encoding.register(name)(cls)
+        _SCHEMAS[cls], _OVERHEAD[cls] = schema, _HEADER + _NAME_OVERHEAD + len(name)
+        return registered
 
     return add
 
@@ -109,7 +115,7 @@ def decode_message(data: bytes, limit: int = 1 << 30) -> Message:
         raise MalformedMessage(f"expected a message that starts with {MAGIC!r}")
     if data[3] != VERSION:
         raise MalformedMessage(f"expected wire version {VERSION}, found {data[3]}; upgrade the older side")
-    incoming = encoding.decode(memoryview(data)[_HEADER:])
+    incoming = encoding.decode(memoryview(data)[_HEADER:], most_values=1 + _MOST_FIELDS)
     try:
         check(incoming)
     except TypeError as error:
@@ -132,15 +138,10 @@ def check_model(incoming: Vector, like: Vector) -> None:
         raise PeerError("expected finite values, found NaN or infinity")
 
 
-@functools.cache
-def _overhead(cls: type[Message]) -> int:
-    return _HEADER + 6 + len(encoding.name_of(cls))
-
-
 def encoded_size(outgoing: Message) -> int:
     """Length in bytes of ``encode_message(outgoing)``, without encoding it."""
-    size = _overhead(type(outgoing))
+    size = _OVERHEAD[type(outgoing)]
     for name, _ in _SCHEMAS[type(outgoing)]:
         value = getattr(outgoing, name)
-        size += _FIXED[int] if type(value) is int else _VECTOR_OVERHEAD + value.nbytes
+        size += _INT_SIZE if type(value) is int else _VECTOR_OVERHEAD + value.nbytes
     return size

@@ -58,12 +58,18 @@ class Node:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        own = {what: name for name, value in vars(cls).items() for what in getattr(value, "_handles", ())}
+        own: dict[type, str] = {}
+        for name, value in vars(cls).items():
+            for what in getattr(value, "_handles", ()):
+                if what in own:
+                    raise TypeError(f"{cls.__name__} handles {what.__name__} twice: {own[what]}, {name}")
+                own[what] = name
         cls._handlers = {**cls._handlers, **own}
 
     def __init__(self, name: str, state: Any) -> None:
         self.name = name
         self.state = state
+        self._fields = tuple(field.name for field in fields(state))
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event and return what is to be done about it.
@@ -80,30 +86,30 @@ class Node:
         PeerError
             If a peer broke the protocol. The state has not changed.
         """
-        received = isinstance(event, Received)
-        handler = self._handlers.get(type(event.message) if received else type(event))  # type: ignore[attr-defined]
+        what: type = type(event)
+        arguments: tuple[Any, ...] = (event, now)
+        if isinstance(event, Received):
+            what, arguments = type(event.message), (event.sender, event.message, now)
+        handler = self._handlers.get(what)
         if handler is None:
-            if received:
-                raise PeerError(f"{self.name} expects no {type(event.message).__name__}")  # type: ignore[attr-defined]
+            if isinstance(event, Received):
+                raise PeerError(f"{self.name} expects no {what.__name__}")
             return []
-        before = _keep(self.state)
+        before = self._keep()
         try:
-            if received:
-                return list(getattr(self, handler)(event.sender, event.message, now))  # type: ignore[attr-defined]
-            return list(getattr(self, handler)(event, now))
+            return list(getattr(self, handler)(*arguments))
         except BaseException:
             for name, value in before:
                 setattr(self.state, name, value)
             raise
 
-
-def _keep(state: Any) -> list[tuple[str, Any]]:
-    """The fields of ``state``, with containers copied one level deep."""
-    kept = []
-    for name in type(state).__dataclass_fields__:
-        value = getattr(state, name)
-        kept.append((name, value.copy() if type(value) in _CONTAINERS else value))
-    return kept
+    def _keep(self) -> list[tuple[str, Any]]:
+        """The fields of the state, with containers copied one level deep."""
+        kept = []
+        for name in self._fields:
+            value = getattr(self.state, name)
+            kept.append((name, value.copy() if isinstance(value, _CONTAINERS) else value))
+        return kept
 
 
 def state_of(node: Node) -> dict[str, Any]:

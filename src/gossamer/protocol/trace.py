@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from gossamer.errors import MalformedMessage
+from gossamer.errors import CallerError, MalformedMessage
 from gossamer.protocol.effects import Effect
 from gossamer.protocol.encoding import decode, encode, register
 from gossamer.protocol.events import Event
@@ -46,9 +46,10 @@ def read_steps(file: BinaryIO) -> Iterator[Step]:
         If the file is cut off or is no trace.
     """
     while header := file.read(_LENGTH.size):
-        if len(header) < _LENGTH.size:
+        length = int.from_bytes(header, "little")
+        data = file.read(length)
+        if len(header) < _LENGTH.size or len(data) < length:
             raise MalformedMessage("the trace ends inside a step")
-        data = file.read(_LENGTH.unpack(header)[0])
         step = decode(data)
         if not isinstance(step, Step):
             raise MalformedMessage(f"expected a step, found {type(step).__name__}")
@@ -68,8 +69,15 @@ def replay(steps: Iterable[Step], nodes: Mapping[str, Node]) -> Difference | Non
     """Feed the events of a trace to fresh ``nodes``; the first difference in their effects, or None.
 
     Effects are compared as encoded bytes, so the least bit of a vector counts.
+
+    Raises
+    ------
+    CallerError
+        If the trace has a node that ``nodes`` lacks.
     """
     for index, step in enumerate(steps):
+        if step.node not in nodes:
+            raise CallerError(f"the trace has a node {step.node!r}, found only {', '.join(nodes)}")
         effects = nodes[step.node].handle(step.event, step.now)
         if encode(list(effects)) != encode(list(step.effects)):
             return Difference(index, step, effects)
