@@ -127,7 +127,7 @@ def test_a_cut_off_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot read .*absent: No such file"):
+    with pytest.raises(DataError, match=r"cannot read .*absent: No such file"):
         read_libsvm(tmp_path / "absent")
 
 

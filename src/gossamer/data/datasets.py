@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.catalogue import KNOWN, KnownDataset
-from gossamer.data.examples import Examples, Pair
+from gossamer.data.examples import Examples, Labels, Pair
 from gossamer.data.features import as_layout, choose_layout, divided, unit_norm
 from gossamer.data.formats import default_divisor, infer_format, read_files
 from gossamer.data.search import search_path as search_path
@@ -120,15 +120,16 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
     """
     origin = _resolve(settings)
     train, own_test = _read(origin, settings)
+    regression = settings.task == "regression"
+    classes = None if regression else class_labels(train.labels, settings.labels)
     train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
-    (train_targets, test_targets), labels = _targets(train, test, settings)
     train_features, test_features = _features(train, test, origin, settings)
     return Dataset(
         name=settings.name,
-        train=Split(train_features, train_targets),
-        test=Split(test_features, test_targets),
-        classes=len(labels) if labels else None,
-        labels=labels,
+        train=Split(train_features, _targets(train, classes, "training")),
+        test=Split(test_features, _targets(test, classes, "test")),
+        classes=None if classes is None else len(classes),
+        labels=None if classes is None else tuple(map(written, classes)),
         owners=train.owners,
         source=_describe(origin, own_test is None, settings),
     )
@@ -180,13 +181,11 @@ def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
 
 
 def _targets(
-    train: Examples, test: Examples, settings: DatasetSettings
-) -> tuple[list[npt.NDArray[np.int64]] | list[npt.NDArray[np.float32]], tuple[str, ...] | None]:
-    named = ((train.labels, "training"), (test.labels, "test"))
-    if settings.task == "regression":
-        return [real_targets(labels, which) for labels, which in named], None
-    classes = class_labels(train.labels, settings.labels)
-    return [class_numbers(labels, classes, which) for labels, which in named], tuple(map(written, classes))
+    examples: Examples, classes: Labels | None, which: str
+) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
+    if classes is None:
+        return real_targets(examples.labels, which)
+    return class_numbers(examples.labels, classes, which)
 
 
 def _features(train: Examples, test: Examples, origin: _Origin, settings: DatasetSettings) -> list[Features]:

@@ -42,6 +42,8 @@ def as_layout(features: Features, layout: Layout) -> Features:
 
 def divided(features: Features, divisor: float) -> Features:
     """``features / divisor``, in float32."""
+    if isinstance(features, sp.csr_array):
+        return _with_entries(features, features.data / np.float32(divisor))
     return features if divisor == 1 else features / np.float32(divisor)
 
 
@@ -49,13 +51,14 @@ def unit_norm(features: Features) -> Features:
     """Each row divided by its L2 norm (taken in float64); zero rows stay zero."""
     if isinstance(features, sp.csr_array):
         norms = np.sqrt(np.asarray(features.astype(np.float64).power(2).sum(axis=1)).ravel())
-        scale = _inverse(norms)
-        scaled = features.copy()
-        scaled.data = features.data * np.repeat(scale, np.diff(features.indptr))
-        return scaled
+        return _with_entries(features, features.data * np.repeat(_inverse(norms), np.diff(features.indptr)))
     rows = features.reshape(len(features), -1)
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
     return features * _inverse(norms).reshape(-1, *[1] * (features.ndim - 1))
+
+
+def _with_entries(features: sp.csr_array, entries: npt.NDArray[np.float32]) -> sp.csr_array:
+    return sp.csr_array((entries, features.indices, features.indptr), shape=features.shape)
 
 
 def _inverse(norms: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
