@@ -49,9 +49,18 @@ class Reduction:
         """What goes to the next member in this step."""
         return self.parts[(self.position - self.step) % self.members]
 
+    @property
+    def _incoming(self) -> int:
+        return (self.position - self.step - 1) % self.members
+
+    @property
+    def incoming_size(self) -> int:
+        """Number of coordinates of the chunk that is due from the member before."""
+        return self.parts[self._incoming].size
+
     def take(self, part: Model) -> Reduction:
         """The reduction after receiving ``part`` from the member before."""
-        index = (self.position - self.step - 1) % self.members
+        index = self._incoming
         value = self.parts[index] + part if self.step < self.members - 1 else part
         parts = (*self.parts[:index], value, *self.parts[index + 1 :])
         return replace(self, step=self.step + 1, parts=parts)

@@ -26,10 +26,16 @@ def add_commands(commands: Any) -> None:
     )
     account.add_argument("--mechanism", choices=["gaussian"], default="gaussian")
     account.add_argument(
-        "--noise-multiplier", type=float, required=True, metavar="Z", help="sd of the noise on the sum over the clip"
+        "--noise-multiplier",
+        type=float,
+        required=True,
+        metavar="Z",
+        help="sd of the noise on the sum over the clip",
     )
     _add_common(account)
-    account.add_argument("--rates", type=Path, metavar="FILE", help="lines rate,count instead of one rate and steps")
+    account.add_argument(
+        "--rates", type=Path, metavar="FILE", help="lines rate,count instead of one rate and steps"
+    )
     account.set_defaults(command=account_command)
     calibrate = commands.add_parser(
         "calibrate",

@@ -35,7 +35,11 @@ def add_commands(commands: Any) -> None:
 def _add_spec(command: argparse.ArgumentParser) -> None:
     command.add_argument("spec", type=Path, metavar="SPEC", help="the experiment, a YAML file")
     command.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, such as algorithm.nodes=16"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key, such as algorithm.nodes=16",
     )
     command.add_argument("--seed", type=int, help="override the seed")
     command.add_argument("--json", action="store_true", help="print one JSON document on stdout")

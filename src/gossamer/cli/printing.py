@@ -29,6 +29,10 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
+_LINES = 20
+"""About how many plain lines a run prints."""
+
+
 class Bar:
     """A progress bar in a terminal, and plain lines elsewhere."""
 
@@ -36,8 +40,11 @@ class Bar:
         self.terminal = sys.stderr.isatty()
         self.bar: tqdm[Any] | None = None
         self.updates = 0
+        self.total = 0
+        self.next_line = 0
 
     def planned(self, plan: RunPlan) -> None:
+        self.total = plan.updates
         noise = plan.mechanism.describe().get("noise_multiplier")
         level = f"noise multiplier {noise:.4g}" if noise else "no noise"
         say(f"plan: {plan.updates} updates of {len(plan.schedules)} nodes, {level}")
@@ -53,7 +60,8 @@ class Bar:
         text = describe_row(row)
         if self.bar is not None:
             self.bar.set_postfix_str(text)
-        else:
+        elif row["updates"] >= self.next_line:
+            self.next_line = row["updates"] + self.total // _LINES
             say(f"{row['updates']:>8} updates  {row['virtual_seconds']:>10.1f} virtual s  {text}")
 
     def close(self) -> None:

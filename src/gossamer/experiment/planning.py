@@ -146,9 +146,7 @@ def _mechanism(prepared: Prepared, schedules: Mapping[str, Schedule]) -> Mechani
     return Gaussian(privacy.clip, calibration.noise_multiplier)
 
 
-def _epsilons(
-    prepared: Prepared, schedules: Mapping[str, Schedule], mechanism: Mechanism
-) -> dict[str, float]:
+def _epsilons(prepared: Prepared, schedules: Mapping[str, Schedule], mechanism: Mechanism) -> dict[str, float]:
     if not mechanism.private:
         return dict.fromkeys(schedules, math.inf)
     spec, size = prepared.experiment, prepared.objective.size
@@ -163,9 +161,7 @@ def _epsilons(
     return epsilons
 
 
-def _check_budget(
-    prepared: Prepared, schedules: Mapping[str, Schedule], epsilons: Mapping[str, float]
-) -> None:
+def _check_budget(prepared: Prepared, schedules: Mapping[str, Schedule], epsilons: Mapping[str, float]) -> None:
     budget = prepared.experiment.budget
     worst = max(epsilons, key=lambda name: epsilons[name])
     if budget is not None and epsilons[worst] > budget.epsilon:

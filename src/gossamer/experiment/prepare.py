@@ -70,7 +70,10 @@ class Prepared:
     def world(self) -> World:
         """What the nodes live in."""
         spec = self.experiment
-        return World(spec.speeds, spec.links, spec.faults, spec.seed, spec.compute.width)
+        vector = self.objective.size * self.objective.dtype.itemsize
+        # Models, sums, noise and answers of a call: about four vectors for each computation gathered.
+        width = min(spec.compute.width, max(1, spec.compute.memory_mib * 2**20 // (4 * vector)))
+        return World(spec.speeds, spec.links, spec.faults, spec.seed, width)
 
     @cached_property
     def initial(self) -> Public:
@@ -102,9 +105,7 @@ class Prepared:
         make = _SAMPLINGS[spec.privacy.sampling]
         return {name: make(size, batch) for name, size in self.shard_sizes.items()}
 
-    def context(
-        self, mechanism: Mechanism, quotas: dict[str, int] | None, *, blank: bool = False
-    ) -> Context:
+    def context(self, mechanism: Mechanism, quotas: dict[str, int] | None, *, blank: bool = False) -> Context:
         """What the algorithm is built from; with ``blank`` vectors for a run of the schedule alone."""
         spec = self.experiment
         samplings = self.samplings
@@ -133,9 +134,7 @@ def prepare(experiment: Experiment) -> Prepared:
     spec = experiment
     nodes = spec.algorithm.nodes
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
-    graph = build_graph(
-        getattr(spec.algorithm, "topology", Ring()), nodes, stream(spec.seed, "topology"), names
-    )
+    graph = build_graph(getattr(spec.algorithm, "topology", Ring()), nodes, stream(spec.seed, "topology"), names)
     dataset = load_dataset(spec.dataset)
     shards = partition(
         spec.partition, dataset.train.targets, nodes, stream(spec.seed, "partition"), dataset.owners

@@ -67,7 +67,7 @@ def read_spec(path: Path, settings: Sequence[str] = ()) -> Experiment:
 
 def _load(text: str) -> Any:
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 (a SafeLoader)
+        return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
@@ -124,6 +124,9 @@ def _line(problem: Any) -> str:
     if problem["type"] in ("union_tag_invalid", "literal_error"):
         found, expected = _found_and_expected(problem)
         return f"{key}: unknown name {found!r}{_nearest(found, expected)}"
+    if problem["type"] == "union_tag_not_found":
+        tags = [tag for model in _models_at(Experiment, location) for tag in _tags(model)]
+        return f"{key}.name is missing; expected one of {', '.join(tags)}"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     found = f", found {problem['input']!r}" if isinstance(problem["input"], (str, int, float, bool)) else ""

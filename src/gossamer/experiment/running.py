@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-
 from gossamer.experiment.driving import drive
 from gossamer.experiment.observing import Evaluator, Row
 from gossamer.experiment.planning import RunPlan, facts, plan_run

@@ -92,7 +92,9 @@ class PrivacySettings(Section):
         if self.mechanism == "gaussian" and self.clip is None:
             raise ValueError("noise needs a clip: give privacy.clip, or say privacy: none")
         if self.mechanism == "none" and self.noise_multiplier is not None:
-            raise ValueError("without a mechanism there is no noise_multiplier; leave it out or name the mechanism")
+            raise ValueError(
+                "without a mechanism there is no noise_multiplier; leave it out or name the mechanism"
+            )
         return self
 
     @property

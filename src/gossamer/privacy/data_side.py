@@ -86,25 +86,6 @@ class DataSide:
         return Released(mean)
 
 
-def compute(objective: Objective, data: Split, work: Sequence[Admitted]) -> list[Released]:
-    """The answers to many admitted tasks, computed together.
-
-    Parameters
-    ----------
-    objective : Objective
-        Common to all.
-    data : Split
-        The training split that all shards are rows of.
-    work : sequence of Admitted
-        Tasks of one clip.
-    """
-    models = np.stack([item.task.model.values for item in work])
-    batches = [item.side.batch(item) for item in work]
-    clip = work[0].task.query.mechanism.clip
-    sums = objective.clipped_gradients(models, data, batches, clip).sums
-    return [item.side.release(item, total, objective.l2) for item, total in zip(work, sums, strict=True)]
-
-
 class Computer(Protocol):
     """Where a runtime has its tasks computed."""
 
@@ -121,13 +102,24 @@ class Computer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class DataSides:
-    """The data sides of all simulated nodes."""
+    """The data sides of all simulated nodes, which compute together.
 
-    sides: dict[str, DataSide]
-    objective: Objective
-    data: Split
+    Parameters
+    ----------
+    sides : dict of str to DataSide
+        By node.
+    objective : Objective
+        Common to all.
+    data : Split
+        The training split that all shards are rows of.
+    """
+
+    def __init__(self, sides: dict[str, DataSide], objective: Objective, data: Split) -> None:
+        self.sides = sides
+        self.objective = objective
+        self.data = data
+        self._models = np.empty((0, objective.size), objective.dtype)  # reused from call to call
 
     def admit(self, node: str, task: Gradient) -> Admitted:
         return self.sides[node].admit(task)
@@ -136,8 +128,18 @@ class DataSides:
         answers: dict[int, Released] = {}
         for clip in {ticket.task.query.mechanism.clip: None for ticket in tickets}:
             group = [i for i, ticket in enumerate(tickets) if ticket.task.query.mechanism.clip == clip]
-            answers |= zip(group, compute(self.objective, self.data, [tickets[i] for i in group]))
+            answers |= zip(group, self._compute([tickets[i] for i in group], clip), strict=True)
         return [answers[i] for i in range(len(tickets))]
+
+    def _compute(self, work: Sequence[Admitted], clip: float) -> list[Released]:
+        """The answers to tasks of one clip."""
+        if len(self._models) < len(work):
+            self._models = np.empty((len(work), self.objective.size), self.objective.dtype)
+        models = self._models[: len(work)]
+        np.stack([item.task.model.values for item in work], out=models)
+        batches = [item.side.batch(item) for item in work]
+        sums = self.objective.clipped_gradients(models, self.data, batches, clip).sums
+        return [item.side.release(item, total, self.objective.l2) for item, total in zip(work, sums, strict=True)]
 
     def releases(self, node: str) -> int:
         return self.sides[node].ledger.releases

@@ -88,9 +88,7 @@ SIMULATED_NOISE = (
 )
 
 
-def planned(
-    epsilon: float, delta: float, relation: NeighboringRelation, proof: str, *more: str
-) -> Guarantee:
+def planned(epsilon: float, delta: float, relation: NeighboringRelation, proof: str, *more: str) -> Guarantee:
     """The guarantee of a plan that every node's ledger enforces."""
     extra = (ADD_OR_REMOVE,) if relation is NeighboringRelation.ADD_OR_REMOVE_ONE else ()
     return replace(

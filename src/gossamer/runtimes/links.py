@@ -14,7 +14,7 @@ class _Settings(BaseModel):
 
 
 class Partition(_Settings):
-    """From ``start`` to ``end`` (virtual seconds), nothing passes between ``group`` (node numbers) and the rest."""
+    """From ``start`` to ``end`` (virtual seconds) nothing passes between ``group`` (node numbers) and the rest."""
 
     start: NonNegativeFloat
     end: PositiveFloat

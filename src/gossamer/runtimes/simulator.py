@@ -1,10 +1,10 @@
 """A discrete-event simulator: the nodes that would be deployed, on a virtual clock.
 
-Events happen in order of virtual time, ties in order of scheduling, so a run depends on its inputs and nothing else.
-The clock starts at an offset drawn from the seed, so that nobody takes it for another clock.
+Events happen in order of virtual time, ties in order of scheduling, so a run depends on its inputs and nothing
+else. The clock starts at an offset drawn from the seed, so that nobody takes it for another clock.
 
-A computation's *result* is needed only when the clock reaches its completion. Until then it waits, and the first that
-falls due has all pending ones computed in one call: that is where the speed comes from.
+A computation's *result* is needed only when the clock reaches its completion. Until then it waits, and the first
+that falls due has all pending ones computed in one call: that is where the speed comes from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.algorithms.algorithm import InFlight
@@ -29,9 +29,10 @@ from gossamer.protocol.events import (
     Started,
     Stop,
 )
+from gossamer.protocol.frames import frame_size
 from gossamer.protocol.messages import Message, check, encoded_size
 from gossamer.protocol.node import Node
-from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit, frame_size
+from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit
 from gossamer.protocol.trace import Step
 from gossamer.randomness import stream
 from gossamer.runtimes.links import FaultSettings, Links, LinkSettings
@@ -55,9 +56,9 @@ class World:
         Most computations gathered into one call; 1 computes each on its own.
     """
 
-    speeds: SpeedSettings = SpeedSettings()
-    links: LinkSettings = LinkSettings()
-    faults: FaultSettings = FaultSettings()
+    speeds: SpeedSettings = field(default_factory=SpeedSettings)
+    links: LinkSettings = field(default_factory=LinkSettings)
+    faults: FaultSettings = field(default_factory=FaultSettings)
     seed: int = 0
     width: int = 1024
 
@@ -121,6 +122,7 @@ class Simulator:
         self._results: dict[tuple[str, int], Released] = {}
         self._asked: dict[str, int] = dict.fromkeys(names, 0)
         self._down: dict[str, float] = {}
+        self._gone: set[str] = set()
         self._flying: dict[tuple[str, str], deque[Message]] = {}
         self._under_way = 0
         self._settling: float | None = None
@@ -152,7 +154,7 @@ class Simulator:
     @property
     def settled(self) -> bool:
         """Whether no node that is up will make another update, and all that was sent has come or never will."""
-        if len(self.finished) + sum(name not in self.finished for name in self._down) < len(self.nodes):
+        if len(self.finished.keys() | self._gone) < len(self.nodes):
             return False
         if self._settling is None:
             self._settling = self.now
@@ -307,13 +309,15 @@ class Simulator:
             if absence.node >= len(names):
                 raise SpecError(f"faults.absences: node is a number below {len(names)}, found {absence.node}")
             name = names[absence.node]
-            self._schedule(self.start + absence.start, self._leave, name, None)
+            self._schedule(self.start + absence.start, self._leave, name, absence.end)
             if absence.end is not None:
                 self._schedule(self.start + absence.end, self._come_back, name, None)
 
-    def _leave(self, name: str, _: None) -> None:
+    def _leave(self, name: str, end: float | None) -> None:
         """The node keeps its state and loses its computations and timers; what they were charged stays charged."""
         self._down[name] = self.now
+        if end is None:
+            self._gone.add(name)
         for held in (self._tickets, self._results, self._timers):
             for key in [key for key in held if key[0] == name]:
                 del held[key]  # type: ignore[attr-defined]

@@ -1,0 +1,254 @@
+"""The contract that every algorithm keeps, as a test class to inherit from.
+
+    class TestMyAlgorithm(AlgorithmContract):
+        settings = my_algorithm.Settings(nodes=5)
+
+Each test runs the algorithm's own nodes in the simulator, on data sides that answer with fixed pseudo-random vectors.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from gossamer.algorithms import ALGORITHMS
+from gossamer.algorithms.algorithm import Context
+from gossamer.errors import BudgetSpent, PeerError
+from gossamer.privacy.data_side import NullDataSides
+from gossamer.privacy.mechanisms import NoNoise
+from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.tasks import Gradient, Query
+from gossamer.protocol.effects import Send
+from gossamer.protocol.encoding import decode, encode
+from gossamer.protocol.events import Completed, Received
+from gossamer.protocol.messages import Message, decode_message, encode_message, encoded_size, message
+from gossamer.protocol.node import Node, state_of
+from gossamer.protocol.trace import Step, read_steps, replay, write_step
+from gossamer.randomness import stream
+from gossamer.runtimes.links import FaultSettings, LinkSettings
+from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.topology.builders import build_graph
+from gossamer.topology.settings import Ring
+from gossamer.vectors import Blank, Public, Released
+
+SIZE = 11
+"""Of models; no multiple of the number of nodes, so that chunks differ in size."""
+
+
+@message("contract.stranger")
+@dataclass(frozen=True)
+class Stranger(Message):
+    """A message that no algorithm knows."""
+
+
+class FixedAnswers:
+    """Data sides whose n-th answer to a node is a fixed pseudo-random vector, up to ``most`` answers a node."""
+
+    def __init__(self, most: int = 1 << 30) -> None:
+        self.most = most
+        self.asked: dict[str, int] = {}
+
+    def admit(self, node: str, task: Gradient) -> Released:
+        if self.releases(node) >= self.most:
+            raise BudgetSpent(f"{node} has made {self.most} releases")
+        self.asked[node] = self.releases(node) + 1
+        values = stream(7, node, number=self.asked[node]).standard_normal(task.model.size)
+        return Released(values.astype(task.model.values.dtype))
+
+    def compute(self, tickets: Sequence[Released]) -> list[Released]:
+        return list(tickets)
+
+    def releases(self, node: str) -> int:
+        return self.asked.get(node, 0)
+
+
+LOSSY = LinkSettings(latency=0.2, jitter=0.4, loss=0.2, duplicate=0.1, retry_after=1.0, silence=8.0)
+WORLDS = {
+    "even": World(),
+    "uneven": World(SpeedSettings(name="lognormal"), LinkSettings(latency=0.3, bandwidth=300.0)),
+    "lossy": World(SpeedSettings(name="lognormal"), LOSSY, seed=3),
+}
+
+
+class AlgorithmContract:
+    """Inherit, and set ``settings`` to the algorithm's settings."""
+
+    settings: ClassVar[Any]
+    quota: ClassVar[int] = 6
+
+    @property
+    def algorithm(self) -> Any:
+        return ALGORITHMS[self.settings.name]
+
+    def context(self, *, blank: bool = False, dtype: str = "float64", quota: int | None = None) -> Context:
+        names = tuple(f"node-{number}" for number in range(self.settings.nodes))
+        topology = getattr(self.settings, "topology", Ring())
+        query = Query(Poisson(0.5), NoNoise(), 4.0)
+        initial = Blank(SIZE, dtype) if blank else stream(1).standard_normal(SIZE).astype(dtype)
+        return Context(
+            seed=5,
+            names=names,
+            graph=build_graph(topology, len(names), stream(2), names),
+            initial=Public(initial),
+            queries=dict.fromkeys(names, query),
+            shard_sizes=dict.fromkeys(names, 8),
+            quotas=dict.fromkeys(names, quota or self.quota),
+        )
+
+    def nodes(self, **options: Any) -> dict[str, Node]:
+        built: dict[str, Node] = self.algorithm.build(self.settings, self.context(**options))
+        return built
+
+    def run(
+        self,
+        world: World,
+        *,
+        nodes: dict[str, Node] | None = None,
+        computer: Any = None,
+        look: Callable[[Simulator], None] | None = None,
+    ) -> tuple[Simulator, list[Step]]:
+        """A whole run, and its steps; ``look`` is called after every event."""
+        steps: list[Step] = []
+        simulator = Simulator(nodes or self.nodes(), computer or FixedAnswers(), world, watch=steps.append)
+        while simulator.next_time is not None and not simulator.settled:
+            simulator.step()
+            if look is not None:
+                look(simulator)
+            assert len(steps) < 100_000, "the run does not end"
+        return simulator, steps
+
+    @pytest.fixture(params=WORLDS)
+    def world(self, request: pytest.FixtureRequest) -> World:
+        return WORLDS[request.param]
+
+    def test_settings_are_frozen_and_named(self) -> None:
+        assert ALGORITHMS[self.settings.name].Settings is type(self.settings)
+        with pytest.raises(ValueError, match="frozen"):
+            self.settings.nodes = 3
+
+    def test_all_start_at_the_initial_model(self) -> None:
+        context, nodes = self.context(), self.nodes()
+        assert tuple(nodes) == context.names
+        models = [self.algorithm.model_of(node) for node in nodes.values()]
+        assert all(model == context.initial for model in models)
+        np.testing.assert_allclose(self.algorithm.output(nodes).values, context.initial.values, rtol=1e-15)
+
+    def test_everyone_finishes_with_its_quota(self, world: World) -> None:
+        computer = FixedAnswers()
+        simulator, _ = self.run(world, computer=computer)
+        assert set(simulator.finished) == set(simulator.nodes)
+        assert set(computer.asked.values()) == {self.quota}
+
+    def test_the_same_seed_gives_the_same_trace(self, world: World) -> None:
+        first, second = (self.run(world)[1] for _ in range(2))
+        assert [encode(step) for step in first] == [encode(step) for step in second]
+
+    def test_a_trace_replays_through_fresh_nodes(self, world: World) -> None:
+        file = io.BytesIO()
+        for step in self.run(world)[1]:
+            write_step(file, step)
+        file.seek(0)
+        assert replay(read_steps(file), self.nodes()) is None
+
+    def test_the_schedule_does_not_depend_on_values(self, world: World) -> None:
+        """With nothing in their vectors, the same nodes see the same kinds of events at the same times."""
+
+        def outline(steps: list[Step]) -> list[Any]:
+            return [(s.now, s.node, type(s.event), [type(effect) for effect in s.effects]) for s in steps]
+
+        blank, full = NullDataSides(), FixedAnswers()
+        _, without = self.run(world, nodes=self.nodes(blank=True), computer=blank)
+        _, real = self.run(world, computer=full)
+        assert outline(without) == outline(real)
+        assert {name: blank.releases(name) for name in full.asked} == full.asked
+
+    def test_messages_carry_only_what_may_be_sent_and_travel_unchanged(self, world: World) -> None:
+        _, steps = self.run(world)
+        sent = [effect.message for step in steps for effect in step.effects if isinstance(effect, Send)]
+        for item in sent:
+            data = encode_message(item)
+            assert decode_message(data) == item
+            assert len(data) == encoded_size(item)
+
+    def test_models_are_labelled_as_released(self, world: World) -> None:
+        simulator, _ = self.run(world)
+        for node in simulator.nodes.values():
+            assert type(self.algorithm.model_of(node)) is Released
+
+    def test_state_is_plain_data(self, world: World) -> None:
+        def look(simulator: Simulator) -> None:
+            for node in simulator.nodes.values():
+                state = state_of(node)
+                assert encode(decode(encode(state))) == encode(state)
+
+        self.run(world, look=look)
+
+    def test_invariants_change_only_by_a_nodes_own_update(self, world: World) -> None:
+        """After every event, relative to the models' size, 1e-12 in float64."""
+        nodes = self.nodes()
+        steps: list[Step] = []
+        simulator = Simulator(nodes, FixedAnswers(), world, watch=steps.append)
+        before = self.algorithm.invariants(nodes, simulator.in_flight)
+        while simulator.next_time is not None and not simulator.settled:
+            models = {name: self.algorithm.model_of(node).values for name, node in nodes.items()}
+            seen = len(steps)
+            simulator.step()
+            updated = {step.node for step in steps[seen:] if isinstance(step.event, Completed)}
+            own = sum((self.algorithm.model_of(nodes[n]).values - models[n] for n in updated), start=0.0)
+            after = self.algorithm.invariants(nodes, simulator.in_flight)
+            for name, value in after.items():
+                scale = 1 + np.abs(value).max()
+                np.testing.assert_allclose(value, before[name] + own, rtol=0, atol=1e-12 * scale)
+            before = after
+
+    def test_a_node_whose_budget_is_spent_goes_on_answering(self) -> None:
+        computer = FixedAnswers(most=3)
+        simulator, _ = self.run(WORLDS["uneven"], computer=computer)
+        assert set(simulator.finished.values()) == {"budget"}
+        assert set(computer.asked.values()) == {3}
+        assert not simulator.in_flight
+
+    def test_a_strangers_message_changes_nothing(self) -> None:
+        simulator, _ = self.run(WORLDS["even"])
+        for node in simulator.nodes.values():
+            before = encode(state_of(node))
+            with pytest.raises(PeerError):
+                node.handle(Received("node-1", Stranger()), simulator.now)
+            assert encode(state_of(node)) == before
+
+    def test_a_spoilt_vector_is_refused_wherever_it_comes(self) -> None:
+        """Before each message of a run, the same with its vectors spoilt: it leaves its receiver as it was."""
+        _, steps = self.run(WORLDS["uneven"])
+        nodes = self.nodes()
+        for step in steps:
+            if isinstance(step.event, Received):
+                node, event = nodes[step.node], step.event
+                before = encode(state_of(node))
+                for bad in (np.full(SIZE, np.nan), np.zeros(SIZE + 1), np.zeros(SIZE, np.float32)):
+                    spoilt = _spoilt(event.message, bad)
+                    if spoilt != event.message:
+                        with pytest.raises(PeerError):
+                            node.handle(Received(event.sender, spoilt), step.now)
+                        assert encode(state_of(node)) == before
+            nodes[step.node].handle(step.event, step.now)
+
+    def test_a_node_that_leaves_and_comes_back_makes_progress(self) -> None:
+        absence = {"node": self.settings.nodes - 1, "start": 2.5, "end": 20.0}
+        faults = FaultSettings.model_validate({"absences": [absence]})
+        world = World(SpeedSettings(), LOSSY.model_copy(update={"silence": 4.0}), faults)
+        simulator, _ = self.run(world)
+        assert set(simulator.finished) == set(simulator.nodes)
+
+
+def _spoilt(original: Message, vector: np.ndarray[Any, Any]) -> Message:
+    values = {
+        name: Released(vector) if isinstance(value, (Public, Released)) else value
+        for name, value in vars(original).items()
+    }
+    return type(original)(**values)

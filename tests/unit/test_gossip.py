@@ -1,0 +1,176 @@
+"""Gossip, event by event, against the paper's Algorithm 1 done by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gossamer.algorithms import gossip
+from gossamer.algorithms.algorithm import Context, InFlight
+from gossamer.algorithms.gossip import Answer, Offer, Settings
+from gossamer.errors import PeerError
+from gossamer.privacy.mechanisms import NoNoise
+from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.tasks import Gradient, Query
+from gossamer.protocol.effects import Compute, Effect, Finish, Send, SetTimer
+from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Received, Refused, Resumed, Started
+from gossamer.protocol.node import Node
+from gossamer.topology.graphs import Graph
+from gossamer.vectors import Public, Released
+
+NAMES = ("a", "b", "c")
+
+
+def context(**changes: Any) -> Context:
+    values: dict[str, Any] = {
+        "seed": 0,
+        "names": NAMES,
+        "graph": Graph(3, np.array([(0, 1), (0, 2), (1, 2)])),
+        "initial": Public(np.zeros(2)),
+        "queries": dict.fromkeys(NAMES, Query(Poisson(0.5), NoNoise(), 4.0)),
+        "shard_sizes": dict.fromkeys(NAMES, 8),
+        "quotas": dict.fromkeys(NAMES, 3),
+    }
+    return Context(**{**values, **changes})
+
+
+def build(settings: Settings | None = None, **changes: Any) -> dict[str, Node]:
+    return gossip.build(settings or Settings(nodes=3, topology="complete", learning_rate=0.5), context(**changes))
+
+
+def vector(*values: float) -> Released:
+    return Released(np.array(values))
+
+
+def only(kind: type[Effect], effects: list[Effect]) -> Any:
+    (found,) = [effect for effect in effects if type(effect) is kind]
+    return found
+
+
+def test_a_node_computes_and_asks_at_once() -> None:
+    node = build()["a"]
+    effects = node.handle(Started(), 0.0)
+    task = only(Compute, effects).task
+    assert task == Gradient(1, Public(np.zeros(2)), context().queries["a"])
+    send = only(Send, effects)
+    assert send.to in {"b", "c"}
+    assert send.message == Offer(1, Public(np.zeros(2)))
+
+
+def test_line_5_applies_the_gradient_to_the_model_averaged_meanwhile() -> None:
+    """w = w' - eta g~, with w' moved by an exchange since g~ was started."""
+    node = build()["a"]
+    node.handle(Started(), 0.0)
+    node.handle(Received("b", Offer(7, vector(4.0, 8.0))), 0.5)  # w' = (2, 4)
+    node.handle(Completed(1, vector(1.0, -2.0), 1), 1.0)
+    np.testing.assert_array_equal(node.state.w.values, [2 - 0.5 * 1, 4 + 0.5 * 2])
+
+
+def test_both_move_half_of_the_difference_as_exchanged() -> None:
+    """The asker has moved before the answer comes: it adds (answered - offered) / 2, not (answered - w) / 2."""
+    nodes = build()
+    asker, sends = nodes["a"], only(Send, nodes["a"].handle(Started(), 0.0))
+    asked = nodes[sends.to]
+    asked.state.w = vector(2.0, 6.0)
+    asker.handle(Completed(1, vector(-20.0, 0.0), 1), 0.1)  # the asker is now at (10, 0)
+    reply = only(Send, asked.handle(Received("a", sends.message), 0.2))
+    assert reply.message == Answer(1, vector(2.0, 6.0))
+    np.testing.assert_array_equal(asked.state.w.values, [1.0, 3.0])
+    asker.handle(Received(sends.to, reply.message), 0.3)
+    np.testing.assert_array_equal(asker.state.w.values, [10 + 1.0, 0 + 3.0])
+
+
+def test_the_invariant_counts_a_half_on_its_way() -> None:
+    nodes = build()
+    send = only(Send, nodes["a"].handle(Started(), 0.0))
+    nodes[send.to].state.w = vector(2.0, 6.0)
+    reply = only(Send, nodes[send.to].handle(Received("a", send.message), 0.2))
+    without = gossip.invariants(nodes, [])["mass"]
+    complete = gossip.invariants(nodes, [InFlight(send.to, "a", reply.message)])["mass"]
+    np.testing.assert_array_equal(without, [1.0, 3.0])
+    np.testing.assert_array_equal(complete, [2.0, 6.0])
+
+
+def test_at_most_one_exchange_is_open() -> None:
+    node = build()["a"]
+    node.handle(Started(), 0.0)
+    effects = node.handle(Completed(1, vector(0.0, 0.0), 1), 1.0)
+    assert [type(effect) for effect in effects] == [Compute]
+
+
+def test_an_answer_that_was_not_asked_for_is_refused() -> None:
+    node = build()["a"]
+    peer = only(Send, node.handle(Started(), 0.0)).to
+    other = ({"b", "c"} - {peer}).pop()
+    for sender, exchange in [(other, 1), (peer, 2)]:
+        with pytest.raises(PeerError, match="not open"):
+            node.handle(Received(sender, Answer(exchange, vector(1.0, 1.0))), 0.5)
+    node.handle(Received(peer, Answer(1, vector(1.0, 1.0))), 0.5)
+    with pytest.raises(PeerError, match="not open"):  # and not twice
+        node.handle(Received(peer, Answer(1, vector(1.0, 1.0))), 0.6)
+
+
+def test_a_vanished_peer_is_not_waited_for_and_its_late_answer_still_counts() -> None:
+    node = build()["a"]
+    peer = only(Send, node.handle(Started(), 0.0)).to
+    node.handle(PeerDown(peer, "silent"), 5.0)
+    effects = node.handle(Completed(1, vector(0.0, 0.0), 1), 6.0)
+    assert only(Send, effects).to == ({"b", "c"} - {peer}).pop()
+    node.handle(PeerUp(peer), 7.0)
+    node.handle(Received(peer, Answer(1, vector(2.0, 4.0))), 7.0)
+    np.testing.assert_array_equal(node.state.w.values, [1.0, 2.0])
+
+
+def test_a_node_that_is_done_answers_and_does_not_ask() -> None:
+    node = build(quotas=dict.fromkeys(NAMES, 1))["a"]
+    node.handle(Started(), 0.0)
+    assert node.handle(Completed(1, vector(0.0, 0.0), 1), 1.0) == [Finish("quota")]
+    assert only(Send, node.handle(Received("b", Offer(1, vector(2.0, 2.0))), 2.0)).to == "b"
+    np.testing.assert_array_equal(node.state.w.values, [1.0, 1.0])
+    assert node.handle(Completed(2, vector(9.0, 9.0), 1), 3.0) == []
+
+
+@pytest.mark.parametrize(("event", "reason"), [(Refused(1, 0), "budget"), (Elapsed("deadline"), "deadline")])
+def test_what_ends_a_nodes_updates(event: Any, reason: str) -> None:
+    node = build(deadline=30.0)["a"]
+    assert only(SetTimer, node.handle(Started(), 0.0)) == SetTimer(30.0, "deadline")
+    assert node.handle(event, 1.0) == [Finish(reason)]
+    assert node.handle(event, 2.0) == []
+
+
+def test_a_node_that_was_away_computes_anew() -> None:
+    node = build()["a"]
+    node.handle(Started(), 0.0)
+    assert only(Compute, node.handle(Resumed(9.0), 10.0)).task.id == 2
+    assert node.handle(Completed(1, vector(1.0, 1.0), 1), 11.0) == []  # the lost computation's ghost
+
+
+def test_only_senders_ask_in_the_bipartite_exchange() -> None:
+    """An even ring is bipartite: every second node asks, and asks only receivers."""
+    names = tuple("abcdef")
+    settings = Settings(nodes=6, exchange="bipartite")
+    ring = Graph(6, np.array([(i, (i + 1) % 6) for i in range(6)]))
+    query = Query(Poisson(0.5), NoNoise(), 4.0)
+    changes = {
+        "names": names,
+        "graph": ring,
+        "queries": dict.fromkeys(names, query),
+        "shard_sizes": dict.fromkeys(names, 8),
+        "quotas": None,
+    }
+    nodes = build(settings, **changes)
+    asks = {name: only(Send, e).to for name, node in nodes.items() if len(e := node.handle(Started(), 0.0)) == 2}
+    assert set(asks) in ({"a", "c", "e"}, {"b", "d", "f"})
+    assert not set(asks) & set(asks.values())
+
+
+def test_learning_rate_follows_the_nodes_own_epochs() -> None:
+    """Two updates cover a shard of 8 with batches of 4, so epoch 1 begins with the third update."""
+    rate = {"schedule": "step", "initial": 1.0, "factor": 0.5, "epochs": [1]}
+    node = build(Settings(nodes=3, topology="complete", learning_rate=rate))["a"]
+    node.handle(Started(), 0.0)
+    for number in (1, 2, 3):
+        node.handle(Completed(number, vector(-1.0, 0.0), 1), float(number))
+    assert node.state.w.values[0] == 1.0 + 1.0 + 0.5

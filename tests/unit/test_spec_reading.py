@@ -1,0 +1,138 @@
+"""Specs: what is accepted, and one clear line for what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import gossamer as gs
+from gossamer.errors import SpecError
+from gossamer.experiment.reading import override, parse_spec, read_spec, write_spec
+
+PRIVATE = {"budget": {"epsilon": 5}}
+
+
+def spec(**sections: object) -> gs.Experiment:
+    return parse_spec({**PRIVATE, **sections})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"algoritm": "gossip"}, "unknown key algoritm; did you mean algorithm?"),
+        ({"algorithm": {"name": "gossip", "nodez": 3}}, "unknown key algorithm.nodez; did you mean nodes?"),
+        ({"algorithm": "gosip"}, "algorithm: unknown name 'gosip'; did you mean gossip?"),
+        ({"algorithm": {"name": "gossip", "topology": "rign"}}, "algorithm.topology: unknown name 'rign'"),
+        ({"algorithm": {"name": "gossip", "topology": {"name": "grid", "row": 2}}}, "did you mean rows?"),
+        ({"partition": {"name": "dirichlet", "alfa": 1}}, "unknown key partition.alfa; did you mean alpha?"),
+        ({"speeds": {"scenario": "one_slo"}}, "speeds.scenario: unknown name 'one_slo'; did you mean one_slow?"),
+        ({"algorithm": {"nodes": 3}}, "algorithm.name is missing; expected one of gossip, allreduce"),
+        ({"privacy": {"sampling": "shuffled"}}, "privacy.sampling: unknown name 'shuffled'"),
+        ({"privacy": {"clip": -1}}, "privacy.clip: input should be greater than 0, found -1"),
+        ({"privacy": {"clip": float("nan")}}, "privacy.clip: input should be a finite number"),
+        ({"privacy": {"sensitivity": 1e-4}}, "unknown key privacy.sensitivity"),
+        ({"budget": {"epsilon": 0}}, "budget.epsilon: input should be greater than 0"),
+        ({"budget": {"epsilon": 1, "delta": 1}}, "budget.delta: input should be less than 1"),
+        ({"privacy": "none"}, "privacy: none meets no budget"),
+        ({"budget": None}, "give a budget, or privacy.noise_multiplier, or say privacy: none"),
+        ({"stop": {"accuracy": 0.9}}, "stop.accuracy depends on data"),
+        ({"objective": {"name": "softmax", "module": "a:B"}}, "found both 'softmax' and 'a:B'"),
+        ("gossip", "expected sections such as dataset: and algorithm:"),
+    ],
+)
+def test_a_mistake_gets_one_line_that_names_the_key(content: object, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec({**PRIVATE, **content} if isinstance(content, dict) else content)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_section_may_be_a_bare_name() -> None:
+    assert spec(dataset="digits", algorithm="allreduce", partition="iid") == spec(
+        dataset={"name": "digits"}, algorithm={"name": "allreduce"}, partition={"name": "iid"}
+    )
+    assert parse_spec({"privacy": "none"}).privacy.mechanism == "none"
+
+
+def test_the_python_object_and_the_yaml_say_the_same() -> None:
+    by_hand = gs.Experiment(
+        dataset="digits",
+        algorithm=gs.Gossip(topology="complete", nodes=5, learning_rate=0.25),
+        budget=gs.Budget(epsilon=5),
+    )
+    text = "algorithm: {name: gossip, topology: complete, nodes: 5, learning_rate: 0.25}\nbudget: {epsilon: 5}\n"
+    assert parse_spec(yaml.safe_load(text)) == by_hand
+
+
+def test_what_is_written_reads_back_the_same(tmp_path: Path) -> None:
+    rate = {"schedule": "step", "initial": 0.4, "epochs": [160, 240]}
+    experiment = spec(algorithm={"name": "gossip", "learning_rate": rate}, speeds={"scenario": "random_slow"})
+    path = tmp_path / "spec.yaml"
+    path.write_text(write_spec(experiment))
+    assert read_spec(path) == experiment
+
+
+def test_numbers_may_be_written_as_yaml_misreads_them(tmp_path: Path) -> None:
+    """YAML 1.1 takes 1e-4 for a string."""
+    path = tmp_path / "spec.yaml"
+    path.write_text("budget: {epsilon: 5, delta: 1e-4}\n")
+    assert read_spec(path).budget == gs.Budget(epsilon=5, delta=1e-4)
+
+
+def test_overrides_reach_into_bare_names() -> None:
+    content = override({"algorithm": "gossip", "privacy": "gaussian"}, ["algorithm.nodes=3", "privacy.clip=0.5"])
+    assert content == {
+        "algorithm": {"name": "gossip", "nodes": 3},
+        "privacy": {"mechanism": "gaussian", "clip": 0.5},
+    }
+
+
+@pytest.mark.parametrize("setting", ["nodes", "=3", " =3"])
+def test_an_override_without_key_or_value_is_refused(setting: str) -> None:
+    with pytest.raises(SpecError, match="expected key=value"):
+        override({}, [setting])
+
+
+def test_a_key_given_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text("seed: 1\nbudget: {epsilon: 5}\nseed: 2\n")
+    with pytest.raises(SpecError, match=r"twice\.yaml, line 3: 'seed' is given twice, first in line 1"):
+        read_spec(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: [1,\nb: 2", "line 2"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"", "give a budget"),
+        (b"- 1\n- 2\n", "expected sections"),
+    ],
+)
+def test_files_that_are_no_specs(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_bytes(content)
+    with pytest.raises(SpecError, match=message):
+        read_spec(path)
+
+
+def test_a_missing_spec_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="nowhere.yaml: cannot read the spec: No such file"):
+        read_spec(tmp_path / "nowhere.yaml")
+
+
+def test_relative_paths_are_taken_from_the_specs_folder(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "privacy: none\ndataset: {name: mine, path: mine.csv}\nspeeds: {name: file, path: times.csv}\n"
+    )
+    experiment = read_spec(path)
+    assert experiment.dataset.path == (tmp_path / "mine.csv").resolve()
+    assert experiment.speeds.path == (tmp_path / "times.csv").resolve()
+
+
+def test_the_relation_goes_with_the_sampling_unless_it_is_given() -> None:
+    assert spec().privacy.relation is gs.NeighboringRelation.ADD_OR_REMOVE_ONE
+    assert spec(privacy={"sampling": "fixed_size"}).privacy.relation is gs.NeighboringRelation.REPLACE_ONE
