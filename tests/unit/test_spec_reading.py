@@ -119,7 +119,7 @@ def test_files_that_are_no_specs(tmp_path: Path, content: bytes, message: str) -
 
 
 def test_a_missing_spec_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="nowhere.yaml: cannot read the spec: No such file"):
+    with pytest.raises(SpecError, match=r"nowhere\.yaml: cannot read the spec: No such file"):
         read_spec(tmp_path / "nowhere.yaml")
 
 

@@ -6,9 +6,9 @@ In each round every member k
 2. w_k = w - eta g~
 3. takes part in a ring all-reduce: w = mean of all w_k, in 2 (K - 1) messages a node.
 
-Everybody waits for the slowest, and at most for ``timeout``: a member that is silent for longer is left out of the round,
-and comes back when it is ready (see `ring_member`). A round that is tried again averages the same w_k: no gradient is
-computed twice, so nothing is released twice.
+Everybody waits for the slowest, and at most for ``timeout``: a member that is silent for longer is left out of the
+round, and comes back when it is ready (see `ring_member`). A round that is tried again averages the same w_k: no
+gradient is computed twice, so nothing is released twice.
 
 References
 ----------

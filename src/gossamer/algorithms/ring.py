@@ -12,6 +12,7 @@ Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of wor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from gossamer.protocol.encoding import register
 from gossamer.vectors import Model, concatenate
@@ -75,5 +76,5 @@ class Reduction:
 def begin(vector: Model, position: int, members: int) -> Reduction:
     """Cut ``vector`` into ``members`` chunks whose sizes differ by at most one; some may be empty."""
     bounds = [vector.size * i // members for i in range(members + 1)]
-    parts = tuple(vector[start:stop] for start, stop in zip(bounds, bounds[1:]))
+    parts = tuple(vector[start:stop] for start, stop in pairwise(bounds))
     return Reduction(position, 0, parts)

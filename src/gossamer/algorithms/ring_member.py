@@ -2,13 +2,14 @@
 
 Without faults a round is one ring all-reduce (see `ring`): 2 (m - 1) messages of each of the m members.
 
-When the chunk that is due does not come within ``timeout``, a member calls a *census* (`Alive`, to all). Whoever has its
-vector for this round answers with the same. After another ``timeout`` the first member that was heard announces who was
-(`Roster`), and these try the round again, with the same vectors. The others are *left out*: when one is ready it asks to
-come back (`Join`), and the first member lets it in at the end of a round (`Welcome`, with the newest average).
+When the chunk that is due does not come within ``timeout``, a member calls a *census* (`Alive`, to all). Whoever has
+its vector for this round answers with the same. After another ``timeout`` the first member that was heard announces
+who was (`Roster`), and these try the round again, with the same vectors. The others are *left out*: when one is ready
+it asks to come back (`Join`), and the first member lets it in at the end of a round (`Welcome`, with the newest
+average).
 
-Attempts are ordered by (round, attempt), and nobody goes back to an earlier one. Two parts of a cut network go on apart,
-each without the other, and stay apart; which of them is the run's output is decided by who made more rounds.
+Attempts are ordered by (round, attempt), and nobody goes back to an earlier one. Two parts of a cut network go on
+apart, each without the other, and stay apart; the run's output is that of the part that made more rounds.
 """
 
 from __future__ import annotations

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-Features = npt.NDArray[np.float32] | sp.csr_array
+Features: TypeAlias = npt.NDArray[np.float32] | sp.csr_array
 """[n, ...] float32: dense rows (of any shape), or a CSR array [n, features]."""
 
 
@@ -33,4 +34,4 @@ class Split:
     @property
     def sparse(self) -> bool:
         """Whether the features are held in CSR form."""
-        return sp.issparse(self.features)
+        return bool(sp.issparse(self.features))

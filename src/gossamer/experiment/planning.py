@@ -175,7 +175,7 @@ def _check_budget(prepared: Prepared, schedules: Mapping[str, Schedule], epsilon
 def _guarantee(prepared: Prepared, epsilons: Mapping[str, float], mechanism: Mechanism) -> Guarantee:
     spec = prepared.experiment
     relation = spec.privacy.relation
-    if not mechanism.private:
+    if not isinstance(mechanism, Gaussian):
         return guarantees.none("privacy: none (nothing is noised, so messages may reveal examples)", relation)
     counts = release_counts({prepared.samplings[prepared.names[0]]: 1}, mechanism, prepared.objective.size)
     accountant = epsilon(counts, spec.delta, relation).accountant

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -16,7 +17,8 @@ from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.partition import partition
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
-from gossamer.objectives.glm import LOSSES, LinearModel
+from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.glm_losses import LOSSES
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
@@ -28,9 +30,9 @@ from gossamer.topology.graphs import Graph
 from gossamer.topology.settings import Ring
 from gossamer.vectors import Blank, Public
 
-_SAMPLINGS = {
+_SAMPLINGS: dict[str, Callable[[int, int], Sampling]] = {
     "poisson": lambda size, batch: Poisson(batch / size),
-    "fixed_size": lambda size, batch: FixedSize(size, batch),
+    "fixed_size": FixedSize,
 }
 
 
@@ -178,4 +180,7 @@ def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
     )
     loss = settings.loss or ("cross_entropy" if dataset.classes else "mse")
     compute = experiment.compute
-    return TorchModule(module, loss=loss, l2=settings.l2, memory_mib=compute.memory_mib, strategy=compute.strategy)
+    network: Objective = TorchModule(
+        module, loss=loss, l2=settings.l2, memory_mib=compute.memory_mib, strategy=compute.strategy
+    )
+    return network

@@ -163,10 +163,8 @@ def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[Bas
             if part in candidate.model_fields
             for found in _classes(candidate.model_fields[part].annotation)
         ]
-        if inner:
-            candidates = inner
-        else:  # the tag of a union, which narrows it down
-            candidates = [c for c in candidates if part in _tags(c)] or candidates
+        # What is no field is the tag of a union, which narrows it down.
+        candidates = inner or [c for c in candidates if part in _tags(c)] or candidates
     return candidates
 
 

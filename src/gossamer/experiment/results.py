@@ -10,8 +10,8 @@
 | `private.jsonl` | what nodes recorded for themselves; only if they did |
 | `timing.json` | wall time and machine; the only file that differs between two runs of one seed |
 
-`summary.json`, `ledger.jsonl` and `model.safetensors` are replaced whole at each evaluation, so a run that is interrupted, or
-killed, leaves a folder that is valid up to the last one.
+`summary.json`, `ledger.jsonl` and `model.safetensors` are replaced whole at each evaluation, so a run that is
+interrupted, or killed, leaves a folder that is valid up to the last one.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A ledger only ever counts up. Whether it admits another release is decided by it
 
 | policy | admits | guarantee |
 |---|---|---|
-| `Plan` | at most so many releases of each kind, fixed from public information before the first | that of the whole plan |
-| `RenyiFilter` | anything, chosen adaptively, while the sum of divergences at one order fixed in advance fits | the filter's (epsilon, delta) |
-| `Unlimited` | everything | what was counted, and none if a release was not private |
+| `Plan` | so many releases of each kind, fixed from public information before the first | of the whole plan |
+| `RenyiFilter` | what fits a divergence at one order, chosen adaptively | the filter's (epsilon, delta) |
+| `Unlimited` | everything | of what was counted; none if a release was not private |
 
 A run that stops early for a reason that depends on data has spent its whole plan: the sum so far is a reading, not a
 guarantee.
@@ -18,6 +18,7 @@ Filters: Feldman and Zrnic, "Individual privacy accounting via a Renyi filter", 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -76,7 +77,7 @@ class RenyiFilter:
 
     def spent(self, counts: Counts) -> float:
         """The divergence of ``counts`` at the filter's order."""
-        return sum(number * renyi_divergence(kind, self.order, self.relation) for kind, number in counts.items())
+        return math.fsum(number * renyi_divergence(kind, self.order, self.relation) for kind, number in counts.items())
 
     def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
         level = renyi_level(self.order, self.epsilon, self.delta)

@@ -318,9 +318,9 @@ class Simulator:
         self._down[name] = self.now
         if end is None:
             self._gone.add(name)
-        for held in (self._tickets, self._results, self._timers):
-            for key in [key for key in held if key[0] == name]:
-                del held[key]  # type: ignore[attr-defined]
+        self._tickets = {key: ticket for key, ticket in self._tickets.items() if key[0] != name}
+        self._results = {key: result for key, result in self._results.items() if key[0] != name}
+        self._timers = {key: token for key, token in self._timers.items() if key[0] != name}
 
     def _come_back(self, name: str, _: None) -> None:
         downtime = self.now - self._down.pop(name)
