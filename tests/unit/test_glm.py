@@ -250,6 +250,14 @@ def test_extreme_outputs_have_finite_losses() -> None:
     assert found.accuracy.tolist() == [0.5]
 
 
+@pytest.mark.parametrize(("name", "classes"), [loss for loss in LOSSES if loss[1]])
+def test_a_tie_goes_to_the_first_class(name: str, classes: int) -> None:
+    data = split_for(classes)
+    model = LinearModel(name, 6, classes)
+    found = model.evaluate(model.initial(np.random.default_rng())[None], data)
+    assert found.accuracy == np.mean(data.targets == 0)
+
+
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
 def test_a_model_that_is_not_finite_is_scored_without_a_warning(name: str, classes: int | None) -> None:
     model = LinearModel(name, 6, classes)

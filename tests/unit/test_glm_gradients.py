@@ -133,6 +133,20 @@ def test_a_model_that_is_not_finite_gives_a_zero_row(
     assert np.array_equal(sums[[0, 2]], expected)
 
 
+@pytest.mark.parametrize("far", [1e3, -1e3])
+def test_extreme_outputs_have_finite_residuals(far: float) -> None:
+    """At z = (far, 0) the probabilities are 0 and 1 to float32, so each loss has residuals 0, 1 and -1."""
+    data = Split(np.ones((2, 1), np.float32), np.array([0, 1]))
+    right = np.array([0 if far > 0 else 1])
+    for model, w, wrong_residuals in (
+        (LinearModel("softmax", 1, 2, intercept=False), [far, 0], np.sign(far) * np.array([1, -1])),
+        (LinearModel("logistic", 1, 2, intercept=False), [-far], np.array([-np.sign(far)])),
+    ):
+        sums, zeroed = model.clipped_gradients(np.array([w, w]), data, [right, 1 - right], math.inf)
+        assert zeroed.tolist() == [0, 0]
+        assert sums.tolist() == [[0] * len(w), wrong_residuals.tolist()]
+
+
 def test_a_gradient_that_overflows_is_zero_even_without_a_clip() -> None:
     """Residual 1e30 and |x| = 1e10 make a norm of 1e40, more than float32 holds and less than float64 does."""
     data = Split(np.array([[1e10]], np.float32), np.array([-1e30], np.float32))
