@@ -23,9 +23,9 @@ from gossamer.vectors import Masked, Public, Released, Vector
 
 MAGIC = b"GSM"
 VERSION = 1
+HEADER = MAGIC + bytes([VERSION])
+MOST_FIELDS = 64
 _ALLOWED = {int, Public, Released, Masked}
-_HEADER = len(MAGIC) + 1
-_MOST_FIELDS = 64
 _NAME_OVERHEAD = 6  # tag, length of the name, number of fields
 _INT_SIZE = 9  # tag, eight bytes
 _VECTOR_OVERHEAD = 11  # tag, dtype, dimensions, one length
@@ -60,10 +60,10 @@ def message(name: str) -> Callable[[M], M]:
                     f"{cls.__name__}.{field}: a message carries int, Public, Released or Masked, "
                     f"found {hints[field]!r}"
                 )
-        if len(schema) > _MOST_FIELDS:
-            raise TypeError(f"{cls.__name__}: a message has at most {_MOST_FIELDS} fields, found {len(schema)}")
+        if len(schema) > MOST_FIELDS:
+            raise TypeError(f"{cls.__name__}: a message has at most {MOST_FIELDS} fields, found {len(schema)}")
         registered = encoding.register(name)(cls)
-        _SCHEMAS[cls], _OVERHEAD[cls] = schema, _HEADER + _NAME_OVERHEAD + len(name)
+        _SCHEMAS[cls], _OVERHEAD[cls] = schema, len(HEADER) + _NAME_OVERHEAD + len(name)
         return registered
 
     return add
@@ -91,7 +91,7 @@ def check(candidate: Any) -> None:
 def encode_message(outgoing: Message) -> bytes:
     """Check and encode a message."""
     check(outgoing)
-    return MAGIC + bytes([VERSION]) + encoding.encode(outgoing)
+    return HEADER + encoding.encode(outgoing)
 
 
 def decode_message(data: bytes, limit: int = 1 << 30) -> Message:
@@ -109,18 +109,31 @@ def decode_message(data: bytes, limit: int = 1 << 30) -> Message:
     MalformedMessage
         With the reason; nothing has happened yet.
     """
-    if len(data) > limit:
-        raise MalformedMessage(f"expected at most {limit} bytes, found {len(data)}")
-    if data[:3] != MAGIC or len(data) <= _HEADER:
-        raise MalformedMessage(f"expected a message that starts with {MAGIC!r}")
-    if data[3] != VERSION:
-        raise MalformedMessage(f"expected wire version {VERSION}, found {data[3]}; upgrade the older side")
-    incoming = encoding.decode(memoryview(data)[_HEADER:], most_values=1 + _MOST_FIELDS)
+    incoming = encoding.decode(without_header(data, limit), most_values=1 + MOST_FIELDS)
     try:
         check(incoming)
     except TypeError as error:
         raise MalformedMessage(str(error)) from error
     return typing.cast(Message, incoming)
+
+
+def without_header(data: bytes, limit: int) -> memoryview:
+    """What follows the magic and the version, after checking both and the size.
+
+    Raises
+    ------
+    MalformedMessage
+        If ``data`` is longer than ``limit`` bytes or starts otherwise.
+    """
+    if len(data) > limit:
+        raise MalformedMessage(f"expected at most {limit} bytes, found {len(data)}")
+    if data[: len(MAGIC)] != MAGIC or len(data) <= len(HEADER):
+        raise MalformedMessage(f"expected a message that starts with {MAGIC!r}")
+    if data[len(MAGIC)] != VERSION:
+        raise MalformedMessage(
+            f"expected wire version {VERSION}, found {data[len(MAGIC)]}; upgrade the older side"
+        )
+    return memoryview(data)[len(HEADER) :]
 
 
 def check_model(incoming: Vector, like: Vector) -> None:

@@ -1,0 +1,104 @@
+"""Frames: what a session puts on a link to carry messages over it.
+
+On the wire a frame is the same header as a message's and one ``o`` value of `encoding`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gossamer.errors import MalformedMessage
+from gossamer.protocol import encoding
+from gossamer.protocol.messages import HEADER, MOST_FIELDS, Message, check, encoded_size, without_header
+
+
+@encoding.register("frame.data")
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Message ``number`` (from 1) of its sender to this receiver.
+
+    ``acknowledged`` is for the other direction: all up to this number have arrived.
+    """
+
+    number: int
+    acknowledged: int
+    message: Message
+
+
+@encoding.register("frame.acknowledge")
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """All up to number ``acknowledged`` have arrived, and acknowledged + 1 + i for each bit i of ``early``."""
+
+    acknowledged: int
+    early: int = 0
+
+
+Frame = Data | Acknowledge
+
+_INT_SIZE = 9  # tag, eight bytes
+
+
+def _overhead(cls: type[Frame]) -> int:
+    """Bytes of header, tag, name, number of fields and the integers."""
+    integers = sum(field.name != "message" for field in fields(cls))
+    return len(HEADER) + 6 + len(encoding.name_of(cls)) + _INT_SIZE * integers
+
+
+_DATA_SIZE, _ACKNOWLEDGE_SIZE = _overhead(Data), _overhead(Acknowledge)
+
+
+def frame_size(frame: Frame) -> int:
+    """Length in bytes of ``encode_frame(frame)``, without encoding it."""
+    if isinstance(frame, Acknowledge):
+        return _ACKNOWLEDGE_SIZE
+    return _DATA_SIZE + encoded_size(frame.message) - len(HEADER)
+
+
+def check_frame(candidate: Any) -> None:
+    """Raise TypeError unless ``candidate`` is a frame whose values have the declared types."""
+    if not isinstance(candidate, Frame):
+        raise TypeError(f"{type(candidate).__name__} is no frame")
+    for field in fields(candidate):
+        value = getattr(candidate, field.name)
+        if field.name == "message":
+            check(value)
+        elif type(value) is not int:
+            raise TypeError(f"{type(candidate).__name__}.{field.name} must be int, found {type(value).__name__}")
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """Check and encode a frame.
+
+    Raises
+    ------
+    TypeError
+        If a value has another type than declared.
+    """
+    check_frame(frame)
+    return HEADER + encoding.encode(frame)
+
+
+def decode_frame(data: bytes, limit: int = 1 << 30) -> Frame:
+    """Decode and check a frame.
+
+    Parameters
+    ----------
+    data : bytes
+        From a peer; anything at all.
+    limit : int
+        Most bytes accepted.
+
+    Raises
+    ------
+    MalformedMessage
+        With the reason; nothing has happened yet.
+    """
+    # A data frame, its two integers, its message and that message's fields.
+    frame = encoding.decode(without_header(data, limit), most_values=4 + MOST_FIELDS)
+    try:
+        check_frame(frame)
+    except TypeError as error:
+        raise MalformedMessage(str(error)) from error
+    return frame  # type: ignore[no-any-return]

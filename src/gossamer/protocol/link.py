@@ -1,0 +1,100 @@
+"""What a session keeps about one peer: which messages are where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from gossamer.protocol.encoding import register
+from gossamer.protocol.frames import Acknowledge, Data, Frame
+from gossamer.protocol.messages import Message
+
+WINDOW = 32
+"""Most messages under way to one peer, and so most that a receiver keeps out of order; the same at both ends."""
+
+
+@register("session.link")
+@dataclass(slots=True)
+class Link:
+    """What a session keeps about one peer. Times are in seconds on the node's clock.
+
+    Attributes
+    ----------
+    wait : float
+        Seconds from a transmission to the next.
+    quiet_since : float
+        Time since when nothing new was acknowledged, if anything is unacknowledged.
+    due : float or None
+        When to look at this link again.
+    down : bool
+        Whether the peer was reported down.
+    queued, transmitted, acknowledged : int
+        Highest number given to a message, put on the link, and acknowledged with all before it.
+    outbox : dict of int to Message
+        By number, what is not known to have arrived.
+    under_way : dict of int to float
+        When each of the outbox's transmitted messages was last transmitted; in the order of numbers.
+    delivered : int
+        All messages of the peer up to this number were delivered.
+    early : dict of int to Message
+        Messages of the peer that wait for one before them.
+    """
+
+    wait: float
+    quiet_since: float = 0.0
+    due: float | None = None
+    down: bool = False
+    queued: int = 0
+    transmitted: int = 0
+    acknowledged: int = 0
+    outbox: dict[int, Message] = field(default_factory=dict)
+    under_way: dict[int, float] = field(default_factory=dict)
+    delivered: int = 0
+    early: dict[int, Message] = field(default_factory=dict)
+
+    def copy(self) -> Link:
+        """A link whose changes leave this one as it is."""
+        return replace(self, outbox=self.outbox.copy(), under_way=self.under_way.copy(), early=self.early.copy())
+
+    def fresh(self) -> range:
+        """Numbers that may be transmitted for the first time."""
+        last = self.transmitted if self.down else min(self.queued, self.acknowledged + WINDOW)
+        return range(self.transmitted + 1, last + 1)
+
+    def overdue(self, now: float) -> list[int]:
+        """Numbers that have waited long enough to be transmitted again."""
+        return [number for number, at in self._retried() if at + self.wait <= now]
+
+    def next_due(self, silence: float) -> float | None:
+        """When something becomes overdue or the peer has been silent for too long."""
+        if not self.under_way:
+            return None
+        retry = min(at for _, at in self._retried()) + self.wait
+        return retry if self.down else min(retry, self.quiet_since + silence)
+
+    def _retried(self) -> Iterable[tuple[int, float]]:
+        return [next(iter(self.under_way.items()))] if self.down else self.under_way.items()
+
+    def settle(self, frame: Frame) -> bool:
+        """Take note of what ``frame`` acknowledges; whether any of it is news."""
+        upto, early = frame.acknowledged, frame.early if isinstance(frame, Acknowledge) else 0
+        arrived = [number for number in self.under_way if number <= upto or early >> (number - upto - 1) & 1]
+        for number in arrived:
+            del self.under_way[number], self.outbox[number]
+        while self.acknowledged < self.transmitted and self.acknowledged + 1 not in self.under_way:
+            self.acknowledged += 1
+        return bool(arrived)
+
+    def accept(self, data: Data) -> list[Message]:
+        """Take in a message of the peer; all that can now be delivered."""
+        if data.number > self.delivered:
+            self.early[data.number] = data.message
+        ready = []
+        while self.delivered + 1 in self.early:
+            self.delivered += 1
+            ready.append(self.early.pop(self.delivered))
+        return ready
+
+    def acknowledgement(self) -> Acknowledge:
+        """What has arrived from the peer."""
+        return Acknowledge(self.delivered, sum(1 << (number - self.delivered - 1) for number in self.early))

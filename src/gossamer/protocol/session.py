@@ -1,0 +1,229 @@
+"""Exactly-once delivery in order, over links that lose, duplicate, delay and reorder frames.
+
+A `Session` does this for one node and all its peers. It does no I/O and reads no clock: the runtime passes the
+time in, carries out the outputs in order, and calls `Session.wake` when `Session.deadline` has come.
+
+For each ordered pair of nodes:
+
+- Messages are numbered from 1 and stay in the sender's outbox until they are acknowledged. At most `WINDOW`
+  numbers, counted from the oldest unacknowledged one, are under way at a time.
+- Every data frame is answered at once: up to which number all have arrived, and which later ones have. The
+  receiver keeps those until the gap closes. What it has seen before is answered again, since that answer may have
+  been lost.
+- What is not acknowledged within ``retry_after`` is transmitted again. Each retry multiplies the wait by
+  ``backoff``, up to ``longest_retry``; any frame from the peer ends the growth.
+- A peer that acknowledges nothing new for ``silence`` while something is under way is reported down. From then
+  on only the oldest message is retried. The next new acknowledgement reports the peer up and the rest follows.
+  Nothing is dropped in between, so a healed partition delivers everything exactly once.
+
+Hearing a peer is not enough to call it up: across a link that works in one direction only, it is heard and yet
+cannot be reached.
+
+A node that sends to a peer that is down makes its outbox grow; one that crashes must come back with the session
+state of its last output, or its peers will refuse it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gossamer.errors import PeerError, SpecError
+from gossamer.protocol.events import PeerDown, PeerUp
+from gossamer.protocol.frames import Acknowledge, Data, Frame
+from gossamer.protocol.link import WINDOW, Link
+from gossamer.protocol.messages import Message, check
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """When to retry and when to give up hope.
+
+    Attributes
+    ----------
+    retry_after : float
+        Seconds without an acknowledgement before a message is transmitted again. Longer than a round trip of the
+        largest message, or else everything travels twice.
+    longest_retry : float
+        Most seconds between two transmissions of the oldest message.
+    silence : float
+        Seconds without a new acknowledgement, while something is unacknowledged, before a peer is reported
+        down; ``math.inf`` for never.
+    backoff : float
+        What each retry multiplies the wait by.
+    """
+
+    retry_after: float
+    longest_retry: float
+    silence: float
+    backoff: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry_after <= self.longest_retry < math.inf:
+            raise SpecError(
+                f"a session needs 0 < retry_after <= longest_retry, both finite, "
+                f"found retry_after {self.retry_after!r} and longest_retry {self.longest_retry!r}"
+            )
+        if not (self.backoff >= 1 and self.silence > 0):
+            raise SpecError(
+                f"a session needs backoff >= 1 and silence > 0, "
+                f"found backoff {self.backoff!r} and silence {self.silence!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Transmit:
+    """Put ``frame`` on the link to the node named ``to``."""
+
+    to: str
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand ``message`` from ``sender`` to the node: this is the one time it arrives."""
+
+    sender: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Hand ``event`` to the node."""
+
+    event: PeerDown | PeerUp
+
+
+Output = Transmit | Deliver | Report
+
+
+class Session:
+    """Reliable links from one node to all its peers.
+
+    Parameters
+    ----------
+    name : str
+        The node's name.
+    settings : SessionSettings
+        When to retry and when to report a peer down.
+    """
+
+    def __init__(self, name: str, settings: SessionSettings) -> None:
+        self.name = name
+        self.settings = settings
+        self._links: dict[str, Link] = {}
+        # (when, peer), with an entry for the due time of every link; others are left over and mean nothing.
+        self._alarms: list[tuple[float, str]] = []
+
+    def send(self, to: str, message: Message, now: float) -> list[Output]:
+        """Queue ``message`` for the node named ``to``.
+
+        Raises
+        ------
+        TypeError
+            If ``message`` is no registered message or holds a value of another type than declared.
+        """
+        check(message)
+        link = self._links[to] = self._link(to)
+        if not link.outbox:
+            link.quiet_since = now
+        link.queued += 1
+        link.outbox[link.queued] = message
+        return self._transmit(to, link, link.fresh(), now)
+
+    def receive(self, sender: str, frame: Frame, now: float) -> list[Output]:
+        """Take a frame that arrived from ``sender``.
+
+        Raises
+        ------
+        PeerError
+            If no such frame can come from a peer that keeps the protocol. Nothing has changed.
+        """
+        link = self._link(sender)
+        self._check(sender, link, frame)
+        self._links[sender] = link
+        outputs: list[Output] = []
+        link.wait = self.settings.retry_after
+        if link.settle(frame):
+            link.quiet_since = now
+            if link.down:
+                link.down = False
+                outputs.append(Report(PeerUp(sender)))
+        if isinstance(frame, Data):
+            outputs += [Deliver(sender, message) for message in link.accept(frame)]
+            outputs.append(Transmit(sender, link.acknowledgement()))
+        return outputs + self._transmit(sender, link, [*link.overdue(now), *link.fresh()], now)
+
+    def wake(self, now: float) -> list[Output]:
+        """Do what the passing of time demands: retry, and report who has been silent for too long."""
+        outputs: list[Output] = []
+        while (due := self.deadline()) is not None and due <= now:
+            peer = heapq.heappop(self._alarms)[1]
+            outputs += self._retry(peer, self._links[peer], now)
+        return outputs
+
+    def deadline(self) -> float | None:
+        """When `wake` is wanted next, in seconds on the node's clock; None while nothing is unacknowledged."""
+        while self._alarms:
+            when, peer = self._alarms[0]
+            if self._links[peer].due == when:
+                return when
+            heapq.heappop(self._alarms)
+        return None
+
+    def state(self) -> dict[str, Link]:
+        """All that changes, by peer, as data that `encoding` takes; later calls leave it as it is."""
+        return {peer: link.copy() for peer, link in self._links.items()}
+
+    @classmethod
+    def restore(cls, name: str, settings: SessionSettings, state: Mapping[str, Link]) -> Session:
+        """The session whose `state` this was. The clock goes on from where it was, or from later."""
+        session = cls(name, settings)
+        session._links = {peer: link.copy() for peer, link in state.items()}
+        session._alarms = [(link.due, peer) for peer, link in state.items() if link.due is not None]
+        heapq.heapify(session._alarms)
+        return session
+
+    def _link(self, peer: str) -> Link:
+        return self._links.get(peer) or Link(self.settings.retry_after)
+
+    def _check(self, sender: str, link: Link, frame: Frame) -> None:
+        early = frame.early if isinstance(frame, Acknowledge) else 0
+        highest = frame.acknowledged + early.bit_length()
+        if frame.acknowledged < 0 or early < 0 or highest > link.transmitted:
+            raise PeerError(
+                f"{sender} acknowledges number {highest} of {self.name}, which transmitted {link.transmitted}; "
+                f"has one of them lost its session's state?"
+            )
+        if isinstance(frame, Data) and not 0 < frame.number <= link.delivered + WINDOW:
+            raise PeerError(
+                f"expected a number from 1 to {link.delivered + WINDOW} from {sender}, found {frame.number}; "
+                f"has {self.name} lost its session's state?"
+            )
+
+    def _retry(self, peer: str, link: Link, now: float) -> list[Output]:
+        outputs: list[Output] = []
+        settings = self.settings
+        if not link.down and link.quiet_since + settings.silence <= now:
+            link.down, link.wait = True, settings.longest_retry
+            outputs.append(Report(PeerDown(peer, f"no acknowledgement for {settings.silence:g} s")))
+        overdue = link.overdue(now)
+        if overdue:
+            link.wait = min(link.wait * settings.backoff, settings.longest_retry)
+        return outputs + self._transmit(peer, link, overdue, now)
+
+    def _transmit(self, peer: str, link: Link, numbers: Iterable[int], now: float) -> list[Output]:
+        """Put messages on the link and set the link's alarm."""
+        outputs: list[Output] = []
+        for number in numbers:
+            link.under_way[number] = now
+            link.transmitted = max(link.transmitted, number)
+            outputs.append(Transmit(peer, Data(number, link.delivered, link.outbox[number])))
+        due = link.next_due(self.settings.silence)
+        if due != link.due:
+            link.due = due
+            if due is not None:
+                heapq.heappush(self._alarms, (due, peer))
+        return outputs
