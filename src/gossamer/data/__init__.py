@@ -1,0 +1,1 @@
+"""Data: readers of files, data sets known by name, and partitions over nodes."""

@@ -180,9 +180,7 @@ def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
     return Examples(examples.features[chosen], examples.labels[chosen], owners)
 
 
-def _targets(
-    examples: Examples, classes: Labels | None, which: str
-) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
+def _targets(examples: Examples, classes: Labels | None, which: str) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
     if classes is None:
         return real_targets(examples.labels, which)
     return class_numbers(examples.labels, classes, which)

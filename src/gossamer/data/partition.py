@@ -81,9 +81,7 @@ class Dirichlet(_Scheme):
         members = population.members(self.name)
         fewest = 0
         for _ in range(_DRAWS):
-            shares = [
-                _sizes(generator.dirichlet(np.full(nodes, self.alpha)), len(of_class)) for of_class in members
-            ]
+            shares = [_sizes(generator.dirichlet(np.full(nodes, self.alpha)), len(of_class)) for of_class in members]
             fewest = max(fewest, int(np.sum(shares, axis=0).min()))
             if fewest >= self.min_examples:
                 return self._deal(len(population), members, shares, generator)

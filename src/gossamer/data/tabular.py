@@ -73,9 +73,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise DataError(f"{path}, line {reader.line_num}: not a CSV row ({error})") from error
 
 
-def _columns(
-    path: Path, header: list[str], target: str | int, owner: str | None, ignore: Sequence[str]
-) -> _Columns:
+def _columns(path: Path, header: list[str], target: str | int, owner: str | None, ignore: Sequence[str]) -> _Columns:
     names = [name.strip() for name in header]
     if len(names) < 2 or len(set(names)) < len(names):
         raise DataError(f"{path}: expected a header of two or more different names with commas, found {names}")

@@ -24,7 +24,7 @@ from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import stream
-from gossamer.runtimes.simulator import World
+from gossamer.runtimes.simulator import World, check_world
 from gossamer.topology.builders import build_graph
 from gossamer.topology.graphs import Graph
 from gossamer.topology.settings import Ring
@@ -136,6 +136,7 @@ def prepare(experiment: Experiment) -> Prepared:
     spec = experiment
     nodes = spec.algorithm.nodes
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
+    check_world(spec.speeds, spec.faults, nodes, spec.seed)
     graph = build_graph(getattr(spec.algorithm, "topology", Ring()), nodes, stream(spec.seed, "topology"), names)
     dataset = load_dataset(spec.dataset)
     shards = partition(

@@ -167,5 +167,8 @@ class NoNoise(Mechanism):
     def private(self) -> bool:
         return False
 
+    def describe(self) -> dict[str, Any]:
+        return {"mechanism": "NoNoise", "clip": self.clip if math.isfinite(self.clip) else None}
+
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
         return np.zeros(size, dtype)

@@ -306,8 +306,6 @@ class Simulator:
 
     def _schedule_absences(self, names: tuple[str, ...]) -> None:
         for absence in self.world.faults.absences:
-            if absence.node >= len(names):
-                raise SpecError(f"faults.absences: node is a number below {len(names)}, found {absence.node}")
             name = names[absence.node]
             self._schedule(self.start + absence.start, self._leave, name, absence.end)
             if absence.end is not None:
@@ -326,6 +324,20 @@ class Simulator:
         downtime = self.now - self._down.pop(name)
         self._converse(name, self._sessions[name].wake(self.now))
         self._happen(name, Resumed(downtime))
+
+
+def check_world(speeds: SpeedSettings, faults: FaultSettings, nodes: int, seed: int) -> None:
+    """Raise unless a simulation of so many nodes can be built from these sections.
+
+    Raises
+    ------
+    CallerError
+        If update times are missing, or a node that does not exist is named.
+    """
+    Speeds(speeds, nodes, seed)
+    for absence in faults.absences:
+        if absence.node >= nodes:
+            raise SpecError(f"faults.absences: node is a number below {nodes}, found {absence.node}")
 
 
 def _sessions(names: tuple[str, ...], links: LinkSettings) -> dict[str, Session]:

@@ -20,9 +20,7 @@ _MOST_EDGES = 50_000_000
 """About a gigabyte as an array; who asks for more meant something else."""
 
 
-def build_graph(
-    settings: Topology | str, nodes: int, generator: np.random.Generator, names: Names = None
-) -> Graph:
+def build_graph(settings: Topology | str, nodes: int, generator: np.random.Generator, names: Names = None) -> Graph:
     """The connected graph that ``settings`` describe.
 
     Parameters
@@ -131,8 +129,7 @@ def _regular(settings: Regular, nodes: int, generator: np.random.Generator) -> I
     degree = settings.degree
     if degree >= nodes or nodes * degree % 2:
         raise TopologyError(
-            f"a regular graph needs degree < nodes and an even nodes * degree, "
-            f"found degree {degree} and {nodes} nodes"
+            f"a regular graph needs degree < nodes and an even nodes * degree, found degree {degree} and {nodes} nodes"
         )
     if degree == 2:
         # A connected one is a single cycle, which a random 2-regular graph of many nodes almost never is.

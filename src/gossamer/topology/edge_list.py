@@ -23,7 +23,7 @@ def read_edges(path: Path, nodes: int, names: Names = None) -> IndexArray:
     nodes : int
         Node numbers go from 0 to ``nodes`` - 1.
     names : sequence of ``nodes`` str, optional
-        Where given, lines hold these names instead of numbers.
+        Where given, lines may hold these names as well; a name that is also a number means the node of that name.
 
     Raises
     ------
@@ -34,8 +34,9 @@ def read_edges(path: Path, nodes: int, names: Names = None) -> IndexArray:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise TopologyError(f"expected an edge list, a readable text file, at {path}: {error}") from None
-    numbers = {name: number for number, name in enumerate(names or map(str, range(nodes)))}
-    expected = f"node numbers 0 to {nodes - 1}" if names is None else "names of nodes of this experiment"
+    numbers = {str(number): number for number in range(nodes)}
+    numbers |= {name: number for number, name in enumerate(names or ())}
+    expected = f"nodes, by number (0 to {nodes - 1})" + ("" if names is None else f" or name (such as {names[0]})")
     edges = []
     for position, line in enumerate(lines, start=1):
         tokens = line.partition("#")[0].split()

@@ -26,6 +26,9 @@ _DENSE = 500
 _RESTARTS = 100
 """Of Lanczos' iteration, before a factorisation is tried instead."""
 
+_ACCURACY = 1e-8
+"""Of Lanczos' residuals, relative to the eigenvalue; the eigenvalue itself is closer than that."""
+
 _TOLERANCE = 1e-9
 """How far a row or column sum may be from 1, and an entry from its mirror image."""
 
@@ -154,48 +157,64 @@ def spectral_gap(matrix: Matrix) -> float:
 def _rho_of_large(matrix: sp.csr_array) -> float:
     if _groups(matrix) > 1:
         return 1.0
-    deflated = _operator(matrix.shape[0], lambda x: matrix @ x - x.mean())
+    # By Gershgorin's theorem no eigenvalue is below this.
+    floor = min(2.0 * float(matrix.diagonal().min()) - 1.0, 0.0)
+    second = 1.0 - _top_gap(matrix)
+    return second if -floor <= second else max(second, -_bottom(matrix, floor))
+
+
+def _top_gap(matrix: sp.csr_array) -> float:
+    """1 - lambda_2 of a connected matrix."""
+    spread = 2.0 * (1.0 - float(matrix.diagonal().min()))  # of all eigenvalues, at most
+
+    def compressed(x: FloatArray) -> FloatArray:
+        # Eigenvalues in [0, 1], and 0 instead of 1 for the constant vector. Matrices of pairwise exchanges are
+        # so close to the identity that only differences from it can be told apart.
+        centred = x - x.mean()
+        image: FloatArray = centred - (centred - matrix @ centred) / spread
+        return image - image.mean()
+
     try:
-        return abs(_largest(deflated, maxiter=_RESTARTS))
+        relative = 1.0 - _largest(compressed, matrix.shape[0], maxiter=_RESTARTS)
+        if relative > 100.0 * _ACCURACY:
+            return spread * relative
     except linalg.ArpackNoConvergence:
-        # A tiny gap means narrow cuts, and narrow cuts mean that a sparse factorisation fills in little:
-        # rings, lines and grids, on which Lanczos' iteration stalls, are cheap for inverse iteration.
-        second = 1.0 - _algebraic_gap(matrix)
-        lower_bound = 2.0 * float(matrix.diagonal().min()) - 1.0  # Gershgorin's, of the last eigenvalue
-        return second if -lower_bound <= second else max(second, -_smallest(matrix))
+        pass
+    # A tiny gap means narrow cuts, and narrow cuts mean that a sparse factorisation fills in little: rings,
+    # lines and grids, on which Lanczos' iteration stalls, are cheap for inverse iteration.
+    return _inverse_gap(matrix)
 
 
-def _algebraic_gap(matrix: sp.csr_array) -> float:
+def _inverse_gap(matrix: sp.csr_array) -> float:
     """1 - lambda_2, as the inverse of the largest eigenvalue of the pseudo-inverse of I - matrix."""
     nodes = matrix.shape[0]
     # Without node 0 the singular I - matrix becomes regular; centring undoes the choice of that node.
-    grounded = (sp.eye_array(nodes) - matrix).tocsc()[1:, 1:]
-    factors = linalg.splu(grounded, permc_spec="MMD_AT_PLUS_A")
+    laplacian = (sp.eye_array(nodes) - matrix).tocsc()
+    factors = linalg.splu(laplacian[1:, 1:], permc_spec="MMD_AT_PLUS_A")
 
     def solve(x: FloatArray) -> FloatArray:
         solution = np.concatenate([[0.0], factors.solve((x - x.mean())[1:])])
         centred: FloatArray = solution - solution.mean()
         return centred
 
-    return 1.0 / _largest(_operator(nodes, solve))
+    return 1.0 / _largest(solve, nodes)
 
 
-def _smallest(matrix: sp.csr_array) -> float:
+def _bottom(matrix: sp.csr_array, floor: float) -> float:
+    """The least eigenvalue, given that none is below ``floor`` and that it matters: it is near -1."""
     nodes = matrix.shape[0]
-    factors = linalg.splu((matrix + (1.0 + _TOLERANCE) * sp.eye_array(nodes)).tocsc())
-    return 1.0 / _largest(_operator(nodes, factors.solve)) - 1.0 - _TOLERANCE
+    return 1.0 - (1.0 - floor) * _largest(lambda x: (x - matrix @ x) / (1.0 - floor), nodes)
 
 
-def _operator(nodes: int, apply: Callable[[FloatArray], FloatArray]) -> linalg.LinearOperator:
-    return linalg.LinearOperator((nodes, nodes), matvec=apply, dtype=np.float64)
-
-
-def _largest(operator: linalg.LinearOperator, maxiter: int | None = None) -> float:
-    """The eigenvalue of largest absolute value."""
+def _largest(apply: Callable[[FloatArray], FloatArray], nodes: int, maxiter: int | None = None) -> float:
+    """The largest eigenvalue of a symmetric operator without negative ones."""
+    operator = linalg.LinearOperator((nodes, nodes), matvec=apply, dtype=np.float64)
     # A fixed start, since ARPACK's own is random and would change the last digits from run to run.
-    start = np.random.default_rng(0).standard_normal(operator.shape[0])
-    values = linalg.eigsh(operator, k=1, which="LM", v0=start, maxiter=maxiter, return_eigenvectors=False)
-    return float(values[0])
+    start = np.random.default_rng(0).standard_normal(nodes)
+    found = linalg.eigsh(
+        operator, k=1, which="LA", v0=start, ncv=40, tol=_ACCURACY, maxiter=maxiter, return_eigenvectors=False
+    )
+    return float(found[0])
 
 
 def _groups(matrix: sp.csr_array) -> int:

@@ -125,7 +125,6 @@ def parse_topology(value: Topology | str | dict[str, Any]) -> Topology:
         return _ADAPTER.validate_python(value)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".removeprefix(": ")
-            for problem in error.errors()
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".removeprefix(": ") for problem in error.errors()
         )
         raise SpecError(f"topology {value!r} is not understood: {problems}") from None

@@ -245,8 +245,8 @@ def theorem2_failures(setting: Adp2sgdSetting, sigma_mean: float, alpha: float |
     if variance < _LEAST_VARIANCE * (1.0 - 1e-12):  # equality within rounding is not a failure
         share = math.sqrt(variance / _LEAST_VARIANCE)
         failures.append(
-            f"the first condition fails (epsilon <= 10 B^2 T alpha/(3 K^2 n1^2 mu), that is sigma^2 >= 6 G^2/B^2): "
-            f"sigma is {share:.3g} times what it must be at least"
+            f"the first condition fails (epsilon <= 10 B^2 T alpha/(3 K^2 n1^2 mu), that is "
+            f"sigma^2 >= 6 G^2/B^2): sigma is {share:.3g} times what it must be at least"
         )
     if allowed <= 1.0 or (alpha is not None and alpha > allowed):
         failures.append(

@@ -1,0 +1,248 @@
+"""The command: figures on stdout, one clear line and the right exit code for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gossamer.cli import main
+
+SPEC: dict[str, Any] = {
+    "dataset": "digits",
+    "algorithm": {"name": "gossip", "nodes": 4, "batch_size": 20, "updates_per_node": 5},
+    "privacy": {"noise_multiplier": 1.0},
+}
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(SPEC))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # The command prints warnings its own way and leaves on SIGTERM; neither may outlive a test.
+    monkeypatch.setattr("warnings.showwarning", __import__("warnings").showwarning)
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(signal, "signal", lambda *_: before)
+
+
+def mistake(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line that a caller's mistake gets."""
+    assert main([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.strip().splitlines()
+    assert lines[-1].startswith("gossamer: error: ")
+    assert "Traceback" not in err
+    return lines[-1]
+
+
+MODULES = """
+from torch import nn
+class WithBatchNorm(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
+class WithoutParameters(nn.Flatten):
+    pass
+number = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["algorithm.nodez=3"], "unknown key algorithm.nodez; did you mean nodes?"),
+        (["dataset=mnst"], "mnst"),
+        (["algorithm.batch_size=400"], "fewer than algorithm.batch_size 400"),
+        (["algorithm.topology={name: edges, path: edges.txt}"], "connected"),
+        (["privacy.noise_multiplier=null", "budget={epsilon: 1.0e-6, delta: 1.0e-9}"], "1000"),
+        (["budget={epsilon: 0.5}"], "more than budget.epsilon 0.5"),
+        (["objective.module=nets:WithBatchNorm"], "GroupNorm"),
+        (["objective.module=nets:WithoutParameters"], "no parameters"),
+        (["objective.module=nets:Missing"], "Missing"),
+        (["objective.module=nets:number"], "number"),
+        (["objective.module=nowhere:Net"], "nowhere"),
+        (["objective=lenet6"], "did you mean lenet5?"),
+        (["dataset={name: mine, path: broken.csv}"], "line 3"),
+        (["dataset={name: mine, path: nan.csv}"], "nan.csv"),
+        (["dataset={name: mine, path: broken.svm, format: libsvm}"], "line 2"),
+        (["dataset={name: mine, path: missing.csv}"], "missing.csv"),
+        (["privacy.sampling=fixed_size", "privacy.neighboring_relation=add_or_remove_one"], "FixedSize with replace_one"),
+        (["speeds={name: file, path: times.csv}"], "line 1"),
+        (["algorithm.nodes=5000"], "5000"),
+        (["faults.absences=[{node: 9, start: 1}]"], "below 4"),
+        (["speeds.scenario={name: one_slow, node: 7}"], "found 7"),
+        (["seed=-1"], "seed"),
+    ],
+)
+def test_a_mistake_gets_one_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    spec: Path,
+    settings: list[str],
+    expected: str,
+) -> None:
+    monkeypatch.syspath_prepend(spec.parent)
+    for name, content in {
+        "nets.py": MODULES,
+        "edges.txt": "0 1\n2 3\n",
+        "broken.csv": "a,b,label\n1,2,0\n1,two,1\n",
+        "nan.csv": "a,b,label\n1,2,0\n1,nan,1\n",
+        "broken.svm": "1 1:0.5\n1 2:x\n",
+        "times.csv": "0;1.5\n",
+    }.items():
+        (spec.parent / name).write_text(content)
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    assert expected in mistake(capsys, "check", spec, *arguments)
+
+
+def test_a_missing_dataset_names_the_file_and_where_it_was_looked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spec: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path / "elsewhere"))
+    line = mistake(capsys, "check", spec, "--set", "dataset=mnist")
+    assert "train-images-idx3-ubyte" in line
+    assert str(tmp_path / "elsewhere") in line
+
+
+def test_results_are_not_overwritten_by_accident(capsys: pytest.CaptureFixture[str], spec: Path) -> None:
+    assert main(["run", str(spec), "--out", "out"]) == 0
+    capsys.readouterr()
+    assert "--overwrite" in mistake(capsys, "run", spec, "--out", "out")
+    assert main(["run", str(spec), "--out", "out", "--overwrite"]) == 0
+
+
+def test_run_prints_the_guarantee_in_words_and_the_folder(capsys: pytest.CaptureFixture[str], spec: Path) -> None:
+    assert main(["run", str(spec)]) == 0
+    out, err = capsys.readouterr()
+    assert "-differential privacy for each example" in out
+    assert out.rstrip().endswith("Results: runs/spec-seed0")
+    assert "plan: 20 updates of 4 nodes" in err
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_json_is_one_document_on_stdout(capsys: pytest.CaptureFixture[str], spec: Path, command: str) -> None:
+    assert main([command, str(spec), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["nodes"] == 4
+
+
+def test_datasets_lists_names_and_folders(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path))
+    assert main(["datasets"]) == 0
+    out = capsys.readouterr().out
+    assert "digits" in out
+    assert str(tmp_path) in out
+    assert main(["datasets", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {"digits", "mnist", "a9a"} <= {entry["name"] for entry in document["datasets"]}
+    assert str(tmp_path) in document["search_path"]
+
+
+def test_account_and_calibrate_are_inverse(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["--sampling-rate", "0.02", "--steps", "500", "--delta", "1e-5", "--json"]
+    assert main(["calibrate", "--epsilon", "2", *common]) == 0
+    calibrated = json.loads(capsys.readouterr().out)
+    assert {"noise_multiplier", "epsilon", "delta"} <= set(calibrated)
+    noise = str(calibrated["noise_multiplier"])
+    assert main(["account", "--mechanism", "gaussian", "--noise-multiplier", noise, *common]) == 0
+    accounted = json.loads(capsys.readouterr().out)
+    assert set(accounted) == {"epsilon", "delta", "neighboring_relation", "accountant", "releases"}
+    assert accounted["epsilon"] == pytest.approx(calibrated["epsilon"], rel=1e-9)
+    assert 0.99 * 2 < accounted["epsilon"] <= 2
+    assert accounted["releases"] == 500
+
+
+def test_account_takes_rates_from_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rates.csv").write_text("# rate,count\n0.02,300\n0.02,200\n")
+    noise = ["--noise-multiplier", "1.5", "--delta", "1e-5", "--json"]
+    assert main(["account", *noise, "--rates", "rates.csv"]) == 0
+    from_file = json.loads(capsys.readouterr().out)
+    assert main(["account", *noise, "--sampling-rate", "0.02", "--steps", "500"]) == 0
+    assert from_file == json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--steps", "5"], "needs --sampling-rate"),
+        (["--sampling-rate", "0.1"], "--steps must be"),
+        (["--sampling-rate", "1.5", "--steps", "5"], "found 1.5"),
+        (["--sampling-rate", "0.1", "--steps", "-5"], "found -5"),
+        (["--sampling", "fixed_size", "--steps", "5"], "needs --dataset-size"),
+        (["--sampling", "fixed_size", "--steps", "5", "--dataset-size", "10", "--batch-size", "20"], "20 of 10"),
+        (["--rates", "rates.csv"], "rates.csv, line 2: expected rate,count"),
+        (["--rates", "rates.csv", "--steps", "5"], "leave out --sampling-rate and --steps"),
+        (["--rates", "nowhere.csv"], "nowhere.csv: cannot read"),
+        (["--sampling-rate", "0.1", "--steps", "5", "--delta", "2"], "delta"),
+        (["--sampling-rate", "0.1", "--steps", "5", "--noise-multiplier", "0"], "noise_multiplier"),
+    ],
+)
+def test_account_refuses(capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str) -> None:
+    Path("rates.csv").write_text("0.1,5\n0.1;5\n")
+    noise = [] if "--noise-multiplier" in arguments else ["--noise-multiplier", "1"]
+    delta = [] if "--delta" in arguments else ["--delta", "1e-5"]
+    assert expected in mistake(capsys, "account", *noise, *delta, *arguments)
+
+
+def _start(tmp_path: Path) -> subprocess.Popen[bytes]:
+    """A long run, once it has looked at its models twice."""
+    path = tmp_path / "long.yaml"
+    path.write_text(yaml.safe_dump({**SPEC, "evaluation": {"every_updates": 20}}))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gossamer", "run", path, "--out", tmp_path / "out"]
+        + ["--set", "algorithm.updates_per_node=100000", "--set", "privacy.noise_multiplier=100"],
+        stderr=subprocess.DEVNULL,
+        env=os.environ,
+    )
+    metrics = tmp_path / "out" / "metrics.jsonl"
+    for _ in range(600):
+        if metrics.exists() and metrics.read_text().count("\n") > 2:
+            return process
+        time.sleep(0.1)
+    process.kill()
+    raise AssertionError("the run did not start")
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "code"),
+    [
+        (signal.SIGINT, "interrupted", 130),
+        (signal.SIGTERM, "interrupted", 130),
+        (signal.SIGKILL, "running", -signal.SIGKILL),
+    ],
+)
+def test_an_interrupted_run_leaves_a_valid_folder(
+    tmp_path: Path, how: signal.Signals, status: str, code: int
+) -> None:
+    process = _start(tmp_path)
+    process.send_signal(how)
+    assert process.wait(timeout=60) == code
+    out = tmp_path / "out"
+    summary = json.loads((out / "summary.json").read_text())
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert summary["status"] == status
+    assert summary["metrics"]["test_accuracy"] in [row["test_accuracy"] for row in rows[-2:]]
+    assert summary["privacy"]["guarantee"]["epsilon"] > 0
+    ledger = [json.loads(line) for line in (out / "ledger.jsonl").read_text().splitlines()]
+    assert sum(line["releases"] for line in ledger) >= rows[-2]["updates"]
+
+
+def test_a_reader_that_goes_away_is_no_error(spec: Path) -> None:
+    command = f"{sys.executable} -m gossamer check {spec} --json | head -c 10"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)
+    assert "Traceback" not in done.stderr

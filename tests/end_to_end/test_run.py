@@ -1,0 +1,175 @@
+"""Whole runs through the Python API and the command, on the bundled digits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import load_file
+
+import gossamer as gs
+from gossamer.experiment.reading import override, parse_spec, read_spec
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+FILES = {"spec.yaml", "summary.json", "metrics.jsonl", "ledger.jsonl", "model.safetensors", "timing.json"}
+
+SMALL: dict[str, Any] = {
+    "dataset": "digits",
+    "objective": "softmax",
+    "algorithm": {"name": "gossip", "nodes": 4, "batch_size": 50, "learning_rate": 1.0, "updates_per_node": 12},
+    "privacy": {"clip": 1.0, "noise_multiplier": 2.0},
+    "speeds": {"name": "lognormal", "scenario": "one_slow"},
+}
+
+
+def small(*settings: str) -> gs.Experiment:
+    return parse_spec(override(SMALL, settings))
+
+
+def gossamer(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gossamer", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=120,
+        check=False,
+    )
+
+
+def write(path: Path, content: Any) -> Path:
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return path
+
+
+@pytest.mark.parametrize("algorithm", ["gossip", "allreduce"])
+def test_a_run_writes_the_whole_folder(tmp_path: Path, algorithm: str) -> None:
+    out = tmp_path / "out"
+    result = gs.run(small(f"algorithm.name={algorithm}"), out)
+    assert {path.name for path in out.iterdir()} == FILES
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary == json.loads(json.dumps(result.summary))
+    assert (summary["algorithm"], summary["engine"], summary["nodes"]) == (algorithm, "sim", 4)
+    assert summary["updates"] == 4 * 12
+    assert {"seed", "messages", "bytes", "virtual_seconds"} <= set(summary)
+    assert {
+        "test_accuracy",
+        "mean_model_test_accuracy",
+        "worst_node_test_accuracy",
+        "test_loss",
+        "consensus_distance",
+    } <= set(summary["metrics"])
+    guarantee = summary["privacy"]["guarantee"]
+    keys = {"epsilon", "delta", "unit", "neighboring_relation", "observer", "assumptions", "proof"}
+    assert keys <= set(guarantee)
+    nodes = summary["privacy"]["nodes"]
+    assert {entry["releases"] for entry in nodes.values()} == {12}
+    assert guarantee["epsilon"] == max(entry["epsilon"] for entry in nodes.values())
+    assert str(result.guarantee).startswith(f"Guarantee: ({guarantee['epsilon']:.4g}, 1e-05)-differential privacy")
+    model = load_file(out / "model.safetensors")
+    assert {name: part.shape for name, part in model.items()} == {"weight": (10, 64), "bias": (10,)}
+    ledger = [json.loads(line) for line in (out / "ledger.jsonl").read_text().splitlines()]
+    assert [(line["node"], line["releases"]) for line in ledger] == [(f"node-{i}", 12) for i in range(4)]
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert rows == json.loads(json.dumps(result.metrics))
+    assert read_spec(out / "spec.yaml") == small(f"algorithm.name={algorithm}")
+
+
+def test_same_seed_same_bytes_in_other_processes(tmp_path: Path) -> None:
+    """Two processes with other hash seeds and numbers of threads write the same bytes, all but the times."""
+    spec = write(tmp_path / "spec.yaml", {**SMALL, "objective": "mlp"})
+    for name, environment in {
+        "one": {"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"},
+        "two": {"PYTHONHASHSEED": "2", "OMP_NUM_THREADS": "2"},
+    }.items():
+        trace = tmp_path / f"{name}.trace"
+        done = gossamer("run", spec, "--out", tmp_path / name, "--trace", trace, **environment)
+        assert done.returncode == 0, done.stderr
+    for file in FILES - {"timing.json"}:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+    assert (tmp_path / "one.trace").read_bytes() == (tmp_path / "two.trace").read_bytes()
+
+
+def test_another_seed_gives_another_model() -> None:
+    first, second = (gs.run(small(f"seed={seed}")).model["weight"] for seed in (1, 2))
+    assert not np.any(first == second)
+
+
+def test_evaluation_leaves_no_trace(tmp_path: Path) -> None:
+    """The trace is the same bytes whether an observer looks often, seldom or never."""
+    traces = set()
+    for index, evaluation in enumerate(["off", "{every_updates: 1}", "{every_seconds: 0.7, nodes: 2}"]):
+        path = tmp_path / f"{index}.trace"
+        value = '"off"' if evaluation == "off" else evaluation
+        gs.run(small(f"evaluation={value}"), trace=path)
+        traces.add(path.read_bytes())
+    assert len(traces) == 1
+
+
+def test_batched_and_unbatched_agree_after_200_updates() -> None:
+    apart = gs.run(small("algorithm.updates_per_node=50", "compute.width=1"))
+    together = gs.run(small("algorithm.updates_per_node=50"))
+    assert apart.summary["updates"] == 200
+    assert (apart.timing["mean_width"], together.timing["mean_width"] > 1.5) == (1.0, True)
+    for part in apart.model:
+        np.testing.assert_allclose(together.model[part], apart.model[part], rtol=1e-4, atol=1e-6)
+
+
+def test_accuracy_stops_a_run_and_the_whole_plan_is_charged() -> None:
+    result = gs.run(small("stop.accuracy=0.2", "privacy.noise_multiplier=0.7"))
+    full = gs.run(small("privacy.noise_multiplier=0.7"))
+    assert result.summary["status"] == "accuracy"
+    assert result.summary["updates"] < full.summary["updates"]
+    assert result.guarantee == full.guarantee
+
+
+def test_a_budget_is_met_and_hardly_underspent() -> None:
+    epsilon = gs.run(small("privacy.noise_multiplier=null", "budget={epsilon: 3, delta: 1e-4}")).guarantee.epsilon
+    assert 0.98 * 3 < epsilon <= 3
+
+
+def test_stop_updates_is_an_observers_cut() -> None:
+    """No ledger charges more than was begun: what was made, and at most one computation under way per node."""
+    result = gs.run(small("stop.updates=17"))
+    assert result.summary["updates"] == 17
+    nodes = result.summary["privacy"]["nodes"].values()
+    assert 17 <= sum(entry["releases"] for entry in nodes) <= 17 + 4
+    assert all(entry["releases"] == entry["planned_releases"] for entry in nodes)
+
+
+def test_without_privacy_the_guarantee_is_none() -> None:
+    result = gs.run(parse_spec({**SMALL, "privacy": "none"}))
+    assert str(result.guarantee).startswith("Guarantee: none")
+    privacy = result.summary["privacy"]
+    assert (privacy["guarantee"]["epsilon"], privacy["guarantee"]["privacy"]) == (None, "none")
+    assert {entry["epsilon"] for entry in privacy["nodes"].values()} == {None}
+
+
+def test_virtual_seconds_end_a_run() -> None:
+    result = gs.run(small("stop.virtual_seconds=5", "speeds.name=constant"))
+    assert result.summary["virtual_seconds"] == 5
+    assert result.summary["privacy"]["nodes"]["node-3"]["releases"] == 1  # ten times slower: begun, not made
+
+
+def test_lossy_links_and_an_absence_do_not_stop_a_run() -> None:
+    result = gs.run(
+        small(
+            "links={latency: 0.1, jitter: 0.2, loss: 0.2, duplicate: 0.1, silence: 5}",
+            "faults.absences=[{node: 1, start: 3, end: 9}]",
+        )
+    )
+    assert set(result.summary["finished"].values()) == {"quota"}
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_is_sound(example: Path) -> None:
+    done = gossamer("check", example, "--json", "--set", "stop={updates: 20}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["guarantee"]["epsilon"] <= 5
