@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 
@@ -93,12 +94,12 @@ def test_hash_seed_and_global_seed_have_no_influence() -> None:
     printed = {
         subprocess.run(
             [sys.executable, "-c", program, seed],
-            env={"PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        for seed in ("0", "1", "12345")
+        for seed in ("1", "12345")
     }
     assert printed == {f"{stream(3, 'node', 'batch', 4, number=5).random(4).tolist()}\n"}
 
@@ -127,8 +128,7 @@ def test_nearby_names_share_no_draws() -> None:
     """64-bit words of 100 neighbouring streams are distinct; by chance some two of the 3,200 would agree with
     probability 3200^2 / 2^65 < 1e-12."""
     words = [
-        stream(seed, label, number=n).bytes(8 * 32)
-        for seed, label, n in itertools.product(*[range(5)] * 2, range(4))
+        stream(seed, label, number=n).bytes(8 * 32) for seed, label, n in itertools.product(*[range(5)] * 2, range(4))
     ]
     chunks = {word[i : i + 8] for word in words for i in range(0, 256, 8)}
     assert len(chunks) == len(words) * 32
