@@ -1,0 +1,122 @@
+"""Networks by name, and networks of one's own.
+
+| name | parameters | for |
+|---|---|---|
+| `mlp` | 199,210 | anything (28 x 28) |
+| `lenet5` | 61,706 | images (28 x 28) |
+| `cnn_mapa` | 4,380 | images (28 x 28) |
+| `shufflenet` `mobilenetv2` `efficientnet_b0` `mobilenet` | 1.3, 2.2, 3.0, 3.2 million | images (32 x 32) |
+| `googlenet` `resnext29` `resnet18` `senet18` `vgg19` | 6.2, 9.1, 11.2, 11.3, 20.0 million | images (32 x 32) |
+| `lstm` | 43 million | sequences (21 frames of 260 features, 32,000 classes) |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from inspect import Parameter, signature
+from typing import Any
+
+import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
+
+# isort: split
+from torch import nn
+
+from gossamer.errors import ModelError
+from gossamer.objectives.models.cnn_mapa import CNNMapa
+from gossamer.objectives.models.efficientnet_b0 import EfficientNetB0
+from gossamer.objectives.models.googlenet import GoogLeNet
+from gossamer.objectives.models.lenet5 import LeNet5
+from gossamer.objectives.models.lstm import LSTM
+from gossamer.objectives.models.mlp import MLP
+from gossamer.objectives.models.mobilenet import MobileNet
+from gossamer.objectives.models.mobilenetv2 import MobileNetV2
+from gossamer.objectives.models.resnet18 import ResNet18
+from gossamer.objectives.models.resnext29 import ResNeXt29
+from gossamer.objectives.models.senet18 import SENet18
+from gossamer.objectives.models.shufflenet import ShuffleNet
+from gossamer.objectives.models.vgg19 import VGG19
+
+Builder = Callable[[tuple[int, ...], int], nn.Module]
+"""(input_shape, classes) -> module; shapes are those of one example."""
+
+MODELS: Mapping[str, Builder] = {
+    "mlp": MLP,
+    "lenet5": LeNet5,
+    "cnn_mapa": CNNMapa,
+    "shufflenet": ShuffleNet,
+    "mobilenetv2": MobileNetV2,
+    "efficientnet_b0": EfficientNetB0,
+    "mobilenet": MobileNet,
+    "googlenet": GoogLeNet,
+    "resnext29": ResNeXt29,
+    "resnet18": ResNet18,
+    "senet18": SENet18,
+    "vgg19": VGG19,
+    "lstm": LSTM,
+}
+
+
+def build_model(name: str, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The network ``name`` for examples of ``input_shape`` and ``classes`` classes.
+
+    Raises
+    ------
+    ModelError
+        For a name not in `MODELS`, or examples of a shape that the network cannot take.
+    """
+    if name not in MODELS:
+        near = get_close_matches(name.lower(), MODELS, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else "one's own is written 'package.module:Class'"
+        raise ModelError(f"model is one of {', '.join(MODELS)}, found {name!r}; {hint}")
+    return MODELS[name](tuple(input_shape), classes)
+
+
+def load_module(reference: str, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A network of one's own, from code that can be imported.
+
+    Parameters
+    ----------
+    reference : str
+        ``package.module:Class``, or a function in place of the class. It is called with ``input_shape`` and
+        ``classes``, as far as its signature takes them.
+    input_shape : tuple of int
+        Of one example.
+    classes : int
+        How many there are.
+
+    Raises
+    ------
+    ModelError
+        If the module cannot be imported, lacks the name, or what the call returns is no ``torch.nn.Module``.
+    """
+    path, colon, name = reference.partition(":")
+    if not (path and colon and name):
+        raise ModelError(f"one's own model is written 'package.module:Class', found {reference!r}")
+    try:
+        found = import_module(path)
+    except Exception as problem:
+        raise ModelError(
+            f"cannot import {path!r} for model {reference!r}: {type(problem).__name__}: {problem}; "
+            "is it installed, or its folder on PYTHONPATH?"
+        ) from problem
+    if not callable(make := getattr(found, name, None)):
+        raise ModelError(f"expected a class or function {name!r} in {path!r} for model {reference!r}, found none")
+    try:
+        module = make(**_taken(make, {"input_shape": tuple(input_shape), "classes": classes}))
+    except ModelError:
+        raise
+    except Exception as problem:
+        raise ModelError(f"creating {reference!r} failed: {type(problem).__name__}: {problem}") from problem
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"{reference!r} must give a torch.nn.Module, found {type(module).__name__}")
+    return module
+
+
+def _taken(make: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
+    """Which of the keyword arguments ``offered`` the callable takes."""
+    parameters = signature(make).parameters
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return offered
+    return {name: value for name, value in offered.items() if name in parameters}

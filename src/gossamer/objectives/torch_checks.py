@@ -1,0 +1,141 @@
+"""Which modules can be trained with per-example gradients, and which of them layer by layer."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections import Counter
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gossamer.errors import ModelError
+from gossamer.objectives.torch_gradients import ExampleGradients, LayerGradients
+from gossamer.objectives.torch_layers import handles
+from gossamer.objectives.torch_network import Network
+
+_BATCH_NORM = nn.modules.batchnorm._BatchNorm
+_INSTANCE_NORM = nn.modules.instancenorm._InstanceNorm
+_DROPOUT = nn.modules.dropout._DropoutNd
+
+
+def private_copy(module: nn.Module) -> nn.Module:
+    """A copy of ``module`` on the CPU in evaluation mode, if it can be trained with per-example gradients.
+
+    Raises
+    ------
+    ModelError
+        If it is no module, has nothing to train, parameters of mixed or other types than float32 and float64,
+        parameters without a shape yet, or a layer that mixes examples.
+    """
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"expected a torch.nn.Module, found {type(module).__name__}; create the module first")
+    for name, layer in module.named_modules():
+        if isinstance(layer, _BATCH_NORM) or (isinstance(layer, _INSTANCE_NORM) and layer.track_running_stats):
+            raise ModelError(
+                f"layer {name or 'itself'!r} ({type(layer).__name__}) mixes the examples of a batch, so no example has "
+                "a gradient of its own; use torch.nn.GroupNorm instead"
+            )
+    _check_parameters(module)
+    _warn_of_dropout(module)
+    return copy.deepcopy(module).cpu().eval()
+
+
+def _check_parameters(module: nn.Module) -> None:
+    trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if not trainable:
+        raise ModelError(f"{type(module).__name__} has no parameter to train; at least one must require a gradient")
+    for name, parameter in trainable.items():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise ModelError(f"parameter {name!r} has no shape yet; run the lazy module on one example first")
+    types = {parameter.dtype for parameter in trainable.values()}
+    if len(types) > 1 or not types <= {torch.float32, torch.float64}:
+        found = ", ".join(sorted(map(str, types)))
+        raise ModelError(f"parameters must be all float32 or all float64, found {found}; convert with .float()")
+
+
+def _warn_of_dropout(module: nn.Module) -> None:
+    active = [name for name, layer in module.named_modules() if isinstance(layer, _DROPOUT) and layer.p > 0]
+    if active:
+        warnings.warn(
+            f"dropout is switched off (in {', '.join(active)}): the module runs in evaluation mode, since its random "
+            "numbers would come from a global generator",
+            stacklevel=4,
+        )
+
+
+def outputs_problem(network: Network, model: Tensor, features: Tensor) -> str | None:
+    """Why the network cannot take such examples [1, ...], or its loss not what it returns for them."""
+    try:
+        with torch.no_grad():
+            outputs = network.outputs(network.parameters(model), features)
+    except Exception as problem:
+        shape = list(features.shape[1:])
+        return f"the module cannot take examples of shape {shape}: {first_line(problem)}"
+    if not isinstance(outputs, Tensor) or not network.loss.suits(tuple(outputs.shape)):
+        found = f"shape {list(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        return f"the module must return {network.loss.outputs}, found {found} for one example"
+    return None
+
+
+def layers_problem(network: Network) -> str | None:
+    """Why no rule of `torch_layers` covers some layer; None if all are covered."""
+    uses = Counter(id(p) for _, p in network.module.named_parameters(remove_duplicate=False) if p.requires_grad)
+    for name, layer in network.module.named_modules():
+        own = [p for p in layer.parameters(recurse=False)]
+        if not any(p.requires_grad for p in own):
+            continue
+        if not handles(layer):
+            return f"layer {name!r} ({type(layer).__name__}) has no rule of its own"
+        if any(uses[id(p)] > 1 for p in own):
+            return f"layer {name!r} ({type(layer).__name__}) shares a parameter with another"
+    return None
+
+
+def probe_problem(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[str | None, str | None]:
+    """Try both ways of `torch_gradients` on two made-up examples of ``shape``, in float64.
+
+    The reference sees one example at a time, so a difference shows a module that mixes examples, uses parameters
+    outside of their layer, or changes a layer's inputs afterwards.
+
+    Returns
+    -------
+    examples, layers : str or None
+        Why ``torch.func`` cannot differentiate the module; why its gradients cannot be taken layer by layer.
+    """
+    twin = network.double()
+    model, features, targets = _made_up(twin, model, shape)
+    exact = ExampleGradients(twin)
+    try:
+        alone = [exact.gradients(model[None], features[None, [n]], targets[None, [n]]) for n in range(len(targets))]
+    except Exception as problem:
+        return f"torch.func cannot differentiate the module one example at a time: {first_line(problem)}", None
+    if found := layers_problem(network):
+        return None, found
+    layers = LayerGradients(twin)
+    try:
+        per_example = layers.per_example(model, features, targets)
+        squares = torch.stack([gradients.square_norms() for gradients in per_example.values()]).sum(0)
+        together = [layers.weighted_sum(per_example, one) for one in torch.eye(len(targets), dtype=torch.float64)]
+    except Exception as problem:
+        return None, f"gradients cannot be taken layer by layer: {first_line(problem)}"
+    for parts, gradient, square in zip(alone, together, squares):
+        expected = torch.cat([part.flatten() for part in parts])
+        tolerance = 1e-6 * float(expected.norm()) + 1e-12
+        if not (expected - gradient).norm() <= tolerance or not abs(square.sqrt() - expected.norm()) <= tolerance:
+            return None, "the module mixes examples, or uses parameters outside of their layer"
+    return None, None
+
+
+def _made_up(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """A model near ``model`` (moved, lest zeros hide something), two examples and their targets."""
+    generator = np.random.default_rng(0)
+    features = torch.from_numpy(generator.standard_normal((2, *shape)))
+    moved = model.double() + 0.05 * torch.from_numpy(generator.standard_normal(len(model)))
+    return moved, features, torch.tensor([0, 1]) if network.loss.classifies else torch.zeros(2, dtype=torch.float64)
+
+
+def first_line(problem: Exception) -> str:
+    """What went wrong, in one line."""
+    return f"{type(problem).__name__}: {(str(problem).strip() or 'no reason given').splitlines()[0]}"

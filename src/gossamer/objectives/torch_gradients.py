@@ -1,0 +1,187 @@
+"""Sums of clipped per-example gradients of a network, in two ways.
+
+`ExampleGradients` differentiates each example by itself (``torch.func``: vmap over examples, and over nodes): right
+for whatever torch can vectorise, and every per-example gradient exists in memory. `LayerGradients` runs one ordinary
+backward pass over the batch and takes norms and sums layer by layer (`torch_layers`): for modules made of known
+layers, at little more than the price of a plain training step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad, vmap
+
+from gossamer.objectives.torch_layers import RULES, Call, PerExample
+from gossamer.objectives.torch_network import Network
+
+
+class Batch(NamedTuple):
+    """Examples of several nodes, padded to one length.
+
+    Attributes
+    ----------
+    features : Tensor [nodes, examples, ...]
+    targets : Tensor [nodes, examples]
+    present : Tensor [nodes, examples] of bool
+        False for padding, which counts as no example at all.
+    """
+
+    features: Tensor
+    targets: Tensor
+    present: Tensor
+
+
+class Sums(NamedTuple):
+    """Sums of clipped gradients [nodes, size], and how many gradients were not finite [nodes]."""
+
+    gradients: Tensor
+    zeroed: Tensor
+
+
+class ExampleGradients:
+    """Per-example gradients one by one, by ``torch.func``.
+
+    Parameters
+    ----------
+    network : Network
+        Used by one thread at a time.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._by_example = vmap(grad(self._loss), in_dims=(None, 0, 0))
+        self._by_node = vmap(self._by_example)
+
+    def gradients(self, models: Tensor, features: Tensor, targets: Tensor) -> list[Tensor]:
+        """One array [nodes, examples, part.size] a part, at ``models`` [nodes, size]."""
+        if len(models) == 1:  # a model of its own for every node costs grouped convolutions
+            found = self._by_example(self.network.parameters(models[0]), features[0], targets[0])
+            return [gradient.flatten(1)[None] for gradient in found.values()]
+        return [g.flatten(2) for g in self._by_node(self.network.parameters(models), features, targets).values()]
+
+    def __call__(self, models: Tensor, batch: Batch, clip: float) -> Sums:
+        """Sums over each node's examples of gradients scaled to a norm of at most ``clip``."""
+        gradients = self.gradients(models, batch.features, batch.targets)
+        norms = _norms(gradients)
+        finite = norms.isfinite()
+        counted = finite & batch.present
+        if not finite.all():  # zero times NaN is NaN
+            gradients = [torch.where(finite[..., None], gradient, 0) for gradient in gradients]
+        weights = torch.where(counted, _clip_weights(norms, clip), 0).to(models.dtype)[:, None]
+        sums = torch.cat([(weights @ gradient)[:, 0] for gradient in gradients], dim=1)
+        return Sums(sums, (batch.present & ~finite).sum(1))
+
+    def _loss(self, parameters: dict[str, Tensor], features: Tensor, target: Tensor) -> Tensor:
+        return self.network.losses(parameters, features[None], target[None])[0]
+
+
+def _norms(gradients: Sequence[Tensor]) -> Tensor:
+    """L2 norms over all parts, [nodes, examples]; not finite exactly where a component is not."""
+    squares = torch.stack([gradient.square().sum(-1) for gradient in gradients]).sum(0)
+    if squares.isfinite().all():
+        return squares.sqrt()
+    largest = torch.stack([gradient.abs().amax(-1) for gradient in gradients if gradient.numel()]).amax(0)
+    unit = largest.clamp(min=torch.finfo(largest.dtype).tiny)[..., None]
+    squares = torch.stack([(gradient / unit).square().sum(-1) for gradient in gradients]).sum(0)
+    return largest.double() * squares.sqrt()
+
+
+def _clip_weights(norms: Tensor, clip: float) -> Tensor:
+    """What each gradient is multiplied by so that its norm is at most ``clip``."""
+    return (clip / norms).clamp(max=1) if clip < math.inf else torch.ones_like(norms)
+
+
+class LayerGradients:
+    """Norms and sums of per-example gradients from one backward pass, layer by layer.
+
+    Only for a network that `torch_checks.layers_problem` finds nothing against: with a layer that has no rule, or
+    parameters used outside their layer, the result would be wrong.
+
+    Parameters
+    ----------
+    network : Network
+        Used by one thread at a time, and by nothing else: hooks are left in its module.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._exact = ExampleGradients(network.twin())
+        self._root = torch.zeros((), requires_grad=True)
+        self._layers: dict[str, nn.Module] = {}
+        self._taps: dict[str, list[_Tap]] = defaultdict(list)
+        for name, layer in network.module.named_modules():
+            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+                self._layers[name] = layer
+                layer.register_forward_hook(partial(self._tap, name))
+
+    def __call__(self, models: Tensor, batch: Batch, clip: float) -> Sums:
+        """Sums over the examples of one node, [1, size]; the batch has no padding."""
+        (model,), (features,), (targets,) = models, batch.features, batch.targets
+        found = self.per_example(model, features, targets)
+        squares = sum((gradients.square_norms() for gradients in found.values()), torch.zeros(len(targets)))
+        sound = squares.isfinite()
+        if sound.all():
+            weights = _clip_weights(squares.sqrt(), clip).to(model.dtype)
+            return Sums(self.weighted_sum(found, weights)[None], torch.zeros(1, dtype=torch.int64))
+        # Rare: these overflow or are not finite, which the exact way tells apart.
+        apart = [batch_of(features[n : n + 1], targets[n : n + 1]) for n in torch.nonzero(~sound).flatten()]
+        parts = [self._exact(models, one, clip) for one in apart]
+        if sound.any():
+            parts.append(self(models, batch_of(features[sound], targets[sound]), clip))
+        return Sums(*(torch.stack(both).sum(0) for both in zip(*parts)))
+
+    def per_example(self, model: Tensor, features: Tensor, targets: Tensor) -> dict[str, PerExample]:
+        """The gradients [examples] by each parameter that the loss depends on."""
+        self._taps.clear()
+        with torch.enable_grad():
+            losses = self.network.losses(self.network.parameters(model), features, targets)
+            if losses.requires_grad:
+                torch.autograd.grad(losses.sum(), self._root)
+        found: dict[str, PerExample] = {}
+        with torch.no_grad():
+            for name, taps in self._taps.items():
+                calls = [Call(tap.inputs, tap.gradient) for tap in taps if tap.gradient is not None]
+                layer = self._layers[name]
+                rule = RULES[type(layer)](layer, calls) if calls else {}
+                own = dict(layer.named_parameters(prefix=name, recurse=False))
+                found |= {full: rule[key] for key in rule if (full := f"{name}.{key}".lstrip(".")) in own}
+        self._taps.clear()
+        return found
+
+    def weighted_sum(self, found: dict[str, PerExample], weights: Tensor) -> Tensor:
+        """``sum_n weights[n] gradient_n`` as a flat vector, [size]."""
+        pieces = (
+            found[part.name].weighted_sum(weights) if part.name in found else weights.new_zeros(part.size)
+            for part in self.network.parts
+        )
+        return torch.cat([piece.flatten() for piece in pieces])
+
+    def _tap(self, name: str, _layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        """After a layer ran: keep its inputs, and ask for the gradient by its outputs."""
+        if not output.requires_grad:  # nothing before it has parameters
+            output = output + self._root
+        tap = _Tap(inputs[0].detach())
+        output.register_hook(tap.receive)  # type: ignore[no-untyped-call]
+        self._taps[name].append(tap)
+        return output
+
+
+class _Tap:
+    def __init__(self, inputs: Tensor) -> None:
+        self.inputs = inputs
+        self.gradient: Tensor | None = None
+
+    def receive(self, gradient: Tensor) -> None:
+        self.gradient = gradient
+
+
+def batch_of(features: Tensor, targets: Tensor) -> Batch:
+    """The examples of one node, all present."""
+    return Batch(features[None], targets[None], torch.ones(1, len(targets), dtype=torch.bool))

@@ -1,0 +1,211 @@
+"""Per-example gradients of single layers, from what went into a layer and what came back through it.
+
+One backward pass over a batch gives, at every layer, each example's inputs a and the gradient g by its outputs.
+The gradient by the layer's parameters follows from these two alone:
+
+| layer | per-example gradient | held as |
+|---|---|---|
+| `Linear` | weight: sum_t g_t a_t', bias: sum_t g_t, over positions t (one, or a sequence) | the cheaper of the two |
+| `Conv1d`, `Conv2d`, `Conv3d` | the same, with a_t the patch under position t | the cheaper of the two |
+| `GroupNorm`, `LayerNorm` | weight: sum_t g_t * normalised a_t, bias: sum_t g_t | stored |
+
+*Stored* gradients are arrays of numbers. *Factored* ones stay the two factors: their norms come from inner products
+between positions, ``|sum_t g_t a_t'|^2 = sum_ts (g_t . g_s)(a_t . a_s)``, and a weighted sum over examples is one
+matrix product. A large layer's gradients are then never formed one by one.
+
+References
+----------
+Factored norms: Goodfellow, "Efficient per-example gradient computations", 2015 (one position); Li et al., "Large
+language models can be strong differentially private learners", ICLR 2022, section 4 (several). The weighted sum
+from the kept factors, without a second backward pass: Bu et al., "Differentially private optimization on large model
+at small cost", ICML 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn import grad as convolution_gradients
+
+_ROUNDING = 1e-4
+"""Factors may cancel. A norm below this part of what cancels is mostly rounding error of the float32 sum, so it is
+taken to be that large: such an example is scaled down a little more than it must be, never less."""
+
+
+class Call(NamedTuple):
+    """One passage of a batch through a layer, both arrays with the examples first."""
+
+    inputs: Tensor
+    gradients: Tensor  # by the outputs
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Per-example gradients as numbers, [examples, *shape]."""
+
+    gradients: Tensor
+
+    def square_norms(self) -> Tensor:
+        """Squared L2 norms, [examples]."""
+        return self.gradients.flatten(1).square().sum(1)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """``sum_n weights[n] gradients[n]``, [*shape] flattened."""
+        return weights @ self.gradients.flatten(1)
+
+
+@dataclass(frozen=True)
+class Factored:
+    """Per-example gradients ``sum_t g_t a_t'``, never formed.
+
+    Attributes
+    ----------
+    inputs : Tensor [examples, groups, positions, fan_in]
+    gradients : Tensor [examples, groups, positions, fan_out]
+    """
+
+    inputs: Tensor
+    gradients: Tensor
+
+    def square_norms(self) -> Tensor:
+        """Squared L2 norms, [examples]; computed in float64, since the inner products may cancel."""
+        a, g = self.inputs.double(), self.gradients.double()
+        squares = ((a @ a.mT) * (g @ g.mT)).sum((1, 2, 3))
+        cancelling = (a.norm(dim=3) * g.norm(dim=3)).sum((1, 2))
+        return squares.maximum((_ROUNDING * cancelling).square())
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """``sum_n weights[n] sum_t g_t a_t'``, [groups, fan_out, fan_in] flattened."""
+        g = (self.gradients * weights[:, None, None, None]).transpose(0, 1).flatten(1, 2)
+        return (g.mT @ self.inputs.transpose(0, 1).flatten(1, 2)).flatten()
+
+
+PerExample = Stored | Factored
+Rule = Callable[[Any, Sequence[Call]], dict[str, PerExample]]
+
+
+def is_factored(positions: int, fan_in: int, fan_out: int) -> bool:
+    """Whether inner products between positions cost fewer multiplications than forming the gradients."""
+    return positions**2 * (fan_in + fan_out) < positions * fan_in * fan_out
+
+
+def _linear(layer: nn.Linear, calls: Sequence[Call]) -> dict[str, PerExample]:
+    a = torch.cat([_sequence(call.inputs) for call in calls], dim=1)
+    g = torch.cat([_sequence(call.gradients) for call in calls], dim=1)
+    factored = is_factored(a.shape[1], layer.in_features, layer.out_features)
+    weight = Factored(a[:, None], g[:, None]) if factored else Stored(g.mT @ a)
+    return {"weight": weight, "bias": Stored(g.sum(1))}
+
+
+def _sequence(values: Tensor) -> Tensor:
+    """[examples, ..., size] as [examples, positions, size]."""
+    return values.reshape(len(values), -1, values.shape[-1])
+
+
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+_WEIGHT_GRADIENT: dict[int, Callable[..., Tensor]] = {
+    1: convolution_gradients.conv1d_weight,
+    2: convolution_gradients.conv2d_weight,
+    3: convolution_gradients.conv3d_weight,
+}
+
+
+def _convolution(layer: Convolution, calls: Sequence[Call]) -> dict[str, PerExample]:
+    positions = sum(math.prod(call.gradients.shape[2:]) for call in calls)
+    factored = is_factored(positions, layer.weight[0].numel(), layer.out_channels // layer.groups)
+    if factored and set(layer.dilation) == {1}:
+        weight: PerExample = Factored(
+            torch.cat([_patches(layer, call.inputs) for call in calls], dim=2),
+            torch.cat([_grouped(layer, call.gradients) for call in calls], dim=2),
+        )
+    else:
+        weight = _total(_weight_gradients(layer, call) for call in calls)
+    return {"weight": weight, "bias": _total(call.gradients.flatten(2).sum(2) for call in calls)}
+
+
+def _total(gradients: Iterable[Tensor]) -> Stored:
+    return Stored(reduce(torch.add, gradients))
+
+
+def _patches(layer: Convolution, inputs: Tensor) -> Tensor:
+    """What each output position sees, [examples, groups, positions, fan_in]; for dilation 1."""
+    padding = _numbers(layer.padding)
+    patches = F.pad(inputs, [p for p in reversed(padding) for _ in (0, 1)])
+    for axis, (size, stride) in enumerate(zip(layer.kernel_size, layer.stride), start=2):
+        patches = patches.unfold(axis, size, stride)
+    patches = torch.unflatten(patches, 1, (layer.groups, -1))  # [examples, groups, channels, *positions, *kernel]
+    patches = patches.movedim(2, 2 + len(padding))
+    return patches.reshape(*patches.shape[:2], -1, layer.weight[0].numel())
+
+
+def _grouped(layer: Convolution, gradients: Tensor) -> Tensor:
+    """[examples, groups, positions, fan_out]."""
+    return torch.unflatten(gradients.flatten(2), 1, (layer.groups, -1)).mT
+
+
+def _weight_gradients(layer: Convolution, call: Call) -> Tensor:
+    """All examples at once as the groups of one convolution, [examples, *weight.shape]."""
+    examples = len(call.inputs)
+    outputs, *fan_in = layer.weight.shape
+    found = _WEIGHT_GRADIENT[len(layer.kernel_size)](
+        call.inputs.flatten(0, 1)[None],
+        (examples * outputs, *fan_in),
+        call.gradients.flatten(0, 1)[None],
+        layer.stride,
+        layer.padding,
+        layer.dilation,
+        examples * layer.groups,
+    )
+    return torch.unflatten(found, 0, (examples, outputs))
+
+
+def _numbers(padding: str | tuple[int, ...]) -> tuple[int, ...]:
+    assert not isinstance(padding, str)  # `handles` refuses it
+    return padding
+
+
+def _group_norm(layer: nn.GroupNorm, calls: Sequence[Call]) -> dict[str, PerExample]:
+    products = (g * F.group_norm(a, layer.num_groups, eps=layer.eps) for a, g in calls)
+    return {
+        "weight": _total(product.flatten(2).sum(2) for product in products),
+        "bias": _total(g.flatten(2).sum(2) for _, g in calls),
+    }
+
+
+def _layer_norm(layer: nn.LayerNorm, calls: Sequence[Call]) -> dict[str, PerExample]:
+    shape = layer.normalized_shape
+    products = (g * F.layer_norm(a, shape, eps=layer.eps) for a, g in calls)
+    return {
+        "weight": _total(product.reshape(len(product), -1, *shape).sum(1) for product in products),
+        "bias": _total(g.reshape(len(g), -1, *shape).sum(1) for _, g in calls),
+    }
+
+
+RULES: Mapping[type[nn.Module], Rule] = {
+    nn.Linear: _linear,
+    nn.Conv1d: _convolution,
+    nn.Conv2d: _convolution,
+    nn.Conv3d: _convolution,
+    nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _layer_norm,
+}
+"""Layer types with a rule, exactly these: a subclass may compute something else."""
+
+
+def handles(layer: nn.Module) -> bool:
+    """Whether a rule covers this layer with its settings and its trainable parameters."""
+    own = list(layer.parameters(recurse=False))
+    padded_by_rule = getattr(layer, "padding_mode", "zeros") == "zeros"
+    return (
+        type(layer) in RULES
+        and all(parameter.requires_grad for parameter in own)
+        and padded_by_rule
+        and not isinstance(getattr(layer, "padding", 0), str)
+    )

@@ -1,0 +1,279 @@
+"""PyTorch modules as objectives."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
+
+# isort: split
+import torch
+from torch import Tensor, nn
+
+from gossamer.data.split import Split
+from gossamer.errors import DataError, SpecError
+from gossamer.objectives.objective import Evaluation, FloatArray, Gradients, IndexArray, Objective
+from gossamer.objectives.torch_batching import Piece, available_cores, in_order, pieces
+from gossamer.objectives.torch_checks import private_copy
+from gossamer.objectives.torch_gradients import Batch
+from gossamer.objectives.torch_network import LOSSES, Network, flat_parameters
+from gossamer.objectives.torch_plan import STRATEGIES, Plan, make_plan
+
+
+class TorchModule(Objective):
+    """The loss of a module's outputs, as a function of its trainable parameters.
+
+    The module is copied, put in evaluation mode and never changed. Buffers and parameters that require no gradient
+    stay as they are and are in no vector. A split is checked the first time it is seen and must not be changed
+    afterwards.
+
+    Under every strategy but ``vmap``, a row of `clipped_gradients` has the same bits whatever other rows are computed
+    with it, and whatever the number of threads or OMP_NUM_THREADS. No global random generator is drawn from.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Takes examples [n, ...] and returns what the loss needs.
+    loss : str
+        ``cross_entropy`` (outputs [n, classes], targets are class numbers) or ``mse`` (outputs [n] or [n, 1]; the
+        squared error of an example, not halved).
+    l2 : float
+        Strength of the L2 term, at least 0.
+    memory_mib : int
+        Mebibytes that one thread may use for a batch; longer batches are computed in parts. It changes rounding.
+    strategy : str
+        ``layers``: one backward pass a batch, norms and sums layer by layer; for modules of ordinary layers.
+        ``threads``: every example's gradient by ``torch.func``; ``vmap``: the same for up to 16 nodes at once.
+        ``auto``: ``layers`` where the module permits, else ``threads``. It changes rounding.
+    threads : int or None
+        Worker threads; None for as many as there are cores. It changes nothing but time.
+    pretrained : bool
+        Whether `initial` is the module as given, instead of drawing its parameters anew.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+        The trainable parameters, named and ordered as in ``module.state_dict()``.
+
+    Raises
+    ------
+    SpecError
+        For an unknown loss or strategy, or a number out of range.
+    ModelError
+        If the module cannot be trained with per-example gradients; see `torch_checks.private_copy`.
+
+    Warns
+    -----
+    UserWarning
+        If the module has dropout, which is switched off.
+
+    Examples
+    --------
+    >>> TorchModule(nn.Sequential(nn.Flatten(), nn.Linear(784, 10))).size
+    7850
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        loss: str = "cross_entropy",
+        l2: float = 0.0,
+        memory_mib: int = 512,
+        strategy: str = "auto",
+        threads: int | None = None,
+        pretrained: bool = False,
+    ) -> None:
+        _check_settings(loss, l2, memory_mib, strategy, threads)
+        own = private_copy(module)
+        self.parts, self._given = flat_parameters(own)
+        self.size = len(self._given)
+        self.dtype = self._given.dtype
+        self.loss = loss
+        self.l2 = l2
+        self.memory_mib = memory_mib
+        self.strategy = strategy
+        self.threads = threads or available_cores()
+        self.pretrained = pretrained
+        self._network = Network(own, self.parts, LOSSES[loss])
+        self._plans: dict[tuple[int, ...], Plan] = {}
+        self._checked: WeakKeyDictionary[Split, Plan] = WeakKeyDictionary()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Plans hold hooks and weak references: a copy in another place makes its own.
+        return {**self.__dict__, "_plans": {}, "_checked": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _checked=WeakKeyDictionary())
+
+    def initial(self, generator: np.random.Generator) -> FloatArray:
+        """Parameters drawn as each layer's ``reset_parameters`` draws them, [size].
+
+        A parameter that no ``reset_parameters`` sets keeps the value it was given with. Layers draw from torch's
+        generator, which is seeded from ``generator`` for the purpose and put back afterwards.
+        """
+        if self.pretrained:
+            return self._given.copy()
+        module = copy.deepcopy(self._network.module)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(int(generator.integers(2**63)))
+            module.apply(_reset)
+        return flat_parameters(module)[1]
+
+    def clipped_gradients(
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: float
+    ) -> Gradients:
+        """See `Objective.clipped_gradients`.
+
+        Raises
+        ------
+        ModelError
+            If the module cannot take the examples of ``data``, or its gradients cannot be taken one by one.
+        DataError
+            If ``data``, the models or the indices do not fit.
+        SpecError
+            If ``clip`` is not positive.
+        """
+        if not clip > 0:
+            raise SpecError(f"clip must be a positive number, found {clip!r}")
+        plan = self._plan(data)
+        models = self._rows(models, len(batches))
+        _check_indices(batches, len(data))
+
+        def compute(piece: Piece) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+            with plan.methods.lend() as method:
+                found = method(torch.tensor(models[piece.nodes]), self._batch(data, piece), clip)
+            return found.gradients.numpy(), found.zeroed.numpy()
+
+        sums, zeroed = np.zeros_like(models), np.zeros(len(models), np.int64)
+        work = pieces(batches, plan.examples, plan.nodes)
+        for piece, (gradients, lost) in zip(work, in_order(compute, work, self.threads)):
+            for row, node in enumerate(piece.nodes):
+                sums[node] += gradients[row]
+                zeroed[node] += lost[row]
+        return Gradients(sums, zeroed)
+
+    def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
+        """Loss and accuracy of each of ``models`` [width, size] on ``split``, in bounded memory.
+
+        Of equal scores the first class wins. A model that is not finite may score NaN.
+
+        Raises
+        ------
+        ModelError
+            If the module cannot take the examples.
+        DataError
+            If ``split`` is empty or does not fit, or the models do not.
+        """
+        if len(split) == 0:
+            raise DataError("an evaluation needs at least 1 example, found an empty split")
+        plan = self._plan(split)
+        models = self._rows(models, len(models))
+        work = [(row, part) for row in range(len(models)) for part in _slices(len(split), plan.rows)]
+
+        def score(item: tuple[int, slice]) -> npt.NDArray[np.float64]:
+            row, part = item
+            with plan.networks.lend() as network, torch.no_grad():
+                outputs = network.outputs(network.parameters(torch.tensor(models[row])), self._features(split, part))
+                targets = self._targets(split, part)
+                losses = network.loss.values(outputs, targets).double().sum()
+                correct = (outputs.argmax(1) == targets).sum() if plan.classes else losses * np.nan
+            return np.array([losses, correct], np.float64)
+
+        totals = np.zeros((len(models), 2))
+        for (row, _), scores in zip(work, in_order(score, work, self.threads)):
+            totals[row] += scores
+        loss, accuracy = totals.T / len(split)
+        return Evaluation(loss, accuracy)
+
+    def _plan(self, data: Split) -> Plan:
+        """The plan for ``data``, which is checked the first time."""
+        if (known := self._checked.get(data)) is not None:
+            return known
+        shape = tuple(data.features.shape[1:])
+        if shape not in self._plans:
+            given = torch.from_numpy(self._given)
+            self._plans[shape] = make_plan(self._network, given, shape, self.strategy, self.memory_mib * 2**20)
+        _check_split(data, self._plans[shape].classes)
+        return self._checked.setdefault(data, self._plans[shape])
+
+    def _rows(self, models: FloatArray, width: int) -> FloatArray:
+        if models.shape != (width, self.size):
+            raise DataError(f"expected models [{width}, {self.size}], one a row, found {list(models.shape)}")
+        return np.asarray(models, self.dtype)
+
+    def _batch(self, data: Split, piece: Piece) -> Batch:
+        """The examples of a piece, padded with its first."""
+        longest = max(map(len, piece.indices))
+        present = np.array([np.arange(longest) < len(indices) for indices in piece.indices])
+        index = np.array([np.pad(i, (0, longest - len(i)), constant_values=i[0]) for i in piece.indices])
+        features = self._features(data, index.ravel())
+        return Batch(
+            torch.unflatten(features, 0, index.shape),
+            torch.unflatten(self._targets(data, index.ravel()), 0, index.shape),
+            torch.from_numpy(present),
+        )
+
+    def _features(self, data: Split, index: IndexArray | slice) -> Tensor:
+        features: Any = data.features[index]
+        if sp.issparse(features):
+            features = features.toarray()
+        # torch.tensor copies to memory aligned in one way, so that sums are rounded in one way.
+        return torch.tensor(features, dtype=torch.from_numpy(self._given).dtype)
+
+    def _targets(self, data: Split, index: IndexArray | slice) -> Tensor:
+        dtype = torch.int64 if self._network.loss.classifies else torch.from_numpy(self._given).dtype
+        return torch.tensor(data.targets[index], dtype=dtype)
+
+
+def _reset(layer: nn.Module) -> None:
+    for name in ("reset_parameters", "_reset_parameters"):  # the second is torch's own, of attention layers
+        if callable(reset := getattr(layer, name, None)):
+            reset()
+            return
+
+
+def _check_settings(loss: str, l2: float, memory_mib: int, strategy: str, threads: int | None) -> None:
+    if loss not in LOSSES:
+        raise SpecError(f"loss is one of {', '.join(LOSSES)}, found {loss!r}")
+    if not 0 <= l2 < float("inf"):
+        raise SpecError(f"l2 is a number of at least 0, found {l2!r}")
+    if not memory_mib >= 1:
+        raise SpecError(f"memory_mib is at least 1, found {memory_mib!r}")
+    if strategy not in ("auto", *STRATEGIES):
+        raise SpecError(f"strategy is one of auto, {', '.join(STRATEGIES)}, found {strategy!r}")
+    if threads is not None and not threads >= 1:
+        raise SpecError(f"threads is at least 1, or None for one a core, found {threads!r}")
+
+
+def _check_split(data: Split, classes: int | None) -> None:
+    if data.features.shape[0] != len(data) or data.targets.ndim != 1:
+        raise DataError(
+            f"expected one target [n] an example [n, ...], found targets {list(data.targets.shape)} and features "
+            f"{list(data.features.shape)}"
+        )
+    if classes is None or len(data) == 0:
+        return
+    known = (data.targets >= 0) & (data.targets < classes) & (data.targets == np.floor(data.targets))
+    if not known.all():
+        raise DataError(
+            f"targets must be classes 0..{classes - 1}, found {data.targets[~known][0]:g}; relabel the targets or give "
+            "the module more outputs"
+        )
+
+
+def _check_indices(batches: Sequence[IndexArray], count: int) -> None:
+    for batch in batches:
+        if len(batch) and not 0 <= batch.min() <= batch.max() < count:
+            raise DataError(f"batch indices must be in 0..{count - 1}, found {batch.min()}..{batch.max()}")
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, count, size))

@@ -1,0 +1,112 @@
+"""A module as a function of a flat parameter vector, and the losses of its outputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from gossamer.vectors import Part
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss of one example, as a function of the module's outputs.
+
+    Attributes
+    ----------
+    values : callable
+        (outputs [examples, ...], targets [examples]) -> losses [examples].
+    classifies : bool
+        Whether targets are class numbers, and outputs one score a class.
+    """
+
+    values: Callable[[Tensor, Tensor], Tensor]
+    classifies: bool
+
+    @property
+    def outputs(self) -> str:
+        """What the module must return, in words."""
+        return "scores [examples, 2 or more classes]" if self.classifies else "one number an example"
+
+    def suits(self, shape: tuple[int, ...]) -> bool:
+        """Whether a module that returns ``shape`` for one example can be trained with it."""
+        return len(shape) == 2 and shape[0] == 1 and shape[1] > 1 if self.classifies else shape in ((1,), (1, 1))
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.reshape(targets.shape) - targets).square()
+
+
+LOSSES: Mapping[str, Loss] = {
+    "cross_entropy": Loss(_cross_entropy, classifies=True),
+    "mse": Loss(_squared_error, classifies=False),
+}
+
+
+@dataclass(frozen=True)
+class Network:
+    """A module, never changed, called with parameters that are passed in.
+
+    A call replaces the module's parameters for its duration, so one network serves one thread at a time; each
+    further thread works with a `twin`.
+
+    Attributes
+    ----------
+    module : nn.Module
+        In evaluation mode. Its own parameters that are named in ``parts`` are only shapes.
+    parts : tuple of Part
+        The trainable parameters in a flat vector, in order.
+    loss : Loss
+    """
+
+    module: nn.Module
+    parts: tuple[Part, ...]
+    loss: Loss
+
+    @property
+    def size(self) -> int:
+        """Number of trainable parameters."""
+        return sum(part.size for part in self.parts)
+
+    def twin(self) -> Network:
+        """The same network for another thread; only the structure is copied, not the numbers in it."""
+        tensors = chain(self.module.parameters(), self.module.buffers())
+        return replace(self, module=copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors}))
+
+    def double(self) -> Network:
+        """The same network in float64."""
+        return replace(self, module=copy.deepcopy(self.module).double())
+
+    def parameters(self, model: Tensor) -> dict[str, Tensor]:
+        """Views into ``model`` [..., size] by name, each [..., *shape]."""
+        pieces = torch.split(model, [part.size for part in self.parts], dim=-1)
+        return {part.name: piece.reshape(*piece.shape[:-1], *part.shape) for part, piece in zip(self.parts, pieces)}
+
+    def outputs(self, parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
+        """What the module returns for ``features`` [examples, ...]."""
+        outputs: Tensor = functional_call(self.module, dict(parameters), (features,))
+        return outputs
+
+    def losses(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each example, [examples]."""
+        return self.loss.values(self.outputs(parameters, features), targets)
+
+
+def flat_parameters(module: nn.Module) -> tuple[tuple[Part, ...], npt.NDArray[np.floating]]:
+    """The trainable parameters of ``module`` as parts, in the order of its ``state_dict``, and their values."""
+    trainable = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+    parts = tuple(Part(name, tuple(p.shape)) for name, p in trainable.items())
+    return parts, torch.cat([p.reshape(-1) for p in trainable.values()]).numpy()

@@ -1,0 +1,159 @@
+"""How gradients of a module are computed for examples of one shape: decided once, by tables, never by a clock.
+
+| what the module is made of | strategy |
+|---|---|
+| layers with rules of their own (`torch_layers`), found to agree with the reference | ``layers`` |
+| anything else that ``torch.func`` can vectorise | ``threads`` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from gossamer.errors import ModelError
+from gossamer.objectives.torch_batching import activations, one_torch_thread
+from gossamer.objectives.torch_checks import outputs_problem, probe_problem
+from gossamer.objectives.torch_gradients import Batch, ExampleGradients, LayerGradients, Sums
+from gossamer.objectives.torch_network import Network
+
+Method = Callable[[Tensor, Batch, float], Sums]
+Owned = TypeVar("Owned")
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way to gradients, and how much goes into one call of it.
+
+    Attributes
+    ----------
+    method : callable
+        (Network) -> Method.
+    examples : int
+        The most in one call, if memory allows. More amortise the cost of a call, fewer keep threads busy.
+    nodes : int
+        The most in one call.
+    copies : float
+        Numbers held for each number that a layer puts out.
+    gradients : float
+        Numbers held for each parameter, per example.
+    """
+
+    method: Callable[[Network], Method]
+    examples: int
+    nodes: int
+    copies: float
+    gradients: float
+
+    def limit(self, memory: int, activations: int, size: int, itemsize: int) -> int:
+        """Examples that ``memory`` bytes suffice for, at least one."""
+        each = (self.copies * activations + self.gradients * size) * itemsize
+        return max(1, min(self.examples, int(memory / each)))
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    "layers": Strategy(LayerGradients, examples=64, nodes=1, copies=8, gradients=0),
+    "threads": Strategy(ExampleGradients, examples=128, nodes=1, copies=6, gradients=2),
+    "vmap": Strategy(ExampleGradients, examples=256, nodes=16, copies=6, gradients=2),
+}
+
+
+_FORWARD = Strategy(ExampleGradients, examples=512, nodes=1, copies=3, gradients=0)
+
+
+class Pool(Generic[Owned]):
+    """Things that one thread at a time may use, made when all others are lent."""
+
+    def __init__(self, make: Callable[[], Owned]) -> None:
+        self._make = make
+        self._idle: list[Owned] = []
+
+    @contextmanager
+    def lend(self) -> Iterator[Owned]:
+        """One of them, until the block ends."""
+        try:
+            one = self._idle.pop()
+        except IndexError:
+            one = self._make()
+        try:
+            yield one
+        finally:
+            self._idle.append(one)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was decided for examples of one shape.
+
+    Attributes
+    ----------
+    strategy : str
+        The row of `STRATEGIES`, never ``auto``.
+    methods, networks : Pool
+        For gradients, and for outputs alone.
+    examples, rows : int
+        The most in one call for gradients, and for outputs alone.
+    nodes : int
+        The most in one call for gradients.
+    classes : int or None
+        How many the module tells apart.
+    """
+
+    strategy: str
+    methods: Pool[Method]
+    networks: Pool[Network]
+    examples: int
+    rows: int
+    nodes: int
+    classes: int | None
+
+
+def make_plan(network: Network, model: Tensor, shape: tuple[int, ...], strategy: str, memory: int) -> Plan:
+    """Try the network at ``model`` on made-up examples of ``shape``, and decide.
+
+    Parameters
+    ----------
+    network : Network
+    model : Tensor [size]
+        Any parameters of the network.
+    shape : tuple of int
+        Of one example.
+    strategy : str
+        A row of `STRATEGIES`, or ``auto``.
+    memory : int
+        Bytes one thread may use for examples.
+
+    Raises
+    ------
+    ModelError
+        If the module cannot take such examples, its outputs do not suit the loss, its gradients cannot be taken one
+        example at a time, or not by the strategy asked for.
+    """
+    example = torch.zeros((1, *shape), dtype=model.dtype)
+    with one_torch_thread():
+        if problem := outputs_problem(network, model, example):
+            raise ModelError(problem)
+        problem, layers = probe_problem(network, model, shape)
+    if problem:
+        raise ModelError(problem)
+    if layers and strategy == "layers":
+        raise ModelError(f"strategy 'layers' cannot be used, since {layers}; choose 'auto'")
+    chosen = strategy if strategy != "auto" else "threads" if layers else "layers"
+    row = STRATEGIES[chosen]
+    with torch.no_grad():
+        outputs = network.outputs(network.parameters(model), example)
+        put_out = activations(network.module, lambda: network.outputs(network.parameters(model), example))
+    return Plan(
+        chosen,
+        Pool(lambda: row.method(network.twin())),
+        Pool(network.twin),
+        row.limit(memory, put_out, network.size, model.itemsize),
+        _FORWARD.limit(memory, put_out, network.size, model.itemsize),
+        row.nodes,
+        outputs.shape[1] if network.loss.classifies else None,
+    )
