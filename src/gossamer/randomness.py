@@ -30,7 +30,7 @@ class Stream:
         What the stream is for, such as a node's name and a purpose.
     """
 
-    __slots__ = ("_bits", "_generator", "_state")
+    __slots__ = ("_bits", "_generator", "_start")
 
     def __init__(self, seed: int, *labels: str | int) -> None:
         # ascii() keeps 1 and "1", and ("a", "b") and "ab", apart and is the same on every version and machine.
@@ -38,18 +38,15 @@ class Stream:
         digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
         self._bits = np.random.Philox(key=np.frombuffer(digest, "<u8"))
         self._generator = np.random.Generator(self._bits)
-        self._state = self._bits.state
+        self._start = self._bits.state  # counter 0 and nothing left over from earlier draws
 
     def at(self, number: int) -> np.random.Generator:
         """The generator of ``number`` (0 to 2^64 - 1), at its start.
 
         The same object is handed out each time, so finish with one number before asking for the next.
         """
-        state = self._state
-        counter = state["state"]["counter"]
-        counter[0], counter[1] = 0, number
-        state["buffer_pos"], state["has_uint32"] = 4, 0
-        self._bits.state = state
+        self._start["state"]["counter"][1] = number
+        self._bits.state = self._start
         return self._generator
 
 

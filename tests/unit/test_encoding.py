@@ -191,6 +191,12 @@ def test_allocates_nothing_for_a_bomb(bomb: bytes) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("tag", [b"l", b"t", b"d", b"o\x12test.encoding.pair"])
+def test_more_values_than_bytes_are_refused_before_any_is_read(tag: bytes) -> None:
+    with pytest.raises(MalformedMessage, match="expected 3 values, found only 2 bytes"):
+        decode(tag + U32(3) + b"xx")
+
+
 def test_field_count_is_checked_before_the_fields_are_read() -> None:
     count = 100_000
     data = b"o\x12test.encoding.pair" + U32(count) + b"l\x00\x00\x00\x00" * count

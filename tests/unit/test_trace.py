@@ -160,6 +160,12 @@ def test_every_truncation_is_noticed() -> None:
             list(read_steps(io.BytesIO(data[:length])))
 
 
+@pytest.mark.parametrize("end", [b"\x00", b"\x00\x00\x00"])
+def test_a_cut_length_is_no_length(end: bytes) -> None:
+    with pytest.raises(MalformedMessage, match="ends inside a step"):
+        list(read_steps(io.BytesIO(written(recorded()) + end)))
+
+
 def test_steps_before_a_truncation_are_read() -> None:
     steps = recorded()
     reader = read_steps(io.BytesIO(written(steps)[:-1]))

@@ -116,7 +116,7 @@ def test_equality_is_of_label_dtype_and_bits() -> None:
     assert Released(nan.copy()) == Released(nan.copy())
     assert make(Released, 0.0) != make(Released, -0.0)
     assert make(Released, 1) != make(Public, 1)
-    assert make(Released, 1) != Released(np.ones(1))
+    assert make(Released, 0) != Released(np.zeros(1, np.int32))
     assert make(Released, 1) != Released(np.ones(2, np.float32))
     assert make(Released, 1) != Released(Blank(1))
     assert Released(Blank(1)) == Released(Blank(1))
