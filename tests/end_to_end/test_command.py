@@ -80,7 +80,10 @@ number = 3
         (["dataset={name: mine, path: nan.csv}"], "nan.csv"),
         (["dataset={name: mine, path: broken.svm, format: libsvm}"], "line 2"),
         (["dataset={name: mine, path: missing.csv}"], "missing.csv"),
-        (["privacy.sampling=fixed_size", "privacy.neighboring_relation=add_or_remove_one"], "FixedSize with replace_one"),
+        (
+            ["privacy.sampling=fixed_size", "privacy.neighboring_relation=add_or_remove_one"],
+            "FixedSize with replace_one",
+        ),
         (["speeds={name: file, path: times.csv}"], "line 1"),
         (["algorithm.nodes=5000"], "5000"),
         (["faults.absences=[{node: 9, start: 1}]"], "below 4"),
@@ -203,9 +206,9 @@ def _start(tmp_path: Path) -> subprocess.Popen[bytes]:
     """A long run, once it has looked at its models twice."""
     path = tmp_path / "long.yaml"
     path.write_text(yaml.safe_dump({**SPEC, "evaluation": {"every_updates": 20}}))
+    settings = ["--set", "algorithm.updates_per_node=100000", "--set", "privacy.noise_multiplier=100"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "gossamer", "run", path, "--out", tmp_path / "out"]
-        + ["--set", "algorithm.updates_per_node=100000", "--set", "privacy.noise_multiplier=100"],
+        [sys.executable, "-m", "gossamer", "run", path, "--out", tmp_path / "out", *settings],
         stderr=subprocess.DEVNULL,
         env=os.environ,
     )
@@ -226,9 +229,7 @@ def _start(tmp_path: Path) -> subprocess.Popen[bytes]:
         (signal.SIGKILL, "running", -signal.SIGKILL),
     ],
 )
-def test_an_interrupted_run_leaves_a_valid_folder(
-    tmp_path: Path, how: signal.Signals, status: str, code: int
-) -> None:
+def test_an_interrupted_run_leaves_a_valid_folder(tmp_path: Path, how: signal.Signals, status: str, code: int) -> None:
     process = _start(tmp_path)
     process.send_signal(how)
     assert process.wait(timeout=60) == code

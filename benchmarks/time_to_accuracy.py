@@ -1,0 +1,68 @@
+"""How much sooner gossip reaches the accuracy of all-reduce when one of eight nodes is ten times slower.
+
+    python benchmarks/time_to_accuracy.py [--json] [--seeds N]
+
+Both examples have the same budget and the same updates per fast node. A is the mean of all-reduce's last tenth of
+evaluations minus 0.02; the time to A is the first evaluation of the mean model that reaches it, in virtual seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import gossamer as gs
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+ACCURACY = "mean_model_test_accuracy"
+REQUIRED_RATIO, REQUIRED_ACCURACY = 5.0, 0.87
+
+
+def time_to(accuracy: float, rows: list[dict[str, Any]]) -> float | None:
+    """Virtual seconds of the first evaluation at or above ``accuracy``; None if there is none."""
+    return next((row["virtual_seconds"] for row in rows if row[ACCURACY] >= accuracy), None)
+
+
+def compare(seed: int) -> dict[str, Any]:
+    """One seed of both."""
+    runs = {
+        name: gs.run(gs.read_spec(EXAMPLES / f"digits-{name}.yaml", [f"seed={seed}"]))
+        for name in ("gossip", "allreduce")
+    }
+    rows = runs["allreduce"].metrics
+    tail = rows[-max(1, len(rows) // 10) :]
+    target = statistics.fmean(row[ACCURACY] for row in tail) - 0.02
+    times = {name: time_to(target, run.metrics) for name, run in runs.items()}
+    slow, fast = times["allreduce"], times["gossip"]
+    return {
+        "seed": seed,
+        "target": round(target, 4),
+        "allreduce_s": slow,
+        "gossip_s": fast,
+        "ratio": None if slow is None or fast is None else round(slow / fast, 2),
+        "gossip_accuracy": round(runs["gossip"].summary["metrics"][ACCURACY], 4),
+        "epsilon": round(runs["gossip"].guarantee.epsilon, 4),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--seeds", type=int, default=5)
+    arguments = parser.parse_args()
+    rows = [compare(seed) for seed in range(arguments.seeds)]
+    median = statistics.median(row["ratio"] or 0.0 for row in rows)
+    if arguments.json:
+        print(json.dumps({"benchmark": "time_to_accuracy", "rows": rows, "median_ratio": median}))
+        return
+    print("".join(f"{name:>17}" for name in rows[0]))
+    for row in rows:
+        print("".join(f"{value!s:>17}" for value in row.values()))
+    print(f"median ratio {median} (required {REQUIRED_RATIO}); accuracy required {REQUIRED_ACCURACY}")
+
+
+if __name__ == "__main__":
+    main()
