@@ -1,0 +1,294 @@
+"""Privacy profiles of one release, in closed form.
+
+A release is described by a *dominating pair* (P, Q): two laws on the line whose hockey-stick divergence
+``H(P||Q)(e) = sup_A P(A) - exp(e) Q(A)`` is at least that of the release's outputs on any two neighbours, for every
+real e. Pairs compose: the product of dominating pairs dominates the composition, also when each release is chosen
+after seeing the ones before it [1, theorem 10]. `pld` composes what this module describes.
+
+| profile | release | relation |
+|---|---|---|
+| `PoissonSampled(full, q)` | any mechanism with the symmetric pair `full`, on a Poisson sample | add or remove one |
+| `FixedSizeSampled(full, q)` | any mechanism with the symmetric pair `full`, on a batch of fixed size | replace one |
+| `PoissonReplaced(mu, q)` | Gaussian noise on a Poisson sample | replace one |
+| `Response(rate)` | anything epsilon-differentially private, rate = tanh(epsilon / 2) | any |
+
+Every profile is increasing and convex in its ``rate``, at each e. For the pairs of `PoissonSampled`,
+`PoissonReplaced` and `Response` this is the joint convexity of divergences, since both laws are affine in the rate
+and equal at rate 0; for `FixedSizeSampled` the profile is a perspective function of a convex one. `mixtures` builds
+on it.
+
+Proofs
+------
+`PoissonSampled`: theorem 11 of [1]. With full-batch pair (A, B), the pair is P = q A + (1-q) B, Q = B (the example is
+in the first data set), and the reverse for the other direction.
+
+`FixedSizeSampled`, q = batch_size / dataset_size: with (A, B) the pair under replace-one, advanced joint convexity and
+a coupling that swaps the replaced example for another one give, for e >= 0,
+``H(e) <= q H_full(log(1 + (exp(e)-1)/q))`` [2, theorem 9]. For e < 0 the data sets change places,
+``H(e) = 1 - exp(e) + exp(e) H(-e)``. The two branches meet in a convex function of exp(e): at e = 0 the left slope less
+the right one is ``(q-1) H_full(0)``, not positive. A function that is convex and decreasing in exp(e), between
+max(0, 1 - exp(e)) and 1, is the profile of a pair [1, section 3].
+
+`PoissonReplaced`: given who else is sampled, the outputs follow ``(1-q) N(s) + q N(s+v)`` for one data set and
+``(1-q) N(s) + q N(s+v')`` for the other, |v|, |v'| <= C, in units of the noise's standard deviation. Their divergence
+at e >= 0 is ``q E max(0, 1 - exp(e) X - c Y)`` with c = (1-q)(exp(e)-1)/q >= 0 and X, Y the likelihood ratios of
+N(s+v') and of N(s) to N(s+v), under N(s+v): log-normal variables of mean 1 whose logarithms have the covariances
+|v-v'|^2, <v-v', v> and |v|^2. The function's second derivatives in X and Y are all >= 0, so by Gaussian interpolation
+the expectation increases with each covariance. All three are largest at v' = -v, |v| = C, which is the pair used here
+(and by dp-accounting). For e < 0 the data sets change places.
+
+References
+----------
+[1] Zhu, Dong and Wang, "Optimal accounting of differential privacy via characteristic function", AISTATS 2022.
+[2] Balle, Barthe and Gaboardi, "Privacy amplification by subsampling", NeurIPS 2018.
+[3] Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, theorem 8.
+[4] Kairouz, Oh and Viswanath, "The composition theorem for differential privacy", ICML 2015, theorem 3.3: randomized
+    response dominates every epsilon-differentially private mechanism.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr, ndtr, ndtri
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Full(Protocol):
+    """The symmetric pair of a release that uses every example."""
+
+    def divergence(self, losses: FloatArray) -> FloatArray:
+        """H(P||Q) at ``losses`` >= 0."""
+        ...
+
+    def largest(self, tail: float) -> float:
+        """A privacy loss e with H(P||Q)(e) <= ``tail``; the supremum of the loss for ``tail`` 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class GaussianFull:
+    """N(mu, 1) against N(0, 1): Gaussian noise, mu = sensitivity / standard deviation. Equation 6 of [3]."""
+
+    mu: float
+
+    def divergence(self, losses: FloatArray) -> FloatArray:
+        upper, lower = self.mu / 2 - losses / self.mu, -self.mu / 2 - losses / self.mu
+        divergence: FloatArray = np.maximum(ndtr(upper) - np.exp(losses + log_ndtr(lower)), 0.0)
+        return divergence
+
+    def largest(self, tail: float) -> float:
+        return self.mu * -float(ndtri(tail)) + self.mu**2 / 2 if tail > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class ResponseFull:
+    """Randomized response: P = (p, 1-p), Q = (1-p, p) with p = exp(epsilon) / (1 + exp(epsilon))."""
+
+    epsilon: float
+
+    def divergence(self, losses: FloatArray) -> FloatArray:
+        # (exp(epsilon) - exp(loss)) / (1 + exp(epsilon)), where that is positive
+        return np.maximum(-np.expm1(losses - self.epsilon), 0.0) / (1.0 + math.exp(-self.epsilon))
+
+    def largest(self, tail: float) -> float:
+        return self.epsilon
+
+
+class Profile(Protocol):
+    """The dominating pair (P, Q) of one release, through its divergences.
+
+    Attributes
+    ----------
+    rate : float
+        In [0, 1]. Profiles that differ in nothing else are convex and increasing in it.
+    family : Hashable
+        What is the same for such profiles.
+    symmetric : bool
+        Whether the two directions agree.
+    """
+
+    @property
+    def rate(self) -> float: ...
+
+    @property
+    def family(self) -> Hashable: ...
+
+    @property
+    def symmetric(self) -> bool: ...
+
+    def forward(self, losses: FloatArray) -> FloatArray:
+        """H(P||Q) at ``losses`` >= 0."""
+        ...
+
+    def backward(self, losses: FloatArray) -> FloatArray:
+        """H(Q||P) at ``losses`` >= 0."""
+        ...
+
+    def largest(self, tail: float) -> tuple[float, float]:
+        """Losses at which the two divergences are at most ``tail``; their suprema for ``tail`` 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class FullBatch:
+    """Every example is used."""
+
+    full: Full
+    rate = 1.0
+    symmetric = True
+
+    @property
+    def family(self) -> Hashable:
+        return self
+
+    def forward(self, losses: FloatArray) -> FloatArray:
+        return self.full.divergence(losses)
+
+    backward = forward
+
+    def largest(self, tail: float) -> tuple[float, float]:
+        loss = self.full.largest(tail)
+        return loss, loss
+
+
+@dataclass(frozen=True)
+class PoissonSampled:
+    """P = rate A + (1 - rate) B against Q = B, with (A, B) the pair of ``full``."""
+
+    full: Full
+    rate: float
+
+    @property
+    def family(self) -> Hashable:
+        return type(self), self.full
+
+    @property
+    def symmetric(self) -> bool:
+        return self.rate == 1.0
+
+    def forward(self, losses: FloatArray) -> FloatArray:
+        return self.rate * self.full.divergence(_unsampled(losses, self.rate))
+
+    def backward(self, losses: FloatArray) -> FloatArray:
+        # H(B||P)(e) = w H(B||A)(log(exp(e) rate / w)) with w = 1 - exp(e) (1 - rate), and 0 where w <= 0
+        with np.errstate(over="ignore"):
+            weight = self.rate - np.expm1(losses) * (1.0 - self.rate)
+        inside = weight > 0
+        divergence = np.zeros_like(losses)
+        arguments = losses[inside] + np.log(self.rate / weight[inside])
+        divergence[inside] = weight[inside] * self.full.divergence(arguments)
+        return divergence
+
+    def largest(self, tail: float) -> tuple[float, float]:
+        loss = self.full.largest(tail)
+        return _sampled(loss, self.rate), -_sampled(-loss, self.rate)
+
+
+@dataclass(frozen=True)
+class FixedSizeSampled:
+    """A batch of a fixed share ``rate`` of the examples, under replace-one."""
+
+    full: Full
+    rate: float
+    symmetric = True
+
+    @property
+    def family(self) -> Hashable:
+        return type(self), self.full
+
+    def forward(self, losses: FloatArray) -> FloatArray:
+        return self.rate * self.full.divergence(_unsampled(losses, self.rate))
+
+    backward = forward
+
+    def largest(self, tail: float) -> tuple[float, float]:
+        loss = _sampled(self.full.largest(tail), self.rate)
+        return loss, loss
+
+
+@dataclass(frozen=True)
+class PoissonReplaced:
+    """P = rate N(mu, 1) + (1 - rate) N(0, 1) against Q = rate N(-mu, 1) + (1 - rate) N(0, 1)."""
+
+    mu: float
+    rate: float
+    symmetric = True
+
+    @property
+    def family(self) -> Hashable:
+        return type(self), self.mu
+
+    def forward(self, losses: FloatArray) -> FloatArray:
+        cut = self._cut(losses)
+        still = ndtr(-cut) - np.exp(losses + log_ndtr(-cut))
+        moved = ndtr(self.mu - cut) - np.exp(losses + log_ndtr(-self.mu - cut))
+        divergence: FloatArray = np.maximum((1.0 - self.rate) * still + self.rate * moved, 0.0)
+        return divergence
+
+    backward = forward
+
+    def largest(self, tail: float) -> tuple[float, float]:
+        # P(loss > e) <= P(output > mu + t) <= Phi(-t), and the loss is increasing in the output
+        if not tail > 0:
+            return math.inf, math.inf
+        output = self.mu - float(ndtri(tail))
+        loss = _sampled(self.mu * output - self.mu**2 / 2, self.rate) - _sampled(
+            -self.mu * output - self.mu**2 / 2, self.rate
+        )
+        return loss, loss
+
+    def _cut(self, losses: FloatArray) -> FloatArray:
+        """The output at which the privacy loss equals ``losses``."""
+        # With u = exp(mu x) and k = exp(mu^2/2) (1-q)/q the loss is e where k + u = exp(e) (k + 1/u), that is, where
+        # u = exp(e/2) exp(asinh(k sinh(e/2))).
+        if self.rate == 1.0:
+            return losses / (2.0 * self.mu)
+        with np.errstate(divide="ignore"):
+            log_sinh = losses / 2 + np.log(-np.expm1(-losses) / 2)
+        log_factor = self.mu**2 / 2 + math.log1p(-self.rate) - math.log(self.rate) + log_sinh
+        asinh = np.logaddexp(log_factor, np.logaddexp(2 * log_factor, 0.0) / 2)
+        cut: FloatArray = (losses / 2 + asinh) / self.mu
+        return cut
+
+
+@dataclass(frozen=True)
+class Response:
+    """Randomized response as rate (1, 0) + (1 - rate) (1/2, 1/2) against its mirror image, rate = tanh(epsilon / 2)."""
+
+    epsilon: float
+    symmetric = True
+    family = "randomized response"
+
+    @property
+    def rate(self) -> float:
+        return math.tanh(self.epsilon / 2)
+
+    def forward(self, losses: FloatArray) -> FloatArray:
+        return ResponseFull(self.epsilon).divergence(losses)
+
+    backward = forward
+
+    def largest(self, tail: float) -> tuple[float, float]:
+        return self.epsilon, self.epsilon
+
+
+def _unsampled(losses: FloatArray, rate: float) -> FloatArray:
+    """log(1 + (exp(loss) - 1) / rate), the full-batch loss behind ``losses`` >= 0."""
+    small = losses < 1.0
+    near = np.log1p(np.expm1(np.where(small, losses, 0.0)) / rate)
+    far = losses + np.log1p(-(1.0 - rate) * np.exp(-losses)) - math.log(rate)
+    return np.where(small, near, far)
+
+
+def _sampled(loss: float, rate: float) -> float:
+    """log(1 - rate + rate exp(loss)), which stays finite for a huge loss."""
+    if rate == 1.0 or loss == math.inf:
+        return loss
+    return float(np.logaddexp(math.log1p(-rate), math.log(rate) + loss))

@@ -1,0 +1,185 @@
+"""How much noise a budget needs."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from scipy.optimize import brentq
+
+from gossamer.errors import BudgetUnreachable
+from gossamer.privacy import accountants
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.renyi import check_delta, check_epsilon
+from gossamer.privacy.sampling import Sampling
+
+Schedule = Mapping[Sampling, int]
+"""How many releases a node makes on batches of each kind."""
+
+Spent = Callable[[Schedule, float], float]
+"""The epsilon of a schedule with a noise multiplier."""
+
+LEAST_MULTIPLIER = 0.01
+"""Less noise than this is not searched for, however large the budget."""
+
+MOST_MULTIPLIER = 1000.0
+"""A budget that needs more noise than this is refused: a model would learn nothing."""
+
+_PRECISION = 2.5e-4  # relative, of the root; the result is at most four of these above it
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Noise that meets a budget.
+
+    Attributes
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise on a sum, over the clip.
+    epsilon : float
+        What is proved for every schedule with it; never above the budget.
+    """
+
+    noise_multiplier: float
+    epsilon: float
+
+
+def gaussian_releases(noise_multiplier: float, schedule: Schedule, clip: float = 1.0, size: int = 1) -> Counts:
+    """A schedule as counts of Gaussian releases; epsilon depends on neither ``clip`` nor ``size``."""
+    mechanism = Gaussian(clip, noise_multiplier)
+    return {ReleaseKind(mechanism, sampling, size): count for sampling, count in schedule.items()}
+
+
+def calibrate_noise_multiplier(
+    epsilon: float,
+    delta: float,
+    relation: NeighboringRelation,
+    schedules: Iterable[Schedule],
+    clip: float = 1.0,
+    size: int = 1,
+) -> Calibration:
+    """The smallest noise multiplier, to 0.1 %, with which every one of ``schedules`` meets the budget.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget of each schedule: nodes hold data of different people.
+    relation : NeighboringRelation
+        Of the budget.
+    schedules : iterable of mappings from Sampling to int
+        One for each node.
+    clip, size : float, int
+        Of the releases; no result depends on them.
+
+    Raises
+    ------
+    AccountingError
+        If epsilon is not positive, delta not inside (0, 1), or no accountant covers a sampling scheme.
+    BudgetUnreachable
+        If more noise than `MOST_MULTIPLIER` is needed.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+
+    def spent(schedule: Schedule, multiplier: float) -> float:
+        return accountants.epsilon(gaussian_releases(multiplier, schedule, clip, size), delta, relation).epsilon
+
+    groups = _undominated(schedules)
+    if not groups:
+        return Calibration(LEAST_MULTIPLIER, 0.0)
+    worst = max((schedule for group in groups for schedule in group), key=_revealed)
+    found = _smallest(partial(spent, worst), epsilon, delta)
+    while other := _exceeding(groups, found, spent):
+        more = spent(other, found.noise_multiplier)
+        within = more <= epsilon
+        found = (
+            Calibration(found.noise_multiplier, more) if within else _smallest(partial(spent, other), epsilon, delta)
+        )
+    return found
+
+
+def _smallest(spent: Callable[[float], float], budget: float, delta: float) -> Calibration:
+    """The smallest multiplier, up to the precision, at which ``spent`` is within ``budget``."""
+    low, high = _bracket(spent, budget, delta)
+    if low == high:
+        return Calibration(high, spent(high))
+
+    def excess(log_multiplier: float) -> float:
+        ratio = spent(math.exp(log_multiplier)) / budget
+        return math.log(min(max(ratio, 1e-6), 1e6))
+
+    multiplier = math.exp(brentq(excess, math.log(low), math.log(high), xtol=_PRECISION))
+    while spent(multiplier) > budget:
+        multiplier = min(multiplier * (1 + _PRECISION), high)
+    return Calibration(multiplier, spent(multiplier))
+
+
+def _bracket(spent: Callable[[float], float], budget: float, delta: float) -> tuple[float, float]:
+    """Multipliers with too little noise and with enough, or twice the least one where that is enough."""
+    high = 1.0
+    while spent(high) > budget:
+        if high >= MOST_MULTIPLIER:
+            raise BudgetUnreachable(
+                f"epsilon {budget:g} at delta {delta:g} needs a noise multiplier above {MOST_MULTIPLIER:g}, where "
+                f"epsilon is still {spent(high):.4g}; plan fewer releases, smaller batches or a larger budget"
+            )
+        high = min(high * 4, MOST_MULTIPLIER)
+    low = high
+    while spent(low) <= budget:
+        if low <= LEAST_MULTIPLIER:
+            return low, low
+        low, high = max(low / 4, LEAST_MULTIPLIER), low
+    return low, high
+
+
+def _undominated(schedules: Iterable[Schedule]) -> list[list[Schedule]]:
+    """Groups of the schedules that may be the worst one.
+
+    Of schedules with one rate, only those are kept that no other exceeds in both rate and count; in their group they
+    are sorted by falling rate, so that counts rise. Other schedules are groups of their own.
+    """
+    single: defaultdict[type[Sampling], dict[Sampling, int]] = defaultdict(dict)
+    mixed: dict[frozenset[tuple[Sampling, int]], Schedule] = {}
+    for schedule in schedules:
+        used = {sampling: count for sampling, count in schedule.items() if count}
+        if len(used) > 1:
+            mixed[frozenset(used.items())] = used
+        for sampling, count in used.items() if len(used) == 1 else ():
+            known = single[type(sampling)]
+            known[sampling] = max(count, known.get(sampling, 0))
+    return [_front(known) for known in single.values()] + [[schedule] for schedule in mixed.values()]
+
+
+def _front(counts: Mapping[Sampling, int]) -> list[Schedule]:
+    front: list[Schedule] = []
+    most = 0
+    for sampling, count in sorted(counts.items(), key=lambda item: (-item[0].rate, -item[1])):
+        if count > most:
+            front.append({sampling: count})
+            most = count
+    return front
+
+
+def _exceeding(groups: Sequence[Sequence[Schedule]], found: Calibration, spent: Spent) -> Schedule | None:
+    """A schedule that spends more than was found, or None."""
+    return next((other for group in groups if (other := _exceeding_in(group, found, spent)) is not None), None)
+
+
+def _exceeding_in(group: Sequence[Schedule], found: Calibration, spent: Spent) -> Schedule | None:
+    # The highest rate of a front with its highest count exceeds all of the front.
+    bound = group[0] if len(group) == 1 else dict.fromkeys(group[0], *group[-1].values())
+    if spent(bound, found.noise_multiplier) <= found.epsilon:
+        return None
+    if len(group) == 1:
+        return group[0]
+    middle = len(group) // 2
+    return _exceeding_in(group[:middle], found, spent) or _exceeding_in(group[middle:], found, spent)
+
+
+def _revealed(schedule: Schedule) -> float:
+    """Roughly how much a schedule reveals: most of it decides which one is calibrated first."""
+    return sum(count * sampling.rate**2 for sampling, count in schedule.items())
