@@ -39,8 +39,9 @@ GOLDEN: list[tuple[Frame, str]] = [
         "47534d 01  6f 11 6672616d652e61636b6e6f776c65646765 02000000  69 0500000000000000  69 0600000000000000",
     ),
     (
-        Data(2, 1, Note(3)),
-        "47534d 01  6f 0a 6672616d652e64617461 03000000  69 0200000000000000  69 0100000000000000"
+        Data(2, 1, 4, Note(3)),
+        "47534d 01  6f 0a 6672616d652e64617461 04000000"
+        "69 0200000000000000  69 0100000000000000  69 0400000000000000"
         "6f 10 746573742e6672616d65732e6e6f7465 01000000  69 0300000000000000",
     ),
 ]
@@ -52,13 +53,15 @@ def test_golden_bytes(frame: Frame, golden: str) -> None:
     assert decode_frame(bytes.fromhex(golden)) == frame
 
 
-@pytest.mark.parametrize("frame", [Acknowledge(0), Acknowledge(9, 2**31), Data(1, 0, Note(3)), Data(7, 7, model(5))])
+@pytest.mark.parametrize(
+    "frame", [Acknowledge(0), Acknowledge(9, 2**31), Data(1, 0, 0, Note(3)), Data(7, 6, 7, model(5))]
+)
 def test_frame_size_is_the_length(frame: Frame) -> None:
     assert frame_size(frame) == len(encode_frame(frame))
 
 
 def test_frame_size_of_blank_vectors_is_that_of_real_ones() -> None:
-    assert frame_size(Data(1, 0, Model(Released(Blank(5))))) == frame_size(Data(1, 0, model(5)))
+    assert frame_size(Data(1, 0, 0, Model(Released(Blank(5))))) == frame_size(Data(1, 0, 0, model(5)))
 
 
 @pytest.mark.parametrize(
@@ -67,12 +70,12 @@ def test_frame_size_of_blank_vectors_is_that_of_real_ones() -> None:
         1,
         Note(1),
         Elapsed("x"),
-        Data(True, 0, Note(1)),
-        Data(1, 1.0, Note(1)),  # type: ignore[arg-type]
-        Data(1, 0, Note(True)),
-        Data(1, 0, 5),  # type: ignore[arg-type]
-        Data(1, 0, Data(1, 0, Note(1))),  # type: ignore[arg-type]
-        Data(1, 0, Elapsed("x")),  # type: ignore[arg-type]
+        Data(True, 0, 0, Note(1)),
+        Data(1, 1.0, 0, Note(1)),  # type: ignore[arg-type]
+        Data(1, 0, 0, Note(True)),
+        Data(1, 0, 0, 5),  # type: ignore[arg-type]
+        Data(1, 0, 0, Data(1, 0, 0, Note(1))),  # type: ignore[arg-type]
+        Data(1, 0, 0, Elapsed("x")),  # type: ignore[arg-type]
         Acknowledge(None),  # type: ignore[arg-type]
         Acknowledge(1, "x"),  # type: ignore[arg-type]
     ],
@@ -91,8 +94,8 @@ def test_a_message_is_no_frame_and_the_other_way_round() -> None:
 
 
 def test_size_limit_is_on_the_whole_frame() -> None:
-    data = encode_frame(Data(1, 0, Note(1)))
-    assert decode_frame(data, limit=len(data)) == Data(1, 0, Note(1))
+    data = encode_frame(Data(1, 0, 0, Note(1)))
+    assert decode_frame(data, limit=len(data)) == Data(1, 0, 0, Note(1))
     with pytest.raises(MalformedMessage, match="at most"):
         decode_frame(data, limit=len(data) - 1)
 
@@ -100,4 +103,4 @@ def test_size_limit_is_on_the_whole_frame() -> None:
 def test_a_frame_cannot_hide_many_small_values() -> None:
     many: Any = [np.array(0, np.uint8)] * 10_000
     with pytest.raises(MalformedMessage, match="values"):
-        decode_frame(HEADER + encoding.encode(Data(1, 0, many)))
+        decode_frame(HEADER + encoding.encode(Data(1, 0, 0, many)))

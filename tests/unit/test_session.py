@@ -42,13 +42,13 @@ def session(settings: SessionSettings = SETTINGS) -> Session:
     return Session("a", settings)
 
 
-def data(number: int, acknowledged: int = 0) -> Data:
+def data(number: int, settled: int = 0, acknowledged: int = 0) -> Data:
     """The frame that carries note ``number``."""
-    return Data(number, acknowledged, Note(number))
+    return Data(number, settled, acknowledged, Note(number))
 
 
-def transmitted(*numbers: int, acknowledged: int = 0) -> list[Output]:
-    return [Transmit("b", data(number, acknowledged)) for number in numbers]
+def transmitted(*numbers: int, settled: int = 0, acknowledged: int = 0) -> list[Output]:
+    return [Transmit("b", data(number, settled, acknowledged)) for number in numbers]
 
 
 def sender(count: int, now: float = 0.0) -> Session:
@@ -64,9 +64,9 @@ def sender(count: int, now: float = 0.0) -> Session:
 
 def test_messages_are_numbered_per_peer() -> None:
     a = session()
-    assert a.send("b", Note(1), 0.0) == [Transmit("b", Data(1, 0, Note(1)))]
-    assert a.send("b", Note(2), 0.0) == [Transmit("b", Data(2, 0, Note(2)))]
-    assert a.send("c", Note(3), 0.0) == [Transmit("c", Data(1, 0, Note(3)))]
+    assert a.send("b", Note(1), 0.0) == [Transmit("b", Data(1, 0, 0, Note(1)))]
+    assert a.send("b", Note(2), 0.0) == [Transmit("b", Data(2, 0, 0, Note(2)))]
+    assert a.send("c", Note(3), 0.0) == [Transmit("c", Data(1, 0, 0, Note(3)))]
 
 
 def test_nothing_is_due_once_all_is_acknowledged() -> None:
@@ -83,7 +83,7 @@ def test_data_acknowledges_too() -> None:
     a = sender(1)
     assert a.receive("b", data(1, acknowledged=1), 0.5) == [Deliver("b", Note(1)), Transmit("b", Acknowledge(1))]
     assert a.deadline() is None
-    assert a.send("b", Note(2), 1.0) == transmitted(2, acknowledged=1)
+    assert a.send("b", Note(2), 1.0) == transmitted(2, settled=1, acknowledged=1)
 
 
 def test_what_arrived_early_is_not_retried() -> None:
@@ -91,7 +91,7 @@ def test_what_arrived_early_is_not_retried() -> None:
     assert a.receive("b", Acknowledge(0, early=0b1010), 0.5) == []  # 2 and 4
     assert a.wake(1.0) == transmitted(1, 3)
     assert a.receive("b", Acknowledge(2, early=0b10), 1.1) == []  # 1 arrived; still without 3
-    assert a.wake(2.0) == transmitted(3)
+    assert a.wake(2.0) == transmitted(3, settled=2)
     assert a.receive("b", Acknowledge(4), 2.1) == []
     assert a.deadline() is None
 
@@ -110,12 +110,12 @@ def test_at_most_a_window_is_under_way() -> None:
     assert a.send("b", Note(WINDOW + 1), 0.0) == []
     assert a.send("b", Note(WINDOW + 2), 0.0) == []
     assert a.receive("b", Acknowledge(0, early=2), 0.1) == []  # the oldest is missing, so nothing moves
-    assert a.receive("b", Acknowledge(2), 0.2) == transmitted(WINDOW + 1, WINDOW + 2)
+    assert a.receive("b", Acknowledge(2), 0.2) == transmitted(WINDOW + 1, WINDOW + 2, settled=2)
 
 
 def test_only_messages_are_sent() -> None:
     a = session()
-    for wrong in (1, "note", Note(True), Data(1, 0, Note(1))):
+    for wrong in (1, "note", Note(True), data(1)):
         with pytest.raises(TypeError):
             a.send("b", wrong, 0.0)  # type: ignore[arg-type]
     assert a.state() == {}
@@ -246,7 +246,7 @@ def test_new_acknowledgement_reports_the_peer_up_and_sends_the_rest() -> None:
     a.wake(10.0)
     a.send("b", Note(4), 10.5)
     assert a.wake(12.0) == transmitted(1)
-    assert a.receive("b", Acknowledge(1), 12.25) == [Report(PeerUp("b")), *transmitted(2, 3, 4)]
+    assert a.receive("b", Acknowledge(1), 12.25) == [Report(PeerUp("b")), *transmitted(2, 3, 4, settled=1)]
     assert a.deadline() == 13.25
     assert a.receive("b", Acknowledge(4), 12.5) == []
     assert a.deadline() is None
@@ -308,7 +308,7 @@ def test_idle_time_is_no_silence() -> None:
     a = sender(1)
     a.receive("b", Acknowledge(1), 0.5)
     a.send("b", Note(2), 1000.0)
-    assert a.wake(1001.0) == transmitted(2)
+    assert a.wake(1001.0) == transmitted(2, settled=1)
 
 
 def test_infinite_silence_never_reports() -> None:
@@ -333,6 +333,9 @@ def test_infinite_silence_never_reports() -> None:
         Acknowledge(0, early=2**62),
         data(3, acknowledged=4),
         data(3, acknowledged=-1),
+        data(5, settled=3),  # a never acknowledged 3
+        data(5, settled=-1),
+        data(2, settled=2),  # settled, and yet sent
         data(0),
         data(-1),
         data(2 + WINDOW + 1),
@@ -375,8 +378,8 @@ def test_what_is_queued_but_not_transmitted_cannot_be_acknowledged() -> None:
         a.receive("b", Acknowledge(WINDOW + 1), 0.1)
 
 
-def test_a_peer_without_its_state_is_noticed() -> None:
-    """b starts afresh: what it sends looks like duplicates, and it learns at once that something is wrong."""
+def test_a_sender_without_its_state_is_noticed() -> None:
+    """b starts afresh: what it sends looks like duplicates, and the answer tells it that something is wrong."""
     a, fresh = session(), Session("b", SETTINGS)
     for number in (1, 2, 3):
         a.receive("b", data(number), 0.0)
@@ -386,6 +389,16 @@ def test_a_peer_without_its_state_is_noticed() -> None:
     assert isinstance(answer, Transmit)
     with pytest.raises(PeerError, match="lost its session's state"):
         fresh.receive("a", answer.frame, 0.2)
+
+
+def test_a_receiver_without_its_state_is_noticed() -> None:
+    """b starts afresh: it must not take the next message for an early one and wait for ever for those before."""
+    a, fresh = sender(1), Session("b", SETTINGS)
+    a.receive("b", Acknowledge(1), 0.1)
+    [transmit] = a.send("b", Note(2), 0.2)
+    assert isinstance(transmit, Transmit)
+    with pytest.raises(PeerError, match="lost its session's state"):
+        fresh.receive("a", transmit.frame, 0.3)
 
 
 # State

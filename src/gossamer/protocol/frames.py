@@ -18,10 +18,12 @@ from gossamer.protocol.messages import HEADER, MOST_FIELDS, Message, check, enco
 class Data:
     """Message ``number`` (from 1) of its sender to this receiver.
 
-    ``acknowledged`` is for the other direction: all up to this number have arrived.
+    The sender knows that its messages up to ``settled`` have arrived: a receiver that does not know it has lost its
+    state. ``acknowledged`` is for the other direction: all up to this number have arrived.
     """
 
     number: int
+    settled: int
     acknowledged: int
     message: Message
 
@@ -95,8 +97,8 @@ def decode_frame(data: bytes, limit: int = 1 << 30) -> Frame:
     MalformedMessage
         With the reason; nothing has happened yet.
     """
-    # A data frame, its two integers, its message and that message's fields.
-    frame = encoding.decode(without_header(data, limit), most_values=4 + MOST_FIELDS)
+    # A data frame, its three integers, its message and that message's fields.
+    frame = encoding.decode(without_header(data, limit), most_values=5 + MOST_FIELDS)
     try:
         check_frame(frame)
     except TypeError as error:

@@ -85,6 +85,10 @@ class Link:
             self.acknowledged += 1
         return bool(arrived)
 
+    def data(self, number: int) -> Data:
+        """The frame that carries message ``number``."""
+        return Data(number, self.acknowledged, self.delivered, self.outbox[number])
+
     def accept(self, data: Data) -> list[Message]:
         """Take in a message of the peer; all that can now be delivered."""
         if data.number > self.delivered:

@@ -197,10 +197,13 @@ class Session:
                 f"{sender} acknowledges number {highest} of {self.name}, which transmitted {link.transmitted}; "
                 f"has one of them lost its session's state?"
             )
-        if isinstance(frame, Data) and not 0 < frame.number <= link.delivered + WINDOW:
+        if isinstance(frame, Acknowledge):
+            return
+        if not 0 <= frame.settled <= link.delivered or not frame.settled < frame.number <= link.delivered + WINDOW:
             raise PeerError(
-                f"expected a number from 1 to {link.delivered + WINDOW} from {sender}, found {frame.number}; "
-                f"has {self.name} lost its session's state?"
+                f"{self.name} has all up to number {link.delivered} of {sender} and expects none after "
+                f"{link.delivered + WINDOW}, found number {frame.number} with all up to {frame.settled} settled; "
+                f"has one of them lost its session's state?"
             )
 
     def _retry(self, peer: str, link: Link, now: float) -> list[Output]:
@@ -220,7 +223,7 @@ class Session:
         for number in numbers:
             link.under_way[number] = now
             link.transmitted = max(link.transmitted, number)
-            outputs.append(Transmit(peer, Data(number, link.delivered, link.outbox[number])))
+            outputs.append(Transmit(peer, link.data(number)))
         due = link.next_due(self.settings.silence)
         if due != link.due:
             link.due = due
