@@ -16,6 +16,20 @@ Every message says what was expected, what was found, and what to do. A failed `
 is a bug of ours, never one of these.
 """
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(found: str, options: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the nearest of ``options``, or all of them."""
+    names = sorted(options)
+    close = difflib.get_close_matches(found, names, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; expected one of {', '.join(names)}" if names else ""
+
 
 class GossamerError(Exception):
     """Base of every error this library raises on purpose."""

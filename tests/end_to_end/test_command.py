@@ -71,7 +71,7 @@ number = 3
         (["privacy.noise_multiplier=null", "budget={epsilon: 1.0e-6, delta: 1.0e-9}"], "1000"),
         (["budget={epsilon: 0.5}"], "more than budget.epsilon 0.5"),
         (["objective.module=nets:WithBatchNorm"], "GroupNorm"),
-        (["objective.module=nets:WithoutParameters"], "no parameters"),
+        (["objective.module=nets:WithoutParameters"], "no parameter to train"),
         (["objective.module=nets:Missing"], "Missing"),
         (["objective.module=nets:number"], "number"),
         (["objective.module=nowhere:Net"], "nowhere"),

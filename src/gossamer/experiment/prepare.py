@@ -15,7 +15,7 @@ from gossamer.algorithms import ALGORITHMS
 from gossamer.algorithms.algorithm import Context
 from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.partition import partition
-from gossamer.errors import DataError, SpecError
+from gossamer.errors import DataError, SpecError, did_you_mean
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
@@ -168,10 +168,12 @@ def _linear(name: str, settings: ObjectiveSettings, dataset: Dataset) -> Objecti
 
 def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
     # Networks need torch, which is optional, so it is imported only here.
-    from gossamer.objectives.models import build_model, load_module
+    from gossamer.objectives.models import MODELS, build_model, load_module
     from gossamer.objectives.torch_module import TorchModule
 
     settings = experiment.objective
+    if settings.module is None and name not in MODELS:
+        raise SpecError(f"objective.name: unknown name {name!r}{did_you_mean(name, [*LOSSES, *MODELS])}")
     if settings.dtype != "float32":
         raise SpecError(f"objective.dtype of a network must be float32, found {settings.dtype}")
     shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, did_you_mean
 from gossamer.experiment.spec import Experiment, resolved
 
 _BARE_KEYS = {"privacy": "mechanism"}
@@ -120,13 +119,15 @@ def _line(problem: Any) -> str:
     models = _models_at(Experiment, location[:-1])
     key = ".".join(str(part) for part in _without_tags(location))
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {key}{_nearest(str(location[-1]), _keys(models))}"
+        return f"unknown key {key}{did_you_mean(str(location[-1]), _keys(models))}"
     if problem["type"] in ("union_tag_invalid", "literal_error"):
         found, expected = _found_and_expected(problem)
-        return f"{key}: unknown name {found!r}{_nearest(found, expected)}"
+        return f"{key}: unknown name {found!r}{did_you_mean(found, expected)}"
     if problem["type"] == "union_tag_not_found":
-        tags = [tag for model in _models_at(Experiment, location) for tag in _tags(model)]
-        return f"{key}.name is missing; expected one of {', '.join(tags)}"
+        tag = problem["ctx"]["discriminator"].strip("'")
+        fields = [model.model_fields[tag] for model in _models_at(Experiment, location) if tag in model.model_fields]
+        names = [name for field in fields for name in typing.get_args(field.annotation)]
+        return f"{key}.{tag} is missing; expected one of {', '.join(names)}"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     found = f", found {problem['input']!r}" if isinstance(problem["input"], (str, int, float, bool)) else ""
@@ -139,14 +140,6 @@ def _found_and_expected(problem: Any) -> tuple[str, list[str]]:
         return str(context["tag"]), [tag.strip(" '") for tag in context["expected_tags"].split(",")]
     expected = context["expected"].replace(" or ", ", ").split(", ")
     return str(problem["input"]), [name.strip("'") for name in expected]
-
-
-def _nearest(found: str, expected: Iterable[str]) -> str:
-    options = sorted(expected)
-    close = difflib.get_close_matches(found, options, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {close[0]}?"
-    return f"; expected one of {', '.join(options)}" if options else ""
 
 
 def _keys(models: Iterable[type[BaseModel]]) -> list[str]:
