@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -35,8 +35,8 @@ class Offer(Message):
     share: Masked
 
 
-# No deadline: a test must not depend on how busy a machine is.
-MANY = settings(deadline=None, max_examples=200)
+# A test must not depend on how busy a machine is.
+MANY = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 # Floats by their bits, so that every NaN occurs.
 FLOATS = st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pack("<Q", bits))[0])
@@ -177,9 +177,7 @@ def test_messages_round_trip_and_know_their_size(offer: Offer) -> None:
     CHANGES,
     st.integers(0, 3),
 )
-def test_mutated_messages_are_malformed_or_messages(
-    offer: Offer, changes: list[tuple[int, int]], cut: int
-) -> None:
+def test_mutated_messages_are_malformed_or_messages(offer: Offer, changes: list[tuple[int, int]], cut: int) -> None:
     data = bytearray(encode_message(offer))
     for place, byte in changes:
         data[place % len(data)] = byte

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise, permutations
 
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gossamer.protocol.encoding import decode, encode
@@ -24,7 +24,8 @@ class Note(Message):
 SETTINGS = SessionSettings(retry_after=1.0, longest_retry=4.0, silence=6.0)
 DELAY = 0.125
 NAMES = ("a", "b", "c")
-MANY = settings(deadline=None, max_examples=100)
+# A test must not depend on how busy a machine is.
+MANY = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 
 Send = tuple[float, str, str]
 """When, from whom, to whom."""

@@ -116,7 +116,6 @@ def test_decoded_arrays_own_their_values() -> None:
         np.bool_(True),
         1j,
         {1},
-        object(),
         object,
         OrderedDict(),
         bytearray(b"a"),

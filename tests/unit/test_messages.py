@@ -157,9 +157,7 @@ def test_values_of_other_types_are_not_sent(wrong: Offer, field: str) -> None:
         decode_message(smuggled)
 
 
-@pytest.mark.parametrize(
-    "thing", [1, "offer", np.zeros(2), vector(Released), {"a": 1}, Message(), OFFER.__class__]
-)
+@pytest.mark.parametrize("thing", [1, "offer", np.zeros(2), vector(Released), {"a": 1}, Message(), OFFER.__class__])
 def test_only_registered_messages_are_sent(thing: Any) -> None:
     with pytest.raises(TypeError, match="not a registered message"):
         encode_message(thing)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import gossamer.randomness
 from gossamer.randomness import Stream, stream
 
 
@@ -87,12 +88,12 @@ def test_numbers_are_2_to_the_64_blocks_apart() -> None:
 
 def test_hash_seed_and_global_seed_have_no_influence() -> None:
     program = (
-        "import random, sys, numpy as np; from gossamer.randomness import Stream;"
-        "np.random.seed(int(sys.argv[1])); random.seed(int(sys.argv[1]));"
-        "print(Stream(3, 'node', 'batch', 4).at(5).random(4).tolist())"
+        "import random, runpy, sys, numpy as np; file, seed = sys.argv[1:];"
+        "np.random.seed(int(seed)); random.seed(seed);"
+        "print(runpy.run_path(file)['Stream'](3, 'node', 'batch', 4).at(5).random(4).tolist())"
     )
     printed = subprocess.run(
-        [sys.executable, "-c", program, "12345"],
+        [sys.executable, "-c", program, gossamer.randomness.__file__, "12345"],
         env={**os.environ, "PYTHONHASHSEED": "12345"},
         capture_output=True,
         text=True,

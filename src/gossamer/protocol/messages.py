@@ -57,8 +57,7 @@ def message(name: str) -> Callable[[M], M]:
         for field, members in schema:
             if not members <= _ALLOWED:
                 raise TypeError(
-                    f"{cls.__name__}.{field}: a message carries int, Public, Released or Masked, "
-                    f"found {hints[field]!r}"
+                    f"{cls.__name__}.{field}: a message carries int, Public, Released or Masked, found {hints[field]!r}"
                 )
         if len(schema) > MOST_FIELDS:
             raise TypeError(f"{cls.__name__}: a message has at most {MOST_FIELDS} fields, found {len(schema)}")
@@ -130,9 +129,7 @@ def without_header(data: bytes, limit: int) -> memoryview:
     if data[: len(MAGIC)] != MAGIC or len(data) <= len(HEADER):
         raise MalformedMessage(f"expected a message that starts with {MAGIC!r}")
     if data[len(MAGIC)] != VERSION:
-        raise MalformedMessage(
-            f"expected wire version {VERSION}, found {data[len(MAGIC)]}; upgrade the older side"
-        )
+        raise MalformedMessage(f"expected wire version {VERSION}, found {data[len(MAGIC)]}; upgrade the older side")
     return memoryview(data)[len(HEADER) :]
 
 
