@@ -70,7 +70,7 @@ class Elapsed(Event):
 @register("event.peer_up")
 @dataclass(frozen=True, slots=True)
 class PeerUp(Event):
-    """A peer that was down was heard again."""
+    """A peer that was down can be reached again."""
 
     peer: str
 
@@ -78,7 +78,7 @@ class PeerUp(Event):
 @register("event.peer_down")
 @dataclass(frozen=True, slots=True)
 class PeerDown(Event):
-    """A peer has been silent for too long, or is known to be gone; what was sent to it may be lost."""
+    """A peer has been silent for too long, or is known to be gone; what was sent to it may arrive late or never."""
 
     peer: str
     reason: str
