@@ -24,6 +24,7 @@ from gossamer.runtimes.simulator import Simulator, World, check_world
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
 from gossamer.vectors import Public, Released
 
+TOGETHER = SpeedSettings(stagger=0)
 QUERY = Query(Poisson(0.5), NoNoise(), 1.0)
 
 
@@ -58,7 +59,7 @@ def note(number: int, size: int = 4) -> Note:
 def run(
     nodes: dict[str, Node], world: World | None = None, computer: Any = None, until: float = 1e9, **options: Any
 ) -> Simulator:
-    simulator = Simulator(nodes, computer or FixedAnswers(), world or World(), **options)
+    simulator = Simulator(nodes, computer or FixedAnswers(), world or World(TOGETHER), **options)
     while simulator.next_time is not None and simulator.next_time <= until:
         simulator.step()
     return simulator
@@ -80,7 +81,7 @@ def test_a_message_takes_latency_and_its_turn_on_the_uplink() -> None:
     size = encoded_size(note(1))
     links = LinkSettings(latency=0.5, bandwidth=100.0)
     nodes = {"a": Scripted("a", {Started: [Send("b", note(1)), Send("b", note(2))]}), "b": Scripted("b")}
-    simulator = run(nodes, World(links=links))
+    simulator = run(nodes, World(TOGETHER, links))
     expected = [0.5 + size / 100, 0.5 + 2 * size / 100]
     assert times(simulator, "b", Received) == pytest.approx(expected, abs=1e-9)
     assert (simulator.counters.messages, simulator.counters.bytes) == (2, 2 * size)
@@ -135,7 +136,7 @@ def test_the_first_that_falls_due_has_all_pending_computed(width: int, calls: li
     task = Compute(Gradient(1, Public(np.zeros(3)), QUERY))
     names = [f"n{i}" for i in range(5)]
     computer = Counting()
-    speeds = SpeedSettings(name="lognormal")
+    speeds = SpeedSettings(name="lognormal", stagger=0)
     run({name: Scripted(name, {Started: [task]}) for name in names}, World(speeds, width=width), computer)
     assert computer.widths == calls
 
@@ -154,7 +155,7 @@ def test_a_node_that_is_away_loses_its_computation_and_keeps_its_messages() -> N
     task = Compute(Gradient(1, Public(np.zeros(3)), QUERY))
     nodes = {"a": Scripted("a", {Started: [task]}), "b": Scripted("b", {Started: [Send("a", note(1))]})}
     faults = FaultSettings.model_validate({"absences": [{"node": 0, "start": 0.005, "end": 30.0}]})
-    simulator = run(nodes, World(faults=faults), until=60)
+    simulator = run(nodes, World(TOGETHER, faults=faults), until=60)
     assert times(simulator, "a", Completed) == []
     assert times(simulator, "a", Resumed) == [30.0]
     (received,) = times(simulator, "a", Received)
@@ -218,6 +219,13 @@ def test_a_world_that_names_nodes_that_do_not_exist() -> None:
     slow = SpeedSettings.model_validate({"scenario": {"name": "one_slow", "node": 4}})
     with pytest.raises(SpecError, match="from 0 to 3, found 4"):
         check_world(slow, FaultSettings(), 4, 0)
+
+
+def test_nodes_do_not_start_in_step() -> None:
+    starts = Speeds(SpeedSettings(seconds=3.0, stagger=0.5), 200, 0).starts
+    assert len(set(starts)) == 200
+    assert 0 <= starts.min() < 0.1
+    assert 1.4 < starts.max() < 1.5
 
 
 # Links

@@ -133,6 +133,16 @@ def test_relative_paths_are_taken_from_the_specs_folder(tmp_path: Path) -> None:
     assert experiment.speeds.path == (tmp_path / "times.csv").resolve()
 
 
+def test_noise_clips_at_one_unless_told_and_no_noise_does_not_clip() -> None:
+    assert spec().privacy.clip == 1.0
+    assert spec(privacy="gaussian").privacy.clip == 1.0
+    assert gs.PrivacySettings().clip == 1.0
+    assert parse_spec({"privacy": "none"}).privacy.clip is None
+    assert parse_spec({"privacy": {"mechanism": "none", "clip": 2}}).privacy.clip == 2
+    with pytest.raises(SpecError, match="noise needs a clip"):
+        spec(privacy={"clip": None})
+
+
 def test_the_relation_goes_with_the_sampling_unless_it_is_given() -> None:
     assert spec().privacy.relation is gs.NeighboringRelation.ADD_OR_REMOVE_ONE
     assert spec(privacy={"sampling": "fixed_size"}).privacy.relation is gs.NeighboringRelation.REPLACE_ONE

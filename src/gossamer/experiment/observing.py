@@ -33,9 +33,7 @@ class Evaluator:
         Called with each row of metrics.
     """
 
-    def __init__(
-        self, prepared: Prepared, plan: RunPlan, simulator: Simulator, publish: Callable[[Row], None]
-    ) -> None:
+    def __init__(self, prepared: Prepared, plan: RunPlan, simulator: Simulator, publish: Callable[[Row], None]) -> None:
         settings = prepared.experiment.evaluation
         self.prepared, self.plan, self.simulator, self.publish = prepared, plan, simulator, publish
         self.on = settings.name == "on"

@@ -139,9 +139,7 @@ def prepare(experiment: Experiment) -> Prepared:
     check_world(spec.speeds, spec.faults, nodes, spec.seed)
     graph = build_graph(getattr(spec.algorithm, "topology", Ring()), nodes, stream(spec.seed, "topology"), names)
     dataset = load_dataset(spec.dataset)
-    shards = partition(
-        spec.partition, dataset.train.targets, nodes, stream(spec.seed, "partition"), dataset.owners
-    )
+    shards = partition(spec.partition, dataset.train.targets, nodes, stream(spec.seed, "partition"), dataset.owners)
     return Prepared(spec, dataset, names, tuple(shards), build_objective(spec, dataset), graph)
 
 
@@ -178,9 +176,7 @@ def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
         raise SpecError(f"objective.dtype of a network must be float32, found {settings.dtype}")
     shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
     outputs = dataset.classes or 1
-    module: Any = (
-        load_module(settings.module, shape, outputs) if settings.module else build_model(name, shape, outputs)
-    )
+    module: Any = load_module(settings.module, shape, outputs) if settings.module else build_model(name, shape, outputs)
     loss = settings.loss or ("cross_entropy" if dataset.classes else "mse")
     compute = experiment.compute
     network: Objective = TorchModule(

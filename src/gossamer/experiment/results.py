@@ -94,15 +94,11 @@ def _make_room(path: Path, overwrite: bool) -> None:
     if present and not overwrite:
         raise SpecError(f"{path} exists and is not empty; choose another --out, or replace it with --overwrite")
     if present and "summary.json" not in present and "spec.yaml" not in present:
-        raise SpecError(
-            f"{path} is not the results folder of a run, so it is not overwritten; choose another --out"
-        )
+        raise SpecError(f"{path} is not the results folder of a run, so it is not overwritten; choose another --out")
     for name in present:
         if name in FILES or (name.endswith(".new") and name.startswith(".")):
             (path / name).unlink()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SpecError(
-            f"{path}: cannot make the results folder ({error.strerror}); choose another --out"
-        ) from None
+        raise SpecError(f"{path}: cannot make the results folder ({error.strerror}); choose another --out") from None

@@ -163,7 +163,8 @@ class _Run:
             raise
         if self.status != "finished":
             self.simulator.stop(self.status)
-        self.evaluator.look(self.simulator.elapsed)
+        ended = self.plan.stop.virtual_seconds if self.status == "virtual_seconds" else None
+        self.evaluator.look(self.simulator.elapsed if ended is None else ended)
         self.save()
         return Result(
             self.summary(),

@@ -69,7 +69,7 @@ class PrivacySettings(Section):
     mechanism : {"gaussian", "none"}
         The noise law. ``none``: no noise, and the guarantee says "none".
     clip : float, optional
-        C, the most L2 norm of a per-example gradient. Needed for noise; without noise, None does not clip.
+        C, the most L2 norm of a per-example gradient: 1 by default with noise, and no clipping without.
     sampling : {"poisson", "fixed_size"}
         How batches are drawn.
     neighboring_relation : {"add_or_remove_one", "replace_one"}
@@ -81,20 +81,25 @@ class PrivacySettings(Section):
     """
 
     mechanism: Literal["gaussian", "none"] = "gaussian"
-    clip: PositiveFloat | None = 1.0
+    clip: PositiveFloat | None = None
     sampling: Literal["poisson", "fixed_size"] = "poisson"
     neighboring_relation: NeighboringRelation | None = None
     noise_multiplier: PositiveFloat | None = None
     delta: float = Field(default=1e-5, gt=0, lt=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _noise_is_clipped_at_one(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("mechanism") != "none":
+            return {"clip": 1.0, **values}
+        return values
 
     @model_validator(mode="after")
     def _noise_needs_a_clip(self) -> PrivacySettings:
         if self.mechanism == "gaussian" and self.clip is None:
             raise ValueError("noise needs a clip: give privacy.clip, or say privacy: none")
         if self.mechanism == "none" and self.noise_multiplier is not None:
-            raise ValueError(
-                "without a mechanism there is no noise_multiplier; leave it out or name the mechanism"
-            )
+            raise ValueError("without a mechanism there is no noise_multiplier; leave it out or name the mechanism")
         return self
 
     @property
@@ -188,7 +193,7 @@ class Experiment(Section):
     partition: Annotated[PartitionSettings, _bare("name")] = Iid()
     objective: Annotated[ObjectiveSettings, _bare("name")] = ObjectiveSettings()
     algorithm: Annotated[AlgorithmSettings, _bare("name")] = Gossip()
-    privacy: Annotated[PrivacySettings, _bare("mechanism")] = PrivacySettings()
+    privacy: Annotated[PrivacySettings, _bare("mechanism")] = PrivacySettings(clip=1.0)
     budget: Budget | None = None
     speeds: Annotated[SpeedSettings, _bare("name")] = SpeedSettings()
     links: LinkSettings = LinkSettings()

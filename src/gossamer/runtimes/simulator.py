@@ -126,8 +126,8 @@ class Simulator:
         self._flying: dict[tuple[str, str], deque[Message]] = {}
         self._under_way = 0
         self._settling: float | None = None
-        for name in names:
-            self._schedule(self.start, self._happen, name, Started())
+        for name, start in zip(names, self._speeds.starts, strict=True):
+            self._schedule(self.start + float(start), self._happen, name, Started())
         self._schedule_absences(names)
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
 from gossamer.errors import DataError, SpecError
-from gossamer.randomness import Stream
+from gossamer.randomness import Stream, stream
 
 Seconds = Callable[[int, int], float]
 """(node, number of the update) -> virtual seconds."""
@@ -61,9 +61,7 @@ class Even(_Settings):
         return lambda node, number: 1.0
 
 
-Scenario = Annotated[
-    Annotated[OneSlow | RandomSlow | Even, Field(discriminator="name")], BeforeValidator(bare_name)
-]
+Scenario = Annotated[Annotated[OneSlow | RandomSlow | Even, Field(discriminator="name")], BeforeValidator(bare_name)]
 
 
 class SpeedSettings(_Settings):
@@ -79,6 +77,9 @@ class SpeedSettings(_Settings):
         again when they are used up.
     scenario : OneSlow, RandomSlow or Even
         Multiplies these times.
+    stagger : float
+        Nodes start at random within this share of ``seconds``. Equal nodes that start together stay in step for ever,
+        which no real ones do, and all ask each other in the same instant.
     """
 
     name: Literal["constant", "lognormal", "file"] = "constant"
@@ -86,6 +87,7 @@ class SpeedSettings(_Settings):
     spread: NonNegativeFloat = 0.5
     path: Path | None = None
     scenario: Scenario = Even()
+    stagger: NonNegativeFloat = 1.0
 
 
 class Speeds:
@@ -99,11 +101,17 @@ class Speeds:
         How many there are.
     seed : int
         Of the random times; they depend on (seed, node, number) only.
+
+    Attributes
+    ----------
+    starts : ndarray [nodes] of float64
+        Virtual seconds at which each node starts.
     """
 
     def __init__(self, settings: SpeedSettings, nodes: int, seed: int) -> None:
         self._slowdown = settings.scenario.factors(nodes, seed)
         self._base = _BASES[settings.name](settings, nodes, seed)
+        self.starts = settings.seconds * settings.stagger * stream(seed, "speeds.stagger").random(nodes)
 
     def seconds(self, node: int, number: int) -> float:
         """Virtual seconds that update ``number`` (from 1) of node ``node`` (from 0) takes."""
