@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gossamer.algorithms import allreduce, gossip
-from gossamer.contracts import AlgorithmContract
+from gossamer.testing.contracts import AlgorithmContract
 
 
 class TestGossip(AlgorithmContract):

@@ -13,7 +13,7 @@ from gossamer.algorithms import allreduce
 from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.allreduce import Settings
 from gossamer.algorithms.ring import begin
-from gossamer.contracts import FixedAnswers
+from gossamer.testing.contracts import FixedAnswers
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

@@ -47,7 +47,7 @@ LABELLERS = {
     "privacy/data_side.py",  # after the charge and the noise; a null data side releases blanks
     "vectors.py",
     "protocol/encoding.py",  # what a peer labelled
-    "contracts.py",  # stands in for a data side while it tests algorithms
+    "testing/contracts.py",  # stands in for a data side while it tests algorithms
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.contracts import FixedAnswers
+from gossamer.testing.contracts import FixedAnswers
 from gossamer.errors import DataError, SpecError
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

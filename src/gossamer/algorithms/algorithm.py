@@ -11,7 +11,7 @@ An algorithm is a module with a settings class and five functions:
 | `invariants(nodes, in_flight)` | vectors that only a node's own update may change, by name |
 | `claims(settings, facts)` | what the paper claims of such a run, never its guarantee |
 
-and one line in ``algorithms/__init__.py``. The contract suite in `gossamer.testing` runs on each.
+and one line in ``algorithms/__init__.py``. The suite in `gossamer.testing.contracts` runs on each.
 """
 
 from __future__ import annotations
