@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.printing import Bar, describe_row, print_json, say, table
+from gossamer.cli.printing import Bar, describe_row, print_json, say, table, wrapped
 from gossamer.experiment.planning import RunPlan, plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.running import Result, run
 from gossamer.experiment.spec import Experiment
+
+_NODES = 16
+"""How many nodes a report lists one by one."""
 
 
 def add_commands(commands: Any) -> None:
@@ -71,14 +75,26 @@ def run_command(options: argparse.Namespace) -> int:
 
 def _report(result: Result) -> str:
     summary = result.summary
+    nodes = summary["privacy"]["nodes"]
+    rows = [(name, str(entry["releases"]), _epsilon(entry["epsilon"])) for name, entry in nodes.items()]
     return (
         f"\n{summary['algorithm']}: {summary['nodes']} nodes made {summary['updates']} updates and sent "
         f"{summary['messages']} messages in {summary['virtual_seconds']:g} virtual seconds "
         f"({result.timing['run_seconds']:.1f} s here)\n"
         f"{describe_row(result.metrics[-1])}\n\n"
-        f"{result.guarantee}\n\n"
+        f"{_node_table(('node', 'releases', 'epsilon'), rows)}\n\n"
+        f"{wrapped(str(result.guarantee))}\n\n"
         f"Results: {result.folder}"
     )
+
+
+def _epsilon(value: float | None) -> str:
+    return "none" if value is None or math.isinf(value) else f"{value:.4g}"
+
+
+def _node_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    more = f"\n... and {len(rows) - _NODES} more nodes" if len(rows) > _NODES else ""
+    return table([header, *rows[:_NODES]]) + more
 
 
 def check_command(options: argparse.Namespace) -> int:
@@ -111,13 +127,13 @@ def _check_document(prepared: Prepared, plan: RunPlan) -> dict[str, Any]:
 
 def _check_report(prepared: Prepared, plan: RunPlan) -> str:
     document = _check_document(prepared, plan)
-    rows = [("node", "examples", "releases", "epsilon")]
-    for name in prepared.names[:16]:
-        entry = document["plan"][name]
-        rows.append((name, str(entry["examples"]), str(entry["releases"]), f"{plan.epsilons[name]:.4g}"))
-    more = f"\n... and {len(prepared.names) - 16} more nodes" if len(prepared.names) > 16 else ""
+    rows = [
+        (name, str(entry["examples"]), str(entry["releases"]), _epsilon(plan.epsilons[name]))
+        for name, entry in document["plan"].items()
+    ]
     return (
         f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), "
         f"{document['parameters']} parameters, {document['updates']} updates\n\n"
-        f"{table(rows)}{more}\n\n{plan.guarantee}\n\nThe spec is sound."
+        f"{_node_table(('node', 'examples', 'releases', 'epsilon'), rows)}\n\n"
+        f"{wrapped(str(plan.guarantee))}\n\nThe spec is sound."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,15 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 _LINES = 20
 """About how many plain lines a run prints."""
+
+
+def wrapped(text: str, width: int = 100) -> str:
+    """``text`` with long lines broken, and what belongs to a list item indented under it."""
+    lines = []
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip(" -")))
+        lines.append(textwrap.fill(line, width, subsequent_indent=indent, break_on_hyphens=False))
+    return "\n".join(lines)
 
 
 class Bar:

@@ -8,7 +8,7 @@ ledger commits to is that schedule, and the noise is calibrated so that the busi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gossamer.algorithms.algorithm import Facts
@@ -185,6 +185,25 @@ def _guarantee(prepared: Prepared, epsilons: Mapping[str, float], mechanism: Mec
         f"({accountant}); all a node sends is post-processing of its releases"
     )
     return guarantees.planned(max(epsilons.values()), spec.delta, relation, proof)
+
+
+_MOST_READINGS = 32
+
+
+def epsilon_so_far(prepared: Prepared, ledgers: Iterable[Ledger]) -> float | None:
+    """The largest epsilon of what nodes have released so far: a reading, not a guarantee, which covers the whole plan.
+
+    None without noise, and where so many nodes differ in their rates that reading them all would slow the run down.
+    """
+    most: dict[ReleaseKind, int] = {}
+    for ledger in ledgers:
+        for kind, count in ledger.counts.items():
+            most[kind] = max(count, most.get(kind, 0))
+    if len(most) > _MOST_READINGS or not all(kind.mechanism.private for kind in most):
+        return None
+    spec = prepared.experiment
+    readings = [epsilon({kind: count}, spec.delta, spec.privacy.relation).epsilon for kind, count in most.items()]
+    return max(readings, default=0.0)
 
 
 def facts(prepared: Prepared, plan: RunPlan) -> Facts | None:
