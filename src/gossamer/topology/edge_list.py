@@ -55,4 +55,4 @@ def _problem(tokens: list[str], numbers: dict[str, int]) -> str | None:
     unknown = [token for token in tokens if token not in numbers]
     if unknown:
         return repr(unknown[0])
-    return f"{tokens[0]!r} twice" if tokens[0] == tokens[1] else None
+    return f"one, in {' '.join(tokens)!r}" if numbers[tokens[0]] == numbers[tokens[1]] else None
