@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def _epsilon(value: float | None) -> str:
     return "none" if value is None or math.isinf(value) else f"{value:.4g}"
 
 
-def _node_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _node_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     more = f"\n... and {len(rows) - _NODES} more nodes" if len(rows) > _NODES else ""
     return table([header, *rows[:_NODES]]) + more
 

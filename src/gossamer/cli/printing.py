@@ -76,14 +76,17 @@ class Bar:
 
     def close(self) -> None:
         if self.bar is not None:
+            self.bar.total = self.updates  # what was under way at the end counts as planned, not as made
             self.bar.close()
 
 
 def describe_row(row: Row) -> str:
     """The figures of an evaluation, in brief."""
+    spent = row["epsilon_so_far"]
+    privacy = "" if spent is None else f"; epsilon so far {spent:.3g}"
     if "mean_model_test_accuracy" in row:
         return (
             f"accuracy: mean model {row['mean_model_test_accuracy']:.3f}, "
-            f"nodes {row['test_accuracy']:.3f} (worst {row['worst_node_test_accuracy']:.3f})"
+            f"nodes {row['test_accuracy']:.3f} (worst {row['worst_node_test_accuracy']:.3f}){privacy}"
         )
-    return f"loss: mean model {row['mean_model_test_loss']:.4g}, nodes {row['test_loss']:.4g}"
+    return f"loss: mean model {row['mean_model_test_loss']:.4g}, nodes {row['test_loss']:.4g}{privacy}"

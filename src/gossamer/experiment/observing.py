@@ -29,13 +29,23 @@ class Evaluator:
         Its schedule.
     simulator : Simulator
         Where.
+    spent : callable
+        The largest epsilon that nodes have spent so far, or None.
     publish : callable
         Called with each row of metrics.
     """
 
-    def __init__(self, prepared: Prepared, plan: RunPlan, simulator: Simulator, publish: Callable[[Row], None]) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        plan: RunPlan,
+        simulator: Simulator,
+        spent: Callable[[], float | None],
+        publish: Callable[[Row], None],
+    ) -> None:
         settings = prepared.experiment.evaluation
-        self.prepared, self.plan, self.simulator, self.publish = prepared, plan, simulator, publish
+        self.prepared, self.plan, self.simulator = prepared, plan, simulator
+        self.spent, self.publish = spent, publish
         self.on = settings.name == "on"
         self.every_seconds = settings.every_seconds
         self.every_updates = settings.every_updates
@@ -74,6 +84,7 @@ class Evaluator:
                 "bytes": counters.bytes,
                 **self.metrics(),
                 "most_releases": max(self.simulator.computer.releases(name) for name in self.prepared.names),
+                "epsilon_so_far": self.spent(),
             }
             self.last = row
             self.publish(row)

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from gossamer.experiment.driving import drive
 from gossamer.experiment.observing import Evaluator, Row
-from gossamer.experiment.planning import RunPlan, facts, plan_run
+from gossamer.experiment.planning import RunPlan, epsilon_so_far, facts, plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
@@ -146,7 +146,7 @@ class _Run:
         }
         self.sides = DataSides(sides, prepared.objective, prepared.dataset.train)
         self.simulator = Simulator(nodes, self.sides, prepared.world, watch=self.watch, record=self.record)
-        self.evaluator = Evaluator(prepared, plan, self.simulator, self.publish)
+        self.evaluator = Evaluator(prepared, plan, self.simulator, self.spent, self.publish)
         self.ready = time.perf_counter()
 
     def go(self) -> Result:
@@ -188,6 +188,9 @@ class _Run:
     def satisfied(self) -> bool:
         return self.evaluator.satisfied
 
+    def spent(self) -> float | None:
+        return epsilon_so_far(self.prepared, (side.ledger for side in self.sides.sides.values()))
+
     # What is written
 
     def publish(self, row: Row) -> None:
@@ -218,7 +221,7 @@ class _Run:
     def summary(self) -> dict[str, Any]:
         spec, counters = self.prepared.experiment, self.simulator.counters
         last = dict(self.rows[-1]) if self.rows else {}
-        outside = ("updates", "virtual_seconds", "messages", "bytes", "most_releases")
+        outside = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
         return {
             "gossamer": __version__,
             "algorithm": spec.algorithm.name,
@@ -234,6 +237,7 @@ class _Run:
             "rejected_messages": counters.rejected,
             "virtual_seconds": last.get("virtual_seconds", 0.0),
             "finished": dict(sorted(self.simulator.finished.items())),
+            "gone": sorted(self.simulator.gone),
             "metrics": {name: value for name, value in last.items() if name not in outside},
             "privacy": self.privacy(),
         }

@@ -107,6 +107,7 @@ class Simulator:
         self.world = world
         self.counters = Counters()
         self.finished: dict[str, str] = {}
+        self.gone: set[str] = set()  # nodes that crashed, and will not come back
         self.start = self.now = float(stream(world.seed, "clock").integers(1 << 14, 1 << 15))
         names = tuple(nodes)
         self._numbers = {name: number for number, name in enumerate(names)}
@@ -122,7 +123,6 @@ class Simulator:
         self._results: dict[tuple[str, int], Released] = {}
         self._asked: dict[str, int] = dict.fromkeys(names, 0)
         self._down: dict[str, float] = {}
-        self._gone: set[str] = set()
         self._flying: dict[tuple[str, str], deque[Message]] = {}
         self._under_way = 0
         self._settling: float | None = None
@@ -154,7 +154,7 @@ class Simulator:
     @property
     def settled(self) -> bool:
         """Whether no node that is up will make another update, and all that was sent has come or never will."""
-        if len(self.finished.keys() | self._gone) < len(self.nodes):
+        if len(self.finished.keys() | self.gone) < len(self.nodes):
             return False
         if self._settling is None:
             self._settling = self.now
@@ -315,7 +315,7 @@ class Simulator:
         """The node keeps its state and loses its computations and timers; what they were charged stays charged."""
         self._down[name] = self.now
         if end is None:
-            self._gone.add(name)
+            self.gone.add(name)
         self._tickets = {key: ticket for key, ticket in self._tickets.items() if key[0] != name}
         self._results = {key: result for key, result in self._results.items() if key[0] != name}
         self._timers = {key: token for key, token in self._timers.items() if key[0] != name}
