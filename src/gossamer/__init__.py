@@ -21,6 +21,7 @@ from gossamer.errors import (
     TopologyError,
 )
 from gossamer.experiment.reading import read_spec
+from gossamer.experiment.replaying import replay_run
 from gossamer.experiment.running import Result, run
 from gossamer.experiment.spec import (
     Budget,
@@ -61,5 +62,6 @@ __all__ = [
     "TopologyError",
     "__version__",
     "read_spec",
+    "replay_run",
     "run",
 ]

@@ -113,6 +113,16 @@ def test_evaluation_leaves_no_trace(tmp_path: Path) -> None:
     assert len(traces) == 1
 
 
+@pytest.mark.parametrize("algorithm", ["gossip", "allreduce"])
+def test_a_recorded_run_replays_bit_for_bit(tmp_path: Path, algorithm: str) -> None:
+    experiment = small(f"algorithm.name={algorithm}")
+    gs.run(experiment, trace=tmp_path / "trace")
+    assert gs.replay_run(experiment, tmp_path / "trace") is None
+    other = gs.replay_run(small(f"algorithm.name={algorithm}", "algorithm.learning_rate=0.9"), tmp_path / "trace")
+    assert other is not None  # a node that did anything else would be found out
+    assert other.index > 0
+
+
 def test_batched_and_unbatched_agree_after_200_updates() -> None:
     apart = gs.run(small("algorithm.updates_per_node=50", "compute.width=1"))
     together = gs.run(small("algorithm.updates_per_node=50"))
