@@ -32,6 +32,7 @@ FloatArray = npt.NDArray[np.float64]
 ComplexArray = npt.NDArray[np.complex128]
 
 _OUTSIDE = 1e-13  # tilted probability that may lie outside the window, on either side
+_GONE = 1e-25  # magnitude below which a frequency is left out
 _ROUNDING = 1e-9  # relative, on delta: far more than the transforms lose
 
 
@@ -137,7 +138,7 @@ class ComposedLoss:
             lower = signal.lfilter([1.0], [1.0, -math.exp(-self._interval)], masses[::-1])[::-1]
         infinite = self._infinite
         if high < self._end("highest"):
-            infinite += _OUTSIDE * math.exp(cumulant - tilt * self._interval * high)
+            infinite += _OUTSIDE * math.exp(min(cumulant - tilt * self._interval * high, 0.0))
         return _Tail(low, upper, lower, infinite)
 
     def _tilted(self, tilt: float, low: int, high: int) -> FloatArray:
@@ -150,17 +151,24 @@ class ComposedLoss:
             law = self._masses[index]
             losses = np.arange(law.lowest, law.highest + 1)
             weights = law.probabilities * np.exp(tilt * self._interval * losses - logs[index])
-            spectrum: ComplexArray = fft.rfft(np.bincount(losses % length, weights, minlength=length))
-            return spectrum
+            result: ComplexArray = fft.rfft(np.bincount(losses % length, weights, minlength=length))
+            return result
 
-        product = np.ones(length // 2 + 1, dtype=np.complex128)
+        spectrum = np.zeros(length // 2 + 1, dtype=np.complex128)
+        product, kept = np.ones(spectrum.size, dtype=np.complex128), np.arange(spectrum.size)
         for term in self._terms:
-            factor = transform(term.upper)
+            factor = transform(term.upper)[kept]
             if term.weight < 1:
                 odds = math.log(term.weight) - math.log1p(-term.weight) + logs[term.upper] - logs[term.lower]
-                factor = transform(term.lower) + float(expit(odds)) * (factor - transform(term.lower))
+                other = transform(term.lower)[kept]
+                factor = other + float(expit(odds)) * (factor - other)
             product *= factor if term.count == 1 else factor**term.count
-        around = fft.irfft(product, length)
+            # No factor exceeds 1, so frequencies that are gone stay gone: after many releases nearly all are.
+            alive = np.abs(product) > _GONE
+            if np.count_nonzero(alive) < alive.size / 2:
+                product, kept = product[alive], kept[alive]
+        spectrum[kept] = product
+        around = fft.irfft(spectrum, length)
         return np.maximum(around[np.arange(low, high + 1) % length], 0.0)
 
     def _window(self, tilt: float) -> tuple[int, int]:
@@ -209,9 +217,10 @@ class ComposedLoss:
         top = max(law.highest for law in self._masses)
         with np.errstate(over="ignore", invalid="ignore"):
             growth = np.exp(order * self._interval * np.arange(bottom, top + 1))
+            # Not np.dot: its result would depend on the number of BLAS threads.
             moments = np.array(
                 [
-                    np.dot(law.probabilities, growth[law.lowest - bottom : law.highest - bottom + 1])
+                    np.sum(law.probabilities * growth[law.lowest - bottom : law.highest - bottom + 1])
                     for law in self._masses
                 ]
             )

@@ -30,8 +30,8 @@ from gossamer.privacy.analytic import Profile
 FloatArray = npt.NDArray[np.float64]
 
 # What merging may add to sum_i rate_i^2, relative to it. To second order epsilon grows by half of that.
-_TOLERANCE = 2e-3
-_LEVELS = 8  # how many different weights a cell keeps
+_TOLERANCE = 5e-4
+_LEVELS = 16  # how many different weights a cell keeps
 
 
 class Group(NamedTuple):

@@ -23,7 +23,7 @@ Schedule = Mapping[Sampling, int]
 Spent = Callable[[Schedule, float], float]
 """The epsilon of a schedule with a noise multiplier."""
 
-LEAST_MULTIPLIER = 0.01
+LEAST_MULTIPLIER = 0.05
 """Less noise than this is not searched for, however large the budget."""
 
 MOST_MULTIPLIER = 1000.0

@@ -26,9 +26,11 @@ from gossamer.privacy.mixtures import Group
 
 FloatArray = npt.NDArray[np.float64]
 
-_RESOLUTION = 16  # intervals per typical privacy loss of one release
-_FINEST = 2e-5  # smallest interval
-_MOST_LOSSES = 2**21  # that one release may be given on either side
+_RESOLUTION = 16  # intervals per typical privacy loss of one release, at least
+_COARSEST = 0.02  # largest interval, unless the losses of all releases together are larger than this many intervals:
+_MOST_TYPICAL = 2**12
+_FINEST = 2e-5  # smallest interval, unless a single loss is larger than this many intervals:
+_MOST_LOSSES = 2**19
 _TAIL = 1e-6  # share of delta that may go to losses too large to be represented
 
 
@@ -76,10 +78,13 @@ def choose_interval(groups: Sequence[Group], largest: float) -> tuple[float, flo
         * ((1 - group.weight) * relative_entropy(group.lower) + group.weight * relative_entropy(group.upper))
         for group in groups
     )
-    typical = math.sqrt(2 * total / sum(group.count for group in groups))
-    fine = math.floor(math.log2(max(typical / _RESOLUTION / _FINEST, 1.0)))
-    doublings = max(fine, math.ceil(math.log2(largest / _MOST_LOSSES / _FINEST)))
-    return _FINEST * 2.0**doublings, max(math.sqrt(2 * total), _FINEST)
+    spread = math.sqrt(2 * total)
+    typical = spread / math.sqrt(sum(group.count for group in groups))
+    wanted = min(typical / _RESOLUTION, max(_COARSEST, spread / _MOST_TYPICAL))
+    doublings = max(
+        math.floor(math.log2(max(wanted / _FINEST, 1.0))), math.ceil(math.log2(largest / _MOST_LOSSES / _FINEST))
+    )
+    return _FINEST * 2.0**doublings, max(spread, _FINEST)
 
 
 def relative_entropy(profile: Profile) -> float:
@@ -109,8 +114,8 @@ def discretise(profile: Profile, interval: float, tail: float) -> tuple[Masses, 
         np.minimum.accumulate(divergence(np.arange(max(math.ceil(largest / interval), 1) + 1) * interval))
         for divergence, largest in zip((profile.forward, profile.backward), profile.largest(tail))
     ]
-    gap = math.expm1(interval)
-    centre = max(1.0 - curves[0][0] - sum(curve[0] - curve[1] for curve in curves) / gap, 0.0)
+    shrunk = math.exp(-interval) / -math.expm1(-interval)
+    centre = 1.0 - curves[0][0] - shrunk * sum(curve[0] - curve[1] for curve in curves)
     ahead, back = (_masses_above(curve, interval) for curve in curves)
     return _join(back, centre, ahead, curves[0][-1], interval), _join(ahead, centre, back, curves[1][-1], interval)
 
@@ -118,10 +123,10 @@ def discretise(profile: Profile, interval: float, tail: float) -> tuple[Masses, 
 def _masses_above(curve: FloatArray, interval: float) -> FloatArray:
     """Masses at the losses interval, 2 interval, ... of the chords of ``curve`` at 0, interval, ..."""
     drops = -np.diff(curve)
-    masses = (math.exp(interval) * drops - np.append(drops[1:], 0.0)) / math.expm1(interval)
+    masses = (drops - math.exp(-interval) * np.append(drops[1:], 0.0)) / -math.expm1(-interval)
     return np.maximum(masses, 0.0)
 
 
 def _join(reverse: FloatArray, centre: float, above: FloatArray, infinite: float, interval: float) -> Masses:
     below = reverse * np.exp(-interval * np.arange(1, reverse.size + 1))
-    return Masses(-reverse.size, np.concatenate([below[::-1], [centre], above]), float(infinite))
+    return Masses(-reverse.size, np.concatenate([below[::-1], [max(centre, 0.0)], above]), float(infinite))
