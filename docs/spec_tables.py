@@ -1,0 +1,168 @@
+"""Writes the tables of settings in the documentation from the settings themselves.
+
+    python docs/spec_tables.py
+
+Tables stand between ``<!-- settings: PLACE -->`` and ``<!-- end -->``, where PLACE is a place in a spec such as
+``links`` or ``algorithm.topology``, or one kind of what it may hold, such as ``algorithm: gossip``. The tests fail
+while a page says something else than this program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gossamer.experiment.spec import Experiment
+
+DOCS = Path(__file__).resolve().parent
+PAGES = (DOCS / "spec.md", DOCS / "algorithms" / "gossip.md", DOCS / "algorithms" / "allreduce.md")
+BLOCK = re.compile(r"<!-- settings: ([\w.]+)(?:: (\w+))? -->\n.*?<!-- end -->", re.DOTALL)
+SCHEMA = Experiment.model_json_schema()
+
+
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    """``schema``, or what it refers to."""
+    reference = schema.get("$ref")
+    return SCHEMA["$defs"][reference.rpartition("/")[2]] if reference else schema
+
+
+def members(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The alternatives a value may be one of, without null."""
+    alternatives = schema.get("oneOf") or schema.get("anyOf") or [schema]
+    return [found for item in alternatives if (found := resolved(item)).get("type") != "null"]
+
+
+def sections(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Every place that holds settings, with the kinds of settings it may hold."""
+    for kind in members(schema):
+        for key, value in kind["properties"].items():
+            place = f"{path}.{key}" if path else key
+            inside = resolved(value["items"]) if value.get("type") == "array" else value
+            kinds = [item for item in members(inside) if item.get("type") == "object"]
+            if kinds:
+                yield place, kinds
+                yield from sections(inside, place)
+
+
+SECTIONS = dict(sections(SCHEMA))
+
+
+def tag(kind: dict[str, Any]) -> tuple[str, str] | None:
+    """The key and value that tell a kind of settings from its alternatives."""
+    return next(((key, value["const"]) for key, value in kind["properties"].items() if "const" in value), None)
+
+
+def values(schema: dict[str, Any], place: str) -> str:
+    """What a key may be set to."""
+    if place in SECTIONS:
+        many = "list of sections" if schema.get("type") == "array" else "section"
+        return f"[{many}](#{place.replace('.', '')})"
+    return " or ".join(dict.fromkeys(one_value(item) for item in members(schema)))
+
+
+def one_value(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(f"`{item}`" for item in schema["enum"])
+    if schema["type"] == "array":
+        least = f", {schema['minItems']} or more" if schema.get("minItems", 0) > 1 else ""
+        return "list of " + " or ".join(one_value(item) for item in members(schema["items"])) + least
+    names = {"boolean": "`true`, `false`", "string": "path" if schema.get("format") == "path" else "text"}
+    even = "even " if schema.get("multipleOf") == 2 else ""
+    return names.get(schema["type"]) or f"{even}{schema['type']}{bounds(schema)}"
+
+
+def bounds(schema: dict[str, Any]) -> str:
+    least, above = schema.get("minimum"), schema.get("exclusiveMinimum")
+    most, below = schema.get("maximum"), schema.get("exclusiveMaximum")
+    if schema["type"] == "integer" and above is not None:
+        least, above = above + 1, None
+    if most is None and below is None:
+        return f" ≥ {least}" if least is not None else f" > {above}" if above is not None else ""
+    start = f"[{least:g}" if least is not None else f"({above:g}"
+    end = f"{most:g}]" if most is not None else f"{below:g})"
+    return f" in {start}, {end}"
+
+
+def default(key: str, value: dict[str, Any], kind: dict[str, Any]) -> str:
+    if key in kind.get("required", []):
+        return "required"
+    found = value["default"]
+    if isinstance(found, dict):
+        found = next(iter(found.values())) if len(found) == 1 else found
+    if found is None:
+        return "-"
+    text = yaml.safe_dump(found, default_flow_style=True, width=1000).removesuffix("...\n").strip()
+    return f"`{text}`"
+
+
+def meanings(kind: dict[str, Any]) -> dict[str, str]:
+    """What the settings' docstring says of each key."""
+    _, _, listed = kind.get("description", "").partition("Attributes\n----------\n")
+    listed = re.split(r"\n\n\w+\n-+\n", listed)[0]
+    found = {}
+    for entry in re.split(r"\n(?=\S)", listed):
+        keys, _, text = entry.partition("\n")
+        for key in keys.partition(" : ")[0].split(", "):
+            found[key] = plain(text)
+    return found
+
+
+def summary(kind: dict[str, Any]) -> str:
+    """The docstring before its first numpydoc heading."""
+    return plain(re.split(r"\n\n\w+\n-+\n", kind.get("description", ""))[0])
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+
+
+def table(kind: dict[str, Any], place: str) -> str:
+    """One kind of settings, a key a line; empty if it has none beside its tag."""
+    known, marked = meanings(kind), tag(kind)
+    rows = [
+        [f"`{key}`", values(value, f"{place}.{key}"), default(key, value, kind), known.get(key, "")]
+        for key, value in kind["properties"].items()
+        if marked is None or key != marked[0]
+    ]
+    columns = 4 if any(row[3] for row in rows) else 3
+    lines = [["key", "value", "default", "meaning"], ["---"] * 4, *rows]
+    return "\n".join(f"| {' | '.join(line[:columns])} |" for line in lines) if rows else ""
+
+
+def block(place: str) -> str:
+    """Everything that ``place`` may hold."""
+    kinds = SECTIONS[place]
+    if len(kinds) == 1:
+        return f"{summary(kinds[0])}\n\n{table(kinds[0], place)}\n"
+    parts = []
+    for kind in kinds:
+        key, name = tag(kind) or ("name", "")
+        parts.append(f"**`{key}: {name}`** {summary(kind)}\n")
+        if rows := table(kind, place):
+            parts.append(f"{rows}\n")
+    return "\n".join(parts)
+
+
+def one_kind(place: str, name: str) -> str:
+    """The keys of the settings called ``name``, for a page elsewhere."""
+    (kind,) = (kind for kind in SECTIONS[place] if (tag(kind) or ("", ""))[1] == name)
+    return table(kind, place).replace("](#", "](../spec.md#") + "\n"
+
+
+def written(page: str) -> str:
+    """``page`` with its tables as they should be."""
+
+    def fill(found: re.Match[str]) -> str:
+        text = one_kind(found[1], found[2]) if found[2] else block(found[1])
+        return f"{found[0].splitlines()[0]}\n\n{text}\n<!-- end -->"
+
+    return BLOCK.sub(fill, page)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,342 @@
+"""The documentation: links lead somewhere, code runs, specs parse, commands print what the pages say."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+import gossamer as gs
+from gossamer.algorithms import ALGORITHMS
+from gossamer.cli import main
+from gossamer.cli.main import parser
+from gossamer.experiment.reading import parse_spec
+from gossamer.privacy import accountants, guarantees
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "changelog.d").glob("README.md")])
+
+# Pages whose blocks are tested here; the others need files of their own, or have tests of their own.
+RUN = [
+    DOCS / name
+    for name in (
+        "index.md",
+        "quickstart.md",
+        "notation.md",
+        "spec.md",
+        "commands.md",
+        "algorithms/gossip.md",
+        "algorithms/allreduce.md",
+        "privacy/guarantees.md",
+        "how-to/simulate.md",
+        "how-to/results.md",
+        "how-to/python.md",
+    )
+]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def with_blocks(language: str) -> list[Any]:
+    return [pytest.param(page, id=name_of(page)) for page in RUN if blocks(page, language)]
+
+
+def tables(text: str) -> Iterator[list[list[str]]]:
+    """The rows of each table, header first, without the line under the header."""
+    for found in re.findall(r"^(?:\|.*\n)+", text, re.MULTILINE):
+        lines = found.splitlines()
+        yield [[cell.strip() for cell in line.strip("|").split(" | ")] for line in (lines[0], *lines[2:])]
+
+
+def section(page: Path, heading: str) -> str:
+    """What stands under a heading of the second level."""
+    _, _, rest = page.read_text(encoding="utf-8").partition(f"\n## {heading}\n")
+    assert rest, f"{name_of(page)} has no section {heading!r}"
+    return rest.partition("\n## ")[0]
+
+
+# Links
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (page.parent / file).resolve() if file else page
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+            broken.append(target)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    index = DOCS / "index.md"
+    linked = {
+        (DOCS / target.partition("#")[0]).resolve()
+        for target in re.findall(r"\]\(([^)\s]+)\)", index.read_text(encoding="utf-8"))
+    }
+    assert {name_of(page) for page in DOCS.rglob("*.md")} - {name_of(DOCS / "index.md")} - {
+        name_of(page) for page in linked if page.is_relative_to(ROOT)
+    } == set()
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    numbers = sorted(int(page.name[:4]) for page in (DOCS / "decisions").glob("[0-9]*.md"))
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+# Code and specs
+
+
+def run_page(page: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(page, "python"):
+        exec(compile(block, name_of(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", with_blocks("python"))
+def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    run_page(page)
+
+
+@pytest.mark.parametrize("page", with_blocks("yaml"))
+def test_specs_parse(page: Path) -> None:
+    for block in blocks(page, "yaml"):
+        parse_spec(yaml.safe_load(block))
+
+
+def algorithm_of(page: Path, name: str) -> ModuleType:
+    """A module made of a page's Python blocks."""
+    module = sys.modules[name] = ModuleType(name)
+    for block in blocks(page, "python"):
+        exec(compile(block, name_of(page), "exec"), module.__dict__)
+    return module
+
+
+broadcast = algorithm_of(DOCS / "algorithms" / "add-your-own.md", "broadcast")
+
+
+class TestTheAlgorithmOfAddYourOwn(broadcast.TestBroadcast):  # type: ignore[misc,name-defined]
+    """The page's algorithm keeps the contract."""
+
+    @pytest.fixture(autouse=True)
+    def _registered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(ALGORITHMS, "broadcast", broadcast)
+
+
+# Commands
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+def matches(expected: str, found: str) -> bool:
+    """Whether the words are the same; ``...`` stands for any words."""
+    parts = [part.split() for part in re.split(r"(?:^|(?<=\s))\.\.\.(?=\s|$)", expected)]
+    words = found.split()
+    if len(parts) == 1:
+        return same_words(parts[0], words)
+    for part in parts[:-1]:
+        places = range(1 if part is parts[0] else len(words) - len(part) + 1)
+        place = next((i for i in places if same_words(part, words[i : i + len(part)])), None)
+        if place is None:
+            return False
+        words = words[place + len(part) :]
+    return len(words) >= len(parts[-1]) and same_words(parts[-1], words[len(words) - len(parts[-1]) :])
+
+
+def same_words(expected: list[str], found: list[str]) -> bool:
+    return len(expected) == len(found) and all(map(same_word, expected, found))
+
+
+def same_word(expected: str, found: str) -> bool:
+    """The same but for numbers, which may differ by 5 %: other machines round otherwise."""
+    pairs = zip(NUMBER.findall(expected), NUMBER.findall(found))
+    close = all(float(a) == pytest.approx(float(b), rel=0.05, abs=0.05) for a, b in pairs)
+    return close and NUMBER.sub("0", expected) == NUMBER.sub("0", found)
+
+
+def conversations(page: Path) -> Iterator[tuple[str, str]]:
+    """Each command of a page's ``console`` blocks, and what follows it."""
+    for block in blocks(page, "console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            yield command, output
+
+
+@pytest.mark.parametrize("page", with_blocks("console"))
+def test_commands_print_what_the_page_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("warnings.showwarning", __import__("warnings").showwarning)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for command, output in conversations(page):
+        program, *arguments = shlex.split(command)
+        assert program == "gossamer", command
+        main(arguments)
+        captured = capsys.readouterr()
+        said = captured.err + captured.out
+        assert matches(output, said), f"$ {command}\n{said}"
+
+
+def test_the_comparison_can_fail() -> None:
+    assert matches("a 1.00 b\n...\nz", "a 1.01 b\nx\ny\nz")
+    assert matches("in 3 ...", "in 3 seconds here")
+    assert not matches("a 1.0 b", "a 2.0 b")
+    assert not matches("a 1.0 b", "a 1.0 c")
+    assert not matches("a 1.0 b", "a 1.0 b c")
+    assert not matches("a ...", "b a")
+    assert not matches("... b ... c", "b a")
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    (found,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(found.choices)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_option_is_described(command: str) -> None:
+    (rows,) = tables(section(DOCS / "commands.md", f"`gossamer {command}`"))
+    described = {re.findall(r"`([^` ]+)", row[0])[0] for row in rows[1:]}
+    actions = commands()[command]._actions
+    assert described == {str((action.option_strings or [str(action.metavar)])[-1]) for action in actions} - {"--help"}
+
+
+# Tables
+
+
+def spec_tables() -> ModuleType:
+    loader = importlib.util.spec_from_file_location("spec_tables", DOCS / "spec_tables.py")
+    assert loader is not None
+    assert loader.loader is not None
+    module = importlib.util.module_from_spec(loader)
+    loader.loader.exec_module(module)
+    return module
+
+
+SPEC_TABLES = spec_tables()
+
+
+@pytest.mark.parametrize("page", SPEC_TABLES.PAGES, ids=name_of)
+def test_tables_of_settings_are_up_to_date(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert SPEC_TABLES.written(text) == text, "run: python docs/spec_tables.py"
+
+
+def test_every_section_of_a_spec_is_described() -> None:
+    places = {found[1] for found in SPEC_TABLES.BLOCK.finditer((DOCS / "spec.md").read_text(encoding="utf-8"))}
+    assert places == set(SPEC_TABLES.SECTIONS)
+    (overview,) = tables(section(DOCS / "spec.md", "Sections"))
+    assert [re.findall(r"`(\w+)`", row[0])[0] for row in overview[1:]] == list(gs.Experiment.model_fields)
+
+
+@pytest.mark.parametrize("algorithm", ["gossip", "allreduce"])
+def test_lines_of_the_box_are_where_the_page_says(algorithm: str) -> None:
+    (rows,) = (t for t in tables((DOCS / "algorithms" / f"{algorithm}.md").read_text()) if t[0][0] == "line")
+    for row in rows[1:]:
+        owner, method = row[1].strip("`").split(".")
+        assert callable(getattr(getattr(ALGORITHMS[algorithm], owner), method))
+
+
+def test_the_accountants_are_those_of_the_page() -> None:
+    (rows,) = tables(section(DOCS / "privacy" / "guarantees.md", "Mechanisms, samplings and relations"))
+    described = {tuple(cell.strip("`") for cell in row) for row in rows[1:]}
+    assert described == {
+        (row.mechanism.__name__, row.sampling.__name__, row.relation.value, row.accountant, row.multiplier)
+        for row in accountants.ROWS
+    }
+
+
+def test_every_assumption_is_explained() -> None:
+    text = " ".join((DOCS / "privacy" / "guarantees.md").read_text(encoding="utf-8").split())
+    for relation in gs.NeighboringRelation:
+        guarantee = guarantees.planned(1.0, 1e-5, relation, "")
+        assert [line for line in (*guarantee.assumptions, guarantee.observer) if line not in text] == []
+
+
+def keys(value: Any, path: str = "") -> Iterator[str]:
+    """The keys of nested data; names of nodes and parameters are wildcards."""
+    if isinstance(value, dict) and value:
+        wild = {"finished": "<node>", "privacy.nodes": "<node>", "privacy.claims[].parameters": "<name>"}.get(path)
+        for key, item in value.items():
+            yield from keys(item, f"{path}.{wild or key}" if path else key)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        yield from keys(value[0], f"{path}[]")
+    else:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("docs") / "out"
+    spec = {"algorithm": {"name": "gossip", "nodes": 4, "updates_per_node": 5}, "privacy": {"noise_multiplier": 2}}
+    faults = {"faults": {"absences": [{"node": 1, "start": 2.5}]}, "links": {"silence": 3}}
+    gs.run(parse_spec({**spec, **faults}), out)
+    return out
+
+
+@pytest.mark.parametrize("file", ["summary.json", "metrics.jsonl", "ledger.jsonl", "private.jsonl", "timing.json"])
+def test_every_key_of_the_results_is_described(folder: Path, file: str) -> None:
+    found = [json.loads(line) for line in _documents(folder / file)]
+    expected = {key for document in found for key in keys(document)}
+    described = {
+        re.findall(r"`([^`]+)`", row[0])[0]
+        for table in tables(section(DOCS / "how-to" / "results.md", f"`{file}`"))
+        for row in table[1:]
+    }
+    assert described == expected
+
+
+def _documents(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    return text.splitlines() if path.suffix == ".jsonl" else [text]
+
+
+def test_every_file_of_the_results_is_described(folder: Path) -> None:
+    overview = next(tables((DOCS / "how-to" / "results.md").read_text(encoding="utf-8")))
+    assert {row[0].strip("`") for row in overview[1:]} == {path.name for path in folder.iterdir()}
+
+
+# The changelog
+
+
+@pytest.mark.parametrize("fragment", sorted((ROOT / "changelog.d").iterdir()), ids=lambda path: path.name)
+def test_fragments_of_the_changelog_are_named_by_their_kind(fragment: Path) -> None:
+    assert fragment.name == "README.md" or re.fullmatch(
+        r"[a-z0-9-]+\.(added|changed|deprecated|removed|fixed|security)\.md", fragment.name
+    )
