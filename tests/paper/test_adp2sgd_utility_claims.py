@@ -46,6 +46,18 @@ def test_iterations_needed_by_hand(network, smoothness, expected):
     assert adp2sgd_iterations_needed(smoothness, network) == pytest.approx(expected)
 
 
+def test_the_conditions_of_theorem_1_by_hand():
+    """K = 2, rho_bar = 1/2, tau = 2, L = 1, T = 400: eta B L = 0.1 and tau (K-1)/K + rho_bar = 1.5.
+
+    C_1 = 1 - 24 * 0.01 * 1.5;
+    C_2/(eta B) = 1/4 - 0.1/4 - 2 * 0.01 * 4/8 - (0.1/2 + 0.06/4 + 0.012 * 4/8) * 0.4 * 1.5/C_1;
+    C_3 = 1/2 + 0.1 * 4/2 + (0.06 + 2 * 0.1 + 0.012 * 4/2) * 2 * 0.5/C_1.
+    """
+    conditions = adp2sgd_theorem1_conditions(400, 1.0, Adp2sgdNetwork(nodes=2, rho=0.0, staleness=2))
+    assert conditions == pytest.approx((0.64, 0.1484375, 1.14375))
+    assert not conditions.hold
+
+
 def test_proposition_1_by_hand():
     """2 (2 + 0.5 (8/4 + 6 * 0.25)) + 2 * 0.5 * 10 * 4^2/4^2 = 7.5 + 10, over sqrt(10^4)."""
     network = Adp2sgdNetwork(nodes=2, rho=0.0, staleness=0)

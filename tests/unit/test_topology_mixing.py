@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.sparse import linalg
 
 from gossamer.errors import TopologyError
 from gossamer.topology import (
@@ -196,6 +197,13 @@ def test_iterations_agree_with_all_eigenvalues(topology):
     matrix = metropolis(build(topology, 600))
     eigenvalues = np.linalg.eigvalsh(matrix.toarray())[:-1]
     assert rho(matrix) == pytest.approx(np.abs(eigenvalues).max(), rel=1e-8)
+
+
+@pytest.mark.parametrize("matrix", MATRICES.values(), ids=MATRICES)
+def test_graphs_that_mix_fast_are_never_factorised(matrix, monkeypatch):
+    """The factors of a random regular graph are nearly dense, which at 100,000 nodes is more than memory holds."""
+    monkeypatch.delattr(linalg, "splu")
+    assert 0 < rho(matrix(build("regular", 3_000))) < 1
 
 
 def test_a_large_matrix_with_eigenvalue_minus_one_has_no_gap():

@@ -152,9 +152,7 @@ def adp2sgd_iterations_needed(smoothness: float, network: Adp2sgdNetwork) -> flo
     return smoothness**2 * nodes**2 * max(terms)
 
 
-def adp2sgd_theorem1_conditions(
-    iterations: float, smoothness: float, network: Adp2sgdNetwork
-) -> Theorem1Conditions:
+def adp2sgd_theorem1_conditions(iterations: float, smoothness: float, network: Adp2sgdNetwork) -> Theorem1Conditions:
     """C_1, C_2/(eta B) and C_3 of Theorem 1 at Proposition 1's learning rate, eta = K/(B sqrt(T))."""
     nodes, tau = network.nodes, network.staleness
     rho_bar = adp2sgd_rho_bar(network.rho, nodes)
