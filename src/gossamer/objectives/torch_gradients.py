@@ -141,7 +141,8 @@ class LayerGradients:
         """The gradients [examples] by each parameter that the loss depends on."""
         self._taps.clear()
         with torch.enable_grad():
-            losses = self.network.losses(self.network.parameters(model), features, targets)
+            parameters, features = self.network.arrange(self.network.parameters(model), features)
+            losses = self.network.losses(parameters, features, targets)
             if losses.requires_grad:
                 torch.autograd.grad(losses.sum(), self._root)
         found: dict[str, PerExample] = {}

@@ -109,6 +109,10 @@ def _sequence(values: Tensor) -> Tensor:
     return values.reshape(len(values), -1, values.shape[-1])
 
 
+_FEW = 256
+"""Up to so many inputs of an output, patches and a matrix product are faster than a grouped convolution: 0.33 against
+0.56 ms for 32 images of 28 x 28 and 1 -> 10 channels, 5x5; but 36 against 18 ms for 16 of 32 x 32, 64 -> 64, 3x3."""
+
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 _WEIGHT_GRADIENT: dict[int, Callable[..., Tensor]] = {
     1: convolution_gradients.conv1d_weight,
@@ -119,12 +123,14 @@ _WEIGHT_GRADIENT: dict[int, Callable[..., Tensor]] = {
 
 def _convolution(layer: Convolution, calls: Sequence[Call]) -> dict[str, PerExample]:
     positions = sum(math.prod(call.gradients.shape[2:]) for call in calls)
-    factored = is_factored(positions, layer.weight[0].numel(), layer.out_channels // layer.groups)
-    if factored and set(layer.dilation) == {1}:
+    fan_in, fan_out = layer.weight[0].numel(), layer.out_channels // layer.groups
+    if is_factored(positions, fan_in, fan_out):
         weight: PerExample = Factored(
-            torch.cat([_patches(layer, call.inputs) for call in calls], dim=2),
-            torch.cat([_grouped(layer, call.gradients) for call in calls], dim=2),
+            torch.cat([_patches(layer, call).mT for call in calls], dim=2),
+            torch.cat([_grouped(layer, call).mT for call in calls], dim=2),
         )
+    elif layer.groups == 1 and fan_in <= _FEW:
+        weight = _total(_grouped(layer, call) @ _patches(layer, call).mT for call in calls)
     else:
         weight = _total(_weight_gradients(layer, call) for call in calls)
     return {"weight": weight, "bias": _total(call.gradients.flatten(2).sum(2) for call in calls)}
@@ -134,20 +140,26 @@ def _total(gradients: Iterable[Tensor]) -> Stored:
     return Stored(reduce(torch.add, gradients))
 
 
-def _patches(layer: Convolution, inputs: Tensor) -> Tensor:
-    """What each output position sees, [examples, groups, positions, fan_in]; for dilation 1."""
+def _patches(layer: Convolution, call: Call) -> Tensor:
+    """What each output position sees, [examples, groups, fan_in, positions].
+
+    One entry of the kernel after the other looks at a shifted image: such copies have longer runs, and take a third
+    of the time, than going through the positions.
+    """
     padding = _numbers(layer.padding)
-    patches = F.pad(inputs, [p for p in reversed(padding) for _ in (0, 1)])
-    for axis, (size, stride) in enumerate(zip(layer.kernel_size, layer.stride), start=2):
-        patches = patches.unfold(axis, size, stride)
-    patches = torch.unflatten(patches, 1, (layer.groups, -1))  # [examples, groups, channels, *positions, *kernel]
-    patches = patches.movedim(2, 2 + len(padding))
-    return patches.reshape(*patches.shape[:2], -1, layer.weight[0].numel())
+    patches = F.pad(call.inputs.contiguous(), [p for p in reversed(padding) for _ in (0, 1)])
+    outputs = call.gradients.shape[2:]
+    for axis, (size, kernel) in enumerate(zip(outputs, layer.kernel_size)):
+        stride, dilation = layer.stride[axis], layer.dilation[axis]
+        shifted = patches.unfold(2 + axis, (size - 1) * stride + 1, dilation).narrow(2 + axis, 0, kernel)
+        patches = shifted[..., ::stride]
+    examples = len(patches)  # [examples, channels, *kernel, *outputs]
+    return patches.reshape(examples, layer.groups, layer.weight[0].numel(), math.prod(outputs))
 
 
-def _grouped(layer: Convolution, gradients: Tensor) -> Tensor:
-    """[examples, groups, positions, fan_out]."""
-    return torch.unflatten(gradients.flatten(2), 1, (layer.groups, -1)).mT
+def _grouped(layer: Convolution, call: Call) -> Tensor:
+    """[examples, groups, fan_out, positions]."""
+    return torch.unflatten(call.gradients.flatten(2), 1, (layer.groups, -1))
 
 
 def _weight_gradients(layer: Convolution, call: Call) -> Tensor:

@@ -143,7 +143,7 @@ class TorchModule(Objective):
         """
         if not clip > 0:
             raise SpecError(f"clip must be a positive number, found {clip!r}")
-        plan = self._plan(data)
+        plan = self.plan(data)
         models = self._rows(models, len(batches))
         _check_indices(batches, len(data))
 
@@ -174,14 +174,15 @@ class TorchModule(Objective):
         """
         if len(split) == 0:
             raise DataError("an evaluation needs at least 1 example, found an empty split")
-        plan = self._plan(split)
+        plan = self.plan(split)
         models = self._rows(models, len(models))
         work = [(row, part) for row in range(len(models)) for part in _slices(len(split), plan.rows)]
 
         def score(item: tuple[int, slice]) -> npt.NDArray[np.float64]:
             row, part = item
             with plan.networks.lend() as network, torch.no_grad():
-                outputs = network.outputs(network.parameters(torch.tensor(models[row])), self._features(split, part))
+                parameters = network.parameters(torch.tensor(models[row]))
+                outputs = network.outputs(*network.arrange(parameters, self._features(split, part)))
                 targets = self._targets(split, part)
                 losses = network.loss.values(outputs, targets).double().sum()
                 correct = (outputs.argmax(1) == targets).sum() if plan.classes else losses * np.nan
@@ -193,8 +194,8 @@ class TorchModule(Objective):
         loss, accuracy = totals.T / len(split)
         return Evaluation(loss, accuracy)
 
-    def _plan(self, data: Split) -> Plan:
-        """The plan for ``data``, which is checked the first time."""
+    def plan(self, data: Split) -> Plan:
+        """How gradients on ``data`` are computed; the data is checked the first time."""
         if (known := self._checked.get(data)) is not None:
             return known
         shape = tuple(data.features.shape[1:])

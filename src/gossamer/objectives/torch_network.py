@@ -100,9 +100,23 @@ class Network:
         outputs: Tensor = functional_call(self.module, dict(parameters), (features,))
         return outputs
 
+    def arrange(self, parameters: Mapping[str, Tensor], features: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """The same numbers, laid out for speed: with max pooling, images [n, c, h, w] go channels last in memory.
+
+        Torch pools them about three times faster so: a step of `cnn_mapa` takes 0.83 of the time, of `googlenet` 0.88
+        (of `vgg19` 1.08). Without pooling the usual layout is faster.
+        """
+        if not any(isinstance(layer, nn.MaxPool2d) for layer in self.module.modules()):
+            return dict(parameters), features
+        return {name: _channels_last(values) for name, values in parameters.items()}, _channels_last(features)
+
     def losses(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> Tensor:
         """The loss of each example, [examples]."""
         return self.loss.values(self.outputs(parameters, features), targets)
+
+
+def _channels_last(values: Tensor) -> Tensor:
+    return values.to(memory_format=torch.channels_last) if values.ndim == 4 else values
 
 
 def flat_parameters(module: nn.Module) -> tuple[tuple[Part, ...], npt.NDArray[np.floating]]:

@@ -98,7 +98,7 @@ def load_module(reference: str, input_shape: tuple[int, ...], classes: int) -> n
         found = import_module(path)
     except Exception as problem:
         raise ModelError(
-            f"cannot import {path!r} for model {reference!r}: {type(problem).__name__}: {problem}; "
+            f"cannot import {path!r} for model {reference!r}: {_reason(problem)}; "
             "is it installed, or its folder on PYTHONPATH?"
         ) from problem
     if not callable(make := getattr(found, name, None)):
@@ -108,10 +108,14 @@ def load_module(reference: str, input_shape: tuple[int, ...], classes: int) -> n
     except ModelError:
         raise
     except Exception as problem:
-        raise ModelError(f"creating {reference!r} failed: {type(problem).__name__}: {problem}") from problem
+        raise ModelError(f"creating {reference!r} failed: {_reason(problem)}") from problem
     if not isinstance(module, nn.Module):
         raise ModelError(f"{reference!r} must give a torch.nn.Module, found {type(module).__name__}")
     return module
+
+
+def _reason(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {' '.join(str(problem).split())}"
 
 
 def _taken(make: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,223 @@
+"""Clipped gradients of modules, by every strategy, against one example at a time by plain autograd."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.torch_slow import clipped_sum, example_gradient
+from torch import Tensor, nn
+
+from gossamer.data.split import Split
+from gossamer.objectives.models.lstm import LSTM
+from gossamer.objectives.torch_module import TorchModule
+
+CLASSES = 3
+STRATEGIES = ("layers", "threads", "vmap")
+
+
+class Twice(nn.Module):
+    """Uses one layer twice, and changes outputs in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.out = nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.layer(x)
+        first += x
+        second = self.layer(torch.tanh(first))
+        second.relu_()
+        return self.out(second)
+
+
+def conv2d(*layers: nn.Module, channels: int) -> nn.Module:
+    return nn.Sequential(*layers, nn.Flatten(2), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(channels, CLASSES))
+
+
+# Each convolution goes one of the rule's ways: patches times gradients, grouped convolution, or factors.
+MODULES = {
+    "linear": (nn.Sequential(nn.Linear(5, 8), nn.ReLU(inplace=True), nn.Linear(8, CLASSES)), (5,)),
+    "sequence stored": (nn.Sequential(nn.Linear(3, 4), nn.Flatten(), nn.Linear(36, CLASSES)), (9, 3)),
+    "sequence factored": (nn.Sequential(nn.Linear(12, 20), nn.Flatten(), nn.Linear(60, CLASSES)), (3, 12)),
+    "twice": (Twice(), (6,)),
+    "conv patches": (conv2d(nn.Conv2d(2, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), channels=4), (2, 7, 6)),
+    "conv strided": (conv2d(nn.Conv2d(2, 4, (3, 2), (2, 3), (1, 2), (1, 2), bias=False), channels=4), (2, 8, 9)),
+    "conv grouped": (conv2d(nn.Conv2d(4, 6, 3, stride=2, groups=2), channels=6), (4, 8, 7)),
+    "conv depthwise": (conv2d(nn.Conv2d(4, 8, 3, padding=1, groups=4, dilation=2), channels=8), (4, 7, 7)),
+    "conv many inputs": (conv2d(nn.Conv2d(30, 4, 3, padding=1), channels=4), (30, 5, 5)),
+    "conv factored": (conv2d(nn.Conv2d(6, 30, 3, stride=2), channels=30), (6, 5, 5)),
+    "conv factored groups": (conv2d(nn.Conv2d(12, 40, 3, groups=2, dilation=2), channels=40), (12, 6, 6)),
+    "conv1d": (nn.Sequential(nn.Conv1d(3, 5, 4, 2), nn.Flatten(), nn.Linear(15, CLASSES)), (3, 8)),
+    "conv3d": (nn.Sequential(nn.Conv3d(2, 3, 2), nn.Flatten(), nn.Linear(24, CLASSES)), (2, 3, 3, 3)),
+    "norms": (
+        nn.Sequential(nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 1), nn.LayerNorm((3, 3)), nn.Flatten(), nn.Linear(36, 3)),
+        (4, 3, 3),
+    ),
+    "lstm": (LSTM((5, 4), CLASSES, layers=2, cells=3, projection=4), (5, 4)),
+}
+
+
+def objective(module: nn.Module, strategy: str, **settings: object) -> TorchModule:
+    return TorchModule(module, strategy=strategy, threads=2, **settings)  # type: ignore[arg-type]
+
+
+def examples(shape: tuple[int, ...], count: int = 12, seed: int = 0) -> Split:
+    generator = np.random.default_rng(seed)
+    features = generator.standard_normal((count, *shape)).astype(np.float32)
+    return Split(features, generator.integers(0, CLASSES, count))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", MODULES)
+def test_sums_equal_a_loop_over_single_examples(name: str, strategy: str) -> None:
+    """Ragged batches, one empty and one with an index twice; in float64, to 1e-9 of the clip."""
+    module, shape = MODULES[name]
+    torch_module = objective(module.double(), strategy)
+    data = examples(shape)
+    generator = np.random.default_rng(1)
+    models = np.stack([torch_module.initial(generator) for _ in range(4)])
+    batches = [np.array(batch, np.int64) for batch in ([0, 3, 4], [], [7, 7], [5, 6, 8, 9, 11])]
+    clip = 0.8 * np.linalg.norm(example_gradient(module, models[0], data.features[0], data.targets[0], "cross_entropy"))
+
+    found = torch_module.clipped_gradients(models, data, batches, clip)
+
+    for row, (model, batch) in enumerate(zip(models, batches)):
+        expected, zeroed = clipped_sum(module, model, data.features[batch], data.targets[batch], clip)
+        assert np.abs(found.sums[row] - expected).max() <= 1e-9 * clip
+        assert found.zeroed[row] == zeroed == 0
+    assert not found.sums[1].any()
+
+
+def test_every_rule_is_taken_by_auto() -> None:
+    """The comparisons above would say little if `auto` fell back."""
+    for module, shape in MODULES.values():
+        torch_module = objective(module, "auto")
+        torch_module.evaluate(torch_module.initial(np.random.default_rng(0))[None], data := examples(shape))
+        assert torch_module.plan(data).strategy == "layers"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_without_a_clip_the_sum_is_the_batch_gradient(strategy: str) -> None:
+    """By linearity: the sum of gradients is the gradient of the sum, here by one ordinary backward pass."""
+    module, shape = MODULES["conv patches"]
+    module = module.double()
+    torch_module = objective(module, strategy, pretrained=True)
+    data = examples(shape)
+    model = torch_module.initial(np.random.default_rng(0))
+
+    found = torch_module.clipped_gradients(model[None], data, [np.arange(12)], math.inf).sums[0]
+
+    module.zero_grad()
+    outputs = module(torch.tensor(data.features).double())
+    torch.nn.functional.cross_entropy(outputs, torch.tensor(data.targets), reduction="sum").backward()
+    expected = torch.cat([p.grad.reshape(-1) for p in module.parameters()]).numpy()  # type: ignore[union-attr]
+    assert np.allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_mean_squared_error(strategy: str) -> None:
+    module = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    torch_module = objective(module, strategy, loss="mse")
+    generator = np.random.default_rng(0)
+    data = Split(generator.standard_normal((6, 4)).astype(np.float32), generator.standard_normal(6).astype(np.float32))
+    model = torch_module.initial(generator)
+
+    found = torch_module.clipped_gradients(model[None], data, [np.arange(6)], 0.5).sums[0]
+
+    expected, _ = clipped_sum(module, model, data.features, data.targets, 0.5, "mse")
+    assert np.allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_in_float32_norms_stay_within_the_clip(strategy: str) -> None:
+    """One example a batch, so each row is one clipped gradient; 1e-6 is 8 roundings of float32."""
+    module, shape = MODULES["conv factored"]
+    torch_module = objective(module.float(), strategy)
+    data = examples(shape)
+    models = np.repeat(torch_module.initial(np.random.default_rng(0))[None], 12, axis=0)
+    sums = torch_module.clipped_gradients(models, data, [np.array([i]) for i in range(12)], 1e-3).sums
+    assert sums.dtype == np.float32
+    norms = np.linalg.norm(sums.astype(np.float64), axis=1)
+    assert (norms <= 1e-3 * (1 + 1e-6)).all()
+    assert (norms >= 1e-3 * (1 - 1e-5)).all()  # all were longer than the clip
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_gradient_that_is_not_finite_counts_as_zero(strategy: str, bad: float) -> None:
+    module, shape = MODULES["conv patches"]
+    torch_module = objective(module.double(), strategy)
+    data = examples(shape)
+    data.features[4, 0, 2, 2] = bad
+    data.features[9, 1, 0, 0] = bad
+    model = torch_module.initial(np.random.default_rng(0))
+    batches = [np.array([3, 4, 5, 9]), np.array([4]), np.array([1, 2])]
+
+    found = torch_module.clipped_gradients(np.stack([model] * 3), data, batches, 0.5)
+
+    assert found.zeroed.tolist() == [2, 1, 0]
+    for row, kept in enumerate(([3, 5], [], [1, 2])):
+        expected, _ = clipped_sum(module, model, data.features[kept], data.targets[kept], 0.5)
+        assert np.abs(found.sums[row] - expected).max() <= 1e-10
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_model_that_is_not_finite_gives_zero(strategy: str) -> None:
+    module, shape = MODULES["linear"]
+    torch_module = objective(module.float(), strategy)
+    models = np.full((2, torch_module.size), np.nan, np.float32)
+    found = torch_module.clipped_gradients(models, examples(shape), [np.arange(3), np.arange(0)], 1.0)
+    assert not found.sums.any()
+    assert found.zeroed.tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", ["linear", "norms"])
+def test_a_finite_gradient_whose_square_overflows_is_clipped_not_dropped(name: str, strategy: str) -> None:
+    """Features of 1e25 make squares of 1e50, beyond float32; the direction is that of float64."""
+    module = nn.Linear(5, CLASSES) if name == "linear" else nn.Sequential(nn.Linear(5, 4), nn.Linear(4, CLASSES))
+    torch_module = objective(module, strategy)
+    data = examples((5,), count=3)
+    data.features[1] *= 1e25
+    model = np.zeros(torch_module.size, np.float32)
+    if name == "norms":
+        model[:20] = 1e-25 * np.arange(20)
+    found = torch_module.clipped_gradients(model[None], data, [np.arange(3)], 0.1)
+    expected, _ = clipped_sum(module.double(), model.astype(np.float64), data.features, data.targets, 0.1)
+    assert found.zeroed.tolist() == [0]
+    assert np.abs(found.sums[0] - expected).max() <= 1e-6
+
+
+@pytest.mark.parametrize("strategy", ["layers", "threads"])
+def test_a_row_has_the_same_bits_in_any_company_and_with_any_threads(strategy: str) -> None:
+    module, shape = MODULES["conv factored"]
+    data = examples(shape, count=150)
+    generator = np.random.default_rng(0)
+    batches = [np.sort(generator.choice(150, size, replace=False)) for size in (140, 7, 1, 30)]
+    together = TorchModule(module.float(), strategy=strategy, threads=3)
+    models = np.stack([together.initial(generator) for _ in batches])
+    expected = together.clipped_gradients(models, data, batches, 0.5).sums
+    alone = TorchModule(module.float(), strategy=strategy, threads=1)
+    for row, batch in enumerate(batches):
+        sums = alone.clipped_gradients(models[row : row + 1], data, [batch], 0.5).sums
+        assert sums.tobytes() == expected[row].tobytes()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_batch_cut_by_the_memory_setting_gives_the_same_sum(strategy: str) -> None:
+    module = nn.Sequential(*(nn.Linear(300, 300) for _ in range(3)), nn.Linear(300, CLASSES)).double()
+    data = examples((300,), count=90)
+    whole, cut = (objective(module, strategy, memory_mib=memory) for memory in (512, 1))
+    models = whole.initial(np.random.default_rng(0))[None].repeat(2, axis=0)
+    batches = [np.arange(90), np.arange(10, 40)]
+    assert np.allclose(
+        whole.clipped_gradients(models, data, batches, 0.5).sums,
+        cut.clipped_gradients(models, data, batches, 0.5).sums,
+        rtol=1e-11,
+        atol=1e-13,
+    )
+    assert cut.plan(data).examples < whole.plan(data).examples

@@ -1,0 +1,87 @@
+"""Per-example gradients of single layers, held stored or factored."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gossamer.objectives.torch_layers import Factored, Stored, handles, is_factored
+
+
+def factors(positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(4, 2, positions, 3, dtype=torch.float64, generator=generator)
+    gradients = torch.randn(4, 2, positions, 5, dtype=torch.float64, generator=generator)
+    return inputs, gradients
+
+
+@pytest.mark.parametrize("positions", [1, 4])
+def test_factored_is_what_it_stands_for(positions: int) -> None:
+    """Norms and weighted sums are those of the products, formed one by one."""
+    inputs, gradients = factors(positions)
+    formed = torch.stack(
+        [
+            torch.stack([sum(torch.outer(g[t], a[t]) for t in range(positions)) for a, g in zip(*groups)])
+            for groups in zip(inputs, gradients)
+        ]
+    )
+    weights = torch.tensor([0.5, 0.0, 2.0, 1.0], dtype=torch.float64)
+    for held in (Factored(inputs, gradients), Stored(formed)):
+        assert torch.allclose(held.square_norms(), formed.flatten(1).square().sum(1), rtol=1e-12)
+        assert torch.allclose(held.weighted_sum(weights), (weights @ formed.flatten(1)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("length", [1e6, 1e-6])
+@pytest.mark.parametrize("gap", [0.0, 1e-7, 1e-6, 1e-4, 1e-2])
+def test_cancelling_factors_never_exceed_the_clip(length: float, gap: float) -> None:
+    """Two positions whose products nearly cancel: what remains may be rounding error of the float32 sum.
+
+    Its weight follows from the norm, so a norm taken too small would let the example exceed the clip (here 1).
+    """
+    generator = torch.Generator().manual_seed(1)
+    a = torch.randn(50, 1, 1, 40, generator=generator) * length
+    g = torch.randn(50, 1, 1, 30, generator=generator)
+    held = Factored(torch.cat((a, a), 2), torch.cat((g, -g * (1 + gap)), 2))
+    weights = (1 / held.square_norms().sqrt()).clamp(max=1).float()
+    for example in range(50):
+        alone = torch.zeros(50)
+        alone[example] = weights[example]
+        assert held.weighted_sum(alone).double().norm() <= 1.001
+
+
+def test_cancellation_that_is_not_extreme_leaves_the_norm_exact() -> None:
+    inputs, gradients = factors(1)
+    held = Factored(torch.cat((inputs, inputs), 2), torch.cat((gradients, -0.999 * gradients), 2))
+    expected = Factored(inputs, 0.001 * gradients).square_norms()
+    assert torch.allclose(held.square_norms(), expected, rtol=1e-9)
+
+
+def test_the_cheaper_way_is_chosen() -> None:
+    """T^2 (in + out) against T in out multiplications: equal at T = in out / (in + out)."""
+    assert is_factored(1, 784, 200)
+    assert not is_factored(1, 1, 200)
+    assert is_factored(16, 512 * 9, 512)  # the last stage of ResNet-18
+    assert not is_factored(1024, 64 * 9, 64)  # its first
+
+
+@pytest.mark.parametrize(
+    ("layer", "known"),
+    [
+        (nn.Linear(2, 2), True),
+        (nn.Conv2d(2, 2, 3), True),
+        (nn.Conv2d(2, 2, 3, padding="same"), False),
+        (nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"), False),
+        (nn.ConvTranspose2d(2, 2, 3), False),
+        (type("Own", (nn.Linear,), {})(2, 2), False),
+        (nn.Embedding(3, 2), False),
+    ],
+)
+def test_which_layers_have_a_rule(layer: nn.Module, known: bool) -> None:
+    assert handles(layer) is known
+
+
+def test_a_partly_frozen_layer_has_no_rule() -> None:
+    layer = nn.Linear(2, 2)
+    layer.bias.requires_grad_(False)
+    assert not handles(layer)
