@@ -89,6 +89,11 @@ number = 3
         (["faults.absences=[{node: 9, start: 1}]"], "below 4"),
         (["speeds.scenario={name: one_slow, node: 7}"], "found 7"),
         (["seed=-1"], "seed"),
+        (["links.partitions=[{start: 1, group: [9]}]"], "links.partitions: a node is a number below 4"),
+        (
+            ["dataset={name: mine, path: real.csv, task: regression}", "stop={accuracy: 0.9, updates: 5}"],
+            "stop.accuracy needs classes",
+        ),
     ],
 )
 def test_a_mistake_gets_one_line(
@@ -106,6 +111,7 @@ def test_a_mistake_gets_one_line(
         "nan.csv": "a,b,label\n1,2,0\n1,nan,1\n",
         "broken.svm": "1 1:0.5\n1 2:x\n",
         "times.csv": "0;1.5\n",
+        "real.csv": "a,b,y\n" + "1,2,0.5\n" * 99,
     }.items():
         (spec.parent / name).write_text(content)
     arguments = [part for setting in settings for part in ("--set", setting)]
@@ -126,6 +132,10 @@ def test_results_are_not_overwritten_by_accident(capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     assert "--overwrite" in mistake(capsys, "run", spec, "--out", "out")
     assert main(["run", str(spec), "--out", "out", "--overwrite"]) == 0
+
+
+def test_a_trace_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str], spec: Path) -> None:
+    assert "nowhere/trace: cannot write" in mistake(capsys, "run", spec, "--out", "x", "--trace", "nowhere/trace")
 
 
 def test_run_prints_the_guarantee_in_words_and_the_folder(capsys: pytest.CaptureFixture[str], spec: Path) -> None:

@@ -140,6 +140,13 @@ def test_what_ends_a_nodes_updates(event: Any, reason: str) -> None:
     assert node.handle(event, 2.0) == []
 
 
+def test_a_deadline_outlives_an_absence() -> None:
+    node = build(deadline=30.0)["a"]
+    node.handle(Started(), 100.0)
+    assert only(SetTimer, node.handle(Resumed(9.0), 110.0)) == SetTimer(20.0, "deadline")
+    assert only(SetTimer, node.handle(Resumed(90.0), 200.0)) == SetTimer(0.0, "deadline")
+
+
 def test_a_node_that_was_away_computes_anew() -> None:
     node = build()["a"]
     node.handle(Started(), 0.0)

@@ -162,6 +162,21 @@ def test_a_node_that_is_away_loses_its_computation_and_keeps_its_messages() -> N
     assert received >= 30.0
 
 
+def test_a_node_that_is_away_from_the_start_starts_when_it_comes() -> None:
+    from gossamer.protocol.events import Resumed
+
+    faults = FaultSettings.model_validate({"absences": [{"node": 0, "start": 0, "end": 30.0}]})
+    simulator = run({"a": Scripted("a"), "b": Scripted("b")}, World(faults=faults))
+    assert times(simulator, "a", Started) == [30.0]
+    assert times(simulator, "a", Resumed) == []
+
+
+def test_a_node_that_is_gone_for_ever_does_not_count_as_present() -> None:
+    faults = FaultSettings.model_validate({"absences": [{"node": 0, "start": 1}, {"node": 1, "start": 1, "end": 2}]})
+    simulator = run({name: Scripted(name) for name in "abc"}, World(faults=faults))
+    assert list(simulator.present) == ["b", "c"]
+
+
 # Speeds
 
 
@@ -216,6 +231,9 @@ def test_a_world_that_names_nodes_that_do_not_exist() -> None:
     faults = FaultSettings.model_validate({"absences": [{"node": 4, "start": 1}]})
     with pytest.raises(SpecError, match="a number below 4, found 4"):
         check_world(SpeedSettings(), faults, 4, 0)
+    links = LinkSettings.model_validate({"partitions": [{"start": 1, "group": [0, 4]}]})
+    with pytest.raises(SpecError, match=r"links.partitions: a node is a number below 4, found 4"):
+        check_world(SpeedSettings(), FaultSettings(), 4, 0, links)
     slow = SpeedSettings.model_validate({"scenario": {"name": "one_slow", "node": 4}})
     with pytest.raises(SpecError, match="from 0 to 3, found 4"):
         check_world(slow, FaultSettings(), 4, 0)

@@ -39,6 +39,16 @@ def spec(**sections: object) -> gs.Experiment:
         ({"budget": None}, "give a budget, or privacy.noise_multiplier, or say privacy: none"),
         ({"stop": {"accuracy": 0.9}}, "stop.accuracy depends on data"),
         ({"objective": {"name": "softmax", "module": "a:B"}}, "found both 'softmax' and 'a:B'"),
+        ({"faults": {"absences": [{"node": 1, "start": 5, "end": 5}]}}, "end must come after start"),
+        (
+            {"faults": {"absences": [{"node": 1, "start": 1, "end": 9}, {"node": 1, "start": 5}]}},
+            "node 1 is away twice at virtual second 5",
+        ),
+        ({"links": {"partitions": [{"start": 2, "end": 1, "group": [0]}]}}, "end must come after start"),
+        ({"speeds": {"seconds": float("inf")}}, "speeds.seconds: input should be a finite number"),
+        ({"algorithm": {"name": "gossip", "learning_rate": float("inf")}}, "finite number"),
+        ({"stop": {"accuracy": 0.9, "updates": 9}, "evaluation": "off"}, "stop.accuracy needs evaluation"),
+        ({"partition": {"name": "sizes", "sizes": [-1]}}, "partition.sizes.0"),
         ("gossip", "expected sections such as dataset: and algorithm:"),
     ],
 )
@@ -89,6 +99,20 @@ def test_overrides_reach_into_bare_names() -> None:
     }
 
 
+def test_an_override_of_a_section_that_is_left_out_keeps_its_default_name() -> None:
+    assert parse_spec(override(PRIVATE, ["algorithm.nodes=3"])) == spec(algorithm={"name": "gossip", "nodes": 3})
+
+
+def test_yaml_reads_off_as_a_truth_value_and_an_empty_section_as_nothing() -> None:
+    content = yaml.safe_load("evaluation: off\nstop:\nlinks: null\nbudget: {epsilon: 5}\n")
+    assert parse_spec(content) == spec(evaluation="off")
+
+
+def test_a_learning_rate_may_be_written_as_yaml_misreads_it() -> None:
+    content = yaml.safe_load("{algorithm: {name: gossip, learning_rate: 1e-2}, budget: {epsilon: 5}}")
+    assert parse_spec(content).algorithm.learning_rate.at(0) == 0.01
+
+
 @pytest.mark.parametrize("setting", ["nodes", "=3", " =3"])
 def test_an_override_without_key_or_value_is_refused(setting: str) -> None:
     with pytest.raises(SpecError, match="expected key=value"):
@@ -125,9 +149,7 @@ def test_a_missing_spec_is_named(tmp_path: Path) -> None:
 
 def test_relative_paths_are_taken_from_the_specs_folder(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
-    path.write_text(
-        "privacy: none\ndataset: {name: mine, path: mine.csv}\nspeeds: {name: file, path: times.csv}\n"
-    )
+    path.write_text("privacy: none\ndataset: {name: mine, path: mine.csv}\nspeeds: {name: file, path: times.csv}\n")
     experiment = read_spec(path)
     assert experiment.dataset.path == (tmp_path / "mine.csv").resolve()
     assert experiment.speeds.path == (tmp_path / "times.csv").resolve()

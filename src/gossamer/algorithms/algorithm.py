@@ -4,14 +4,15 @@ An algorithm is a module with a settings class and five functions:
 
 | name | what it gives |
 |---|---|
-| `Settings` | a frozen pydantic model with ``name`` and ``nodes`` |
+| `Settings` | a frozen pydantic model with ``name``, ``nodes``, ``batch_size`` and ``updates_per_node`` |
 | `build(settings, context)` | the nodes, by name |
 | `model_of(node)` | the model this node would deploy |
 | `output(nodes)` | the model of the whole run, such as the mean |
 | `invariants(nodes, in_flight)` | vectors that only a node's own update may change, by name |
 | `claims(settings, facts)` | what the paper claims of such a run, never its guarantee |
 
-and one line in ``algorithms/__init__.py``. The suite in `gossamer.testing.contracts` runs on each.
+and its place in the table and the union of ``algorithms/__init__.py``. The suite in `gossamer.testing.contracts`
+runs on each.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Settings(BaseModel):
         Rounds.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["allreduce"] = "allreduce"
     nodes: int = Field(default=8, ge=1)
@@ -67,6 +67,7 @@ class State(RingState):
     """State of a member: that of the ring, and the computation under way."""
 
     task: int = 0
+    ends: float | None = None
     finished: str = ""
 
 
@@ -87,6 +88,7 @@ class AllreduceNode(RingMember):
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
         if self.deadline is not None:
+            self.state.ends = now + self.deadline
             yield SetTimer(self.deadline, "deadline")
         yield from self.begin_round()
 
@@ -121,6 +123,8 @@ class AllreduceNode(RingMember):
     def resume(self, event: Resumed, now: float) -> Effects:
         """What was being computed is lost, and so are the timers."""
         s = self.state
+        if s.ends is not None:
+            yield SetTimer(max(s.ends - now, 0.0), "deadline")
         if s.left_out:
             yield from self.ask_to_join()
         elif s.own is not None:

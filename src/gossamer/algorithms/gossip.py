@@ -72,7 +72,7 @@ class Settings(BaseModel):
         Quota of updates of each node.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["gossip"] = "gossip"
     nodes: int = Field(default=8, ge=1)
@@ -115,6 +115,7 @@ class State:
     exchanges: int = 0
     open: dict[str, tuple[int, Model]] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
+    ends: float | None = None
     finished: str = ""
 
 
@@ -136,11 +137,13 @@ class GossipNode(Node):
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
         if self.deadline is not None:
-            yield SetTimer(self.deadline, "deadline")
-        yield from self.iterate()
+            self.state.ends = now + self.deadline
+        yield from self.resume(Resumed(0.0), now)
 
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
+        if self.state.ends is not None:
+            yield SetTimer(max(self.state.ends - now, 0.0), "deadline")
         yield from self.iterate()
 
     def iterate(self) -> Effects:
@@ -230,9 +233,7 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     if settings.exchange == "bipartite":
         split = bipartite_split(graph, context.names)
         graph, askers = split.kept, split.senders
-    asks = [
-        [context.names[j] for j in graph.neighbours(i)] if i in askers else [] for i in range(context.graph.nodes)
-    ]
+    asks = [[context.names[j] for j in graph.neighbours(i)] if i in askers else [] for i in range(context.graph.nodes)]
     return {name: GossipNode(name, context, settings, asks[i]) for i, name in enumerate(context.names)}
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloa
 
 
 class _Schedule(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ConstantRate(_Schedule):
@@ -64,7 +64,8 @@ class WarmupAnnealRate(_Schedule):
 
 
 def _from_number(value: Any) -> Any:
-    return {"schedule": "constant", "initial": value} if isinstance(value, (int, float)) else value
+    # A string may be a number that YAML 1.1 does not recognise, such as 1e-2.
+    return {"schedule": "constant", "initial": value} if isinstance(value, (int, float, str)) else value
 
 
 LearningRate = Annotated[

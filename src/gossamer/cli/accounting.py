@@ -33,9 +33,7 @@ def add_commands(commands: Any) -> None:
         help="sd of the noise on the sum over the clip",
     )
     _add_common(account)
-    account.add_argument(
-        "--rates", type=Path, metavar="FILE", help="lines rate,count instead of one rate and steps"
-    )
+    account.add_argument("--rates", type=Path, metavar="FILE", help="lines rate,count instead of one rate and steps")
     account.set_defaults(command=account_command)
     calibrate = commands.add_parser(
         "calibrate",

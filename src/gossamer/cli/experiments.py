@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.cli.printing import Bar, describe_row, print_json, say, table, wrapped
+from gossamer.errors import BudgetSpent
 from gossamer.experiment.planning import RunPlan, plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import read_spec
@@ -71,7 +72,10 @@ def run_command(options: argparse.Namespace) -> int:
         print_json(result.summary)
     else:
         print(_report(result))
-    return 0
+    spent = [name for name, reason in result.summary["finished"].items() if reason == "budget"]
+    if spent:
+        say(f"gossamer: the ledger of {spent[0]} refused a release ({len(spent)} nodes in all); it covers no more")
+    return BudgetSpent.exit_code if spent else 0
 
 
 def _report(result: Result) -> str:
@@ -85,8 +89,19 @@ def _report(result: Result) -> str:
         f"{describe_row(result.metrics[-1])}\n\n"
         f"{_node_table(('node', 'releases', 'epsilon'), rows)}\n\n"
         f"{wrapped(str(result.guarantee))}\n\n"
+        f"{_claims(summary['privacy']['claims'])}"
         f"Results: {result.folder}"
     )
+
+
+def _claims(claims: list[dict[str, Any]]) -> str:
+    """What papers claim of such a run, which is not what is proved."""
+    lines = [
+        f"Claimed, not proved: {claim['theorem']}: epsilon {claim['epsilon']:.4g} at delta {claim['delta']:g}"
+        f"{'' if claim['valid'] else ', but its own conditions fail'}\n\n"
+        for claim in claims
+    ]
+    return "".join(lines)
 
 
 def _epsilon(value: float | None) -> str:

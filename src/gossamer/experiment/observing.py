@@ -91,11 +91,11 @@ class Evaluator:
         return self.last
 
     def metrics(self) -> dict[str, float]:
-        """What the models score on the test split, as they are now."""
-        nodes, test = self.simulator.nodes, self.prepared.dataset.test
+        """What the models score on the test split, as they are now; those of nodes that are gone do not count."""
+        nodes, test = self.simulator.present, self.prepared.dataset.test
         model_of, output = self.prepared.algorithm.model_of, self.prepared.algorithm.output
         mean = np.asarray(output(nodes).values)
-        chosen = self._chosen()
+        chosen = self._chosen(list(nodes))
         own = np.stack([model_of(nodes[name]).values for name in chosen])
         scores = self.prepared.objective.evaluate(np.concatenate([own, mean[None]]), test)
         accuracies, losses = scores.accuracy[:-1], scores.loss[:-1]
@@ -109,15 +109,15 @@ class Evaluator:
         }
         return {name: value for name, value in found.items() if not np.isnan(value)}
 
-    def _chosen(self) -> list[str]:
-        names, limit = self.prepared.names, self.prepared.experiment.evaluation.nodes
+    def _chosen(self, names: list[str]) -> list[str]:
+        limit = self.prepared.experiment.evaluation.nodes
         if limit is None or limit >= len(names):
-            return list(names)
+            return names
         return [names[int(i)] for i in np.linspace(0, len(names) - 1, limit)]
 
     def _models(self) -> Iterator[npt.NDArray[np.floating]]:
         model_of = self.prepared.algorithm.model_of
-        return (model_of(node).values for node in self.simulator.nodes.values())
+        return (model_of(node).values for node in self.simulator.present.values())
 
 
 def _distance(models: Iterator[npt.NDArray[np.floating]], mean: npt.NDArray[np.floating]) -> float:

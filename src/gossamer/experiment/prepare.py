@@ -136,9 +136,11 @@ def prepare(experiment: Experiment) -> Prepared:
     spec = experiment
     nodes = spec.algorithm.nodes
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
-    check_world(spec.speeds, spec.faults, nodes, spec.seed)
+    check_world(spec.speeds, spec.faults, nodes, spec.seed, spec.links)
     graph = build_graph(getattr(spec.algorithm, "topology", Ring()), nodes, stream(spec.seed, "topology"), names)
     dataset = load_dataset(spec.dataset)
+    if spec.stop.accuracy is not None and dataset.classes is None:
+        raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")
     shards = partition(spec.partition, dataset.train.targets, nodes, stream(spec.seed, "partition"), dataset.owners)
     return Prepared(spec, dataset, names, tuple(shards), build_objective(spec, dataset), graph)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,12 +37,12 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
-def read_spec(path: Path, settings: Sequence[str] = ()) -> Experiment:
+def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     """The experiment that a YAML file describes.
 
     Parameters
     ----------
-    path : Path
+    path : path
         The file. Relative paths inside it are taken from its folder.
     settings : sequence of str
         Overrides, each ``section.key=value`` with the value in YAML.
@@ -51,6 +52,7 @@ def read_spec(path: Path, settings: Sequence[str] = ()) -> Experiment:
     SpecError
         If the file cannot be read, is not YAML, or is not a spec; the message names file and key.
     """
+    path = Path(path)
     try:
         content = _load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -79,8 +81,18 @@ def override(content: Any, settings: Sequence[str]) -> Any:
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():
             raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {setting!r}")
-        content = _set(content, key.strip().split("."), _load(value), "")
+        keys = key.strip().split(".")
+        content = _set(_with_default_name(content, keys), keys, _load(value), "")
     return content
+
+
+def _with_default_name(content: Any, keys: Sequence[str]) -> Any:
+    """``content`` with the section that ``keys`` reach into, under the name it has where a spec leaves it out."""
+    field = Experiment.model_fields.get(keys[0])
+    name = getattr(field.default, "name", None) if field is not None else None
+    if len(keys) == 1 or name is None or not isinstance(content, Mapping) or keys[0] in content:
+        return content
+    return {**content, keys[0]: name}
 
 
 def _set(content: Any, keys: Sequence[str], value: Any, section: str) -> Any:
@@ -115,7 +127,8 @@ def describe(error: ValidationError) -> list[str]:
 
 
 def _line(problem: Any) -> str:
-    location = [part for part in problem["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+    # Validators and members of unions have names such as function-before or tuple[int, ...] that nobody wrote.
+    location = [part for part in problem["loc"] if not re.search(r"^function-|\[", str(part))]
     models = _models_at(Experiment, location[:-1])
     key = ".".join(str(part) for part in _without_tags(location))
     if problem["type"] == "extra_forbidden":
@@ -183,7 +196,7 @@ def _without_tags(location: Sequence[Any]) -> list[Any]:
     kept: list[Any] = []
     for index, part in enumerate(location):
         models = _models_at(Experiment, location[:index])
-        is_tag = index > 0 and part not in _keys(models) and any(part in _tags(model) for model in models)
+        is_tag = len(models) > 1 and any(part in _tags(model) for model in models)
         if not is_tag or index == len(location) - 1:
             kept.append(part)
     return kept

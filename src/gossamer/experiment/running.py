@@ -9,11 +9,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from gossamer.errors import SpecError
 from gossamer.experiment.driving import drive
 from gossamer.experiment.observing import Evaluator, Row
 from gossamer.experiment.planning import RunPlan, epsilon_so_far, facts, plan_run
@@ -117,10 +118,17 @@ def run(
         plan = plan_run(prepared)
         watch = None
         if trace is not None:
-            file = stack.enter_context(Path(trace).open("wb"))
+            file = stack.enter_context(_open_trace(Path(trace)))
             watch = lambda step: write_step(file, step)  # noqa: E731
         session = _Run(prepared, plan, folder, progress or Silence(), started, watch)
         return session.go()
+
+
+def _open_trace(path: Path) -> BinaryIO:
+    try:
+        return path.open("wb")
+    except OSError as error:
+        raise SpecError(f"{path}: cannot write the trace ({error.strerror}); choose another file") from None
 
 
 @dataclass
@@ -216,7 +224,7 @@ class _Run:
 
     @property
     def model(self) -> FloatArray:
-        return np.asarray(self.prepared.algorithm.output(self.simulator.nodes).values)
+        return np.asarray(self.prepared.algorithm.output(self.simulator.present).values)
 
     def summary(self) -> dict[str, Any]:
         spec, counters = self.prepared.experiment, self.simulator.counters

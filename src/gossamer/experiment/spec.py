@@ -30,6 +30,11 @@ def _bare(key: str) -> BeforeValidator:
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
+def _on_or_off(value: Any) -> Any:
+    """YAML 1.1 reads on and off as truth values."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
 class ObjectiveSettings(Section):
     """What is minimised.
 
@@ -199,9 +204,16 @@ class Experiment(Section):
     links: LinkSettings = LinkSettings()
     faults: FaultSettings = FaultSettings()
     stop: StopSettings = StopSettings()
-    evaluation: Annotated[EvaluationSettings, _bare("name")] = EvaluationSettings()
+    evaluation: Annotated[EvaluationSettings, _bare("name"), BeforeValidator(_on_or_off)] = EvaluationSettings()
     compute: ComputeSettings = ComputeSettings()
     seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _an_empty_section_is_the_default(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            return {key: value for key, value in values.items() if value is not None}
+        return values
 
     @model_validator(mode="after")
     def _privacy_is_decided(self) -> Experiment:
@@ -215,6 +227,12 @@ class Experiment(Section):
                 "stop.accuracy depends on data, so privacy needs another bound to be calibrated for: "
                 "give stop.updates, stop.epochs, stop.virtual_seconds or algorithm.updates_per_node as well"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _accuracy_is_looked_at(self) -> Experiment:
+        if self.stop.accuracy is not None and self.evaluation.name == "off":
+            raise ValueError("stop.accuracy needs evaluation, which is off")
         return self
 
     @property

@@ -235,7 +235,8 @@ def _check_settings(loss: str, features: int, classes: int | None, l2: float, dt
     if np.dtype(dtype) not in (np.float32, np.float64):
         raise SpecError(f"dtype is float32 or float64, found {np.dtype(dtype)}")
     if not LOSSES[loss].suits(classes):
-        raise DataError(f"the {loss} loss is for {LOSSES[loss].wants}, found {classes}; choose another loss")
+        found = "real targets" if classes is None else f"{classes} classes"
+        raise DataError(f"the {loss} loss is for {LOSSES[loss].wants}, found {found}; choose another loss")
 
 
 def _matrix(split: Split, features: int) -> Any:

@@ -58,7 +58,9 @@ class Loss:
     @property
     def wants(self) -> str:
         """The targets it is for, in words."""
-        return {0: "real targets (None)", 2: "2 classes"}.get(self.most_classes, "2 or more classes")
+        if self.most_classes == 0:
+            return "real targets"
+        return "2 classes" if self.most_classes == 2 else "2 or more classes"
 
     def outputs(self, classes: int | None) -> int:
         """How many outputs tell ``classes`` apart."""

@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    model_validator,
+)
 
 from gossamer.randomness import Stream
 
 
 class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Partition(_Settings):
-    """From ``start`` to ``end`` (virtual seconds) nothing passes between ``group`` (node numbers) and the rest."""
-
+class _Interval(_Settings):
     start: NonNegativeFloat
-    end: PositiveFloat
-    group: tuple[int, ...]
+    end: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _ends_after_it_starts(self) -> Self:
+        if self.end is not None and self.end <= self.start:
+            raise ValueError(f"end must come after start, found start {self.start:g} and end {self.end:g}")
+        return self
+
+
+class Partition(_Interval):
+    """From ``start`` to ``end`` (virtual seconds; no end is for ever) nothing passes between ``group`` and the rest.
+
+    ``group`` holds node numbers.
+    """
+
+    group: tuple[NonNegativeInt, ...]
 
 
 class LinkSettings(_Settings):
@@ -100,20 +123,27 @@ class Links:
     def _cut(self, sender: str, to: str, now: float) -> bool:
         ends = {self.numbers[sender], self.numbers[to]}
         return any(
-            cut.start <= now - self.start < cut.end and len(ends & set(cut.group)) == 1
+            cut.start <= now - self.start < (math.inf if cut.end is None else cut.end)
+            and len(ends & set(cut.group)) == 1
             for cut in self.settings.partitions
         )
 
 
-class Absence(_Settings):
+class Absence(_Interval):
     """``node`` (a number) is gone from ``start`` until ``end`` (virtual seconds); for ever if there is no end."""
 
-    node: int = Field(ge=0)
-    start: NonNegativeFloat
-    end: PositiveFloat | None = None
+    node: NonNegativeInt
 
 
 class FaultSettings(_Settings):
     """The section ``faults``: nodes that crash, and nodes that leave and come back with their state."""
 
     absences: tuple[Absence, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_absence_at_a_time(self) -> Self:
+        ordered = sorted(self.absences, key=lambda absence: (absence.node, absence.start))
+        for first, second in pairwise(ordered):
+            if first.node == second.node and (first.end is None or second.start < first.end):
+                raise ValueError(f"node {first.node} is away twice at virtual second {second.start:g}")
+        return self

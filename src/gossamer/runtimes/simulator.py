@@ -122,12 +122,13 @@ class Simulator:
         self._tickets: dict[tuple[str, int], Any] = {}
         self._results: dict[tuple[str, int], Released] = {}
         self._asked: dict[str, int] = dict.fromkeys(names, 0)
+        self._begun: set[str] = set()
         self._down: dict[str, float] = {}
         self._flying: dict[tuple[str, str], deque[Message]] = {}
         self._under_way = 0
         self._settling: float | None = None
         for name, start in zip(names, self._speeds.starts, strict=True):
-            self._schedule(self.start + float(start), self._happen, name, Started())
+            self._schedule(self.start + float(start), self._begin, name, None)
         self._schedule_absences(names)
 
     @property
@@ -145,6 +146,11 @@ class Simulator:
     def next_time(self) -> float | None:
         """Virtual seconds since the start at which the next event happens; None if nothing is left to happen."""
         return round(self._heap[0][0] - self.start, 9) if self._heap else None
+
+    @property
+    def present(self) -> dict[str, Node]:
+        """The nodes that are there, or will come back; all of them if none is."""
+        return {name: node for name, node in self.nodes.items() if name not in self.gone} or self.nodes
 
     @property
     def in_flight(self) -> list[InFlight]:
@@ -177,6 +183,11 @@ class Simulator:
         self._scheduled += 1
         heapq.heappush(self._heap, (time, self._scheduled, action, name, what))
         return self._scheduled
+
+    def _begin(self, name: str, _: None) -> None:
+        if name not in self._down:
+            self._begun.add(name)
+            self._happen(name, Started())
 
     def _happen(self, name: str, event: Event) -> None:
         """A node sees an event, and its effects are carried out."""
@@ -323,10 +334,15 @@ class Simulator:
     def _come_back(self, name: str, _: None) -> None:
         downtime = self.now - self._down.pop(name)
         self._converse(name, self._sessions[name].wake(self.now))
-        self._happen(name, Resumed(downtime))
+        if name in self._begun:
+            self._happen(name, Resumed(downtime))
+        else:
+            self._begin(name, None)
 
 
-def check_world(speeds: SpeedSettings, faults: FaultSettings, nodes: int, seed: int) -> None:
+def check_world(
+    speeds: SpeedSettings, faults: FaultSettings, nodes: int, seed: int, links: LinkSettings | None = None
+) -> None:
     """Raise unless a simulation of so many nodes can be built from these sections.
 
     Raises
@@ -335,9 +351,12 @@ def check_world(speeds: SpeedSettings, faults: FaultSettings, nodes: int, seed: 
         If update times are missing, or a node that does not exist is named.
     """
     Speeds(speeds, nodes, seed)
-    for absence in faults.absences:
-        if absence.node >= nodes:
-            raise SpecError(f"faults.absences: node is a number below {nodes}, found {absence.node}")
+    named = [("faults.absences", absence.node) for absence in faults.absences]
+    cuts = () if links is None else links.partitions
+    named += [("links.partitions", number) for cut in cuts for number in cut.group]
+    for key, number in named:
+        if number >= nodes:
+            raise SpecError(f"{key}: a node is a number below {nodes}, found {number}")
 
 
 def _sessions(names: tuple[str, ...], links: LinkSettings) -> dict[str, Session]:

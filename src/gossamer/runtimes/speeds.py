@@ -24,7 +24,7 @@ def bare_name(value: Any) -> Any:
 
 
 class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class OneSlow(_Settings):
