@@ -87,9 +87,9 @@ class Row:
 
 
 def _mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
-    """Sensitivity over standard deviation."""
+    """Sensitivity over standard deviation, both in units of the clip."""
     assert isinstance(kind.mechanism, Gaussian)
-    return kind.mechanism.sensitivity(relation) / kind.mechanism.standard_deviation
+    return relation.sensitivity(1.0) / kind.mechanism.noise_multiplier
 
 
 def _pure(kind: ReleaseKind, relation: NeighboringRelation) -> float:

@@ -32,6 +32,7 @@ FloatArray = npt.NDArray[np.float64]
 ComplexArray = npt.NDArray[np.complex128]
 
 _OUTSIDE = 1e-13  # tilted probability that may lie outside the window, on either side
+_RELIABLE = 1e-3  # tilted probability that has to lie below an answer
 _GONE = 1e-25  # magnitude below which a frequency is left out
 _ROUNDING = 1e-9  # relative, on delta: far more than the transforms lose
 
@@ -101,16 +102,26 @@ class ComposedLoss:
         tilt = _descend(
             lambda order: (self._log_moment(order) + surprise) / order, math.sqrt(2 * surprise + 0.1) / self._spread
         )
+        loss, reliable = self._solve(tilt, delta)
+        # Where losses are bounded, the best Chernoff bound may lie far above the answer.
+        while not reliable and tilt * self._spread > 0.01:
+            tilt /= 2
+            loss, reliable = self._solve(tilt, delta)
+        return max(loss, 0.0)
+
+    def _solve(self, tilt: float, delta: float) -> tuple[float, bool]:
+        """The loss at which the divergence is ``delta``, and whether the tilted law reaches well below it."""
         tail = self._tail(tilt)
         target = delta * (1 - _ROUNDING) - tail.infinite
         if target < 0:
-            return math.inf
+            return math.inf, True
         # The divergence at e decreases; between two losses it is infinite + upper - exp(e - loss) lower.
         first = int(np.argmax(tail.upper - tail.lower <= target))
         loss = (tail.start + first) * self._interval
         if first > 0:
             loss += math.log((tail.upper[first] - target) / tail.lower[first])
-        return max(loss, 0.0)
+        zero = min(max(-tail.start, 0), tail.below.size - 1)
+        return loss, bool(tail.below[max(first, zero)] > _RELIABLE)
 
     def delta(self, epsilon: float) -> float:
         """The hockey-stick divergence at ``epsilon`` >= 0."""
@@ -139,7 +150,7 @@ class ComposedLoss:
         infinite = self._infinite
         if high < self._end("highest"):
             infinite += _OUTSIDE * math.exp(min(cumulant - tilt * self._interval * high, 0.0))
-        return _Tail(low, upper, lower, infinite)
+        return _Tail(low, upper, lower, np.cumsum(tilted), infinite)
 
     def _tilted(self, tilt: float, low: int, high: int) -> FloatArray:
         """The tilted law at the losses low, ..., high, in intervals."""
@@ -228,11 +239,15 @@ class ComposedLoss:
 
 
 class _Tail(NamedTuple):
-    """Sums over the losses start, start + 1, ... (in intervals) and all above: of P, and of P exp(-difference)."""
+    """For each of the losses start, start + 1, ... (in intervals): sums over it and all above, and one over all below.
+
+    ``upper`` sums masses, ``lower`` masses times exp(-distance), ``below`` tilted probabilities.
+    """
 
     start: int
     upper: FloatArray
     lower: FloatArray
+    below: FloatArray
     infinite: float
 
 
@@ -242,7 +257,7 @@ def _descend(value: Callable[[float], float], start: float) -> float:
     for factor in (math.sqrt(0.5), math.sqrt(2)):
         for _ in range(60):
             trial = value(best * factor)
-            if trial >= lowest and math.isfinite(lowest):
+            if trial > lowest - 1e-3 * abs(lowest) and math.isfinite(lowest):
                 break
             best, lowest = best * factor, trial
     return best

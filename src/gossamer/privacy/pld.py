@@ -26,7 +26,7 @@ from gossamer.privacy.mixtures import Group
 
 FloatArray = npt.NDArray[np.float64]
 
-_RESOLUTION = 16  # intervals per typical privacy loss of one release, at least
+_RESOLUTION = 32  # intervals per typical privacy loss of one release, at least
 _COARSEST = 0.02  # largest interval, unless the losses of all releases together are larger than this many intervals:
 _MOST_TYPICAL = 2**12
 _FINEST = 2e-5  # smallest interval, unless a single loss is larger than this many intervals:
