@@ -13,7 +13,6 @@ from gossamer.algorithms import allreduce
 from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.allreduce import Settings
 from gossamer.algorithms.ring import begin
-from gossamer.testing.contracts import FixedAnswers
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
@@ -22,6 +21,7 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public, Released
 

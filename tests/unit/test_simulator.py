@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.testing.contracts import FixedAnswers
 from gossamer.errors import DataError, SpecError
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
@@ -22,6 +21,7 @@ from gossamer.protocol.node import Node
 from gossamer.runtimes.links import FaultSettings, Links, LinkSettings
 from gossamer.runtimes.simulator import Simulator, World, check_world
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
+from gossamer.testing.contracts import FixedAnswers
 from gossamer.vectors import Public, Released
 
 TOGETHER = SpeedSettings(stagger=0)
