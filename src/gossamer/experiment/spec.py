@@ -170,14 +170,15 @@ class ComputeSettings(Section):
     ----------
     width : int
         Most computations gathered into one call; 1 computes each on its own.
-    strategy : {"auto", "vmap", "threads"}
-        How networks are computed; ``auto`` reads a fixed table.
+    strategy : {"auto", "layers", "vmap", "threads"}
+        How networks are computed; ``auto`` reads a fixed table. ``layers``: by rules for each layer. ``vmap``: one
+        call of ``torch.func`` for all. ``threads``: a call for each node, on worker threads.
     memory_mib : int
         Bound on the working memory of networks, in MiB.
     """
 
     width: PositiveInt = 1024
-    strategy: Literal["auto", "vmap", "threads"] = "auto"
+    strategy: Literal["auto", "layers", "vmap", "threads"] = "auto"
     memory_mib: PositiveInt = 512
 
 
