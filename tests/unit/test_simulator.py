@@ -84,7 +84,7 @@ def test_a_message_takes_latency_and_its_turn_on_the_uplink() -> None:
     simulator = run(nodes, World(TOGETHER, links))
     expected = [0.5 + size / 100, 0.5 + 2 * size / 100]
     assert times(simulator, "b", Received) == pytest.approx(expected, abs=1e-9)
-    assert (simulator.counters.messages, simulator.counters.bytes) == (2, 2 * size)
+    assert (simulator.messages, simulator.bytes) == (2, 2 * size)
 
 
 def test_what_is_in_flight_is_known() -> None:

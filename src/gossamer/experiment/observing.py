@@ -80,8 +80,8 @@ class Evaluator:
         if self.last is None or any(self.last[key] != value for key, value in moment.items()):
             row = {
                 **moment,
-                "messages": counters.messages,
-                "bytes": counters.bytes,
+                "messages": self.simulator.messages,
+                "bytes": self.simulator.bytes,
                 **self.metrics(),
                 "most_releases": max(self.simulator.computer.releases(name) for name in self.prepared.names),
                 "epsilon_so_far": self.spent(),

@@ -10,9 +10,9 @@ that falls due has all pending ones computed in one call: that is where the spee
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from gossamer.algorithms.algorithm import InFlight
@@ -23,23 +23,18 @@ from gossamer.protocol.events import (
     Completed,
     Elapsed,
     Event,
-    Received,
     Refused,
     Resumed,
     Started,
     Stop,
 )
-from gossamer.protocol.frames import frame_size
-from gossamer.protocol.messages import Message, check, encoded_size
 from gossamer.protocol.node import Node
-from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit
 from gossamer.protocol.trace import Step
 from gossamer.randomness import stream
-from gossamer.runtimes.links import FaultSettings, Links, LinkSettings
+from gossamer.runtimes.links import FaultSettings, LinkSettings
+from gossamer.runtimes.post import Action, Post
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
 from gossamer.vectors import Released
-
-Action = Callable[[str, Any], None]
 
 
 @dataclass(frozen=True)
@@ -68,8 +63,6 @@ class Counters:
     """What a run amounted to so far."""
 
     updates: int = 0
-    messages: int = 0
-    bytes: int = 0
     events: int = 0
     rejected: int = 0
     calls: int = 0
@@ -112,9 +105,6 @@ class Simulator:
         names = tuple(nodes)
         self._numbers = {name: number for number, name in enumerate(names)}
         self._speeds = Speeds(world.speeds, len(names), world.seed)
-        self._links = Links.new(world.links, names, world.seed, self.start)
-        self._sessions = {} if self._reliable else _sessions(names, world.links)
-        self._wakes: dict[str, float] = {}
         self._watch, self._record = watch, record
         self._heap: list[tuple[float, int, Action, str, Any]] = []
         self._scheduled = 0
@@ -124,16 +114,12 @@ class Simulator:
         self._asked: dict[str, int] = dict.fromkeys(names, 0)
         self._begun: set[str] = set()
         self._down: dict[str, float] = {}
-        self._flying: dict[tuple[str, str], deque[Message]] = {}
-        self._under_way = 0
         self._settling: float | None = None
+        lossy = bool(world.faults.absences) or not world.links.reliable
+        self._post = Post(names, world.links, lossy, world.seed, self.start, self._schedule, self._happen)
         for name, start in zip(names, self._speeds.starts, strict=True):
             self._schedule(self.start + float(start), self._begin, name, None)
         self._schedule_absences(names)
-
-    @property
-    def _reliable(self) -> bool:
-        return self.world.links.reliable and not self.world.faults.absences
 
     # What an observer may ask
 
@@ -153,9 +139,19 @@ class Simulator:
         return {name: node for name, node in self.nodes.items() if name not in self.gone} or self.nodes
 
     @property
+    def messages(self) -> int:
+        """Messages transmitted so far; with sessions, frames, retransmissions and acknowledgements included."""
+        return self._post.messages
+
+    @property
+    def bytes(self) -> int:
+        """Bytes transmitted so far."""
+        return self._post.bytes
+
+    @property
     def in_flight(self) -> list[InFlight]:
         """Messages that were sent and have not been received."""
-        return [InFlight(s, to, item) for (s, to), queue in self._flying.items() for item in queue]
+        return self._post.in_flight
 
     @property
     def settled(self) -> bool:
@@ -164,12 +160,12 @@ class Simulator:
             return False
         if self._settling is None:
             self._settling = self.now
-        return not self._under_way or self.now - self._settling > 2 * self.world.links.silence
+        return not self._post.under_way or self.now - self._settling > 2 * self.world.links.silence
 
     def step(self) -> None:
         """Let the next event happen."""
         self.now, _, action, name, what = heapq.heappop(self._heap)
-        action(name, what)
+        action(name, what, self.now)
 
     def stop(self, reason: str) -> None:
         """Tell every node that the run ends here."""
@@ -179,12 +175,11 @@ class Simulator:
 
     # Events
 
-    def _schedule(self, time: float, action: Action, name: str, what: Any) -> int:
+    def _schedule(self, time: float, action: Action, name: str, what: Any) -> None:
         self._scheduled += 1
         heapq.heappush(self._heap, (time, self._scheduled, action, name, what))
-        return self._scheduled
 
-    def _begin(self, name: str, _: None) -> None:
+    def _begin(self, name: str, _: None, now: float) -> None:
         if name not in self._down:
             self._begun.add(name)
             self._happen(name, Started())
@@ -202,63 +197,10 @@ class Simulator:
         for effect in effects:
             _CARRY_OUT[type(effect)](self, name, effect)
 
-    # Messages
+    # Messages and computation
 
     def _send(self, name: str, effect: Send) -> None:
-        check(effect.message)
-        pair = (name, effect.to)
-        if pair not in self._flying:
-            self._flying[pair] = deque()
-        self._flying[pair].append(effect.message)
-        self._under_way += 1
-        if self._sessions:
-            self._converse(name, self._sessions[name].send(effect.to, effect.message, self.now))
-            return
-        size = encoded_size(effect.message)
-        self.counters.messages += 1
-        self.counters.bytes += size
-        (arrival,) = self._links.transmit(name, effect.to, size, self.now)
-        self._schedule(arrival, self._arrive, effect.to, (name, effect.message))
-
-    def _arrive(self, name: str, what: tuple[str, Message]) -> None:
-        sender, message = what
-        self._flying[sender, name].popleft()
-        self._under_way -= 1
-        self._happen(name, Received(sender, message))
-
-    def _frame(self, name: str, what: tuple[str, Any]) -> None:
-        if name not in self._down:
-            sender, frame = what
-            self._converse(name, self._sessions[name].receive(sender, frame, self.now))
-
-    def _wake(self, name: str, due: float) -> None:
-        if self._wakes.get(name) == due and name not in self._down:
-            del self._wakes[name]
-            self._converse(name, self._sessions[name].wake(self.now))
-
-    def _converse(self, name: str, outputs: Sequence[Any]) -> None:
-        """Carry out what a session asks for."""
-        for output in outputs:
-            match output:
-                case Transmit(to, frame):
-                    self._transmit(name, to, frame)
-                case Deliver(sender, message):
-                    self._arrive(name, (sender, message))
-                case Report(event):
-                    self._happen(name, event)
-        due = self._sessions[name].deadline()
-        if due is not None and self._wakes.get(name) != due:
-            self._wakes[name] = due
-            self._schedule(max(due, self.now), self._wake, name, due)
-
-    def _transmit(self, name: str, to: str, frame: Any) -> None:
-        size = frame_size(frame)
-        self.counters.messages += 1
-        self.counters.bytes += size
-        for arrival in self._links.transmit(name, to, size, self.now):
-            self._schedule(arrival, self._frame, to, (name, frame))
-
-    # Computation
+        self._post.send(name, effect.to, effect.message, self.now)
 
     def _compute(self, name: str, effect: Compute) -> None:
         task = effect.task
@@ -267,13 +209,16 @@ class Simulator:
             ticket = self.computer.admit(name, task)
         except BudgetSpent:
             refusal = Refused(task.id, self.computer.releases(name))
-            self._schedule(self.now, self._happen, name, refusal)
+            self._schedule(self.now, self._refuse, name, refusal)
             return
         self._tickets[name, task.id] = ticket
         seconds = self._speeds.seconds(self._numbers[name], self._asked[name])
         self._schedule(self.now + seconds, self._complete, name, task.id)
 
-    def _complete(self, name: str, task: int) -> None:
+    def _refuse(self, name: str, refusal: Refused, now: float) -> None:
+        self._happen(name, refusal)
+
+    def _complete(self, name: str, task: int, now: float) -> None:
         key = (name, task)
         if key in self._tickets:
             self._compute_pending(key)
@@ -283,8 +228,8 @@ class Simulator:
 
     def _compute_pending(self, due: tuple[str, int]) -> None:
         """Compute what is due, and with it what else is pending, oldest first."""
-        others = [key for key in self._tickets if key != due][: self.world.width - 1]
-        keys = [due, *others]
+        others = (key for key in self._tickets if key != due)
+        keys = [due, *islice(others, self.world.width - 1)]
         answers = self.computer.compute([self._tickets.pop(key) for key in keys])
         self._results.update(zip(keys, answers, strict=True))
         self.counters.calls += 1
@@ -297,7 +242,7 @@ class Simulator:
         self._timers[name, effect.name] = token
         self._schedule(self.now + effect.after, self._ring, name, (effect.name, token))
 
-    def _ring(self, name: str, what: tuple[str, int]) -> None:
+    def _ring(self, name: str, what: tuple[str, int], now: float) -> None:
         timer, token = what
         if self._timers.get((name, timer)) == token:  # otherwise it was cancelled, or set anew
             del self._timers[name, timer]
@@ -322,22 +267,23 @@ class Simulator:
             if absence.end is not None:
                 self._schedule(self.start + absence.end, self._come_back, name, None)
 
-    def _leave(self, name: str, end: float | None) -> None:
+    def _leave(self, name: str, end: float | None, now: float) -> None:
         """The node keeps its state and loses its computations and timers; what they were charged stays charged."""
-        self._down[name] = self.now
+        self._down[name] = now
+        self._post.leave(name)
         if end is None:
             self.gone.add(name)
         self._tickets = {key: ticket for key, ticket in self._tickets.items() if key[0] != name}
         self._results = {key: result for key, result in self._results.items() if key[0] != name}
         self._timers = {key: token for key, token in self._timers.items() if key[0] != name}
 
-    def _come_back(self, name: str, _: None) -> None:
-        downtime = self.now - self._down.pop(name)
-        self._converse(name, self._sessions[name].wake(self.now))
+    def _come_back(self, name: str, _: None, now: float) -> None:
+        downtime = now - self._down.pop(name)
+        self._post.come_back(name, now)
         if name in self._begun:
             self._happen(name, Resumed(downtime))
         else:
-            self._begin(name, None)
+            self._begin(name, None, now)
 
 
 def check_world(
@@ -357,13 +303,6 @@ def check_world(
     for key, number in named:
         if number >= nodes:
             raise SpecError(f"{key}: a node is a number below {nodes}, found {number}")
-
-
-def _sessions(names: tuple[str, ...], links: LinkSettings) -> dict[str, Session]:
-    settings = SessionSettings(
-        retry_after=links.retry_after, longest_retry=8 * links.retry_after, silence=links.silence
-    )
-    return {name: Session(name, settings) for name in names}
 
 
 _CARRY_OUT: dict[type[Effect], Callable[[Simulator, str, Any], None]] = {
