@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
+from gossamer.privacy import composition
 from gossamer.privacy.analytic import (
     FixedSizeSampled,
     FullBatch,
@@ -19,7 +22,9 @@ from gossamer.privacy.analytic import (
 )
 from gossamer.privacy.composition import ComposedLoss, Masses, Terms
 from gossamer.privacy.mixtures import Group, merge
-from gossamer.privacy.pld import choose_interval, discretise, relative_entropy
+from gossamer.privacy.pld import Composition, choose_interval, discretise, relative_entropy
+
+FloatArray = npt.NDArray[np.float64]
 
 PROFILES: list[Profile] = [
     FullBatch(GaussianFull(0.7)),
@@ -153,6 +158,44 @@ def test_an_infinite_loss_that_is_too_likely_leaves_no_epsilon() -> None:
     assert composed.delta(1e6) == pytest.approx(1 - (1 - 1e-3) ** 10)
 
 
+@pytest.mark.parametrize("name", TERMS)
+def test_what_lies_outside_the_window_is_counted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a window that leaves out a tenth of the tilted law on either side, deltas are too large, never too small."""
+    monkeypatch.setattr(composition, "_OUTSIDE", 0.1)
+    terms, masses = TERMS[name], [SMALL, LARGE]
+    exact = convolved(terms, masses)
+    composed = ComposedLoss(masses, terms, INTERVAL, 0.02 * math.sqrt(sum(term.count for term in terms)))
+    for epsilon in (0.0, 0.02, 0.055, 0.1):
+        assert composed.delta(epsilon) >= divergence(exact, epsilon) * (1 - 1e-12)
+
+
+def test_both_directions_are_composed() -> None:
+    """The larger one decides, whichever it is."""
+
+    @dataclass(frozen=True)
+    class Reversed:
+        profile: PoissonSampled
+        rate = 0.3
+        family = "reversed"
+        symmetric = False
+
+        def forward(self, losses: FloatArray) -> FloatArray:
+            return self.profile.backward(losses)
+
+        def backward(self, losses: FloatArray) -> FloatArray:
+            return self.profile.forward(losses)
+
+        def largest(self, tail: float) -> tuple[float, float]:
+            ahead, back = self.profile.largest(tail)
+            return back, ahead
+
+    profile = PoissonSampled(GaussianFull(2.0), 0.3)
+    mirror = Reversed(profile)
+    plain, turned = (Composition([Group(each, each, 1.0, 5)]) for each in (profile, mirror))
+    assert turned.delta(1.0) == pytest.approx(plain.delta(1.0), rel=1e-9)
+    assert turned.epsilon(1e-4) == pytest.approx(plain.epsilon(1e-4), rel=1e-9)
+
+
 def test_one_rate_is_not_touched_and_neighbours_are_merged() -> None:
     one: Profile = PoissonSampled(GaussianFull(1.0), 0.1)
     assert merge({one: 3}) == [Group(one, one, 1.0, 3)]
@@ -176,6 +219,32 @@ def test_what_differs_in_more_than_the_rate_is_not_merged() -> None:
     }
     for group in merge(counts):
         assert group.lower.family == group.upper.family
+
+
+def test_merged_weights_are_as_rarely_zero_in_a_row_as_the_exact_ones() -> None:
+    """The condition for stochastic dominance: no upper end among n coins is as likely as with the exact weights."""
+    rng = np.random.default_rng(5)
+    counts = {
+        PoissonSampled(GaussianFull(1.0), float(r)): int(n) for r, n in zip(rng.random(60), rng.integers(1, 9, 60))
+    }
+    groups = merge(counts)
+    cells = {(group.lower, group.upper) for group in groups if group.weight < 1}
+    assert cells
+    for lower, upper in cells:
+        inside = [profile for profile in counts if lower.rate < profile.rate < upper.rate]
+        exact = sum(counts[p] * math.log1p(-(p.rate - lower.rate) / (upper.rate - lower.rate)) for p in inside)
+        merged = sum(g.count * math.log1p(-g.weight) for g in groups if (g.lower, g.upper) == (lower, upper))
+        assert sum(counts[p] for p in inside) == sum(g.count for g in groups if (g.lower, g.upper) == (lower, upper))
+        assert merged == pytest.approx(exact, rel=1e-9)
+        assert merged <= exact * (1 - 1e-14)  # both are negative: rounded towards more weight
+
+
+def test_responses_whose_rates_round_to_one_are_never_taken_for_weaker_ones() -> None:
+    """tanh(20) is 1 in floating point; the strongest must still be the upper end."""
+    strengths = [40.0, 80.0, 41.0, 60.0]
+    groups = merge({Response(strength): 1 for strength in strengths})
+    strongest = [max(e.epsilon for e in (g.lower, g.upper)[g.weight == 1 :]) for g in groups for _ in range(g.count)]  # type: ignore[attr-defined]
+    assert all(given >= asked for given, asked in zip(sorted(strongest), sorted(strengths)))
 
 
 def test_merging_keeps_the_mean_rate_or_raises_it_a_little() -> None:

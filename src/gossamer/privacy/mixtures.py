@@ -18,6 +18,7 @@ too.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping
 from typing import NamedTuple
@@ -52,7 +53,8 @@ def merge(counts: Mapping[Profile, int]) -> list[Group]:
 
 
 def _merge_family(members: list[Profile], counts: Mapping[Profile, int]) -> Iterator[Group]:
-    members = sorted(members, key=lambda profile: profile.rate, reverse=True)
+    # The largest loss as well: the rates of very revealing responses round to the same number.
+    members = sorted(members, key=lambda profile: (profile.rate, profile.largest(0.0)), reverse=True)
     rates = np.array([profile.rate for profile in members])
     numbers = np.array([counts[profile] for profile in members], dtype=np.float64)
     yield Group(members[0], members[0], 1.0, counts[members[0]])
@@ -80,12 +82,12 @@ def _levels(members: list[Profile], rates: FloatArray, numbers: FloatArray) -> I
     if len(members) == 2:
         return
     inside, count = rates[1:-1], numbers[1:-1]
-    # The error of the subtraction is added, so that no weight is rounded down.
-    width = rates[0] - rates[-1]
-    weights = np.minimum((inside - rates[-1] + 4 * np.finfo(float).eps) / width, 1.0 - 1e-12)
-    levels = np.floor(weights * _LEVELS)
+    with np.errstate(divide="ignore"):  # of weights that round to 1, which is the safe side
+        # The error of the subtraction is added, so that no weight is rounded down.
+        weights = (inside - rates[-1] + 4 * np.finfo(float).eps) / (rates[0] - rates[-1])
+        surprises = count * np.log1p(-np.minimum(weights, 1.0))
+    levels = np.floor(np.minimum(weights, 1.0) * _LEVELS)
     for level in np.unique(levels):
         chosen = levels == level
         number = float(np.sum(count[chosen]))
-        merged = -np.expm1(np.sum(count[chosen] * np.log1p(-weights[chosen])) / number)
-        yield Group(lower, upper, float(merged), int(number))
+        yield Group(lower, upper, -math.expm1(float(np.sum(surprises[chosen])) / number), int(number))
