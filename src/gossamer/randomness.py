@@ -33,9 +33,7 @@ class Stream:
     __slots__ = ("_bits", "_generator", "_start")
 
     def __init__(self, seed: int, *labels: str | int) -> None:
-        # ascii() keeps 1 and "1", and ("a", "b") and "ab", apart and is the same on every version and machine.
-        name = ascii([label if isinstance(label, str) else int(label) for label in (seed, *labels)])
-        digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
+        digest = _digest(16, seed, *labels)
         self._bits = np.random.Philox(key=np.frombuffer(digest, "<u8"))
         self._generator = np.random.Generator(self._bits)
         self._start = self._bits.state  # counter 0 and nothing left over from earlier draws
@@ -48,6 +46,20 @@ class Stream:
         self._start["state"]["counter"][1] = number
         self._bits.state = self._start
         return self._generator
+
+
+def _digest(size: int, *labels: str | int) -> bytes:
+    # ascii() keeps 1 and "1", and ("a", "b") and "ab", apart and is the same on every version and machine.
+    name = ascii([label if isinstance(label, str) else int(label) for label in labels])
+    return hashlib.blake2b(name.encode(), digest_size=size).digest()
+
+
+def derive(seed: int, *labels: str | int) -> int:
+    """A seed of 128 bits for one purpose, from which neither ``seed`` nor the seed of another purpose follows.
+
+    A short ``seed`` can still be found by trying all.
+    """
+    return int.from_bytes(_digest(16, seed, "derive", *labels), "little")
 
 
 def stream(seed: int, *labels: str | int, number: int = 0) -> np.random.Generator:

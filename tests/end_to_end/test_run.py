@@ -102,6 +102,35 @@ def test_another_seed_gives_another_model() -> None:
     assert not np.any(first == second)
 
 
+def noise_of(experiment: gs.Experiment) -> np.ndarray:
+    """The noise of the first release: what is released without a clip worth mentioning."""
+    tiny = {**experiment.privacy.model_dump(), "clip": 1e-6}
+    trained = gs.run(experiment.model_copy(update={"privacy": gs.PrivacySettings(**tiny)}))
+    return trained.model["weight"].ravel()
+
+
+def test_nobody_who_knows_what_nodes_know_knows_the_noise() -> None:
+    """The seed that nodes get is not the one of the noise, nor can either be had from the other."""
+    from gossamer.experiment.planning import plan_run
+    from gossamer.experiment.prepare import prepare, public_seed, secret_seed
+
+    prepared = prepare(small())
+    plan = plan_run(prepared)
+    seeds = {small().seed, public_seed(small()), secret_seed(small(), plan.mechanism)}
+    assert len(seeds) == 3
+    assert prepared.context(plan.mechanism, plan.quotas).seed == public_seed(small()) == prepared.world.seed
+
+
+def test_runs_of_one_seed_with_other_noise_do_not_share_it_up_to_a_factor() -> None:
+    """With almost nothing but noise in the model, the noise of two runs is uncorrelated: |r| < 0.25 for 640 numbers
+    holds with probability 1 - 1e-10."""
+    settings = ["algorithm.nodes=1", "algorithm.updates_per_node=1", "algorithm.topology=line"]
+    one, two = (noise_of(small(*settings, f"privacy.noise_multiplier={z}")) for z in (1, 2))
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.25
+    again = noise_of(small(*settings, "privacy.noise_multiplier=1", "compute.width=1", 'evaluation="off"'))
+    np.testing.assert_array_equal(one, again)
+
+
 def test_evaluation_leaves_no_trace(tmp_path: Path) -> None:
     """The trace is the same bytes whether an observer looks often, seldom or never."""
     traces = set()

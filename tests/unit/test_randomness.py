@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import gossamer.randomness
-from gossamer.randomness import Stream, stream
+from gossamer.randomness import Stream, derive, stream
 
 
 def test_order_does_not_matter() -> None:
@@ -130,3 +130,10 @@ def test_nearby_names_share_no_draws() -> None:
     ]
     chunks = {word[i : i + 8] for word in words for i in range(0, 256, 8)}
     assert len(chunks) == len(words) * 32
+
+
+def test_derived_seeds_are_apart_from_each_other_and_from_their_source() -> None:
+    seeds = [derive(seed, *labels) for seed in (0, 1) for labels in (("public",), ("secret",), ("secret", "a"))]
+    assert len({0, 1, *seeds}) == 8
+    assert derive(3, "public") == derive(3, "public")
+    assert not np.any(stream(derive(0, "public"), "a").random(9) == stream(0, "a").random(9))

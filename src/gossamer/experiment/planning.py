@@ -166,7 +166,7 @@ def _check_budget(prepared: Prepared, schedules: Mapping[str, Schedule], epsilon
     worst = max(epsilons, key=lambda name: epsilons[name])
     if budget is not None and epsilons[worst] > budget.epsilon:
         raise BudgetUnreachable(
-            f"privacy.noise_multiplier {prepared.experiment.privacy.noise_multiplier:g} needs epsilon "
+            f"privacy.noise_multiplier {prepared.experiment.privacy.noise_multiplier} needs epsilon "
             f"{epsilons[worst]:.4g} at delta {budget.delta:g} for the {sum(schedules[worst].values())} releases of "
             f"{worst}, more than budget.epsilon {budget.epsilon:g}; leave noise_multiplier out to calibrate it"
         )

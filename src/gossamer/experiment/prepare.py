@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Query
-from gossamer.randomness import stream
+from gossamer.randomness import derive, stream
 from gossamer.runtimes.simulator import World, check_world
 from gossamer.topology.builders import build_graph
 from gossamer.topology.graphs import Graph
@@ -75,12 +76,12 @@ class Prepared:
         vector = self.objective.size * self.objective.dtype.itemsize
         # Models, sums, noise and answers of a call: about four vectors for each computation gathered.
         width = min(spec.compute.width, max(1, spec.compute.memory_mib * 2**20 // (4 * vector)))
-        return World(spec.speeds, spec.links, spec.faults, spec.seed, width)
+        return World(spec.speeds, spec.links, spec.faults, public_seed(spec), width)
 
     @cached_property
     def initial(self) -> Public:
         """The common starting model."""
-        vector = self.objective.initial(stream(self.experiment.seed, "initial model"))
+        vector = self.objective.initial(stream(public_seed(self.experiment), "initial model"))
         return Public(np.asarray(vector, self.objective.dtype))
 
     @property
@@ -114,7 +115,7 @@ class Prepared:
         batch = float(spec.algorithm.batch_size)
         initial = Public(Blank(self.objective.size, self.objective.dtype)) if blank else self.initial
         return Context(
-            seed=spec.seed,
+            seed=public_seed(spec),
             names=self.names,
             graph=self.graph,
             initial=initial,
@@ -134,15 +135,38 @@ def prepare(experiment: Experiment) -> Prepared:
         With one line on what in the spec or the data does not fit.
     """
     spec = experiment
-    nodes = spec.algorithm.nodes
+    nodes, seed = spec.algorithm.nodes, public_seed(spec)
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
-    check_world(spec.speeds, spec.faults, nodes, spec.seed, spec.links)
-    graph = build_graph(getattr(spec.algorithm, "topology", Ring()), nodes, stream(spec.seed, "topology"), names)
+    check_world(spec.speeds, spec.faults, nodes, seed, spec.links)
+    graph = build_graph(getattr(spec.algorithm, "topology", Ring()), nodes, stream(seed, "topology"), names)
     dataset = load_dataset(spec.dataset)
     if spec.stop.accuracy is not None and dataset.classes is None:
         raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")
-    shards = partition(spec.partition, dataset.train.targets, nodes, stream(spec.seed, "partition"), dataset.owners)
+    shards = partition(spec.partition, dataset.train.targets, nodes, stream(seed, "partition"), dataset.owners)
     return Prepared(spec, dataset, names, tuple(shards), build_objective(spec, dataset), graph)
+
+
+def public_seed(experiment: Experiment) -> int:
+    """The seed of what all nodes know: topology, partition, initial model, speeds, links, who asks whom."""
+    return derive(experiment.seed, "public")
+
+
+def secret_seed(experiment: Experiment, mechanism: Mechanism) -> int:
+    """The seed of sampling and noise, which does not follow from the public one.
+
+    It depends on all that decides a result, so that two runs of one seed with other settings, such as another noise
+    multiplier, do not share their noise up to a factor. Where files lie, how results are computed and who looks at
+    them decide nothing.
+    """
+    content = experiment.model_dump(mode="json", exclude={"compute", "evaluation"})
+    settings = json.dumps([_without_paths(content), mechanism.describe()], sort_keys=True)
+    return derive(experiment.seed, "secret", settings)
+
+
+def _without_paths(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _without_paths(value) for key, value in content.items() if not key.endswith("path")}
+    return content
 
 
 def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:

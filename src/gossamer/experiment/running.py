@@ -18,7 +18,7 @@ from gossamer.errors import SpecError
 from gossamer.experiment.driving import drive
 from gossamer.experiment.observing import Evaluator, Row
 from gossamer.experiment.planning import RunPlan, epsilon_so_far, facts, plan_run
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import Prepared, prepare, secret_seed
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
 from gossamer.experiment.spec import Experiment
@@ -148,8 +148,9 @@ class _Run:
         prepared, plan = self.prepared, self.plan
         context = prepared.context(plan.mechanism, plan.quotas)
         nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
+        seed = secret_seed(prepared.experiment, plan.mechanism)
         sides = {
-            name: DataSide(plan.ledger(name), shard, prepared.experiment.seed)
+            name: DataSide(plan.ledger(name), shard, seed)
             for name, shard in zip(prepared.names, prepared.shards, strict=True)
         }
         self.sides = DataSides(sides, prepared.objective, prepared.dataset.train)

@@ -264,7 +264,11 @@ class Response:
 
     epsilon: float
     symmetric = True
-    family = "randomized response"
+
+    @property
+    def family(self) -> Hashable:
+        # Where the rate rounds to 1 it no longer tells two of them apart, and each is on its own.
+        return "randomized response" if self.rate < 1 - 1e-9 else self
 
     @property
     def rate(self) -> float:

@@ -73,9 +73,13 @@ PLANNED = Guarantee(
     observer=OTHER_NODES,
     assumptions=(
         "shard sizes, sampling rates, batch sizes and numbers of updates are public constants",
+        "so are the numbers of features and classes, the choice of test examples, and who holds which example",
         "each person's data sits at one node",
-        "the timing of messages is not covered",
         "clip, noise, rate and count are enforced by each node on its own data",
+        "the model's code is trusted, and neither it nor the initial model comes from the private data",
+        "this run alone: what other runs on the same data release adds up",
+        "training examples are covered, in all messages and in the model; test examples and the scores on them are not",
+        "the timing of messages is not covered, and neither are crashes",
     ),
     proof="",
 )
@@ -83,8 +87,8 @@ PLANNED = Guarantee(
 
 ADD_OR_REMOVE = "adding or removing an example is read as blanking one of the shard's public slots"
 SIMULATED_NOISE = (
-    "noise and sampling come from the run's seed, which stays secret: a simulation; "
-    "rounding of floating-point noise is not covered"
+    "a simulation: noise and sampling come from the run's seed, which must stay secret, is hard to guess only if it is "
+    "long, and is written into the results folder; rounding of floating-point sums and noise is not covered"
 )
 
 
