@@ -1,8 +1,8 @@
 """Privacy accounting: time and tightness, against dp-accounting.
 
 Three tables: 10,000 different sampling rates in one plan; plans of one rate with epsilons from 0.05 to 20, next to
-dp-accounting's privacy loss distributions at intervals of 1e-4 and, with --fine, 1e-5 (ours should be at most 1.01 times
-the first and never below the second); calibrations.
+dp-accounting's privacy loss distributions at intervals of 1e-4 and, with --fine, 1e-5 (ours should be at most 1.01
+times the first and never below the second); calibrations.
 
     python benchmarks/accounting.py [--json] [--fine]
 """

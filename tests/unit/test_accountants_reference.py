@@ -11,6 +11,7 @@ from tests.reference.accounting_slow import (
     Density,
     divergence,
     dp_accounting_epsilon,
+    gaussian_epsilon,
     mixture,
     response_delta,
 )
@@ -106,6 +107,19 @@ def test_ten_thousand_rates_against_one_distribution_for_each_of_a_thousand(mult
     exact = unmerged({PoissonSampled(GaussianFull(1 / multiplier), float(rate)): 10 for rate in centres}).epsilon(1e-5)
     merged = plan_epsilon([(multiplier, float(rate), 1) for rate in rates], 1e-5)
     assert 0.9999 * exact <= merged <= 1.003 * exact
+
+
+@pytest.mark.parametrize(
+    ("rate", "releases", "multiplier"), [(1e-5, 10**7, 1.0), (1e-6, 10**9, 1.0), (2e-5, 10**7, 2.0)]
+)
+def test_releases_that_reveal_next_to_nothing(rate: float, releases: int, multiplier: float) -> None:
+    """Their central limit: one Gaussian release with mu = q sqrt(T (exp(1/z^2) - 1)).
+
+    Dong, Roth and Su, "Gaussian differential privacy", 2022, corollary 5.4, with the chi-squared divergence of Poisson
+    samples; an interval of 1e-5 is larger than the losses here.
+    """
+    limit = gaussian_epsilon(rate * math.sqrt(releases * math.expm1(multiplier**-2)), 1.0, 1e-5)
+    assert plan_epsilon([(multiplier, rate, releases)], 1e-5) == pytest.approx(limit, rel=6e-3)
 
 
 @pytest.mark.parametrize(("single", "releases"), [(0.1, 1), (0.1, 30), (1.0, 5), (1.0, 60), (3.0, 4)])

@@ -26,11 +26,11 @@ from gossamer.privacy.mixtures import Group
 
 FloatArray = npt.NDArray[np.float64]
 
-_RESOLUTION = 32  # intervals per typical privacy loss of one release, at least
+_RESOLUTION, _LEAST_RESOLUTION = 32, 4  # intervals per typical privacy loss of one release: wanted, and at least
 _COARSEST = 0.02  # largest interval, unless the losses of all releases together are larger than this many intervals:
 _MOST_TYPICAL = 2**12
-_FINEST = 2e-5  # smallest interval, unless a single loss is larger than this many intervals:
-_MOST_LOSSES = 2**19
+_FINEST = 2e-5  # smallest interval, unless that leaves too few per typical loss
+_MOST_LOSSES = 2**19  # on either side of one release, whatever the interval is then
 _TAIL = 1e-6  # share of delta that may go to losses too large to be represented
 
 
@@ -78,13 +78,12 @@ def choose_interval(groups: Sequence[Group], largest: float) -> tuple[float, flo
         * ((1 - group.weight) * relative_entropy(group.lower) + group.weight * relative_entropy(group.upper))
         for group in groups
     )
-    spread = math.sqrt(2 * total)
+    spread = math.sqrt(2 * total) + 1e-12
     typical = spread / math.sqrt(sum(group.count for group in groups))
     wanted = min(typical / _RESOLUTION, max(_COARSEST, spread / _MOST_TYPICAL))
-    doublings = max(
-        math.floor(math.log2(max(wanted / _FINEST, 1.0))), math.ceil(math.log2(largest / _MOST_LOSSES / _FINEST))
-    )
-    return _FINEST * 2.0**doublings, max(spread, _FINEST)
+    wanted = min(max(wanted, _FINEST), typical / _LEAST_RESOLUTION)
+    doublings = max(math.floor(math.log2(wanted / _FINEST)), math.ceil(math.log2(largest / _MOST_LOSSES / _FINEST)))
+    return _FINEST * 2.0**doublings, spread
 
 
 def relative_entropy(profile: Profile) -> float:
