@@ -59,7 +59,7 @@ relations = pytest.mark.parametrize("relation", [ADD, REPLACE])
 
 
 @relations
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(multiplier=multipliers, rate=rates, count=counts, delta=deltas, factor=st.floats(1.01, 2))
 def test_epsilon_falls_with_noise_and_rises_with_rate_count_and_rarer_failure(
     relation: NeighboringRelation, multiplier: float, rate: float, count: int, delta: float, factor: float
@@ -71,7 +71,7 @@ def test_epsilon_falls_with_noise_and_rises_with_rate_count_and_rarer_failure(
     assert epsilon_of(Gaussian(1.0, multiplier), Poisson(rate), count, delta / factor, relation) * SLACK >= base
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(multiplier=multipliers, rate=rates, count=counts, delta=deltas)
 def test_replacing_costs_more_than_adding_and_a_fixed_size_no_less_than_half_a_full_batch(
     multiplier: float, rate: float, count: int, delta: float

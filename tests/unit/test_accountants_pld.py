@@ -113,7 +113,7 @@ def convolved(terms: list[Terms], masses: list[Masses]) -> Masses:
         for law, weight in ((lower, 1 - term.weight), (upper, term.weight)):
             mixed[law.lowest - start : law.highest - start + 1] += weight * law.probabilities
         infinite = (1 - term.weight) * lower.infinite + term.weight * upper.infinite
-        for _ in range(term.count):
+        for _ in range(term.times):
             lowest, probabilities, finite = lowest + start, np.convolve(probabilities, mixed), finite * (1 - infinite)
     return Masses(lowest, probabilities, 1 - finite)
 
@@ -130,7 +130,7 @@ TERMS = {
 def test_the_transform_agrees_with_plain_convolution(name: str) -> None:
     terms, masses = TERMS[name], [SMALL, LARGE]
     exact = convolved(terms, masses)
-    composed = ComposedLoss(masses, terms, INTERVAL, 0.02 * math.sqrt(sum(term.count for term in terms)))
+    composed = ComposedLoss(masses, terms, INTERVAL, 0.02 * math.sqrt(sum(term.times for term in terms)))
     for epsilon in (0.0, 0.004, 0.02, 0.055, 0.1):
         delta = divergence(exact, epsilon)
         assert composed.delta(epsilon) == pytest.approx(delta, rel=1e-8)
@@ -164,7 +164,7 @@ def test_what_lies_outside_the_window_is_counted(name: str, monkeypatch: pytest.
     monkeypatch.setattr(composition, "_OUTSIDE", 0.1)
     terms, masses = TERMS[name], [SMALL, LARGE]
     exact = convolved(terms, masses)
-    composed = ComposedLoss(masses, terms, INTERVAL, 0.02 * math.sqrt(sum(term.count for term in terms)))
+    composed = ComposedLoss(masses, terms, INTERVAL, 0.02 * math.sqrt(sum(term.times for term in terms)))
     for epsilon in (0.0, 0.02, 0.055, 0.1):
         assert composed.delta(epsilon) >= divergence(exact, epsilon) * (1 - 1e-12)
 
@@ -202,7 +202,7 @@ def test_one_rate_is_not_touched_and_neighbours_are_merged() -> None:
     many = {PoissonSampled(GaussianFull(1.0), float(rate)): 2 for rate in np.linspace(0.1, 0.11, 500)}
     groups = merge(many)
     assert len(groups) < 40
-    assert sum(group.count for group in groups) == 1000
+    assert sum(group.releases for group in groups) == 1000
 
 
 def test_what_differs_in_more_than_the_rate_is_not_merged() -> None:
@@ -233,8 +233,8 @@ def test_merged_weights_are_as_rarely_zero_in_a_row_as_the_exact_ones() -> None:
     for lower, upper in cells:
         inside = [profile for profile in counts if lower.rate < profile.rate < upper.rate]
         exact = sum(counts[p] * math.log1p(-(p.rate - lower.rate) / (upper.rate - lower.rate)) for p in inside)
-        merged = sum(g.count * math.log1p(-g.weight) for g in groups if (g.lower, g.upper) == (lower, upper))
-        assert sum(counts[p] for p in inside) == sum(g.count for g in groups if (g.lower, g.upper) == (lower, upper))
+        merged = sum(g.releases * math.log1p(-g.weight) for g in groups if (g.lower, g.upper) == (lower, upper))
+        assert sum(counts[p] for p in inside) == sum(g.releases for g in groups if (g.lower, g.upper) == (lower, upper))
         assert merged == pytest.approx(exact, rel=1e-9)
         assert merged <= exact * (1 - 1e-14)  # both are negative: rounded towards more weight
 
@@ -243,7 +243,7 @@ def test_responses_whose_rates_round_to_one_are_never_taken_for_weaker_ones() ->
     """tanh(20) is 1 in floating point; the strongest must still be the upper end."""
     strengths = [40.0, 80.0, 41.0, 60.0]
     groups = merge({Response(strength): 1 for strength in strengths})
-    strongest = [max(e.epsilon for e in (g.lower, g.upper)[g.weight == 1 :]) for g in groups for _ in range(g.count)]  # type: ignore[attr-defined]
+    strongest = [max(e.epsilon for e in (g.lower, g.upper)[g.weight == 1 :]) for g in groups for _ in range(g.releases)]  # type: ignore[attr-defined]
     assert all(given >= asked for given, asked in zip(sorted(strongest), sorted(strengths)))
 
 
@@ -255,5 +255,5 @@ def test_merging_keeps_the_mean_rate_or_raises_it_a_little() -> None:
         for rate, n in zip(rng.random(800), rng.integers(1, 9, 800))
     }
     exact = sum(profile.rate * count for profile, count in counts.items())
-    merged = sum(g.count * ((1 - g.weight) * g.lower.rate + g.weight * g.upper.rate) for g in merge(counts))
+    merged = sum(g.releases * ((1 - g.weight) * g.lower.rate + g.weight * g.upper.rate) for g in merge(counts))
     assert exact <= merged <= exact * 1.002

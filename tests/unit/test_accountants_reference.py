@@ -34,18 +34,18 @@ from gossamer.privacy.sampling import FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 
-# (noise multiplier, rate, count) each, and delta; epsilons from 0.05 to 20
+# (noise multiplier, rate, count) each, delta, and an interval at which dp-accounting is fast; epsilons from 0.05 to 20
 PLANS = {
-    "small rate": ([(1.0, 0.001, 3000)], 1e-5),
-    "usual": ([(1.0, 0.01, 3000)], 1e-5),
-    "tiny delta": ([(2.0, 0.05, 100)], 1e-11),
-    "large delta": ([(2.0, 0.05, 100)], 1e-2),
-    "little noise": ([(0.5, 0.02, 200)], 1e-6),
-    "much noise": ([(14.0, 0.07, 3000)], 1e-5),
-    "one release": ([(0.6, 0.3, 1)], 1e-6),
-    "nearly full": ([(5.0, 0.9, 40)], 1e-6),
-    "least epsilon": ([(4.0, 0.005, 300)], 1e-5),
-    "mix": ([(1.0, 0.01, 100), (2.0, 0.3, 7), (4.0, 1.0, 2), (0.8, 0.001, 1000)], 1e-6),
+    "small rate": ([(1.0, 0.001, 3000)], 1e-5, 1e-4),
+    "usual": ([(1.0, 0.01, 3000)], 1e-5, 5e-4),
+    "tiny delta": ([(2.0, 0.05, 100)], 1e-11, 2e-4),
+    "large delta": ([(2.0, 0.05, 100)], 1e-2, 2e-4),
+    "little noise": ([(0.5, 0.02, 200)], 1e-6, 1e-3),
+    "much noise": ([(14.0, 0.07, 3000)], 1e-5, 1e-4),
+    "one release": ([(0.6, 0.3, 1)], 1e-6, 1e-3),
+    "nearly full": ([(5.0, 0.9, 40)], 1e-6, 5e-4),
+    "least epsilon": ([(4.0, 0.005, 300)], 1e-5, 1e-4),
+    "mix": ([(1.0, 0.01, 100), (2.0, 0.3, 7), (4.0, 1.0, 2), (0.8, 0.001, 1000)], 1e-6, 5e-4),
 }
 
 
@@ -59,27 +59,26 @@ def unmerged(counts: dict[Profile, int]) -> Composition:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_epsilon_is_at_most_a_percent_above_dp_accounting(plan: str) -> None:
-    """And never below the exact value, which is within 0.2 % of dp-accounting's wherever that has converged at 1e-4."""
-    releases, delta = PLANS[plan]
-    reference = dp_accounting_epsilon(releases, delta, 1e-4)
+def test_epsilon_agrees_with_dp_accounting(plan: str) -> None:
+    """To 0.2 %, or below it where its interval has not converged."""
+    releases, delta, interval = PLANS[plan]
+    reference = dp_accounting_epsilon(releases, delta, interval)
     found = plan_epsilon(releases, delta)
     assert 0.05 <= found <= 20
-    assert found <= 1.01 * reference
-    if plan not in ("small rate", "least epsilon"):
-        assert found >= 0.998 * reference
+    assert 0.998 * reference <= found <= 1.002 * reference
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", PLANS)
-def test_epsilon_is_never_below_the_converged_one(plan: str) -> None:
-    releases, delta = PLANS[plan]
-    assert plan_epsilon(releases, delta) >= dp_accounting_epsilon(releases, delta, 1e-5)
+def test_epsilon_lies_between_the_converged_one_and_a_percent_above_the_usual(plan: str) -> None:
+    releases, delta, _ = PLANS[plan]
+    found = plan_epsilon(releases, delta)
+    assert dp_accounting_epsilon(releases, delta, 1e-5) <= found <= 1.01 * dp_accounting_epsilon(releases, delta, 1e-4)
 
 
 def test_tens_of_rates_against_dp_accounting() -> None:
-    """30 rates, of which most are merged: dp-accounting has converged at 1e-3 for rates as large as these."""
-    releases = [(1.0, rate, 3) for rate in np.linspace(0.02, 0.2, 30)]
+    """Of which most are merged: dp-accounting has converged at 1e-3 for rates as large as these."""
+    releases = [(2.0, rate, 3) for rate in np.linspace(0.05, 0.2, 25)]
     exact = dp_accounting_epsilon(releases, 1e-5, 1e-3)
     assert 0.9995 * exact <= plan_epsilon(releases, 1e-5) <= 1.003 * exact
 
@@ -157,7 +156,7 @@ def fixed_size_pair(own: float, other: float, rest: tuple[float, ...], size: int
     return outputs((own, *rest)), outputs((other, *rest))
 
 
-RESTS = [(), (1.0,), (-1.0, 0.4), (1.0, 1.0)]
+RESTS = [(), (1.0,), (-1.0, 0.4)]
 
 
 @pytest.mark.parametrize("rest", RESTS)

@@ -62,12 +62,12 @@ class Masses:
 
 
 class Terms(NamedTuple):
-    """``count`` losses that follow masses ``upper`` with probability ``weight``, else masses ``lower``."""
+    """``times`` losses that follow masses ``upper`` with probability ``weight``, else masses ``lower``."""
 
     lower: int
     upper: int
     weight: float
-    count: int
+    times: int
 
 
 class ComposedLoss:
@@ -93,8 +93,8 @@ class ComposedLoss:
         self._lower = np.array([term.lower for term in terms])
         self._upper = np.array([term.upper for term in terms])
         self._weight = np.array([term.weight for term in terms])
-        self._count = np.array([float(term.count) for term in terms])
-        self._log_moment = lru_cache(maxsize=None)(self._compute_log_moment)
+        self._count = np.array([float(term.times) for term in terms])
+        self._known_moments: dict[float, float] = {}
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon >= 0 whose hockey-stick divergence is at most ``delta``; infinite if none is."""
@@ -145,7 +145,7 @@ class ComposedLoss:
         with np.errstate(over="ignore"):
             masses = tilted * np.exp(cumulant - tilt * self._interval * np.arange(low, high + 1))
             upper = np.cumsum(masses[::-1])[::-1]
-            # lower[j] = sum over i >= j of masses[i] exp(loss_j - loss_i), as a recursion that cannot overflow first
+            # lower[j] = sum over i >= j of masses[i] exp(loss_j - loss_i), a recursion that neither over- nor underflows
             lower = signal.lfilter([1.0], [1.0, -math.exp(-self._interval)], masses[::-1])[::-1]
         infinite = self._infinite
         if high < self._end("highest"):
@@ -173,14 +173,14 @@ class ComposedLoss:
                 odds = math.log(term.weight) - math.log1p(-term.weight) + logs[term.upper] - logs[term.lower]
                 other = transform(term.lower)[kept]
                 factor = other + float(expit(odds)) * (factor - other)
-            product *= factor if term.count == 1 else factor**term.count
+            product *= factor if term.times == 1 else factor**term.times
             # No factor exceeds 1, so frequencies that are gone stay gone: after many releases nearly all are.
             alive = np.abs(product) > _GONE
             if np.count_nonzero(alive) < alive.size / 2:
                 product, kept = product[alive], kept[alive]
         spectrum[kept] = product
-        around = fft.irfft(spectrum, length)
-        return np.maximum(around[np.arange(low, high + 1) % length], 0.0)
+        around: FloatArray = fft.irfft(spectrum, length)[np.arange(low, high + 1) % length]
+        return np.maximum(around, 0.0)
 
     def _window(self, tilt: float) -> tuple[int, int]:
         """Losses, in intervals, below and above which at most _OUTSIDE of the tilted law lies."""
@@ -202,7 +202,7 @@ class ComposedLoss:
         """The smallest or largest value the sum can take, in intervals."""
         pick = min if which == "lowest" else max
         return sum(
-            term.count * pick(getattr(self._masses[index], which) for index in (term.lower, term.upper))
+            term.times * pick(getattr(self._masses[index], which) for index in (term.lower, term.upper))
             for term in self._terms
         )
 
@@ -213,9 +213,13 @@ class ComposedLoss:
         mixed = (1 - self._weight) * single[self._lower] + self._weight * single[self._upper]
         return -math.expm1(float(np.dot(self._count, np.log1p(-mixed))))
 
-    def _compute_log_moment(self, order: float) -> float:
+    def _log_moment(self, order: float) -> float:
         """log E exp(order loss) of the finite part; infinite where it overflows."""
-        logs = self._log_moments(order)
+        if order not in self._known_moments:
+            self._known_moments[order] = self._mixed_log_moment(self._log_moments(order))
+        return self._known_moments[order]
+
+    def _mixed_log_moment(self, logs: FloatArray) -> float:
         if not np.isfinite(logs).all():
             return math.inf
         with np.errstate(divide="ignore"):
@@ -223,7 +227,7 @@ class ComposedLoss:
         return float(np.dot(self._count, np.logaddexp(lower + logs[self._lower], upper + logs[self._upper])))
 
     def _log_moments(self, order: float) -> FloatArray:
-        """The same for each of the masses."""
+        """log E exp(order loss) of the finite part of each of the masses."""
         bottom = min(law.lowest for law in self._masses)
         top = max(law.highest for law in self._masses)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -235,7 +239,8 @@ class ComposedLoss:
                     for law in self._masses
                 ]
             )
-        return np.log(np.where(np.isnan(moments), math.inf, moments))
+        logs: FloatArray = np.log(np.where(np.isnan(moments), math.inf, moments))
+        return logs
 
 
 class _Tail(NamedTuple):

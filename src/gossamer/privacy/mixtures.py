@@ -36,12 +36,12 @@ _LEVELS = 16  # how many different weights a cell keeps
 
 
 class Group(NamedTuple):
-    """``count`` releases, each dominated by the pair at ``upper`` with probability ``weight``, else at ``lower``."""
+    """Releases that are dominated by the pair ``upper`` with probability ``weight`` each, else by ``lower``."""
 
     lower: Profile
     upper: Profile
     weight: float
-    count: int
+    releases: int
 
 
 def merge(counts: Mapping[Profile, int]) -> list[Group]:

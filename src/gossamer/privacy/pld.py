@@ -56,7 +56,7 @@ class Composition:
 
     def _directions(self, tail: float) -> list[ComposedLoss]:
         profiles = list(dict.fromkeys(profile for group in self.groups for profile in group[:2]))
-        releases = sum(group.count for group in self.groups)
+        releases = sum(group.releases for group in self.groups)
         interval, spread = choose_interval(self.groups, max(max(p.largest(tail / releases)) for p in profiles))
         discrete = [discretise(profile, interval, tail / releases) for profile in profiles]
         position = {profile: index for index, profile in enumerate(profiles)}
@@ -74,12 +74,12 @@ def choose_interval(groups: Sequence[Group], largest: float) -> tuple[float, flo
     the grids nested: releases that reveal less get the same grid or a finer one, hence no larger epsilon.
     """
     total = sum(
-        group.count
+        group.releases
         * ((1 - group.weight) * relative_entropy(group.lower) + group.weight * relative_entropy(group.upper))
         for group in groups
     )
     spread = math.sqrt(2 * total) + 1e-12
-    typical = spread / math.sqrt(sum(group.count for group in groups))
+    typical = spread / math.sqrt(sum(group.releases for group in groups))
     wanted = min(typical / _RESOLUTION, max(_COARSEST, spread / _MOST_TYPICAL))
     wanted = min(max(wanted, _FINEST), typical / _LEAST_RESOLUTION)
     doublings = max(math.floor(math.log2(wanted / _FINEST)), math.ceil(math.log2(largest / _MOST_LOSSES / _FINEST)))
@@ -110,7 +110,7 @@ def discretise(profile: Profile, interval: float, tail: float) -> tuple[Masses, 
         Most probability that may be counted as an infinite loss.
     """
     curves = [
-        np.minimum.accumulate(divergence(np.arange(max(math.ceil(largest / interval), 1) + 1) * interval))
+        np.minimum.accumulate(divergence(interval * np.arange(max(math.ceil(largest / interval), 1) + 1.0)))
         for divergence, largest in zip((profile.forward, profile.backward), profile.largest(tail))
     ]
     shrunk = math.exp(-interval) / -math.expm1(-interval)
