@@ -1,13 +1,6 @@
-"""Which accountant covers which release, and what epsilon it proves.
+"""What epsilon is proved for a number of releases.
 
-Mechanism, sampling scheme and neighbouring relation go together. `ROWS` lists each combination that is proved here and
-the multiplier that is handed over; everything else is refused. sd is the standard deviation of the noise on the sum of
-clipped vectors, C the clip.
-
-Under replace-one such a sum moves by 2C, and accountants read a multiplier differently: privacy loss distributions of a
-Poisson sample (dp-accounting's, and `analytic.PoissonReplaced`) double the sensitivity themselves and take sd/C; the
-profile of a batch of fixed size and dp-accounting's Renyi accountant do not, and take sd/(2C). A test for every row
-compares a full batch with the analytic Gaussian mechanism.
+`gossamer.privacy.rows` has the table of what is accounted for, and how; this module has the entry points.
 """
 
 from __future__ import annotations
@@ -15,32 +8,21 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from gossamer.errors import AccountingError
-from gossamer.privacy import renyi
-from gossamer.privacy.analytic import (
-    FixedSizeSampled,
-    FullBatch,
-    GaussianFull,
-    PoissonReplaced,
-    PoissonSampled,
-    Profile,
-    Response,
-    ResponseFull,
-)
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.analytic import FullBatch, GaussianFull, Profile
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.mixtures import merge
 from gossamer.privacy.pld import Composition
 from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.renyi import check_delta, check_order
 from gossamer.privacy.renyi import renyi_epsilon as renyi_epsilon
 from gossamer.privacy.renyi import renyi_level as renyi_level
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
-
-ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
-REPLACE = NeighboringRelation.REPLACE_ONE
+from gossamer.privacy.rows import ROWS as ROWS
+from gossamer.privacy.rows import Row as Row
+from gossamer.privacy.rows import row_of as row_of
 
 
 @dataclass(frozen=True)
@@ -57,162 +39,6 @@ class Accounted:
 
     epsilon: float
     accountant: str
-
-
-@dataclass(frozen=True)
-class Row:
-    """One combination that is accounted for.
-
-    Attributes
-    ----------
-    mechanism, sampling, relation
-        The combination.
-    accountant : str
-        What computes epsilon.
-    multiplier : str
-        What is handed to it.
-    profile : callable
-        The dominating pair of one release.
-    divergence : callable
-        Its Renyi divergence at an order.
-    """
-
-    mechanism: type[Mechanism]
-    sampling: type[Sampling]
-    relation: NeighboringRelation
-    accountant: str
-    multiplier: str
-    profile: Callable[[ReleaseKind], Profile]
-    divergence: Callable[[ReleaseKind, float], float]
-
-
-def _mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
-    """Sensitivity over standard deviation, both in units of the clip."""
-    assert isinstance(kind.mechanism, Gaussian)
-    return relation.sensitivity(1.0) / kind.mechanism.noise_multiplier
-
-
-def _pure(kind: ReleaseKind, relation: NeighboringRelation) -> float:
-    """Epsilon of one full-batch release of a mechanism that needs no delta."""
-    if isinstance(kind.mechanism, Laplace):
-        return kind.mechanism.release_epsilon(relation, kind.size)
-    assert isinstance(kind.mechanism, L2Laplace)
-    return kind.mechanism.release_epsilon(relation)
-
-
-def _poisson_gaussian(kind: ReleaseKind) -> Profile:
-    full = GaussianFull(_mu(kind, ADD_OR_REMOVE))
-    return PoissonSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
-
-
-def _poisson_gaussian_replaced(kind: ReleaseKind) -> Profile:
-    if kind.sampling.rate < 1:
-        return PoissonReplaced(_mu(kind, ADD_OR_REMOVE), kind.sampling.rate)
-    return FullBatch(GaussianFull(_mu(kind, REPLACE)))
-
-
-def _fixed_size_gaussian(kind: ReleaseKind) -> Profile:
-    full = GaussianFull(_mu(kind, REPLACE))
-    return FixedSizeSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
-
-
-def _poisson_pure(kind: ReleaseKind) -> Profile:
-    return PoissonSampled(ResponseFull(_pure(kind, ADD_OR_REMOVE)), kind.sampling.rate)
-
-
-def _poisson_pure_replaced(kind: ReleaseKind) -> Profile:
-    # Whoever else is sampled, a release on a sample with the example is within exp(+-a) of one without it, so the two
-    # data sets' densities are to it as at most 1-q + q exp(a) and at least 1-q + q exp(-a).
-    single = _pure(kind, ADD_OR_REMOVE)
-    profile = PoissonSampled(ResponseFull(single), kind.sampling.rate)
-    return Response(sum(profile.largest(0.0)))
-
-
-def _fixed_size_pure(kind: ReleaseKind) -> Profile:
-    return FixedSizeSampled(ResponseFull(_pure(kind, REPLACE)), kind.sampling.rate)
-
-
-def _response_divergence(profile: Callable[[ReleaseKind], Profile]) -> Callable[[ReleaseKind, float], float]:
-    return lambda kind, order: renyi.response(max(profile(kind).largest(0.0)), order)
-
-
-def _fixed_size_divergence(kind: ReleaseKind, order: float) -> float:
-    assert isinstance(kind.sampling, FixedSize)
-    return renyi.fixed_size_gaussian(
-        1 / _mu(kind, REPLACE), kind.sampling.dataset_size, kind.sampling.batch_size, order
-    )
-
-
-def _pure_rows(mechanism: type[Mechanism]) -> tuple[Row, ...]:
-    return tuple(
-        Row(
-            mechanism,
-            sampling,
-            relation,
-            "PLD of randomized response",
-            multiplier,
-            profile,
-            _response_divergence(profile),
-        )
-        for sampling, relation, multiplier, profile in (
-            (Poisson, ADD_OR_REMOVE, "epsilon at sensitivity C", _poisson_pure),
-            (Poisson, REPLACE, "epsilon at sensitivity C, once to remove and once to add", _poisson_pure_replaced),
-            (FixedSize, REPLACE, "epsilon at sensitivity 2C", _fixed_size_pure),
-        )
-    )
-
-
-ROWS: tuple[Row, ...] = (
-    Row(
-        Gaussian,
-        Poisson,
-        ADD_OR_REMOVE,
-        "PLD",
-        "sd/C",
-        _poisson_gaussian,
-        lambda kind, order: renyi.poisson_gaussian(1 / _mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order),
-    ),
-    Row(
-        Gaussian,
-        Poisson,
-        REPLACE,
-        "PLD",
-        "sd/C (the pair itself moves both ways)",
-        _poisson_gaussian_replaced,
-        lambda kind, order: renyi.poisson_replaced_gaussian(_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order),
-    ),
-    Row(
-        Gaussian,
-        FixedSize,
-        REPLACE,
-        "PLD of the Zhu-Dong-Wang profile",
-        "sd/(2C)",
-        _fixed_size_gaussian,
-        _fixed_size_divergence,
-    ),
-    *_pure_rows(L2Laplace),
-    *_pure_rows(Laplace),
-)
-
-_ROWS = {(row.mechanism, row.sampling, row.relation): row for row in ROWS}
-
-
-def row_of(kind: ReleaseKind, relation: NeighboringRelation) -> Row:
-    """The row that accounts for releases of ``kind`` under ``relation``.
-
-    Raises
-    ------
-    AccountingError
-        If there is none.
-    """
-    key = type(kind.mechanism), type(kind.sampling), NeighboringRelation(relation)
-    if key in _ROWS:
-        return _ROWS[key]
-    known = [f"{row.sampling.__name__} with {row.relation}" for row in ROWS if row.mechanism is key[0]]
-    advice = f"use {' or '.join(known)}" if known else f"use {', '.join(sorted({m.__name__ for m, _, _ in _ROWS}))}"
-    raise AccountingError(
-        f"no accountant here is proved for {key[0].__name__} on {key[1].__name__} batches under {key[2]}; {advice}"
-    )
 
 
 def epsilon(counts: Counts, delta: float, relation: NeighboringRelation) -> Accounted:
@@ -235,7 +61,7 @@ def epsilon(counts: Counts, delta: float, relation: NeighboringRelation) -> Acco
     AccountingError
         If a kind is not in `ROWS`, a count is not a number of releases, or delta is not inside (0, 1).
     """
-    renyi.check_delta(delta)
+    check_delta(delta)
     return _epsilon(_released(counts), delta, NeighboringRelation(relation))
 
 
@@ -261,7 +87,7 @@ def renyi_divergence(kind: ReleaseKind, order: float, relation: NeighboringRelat
     AccountingError
         If the kind is not in `ROWS` or the order is not above 1.
     """
-    renyi.check_order(order)
+    check_order(order)
     return row_of(kind, relation).divergence(kind, order) if kind.mechanism.private else math.inf
 
 

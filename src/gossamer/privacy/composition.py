@@ -145,7 +145,7 @@ class ComposedLoss:
         with np.errstate(over="ignore"):
             masses = tilted * np.exp(cumulant - tilt * self._interval * np.arange(low, high + 1))
             upper = np.cumsum(masses[::-1])[::-1]
-            # lower[j] = sum over i >= j of masses[i] exp(loss_j - loss_i), a recursion that neither over- nor underflows
+            # lower[j] = sum over i >= j of masses[i] exp(loss_j - loss_i): a recursion, so that nothing overflows
             lower = signal.lfilter([1.0], [1.0, -math.exp(-self._interval)], masses[::-1])[::-1]
         infinite = self._infinite
         if high < self._end("highest"):
