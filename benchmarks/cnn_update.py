@@ -7,14 +7,13 @@ clipped per-example gradients, Gaussian noise and the step. Workers: private gra
 *loop* goes through them one by one with ``vmap(grad(...))`` written by hand, *gossamer* takes all in one call.
 Either way both sides may use the same number of threads: of torch (plain, loop) or worker threads (private, gossamer).
 
-Both sides run in turn, and a ratio is the median over rounds of theirs, so that load from elsewhere hits both.
+Both sides run in turn, and a ratio is that of their least times: what load from elsewhere disturbed least.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -119,8 +118,8 @@ def compare(what: str, batch: int, threads: int, sides: tuple[Step, Step], round
             side()
             if round_number >= 2:  # the first calls prepare
                 taken.append(1e3 * (time.perf_counter() - start))
-    ratio = statistics.median(private / plain for plain, private in zip(*times))
-    return Row(what, batch, threads, min(times[0]), min(times[1]), ratio, REQUIRED.get((what, batch)))
+    plain, private = map(min, times)
+    return Row(what, batch, threads, plain, private, private / plain, REQUIRED.get((what, batch)))
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 
 mpl.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import pyplot as plt
 
 Record = dict[str, Any]
 ACCURACY = "mean_model_test_accuracy"

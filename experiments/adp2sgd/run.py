@@ -66,7 +66,9 @@ def run_study(study: str, *, full: bool = False, out: Path | None = None) -> lis
         result = gs.run(variant.experiment, folder, overwrite=True)
         records.append(_record(variant, result))
         accuracy = result.summary["metrics"]["mean_model_test_accuracy"]
-        print(f"{study}  {variant.name:28}  accuracy {accuracy:.3f}  {time.perf_counter() - started:6.1f} s", flush=True)
+        print(
+            f"{study}  {variant.name:28}  accuracy {accuracy:.3f}  {time.perf_counter() - started:6.1f} s", flush=True
+        )
     return records
 
 

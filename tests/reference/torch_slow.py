@@ -9,9 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 
+@threadpool_limits.wrap(limits=1)  # one example is too small to share
 def example_gradient(module: nn.Module, model: np.ndarray, x: np.ndarray, target: float, loss: str) -> np.ndarray:
     """The gradient [size] of one example's loss, with the flat ``model`` put into a copy of ``module``."""
     module = copy.deepcopy(module).eval()

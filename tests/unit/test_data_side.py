@@ -46,9 +46,7 @@ class SumOfRows(Objective):
         raise NotImplementedError
 
 
-def sides(
-    objective: Objective, policy: Any = None, shards: Sequence[Sequence[int]] = ((0, 1, 2, 3),)
-) -> DataSides:
+def sides(objective: Objective, policy: Any = None, shards: Sequence[Sequence[int]] = ((0, 1, 2, 3),)) -> DataSides:
     made = {
         f"node-{i}": DataSide(Ledger(f"node-{i}", policy or Unlimited()), np.array(shard), seed=1)
         for i, shard in enumerate(shards)
@@ -56,9 +54,7 @@ def sides(
     return DataSides(made, objective, DATA)
 
 
-def task(
-    mechanism: Mechanism, sampling: Sampling | None = None, number: int = 1, normaliser: float = 2.0
-) -> Gradient:
+def task(mechanism: Mechanism, sampling: Sampling | None = None, number: int = 1, normaliser: float = 2.0) -> Gradient:
     model = Public(np.array([1.0, 2.0, 3.0]))
     return Gradient(number, model, Query(sampling or Poisson(1.0), mechanism, normaliser))
 

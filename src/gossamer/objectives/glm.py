@@ -220,9 +220,7 @@ class LinearModel(Objective):
             else (kernels.dense_sums, (matrix,))
         )
         targets = _targets(split, self.classes)
-        return self._memory.setdefault(
-            split, _Examples(matrix, _frozen(targets), sums, tuple(map(_frozen, arrays)))
-        )
+        return self._memory.setdefault(split, _Examples(matrix, _frozen(targets), sums, tuple(map(_frozen, arrays))))
 
 
 def _check_settings(loss: str, features: int, classes: int | None, l2: float, dtype: npt.DTypeLike) -> None:

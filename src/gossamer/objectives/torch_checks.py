@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections import Counter
 
 import numpy as np
 import torch
@@ -81,23 +80,17 @@ def outputs_problem(network: Network, model: Tensor, features: Tensor) -> str | 
 
 def layers_problem(network: Network) -> str | None:
     """Why no rule of `torch_layers` covers some layer; None if all are covered."""
-    uses = Counter(id(p) for _, p in network.module.named_parameters(remove_duplicate=False) if p.requires_grad)
     for name, layer in network.module.named_modules():
-        own = [p for p in layer.parameters(recurse=False)]
-        if not any(p.requires_grad for p in own):
-            continue
-        if not handles(layer):
+        if any(p.requires_grad for p in layer.parameters(recurse=False)) and not handles(layer):
             return f"layer {name!r} ({type(layer).__name__}) has no rule of its own"
-        if any(uses[id(p)] > 1 for p in own):
-            return f"layer {name!r} ({type(layer).__name__}) shares a parameter with another"
     return None
 
 
 def probe_problem(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[str | None, str | None]:
     """Try both ways of `torch_gradients` on two made-up examples of ``shape``, in float64.
 
-    The reference sees one example at a time, so a difference shows a module that mixes examples, uses parameters
-    outside of their layer, or changes a layer's inputs afterwards.
+    The reference sees one example at a time, so a difference shows a module that mixes examples, shares parameters
+    between layers or uses them elsewhere, or changes a layer's inputs afterwards.
 
     Returns
     -------
@@ -107,10 +100,15 @@ def probe_problem(network: Network, model: Tensor, shape: tuple[int, ...]) -> tu
     twin = network.double()
     model, features, targets = _made_up(twin, model, shape)
     exact = ExampleGradients(twin)
+    before = _remembered(twin.module)
     try:
         alone = [exact.gradients(model[None], features[None, [n]], targets[None, [n]]) for n in range(len(targets))]
     except Exception as problem:
         return f"torch.func cannot differentiate the module one example at a time: {first_line(problem)}", None
+    changed = [place for place, value in _remembered(twin.module).items() if before.get(place) != value]
+    if changed:
+        # What a module keeps of one batch would reach later releases, which are not charged for it.
+        return f"the module changes itself while it runs ({changed[0]}); it must keep nothing of what it sees", None
     if found := layers_problem(network):
         return None, found
     layers = LayerGradients(twin)
@@ -124,8 +122,20 @@ def probe_problem(network: Network, model: Tensor, shape: tuple[int, ...]) -> tu
         expected = torch.cat([part.flatten() for part in parts])
         tolerance = 1e-6 * float(expected.norm()) + 1e-12
         if not (expected - gradient).norm() <= tolerance or not abs(square.sqrt() - expected.norm()) <= tolerance:
-            return None, "the module mixes examples, or uses parameters outside of their layer"
+            return None, "the module mixes examples, or uses parameters outside of one layer"
     return None, None
+
+
+def _remembered(module: nn.Module) -> dict[str, object]:
+    """All that a module and those inside it hold, in a form that differs when any of it was changed."""
+    held: dict[str, object] = {}
+    for name, layer in module.named_modules():
+        own = {**vars(layer), **layer._parameters, **layer._buffers}
+        for key in own.keys() - {"_parameters", "_buffers", "_modules"}:
+            value = own[key]
+            tensor = isinstance(value, Tensor)
+            held[f"{name}.{key}".lstrip(".")] = (id(value), value._version) if tensor else repr(value)
+    return held
 
 
 def _made_up(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,17 +9,16 @@ layers, at little more than the price of a plain training step.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import grad, vmap
 
-from gossamer.objectives.torch_layers import RULES, Call, PerExample
+from gossamer.objectives.torch_layers import RULES, PerExample
 from gossamer.objectives.torch_network import Network
+from gossamer.objectives.torch_taps import pass_for, trainable_layers
 
 
 class Batch(NamedTuple):
@@ -74,7 +73,7 @@ class ExampleGradients:
         counted = finite & batch.present
         if not finite.all():  # zero times NaN is NaN
             gradients = [torch.where(finite[..., None], gradient, 0) for gradient in gradients]
-        weights = torch.where(counted, _clip_weights(norms, clip), 0).to(models.dtype)[:, None]
+        weights = torch.where(counted, _clip_weights(norms, clip, models.dtype), 0)[:, None]
         sums = torch.cat([(weights @ gradient)[:, 0] for gradient in gradients], dim=1)
         return Sums(sums, (batch.present & ~finite).sum(1))
 
@@ -93,16 +92,20 @@ def _norms(gradients: Sequence[Tensor]) -> Tensor:
     return largest.double() * squares.sqrt()
 
 
-def _clip_weights(norms: Tensor, clip: float) -> Tensor:
-    """What each gradient is multiplied by so that its norm is at most ``clip``."""
-    return (clip / norms).clamp(max=1) if clip < math.inf else torch.ones_like(norms)
+def _clip_weights(norms: Tensor, clip: float, dtype: torch.dtype) -> Tensor:
+    """What each gradient is multiplied by so that its norm is at most ``clip``, of ``dtype``."""
+    if clip == math.inf:
+        return torch.ones_like(norms, dtype=dtype)
+    weights = (clip / norms).clamp(max=1).to(dtype)
+    # A subnormal weight may have been rounded up by any factor; such a gradient vanishes instead.
+    return torch.where(weights < limits.tiny, 0, weights)
 
 
 class LayerGradients:
     """Norms and sums of per-example gradients from one backward pass, layer by layer.
 
-    Only for a network that `torch_checks.layers_problem` finds nothing against: with a layer that has no rule, or
-    parameters used outside their layer, the result would be wrong.
+    Only for a network that `torch_checks.probe_problem` finds nothing against: with a layer that has no rule, or
+    parameters used outside their layer, it would be another vector that is clipped and summed.
 
     Parameters
     ----------
@@ -113,13 +116,8 @@ class LayerGradients:
     def __init__(self, network: Network) -> None:
         self.network = network
         self._exact = ExampleGradients(network.twin())
-        self._root = torch.zeros((), requires_grad=True)
-        self._layers: dict[str, nn.Module] = {}
-        self._taps: dict[str, list[_Tap]] = defaultdict(list)
-        for name, layer in network.module.named_modules():
-            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
-                self._layers[name] = layer
-                layer.register_forward_hook(partial(self._tap, name))
+        self._layers = trainable_layers(network.module)
+        self._run = pass_for(network)
 
     def __call__(self, models: Tensor, batch: Batch, clip: float) -> Sums:
         """Sums over the examples of one node, [1, size]; the batch has no padding."""
@@ -128,7 +126,7 @@ class LayerGradients:
         squares = sum((gradients.square_norms() for gradients in found.values()), torch.zeros(len(targets)))
         sound = squares.isfinite()
         if sound.all():
-            weights = _clip_weights(squares.sqrt(), clip).to(model.dtype)
+            weights = _clip_weights(squares.sqrt(), clip, model.dtype)
             return Sums(self.weighted_sum(found, weights)[None], torch.zeros(1, dtype=torch.int64))
         # Rare: these overflow or are not finite, which the exact way tells apart.
         apart = [batch_of(features[n : n + 1], targets[n : n + 1]) for n in torch.nonzero(~sound).flatten()]
@@ -139,21 +137,13 @@ class LayerGradients:
 
     def per_example(self, model: Tensor, features: Tensor, targets: Tensor) -> dict[str, PerExample]:
         """The gradients [examples] by each parameter that the loss depends on."""
-        self._taps.clear()
-        with torch.enable_grad():
-            parameters, features = self.network.arrange(self.network.parameters(model), features)
-            losses = self.network.losses(parameters, features, targets)
-            if losses.requires_grad:
-                torch.autograd.grad(losses.sum(), self._root)
         found: dict[str, PerExample] = {}
         with torch.no_grad():
-            for name, taps in self._taps.items():
-                calls = [Call(tap.inputs, tap.gradient) for tap in taps if tap.gradient is not None]
+            for name, calls in self._run(self.network.parameters(model), features, targets).items():
                 layer = self._layers[name]
-                rule = RULES[type(layer)](layer, calls) if calls else {}
-                own = dict(layer.named_parameters(prefix=name, recurse=False))
-                found |= {full: rule[key] for key in rule if (full := f"{name}.{key}".lstrip(".")) in own}
-        self._taps.clear()
+                own = dict(layer.named_parameters(recurse=False))
+                rule = RULES[type(layer)](layer, calls)
+                found |= {f"{name}.{key}".lstrip("."): rule[key] for key in own}
         return found
 
     def weighted_sum(self, found: dict[str, PerExample], weights: Tensor) -> Tensor:
@@ -163,24 +153,6 @@ class LayerGradients:
             for part in self.network.parts
         )
         return torch.cat([piece.flatten() for piece in pieces])
-
-    def _tap(self, name: str, _layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-        """After a layer ran: keep its inputs, and ask for the gradient by its outputs."""
-        if not output.requires_grad:  # nothing before it has parameters
-            output = output + self._root
-        tap = _Tap(inputs[0].detach())
-        output.register_hook(tap.receive)  # type: ignore[no-untyped-call]
-        self._taps[name].append(tap)
-        return output
-
-
-class _Tap:
-    def __init__(self, inputs: Tensor) -> None:
-        self.inputs = inputs
-        self.gradient: Tensor | None = None
-
-    def receive(self, gradient: Tensor) -> None:
-        self.gradient = gradient
 
 
 def batch_of(features: Tensor, targets: Tensor) -> Batch:

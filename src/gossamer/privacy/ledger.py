@@ -47,9 +47,7 @@ class Plan:
         planned = self.most.get(kind, 0)
         if counts.get(kind, 0) < planned:
             return None
-        return (
-            f"the plan covers {planned} releases of this kind, and all are spent" if planned else "not in the plan"
-        )
+        return f"the plan covers {planned} releases of this kind, and all are spent" if planned else "not in the plan"
 
 
 @dataclass(frozen=True)
