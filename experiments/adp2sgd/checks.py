@@ -62,6 +62,8 @@ def unmet(expectations: Sequence[dict[str, Any]], records: Sequence[Record]) -> 
         side = "at_least" if "at_least" in expected else "at_most"
         left = value(expected["left"], records)
         bound = expected.get("factor", 1.0) * value(expected[side], records) + expected.get("margin", 0.0)
-        if not (left >= bound if side == "at_least" else left <= bound):
+        # What was never reached is infinite, and not at most anything.
+        holds = left >= bound if side == "at_least" else left <= bound and math.isfinite(left)
+        if not holds:
             problems.append(f"{expected['what']}: {left:.4g}, expected {side.replace('_', ' ')} {bound:.4g}")
     return problems

@@ -42,7 +42,7 @@ def _noise_levels(study: str, records: Sequence[Record]) -> Any:
         axis.set_xticks(range(len(rows)), labels)
         axis.set(title=model, xlabel="noise multiplier, and the epsilon it proves", ylim=(0, 1))
     np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
-    np.atleast_1d(axes)[0].legend(loc="lower left")
+    figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside right center")
     return figure
 
 
