@@ -64,7 +64,7 @@ def update(data: Split, batch: int, threads: int) -> tuple[Step, Step]:
 
     def plain() -> None:
         optimiser.zero_grad()
-        F.cross_entropy(module(features[indices]), targets[indices]).backward()
+        F.cross_entropy(module(features[indices]), targets[indices]).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
     def private() -> None:
@@ -91,7 +91,7 @@ def workers(data: Split, batch: int, threads: int) -> tuple[Step, Step]:
     per_example = vmap(grad(loss), in_dims=(None, 0, 0))
 
     def one(model: FloatArray, indices: IndexArray) -> torch.Tensor:
-        pieces = torch.from_numpy(model).split([shape.numel() for shape in shapes.values()])
+        pieces = torch.split(torch.from_numpy(model), [shape.numel() for shape in shapes.values()])
         parameters = {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces)}
         gradients = [g.flatten(1) for g in per_example(parameters, features[indices], targets[indices]).values()]
         norms = torch.stack([g.square().sum(1) for g in gradients]).sum(0).sqrt()

@@ -89,8 +89,8 @@ def layers_problem(network: Network) -> str | None:
 def probe_problem(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[str | None, str | None]:
     """Try both ways of `torch_gradients` on two made-up examples of ``shape``, in float64.
 
-    The reference sees one example at a time, so a difference shows a module that mixes examples, shares parameters
-    between layers or uses them elsewhere, or changes a layer's inputs afterwards.
+    The reference sees one example at a time, so a difference shows a layer of torch that mixes examples, parameters
+    that layers share or that are used elsewhere, or inputs that are changed after a layer used them.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def probe_problem(network: Network, model: Tensor, shape: tuple[int, ...]) -> tu
         expected = torch.cat([part.flatten() for part in parts])
         tolerance = 1e-6 * float(expected.norm()) + 1e-12
         if not (expected - gradient).norm() <= tolerance or not abs(square.sqrt() - expected.norm()) <= tolerance:
-            return None, "the module mixes examples, or uses parameters outside of one layer"
+            return None, "a layer mixes examples, or parameters are used outside of one layer"
     return None, None
 
 

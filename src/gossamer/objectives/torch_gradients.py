@@ -98,7 +98,7 @@ def _clip_weights(norms: Tensor, clip: float, dtype: torch.dtype) -> Tensor:
         return torch.ones_like(norms, dtype=dtype)
     weights = (clip / norms).clamp(max=1).to(dtype)
     # A subnormal weight may have been rounded up by any factor; such a gradient vanishes instead.
-    return torch.where(weights < limits.tiny, 0, weights)
+    return torch.where(weights < torch.finfo(dtype).tiny, 0, weights)
 
 
 class LayerGradients:

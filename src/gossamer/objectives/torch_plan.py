@@ -154,15 +154,15 @@ def make_plan(network: Network, model: Tensor, shape: tuple[int, ...], strategy:
         if problem := outputs_problem(network, model, example):
             raise ModelError(problem)
         problem, layers = probe_problem(network, model, shape)
-    if problem:
-        raise ModelError(problem)
+        if problem:
+            raise ModelError(problem)
+        with torch.no_grad():
+            outputs = network.outputs(network.parameters(model), example)
+            put_out = activations(network.module, lambda: network.outputs(network.parameters(model), example))
     if layers and strategy == "layers":
         raise ModelError(f"strategy 'layers' cannot be used, since {layers}; choose 'auto'")
     chosen = strategy if strategy != "auto" else "threads" if layers else "layers"
     row = STRATEGIES[chosen]
-    with torch.no_grad():
-        outputs = network.outputs(network.parameters(model), example)
-        put_out = activations(network.module, lambda: network.outputs(network.parameters(model), example))
     return Plan(
         chosen,
         Pool(lambda: row.method(network.twin())),
