@@ -57,6 +57,11 @@ class WithBatchNorm(nn.Sequential):
         super().__init__(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
 class WithoutParameters(nn.Flatten):
     pass
+class NotANumber(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 10))
+    def forward(self, x):
+        return super().forward(x) * float("nan")
 number = 3
 """
 
@@ -89,6 +94,10 @@ number = 3
         (["faults.absences=[{node: 9, start: 1}]"], "below 4"),
         (["speeds.scenario={name: one_slow, node: 7}"], "found 7"),
         (["seed=-1"], "seed"),
+        (["dataset={name: mine, path: plain.csv, divide_by: 1.0e-300}", "objective=softmax"], "not finite"),
+        (["objective={name: softmax, loss: mse}"], "objective.loss is for networks"),
+        (["objective.module=nets:NotANumber"], "not finite at its initial parameters"),
+        (["faults.absences=" + str([{"node": n, "start": 0} for n in range(4)])], "no node makes an update"),
         (["links.partitions=[{start: 1, group: [9]}]"], "links.partitions: a node is a number below 4"),
         (
             ["dataset={name: mine, path: real.csv, task: regression}", "stop={accuracy: 0.9, updates: 5}"],
@@ -111,6 +120,7 @@ def test_a_mistake_gets_one_line(
         "nan.csv": "a,b,label\n1,2,0\n1,nan,1\n",
         "broken.svm": "1 1:0.5\n1 2:x\n",
         "times.csv": "0;1.5\n",
+        "plain.csv": "a,b,y\n" + "1,2,0\n3,4,1\n" * 99,
         "real.csv": "a,b,y\n" + "1,2,0.5\n" * 99,
     }.items():
         (spec.parent / name).write_text(content)
@@ -136,6 +146,15 @@ def test_results_are_not_overwritten_by_accident(capsys: pytest.CaptureFixture[s
 
 def test_a_trace_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str], spec: Path) -> None:
     assert "nowhere/trace: cannot write" in mistake(capsys, "run", spec, "--out", "x", "--trace", "nowhere/trace")
+
+
+def test_a_run_that_cannot_be_leaves_the_earlier_results(capsys: pytest.CaptureFixture[str], spec: Path) -> None:
+    assert main(["run", str(spec), "--out", "out"]) == 0
+    before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    capsys.readouterr()
+    for bad in (["--set", "algorithm.batch_size=400"], ["--trace", "nowhere/trace"]):
+        mistake(capsys, "run", spec, "--out", "out", "--overwrite", *bad)
+        assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before
 
 
 def test_run_prints_the_guarantee_in_words_and_the_folder(capsys: pytest.CaptureFixture[str], spec: Path) -> None:
@@ -200,13 +219,16 @@ def test_account_takes_rates_from_a_file(capsys: pytest.CaptureFixture[str]) -> 
         (["--sampling", "fixed_size", "--steps", "5", "--dataset-size", "10", "--batch-size", "20"], "20 of 10"),
         (["--rates", "rates.csv"], "rates.csv, line 2: expected rate,count"),
         (["--rates", "rates.csv", "--steps", "5"], "leave out --sampling-rate and --steps"),
+        (["--rates", "empty.csv"], "found none"),
+        (["--sampling-rate", "0.1", "--steps", "5", "--batch-size", "5"], "are for --sampling fixed_size"),
         (["--rates", "nowhere.csv"], "nowhere.csv: cannot read"),
         (["--sampling-rate", "0.1", "--steps", "5", "--delta", "2"], "delta"),
-        (["--sampling-rate", "0.1", "--steps", "5", "--noise-multiplier", "0"], "noise_multiplier"),
+        (["--sampling-rate", "0.1", "--steps", "5", "--noise-multiplier", "0"], "--noise-multiplier must lie"),
     ],
 )
 def test_account_refuses(capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str) -> None:
     Path("rates.csv").write_text("0.1,5\n0.1;5\n")
+    Path("empty.csv").write_text("# nothing\n0.1,0\n")
     noise = [] if "--noise-multiplier" in arguments else ["--noise-multiplier", "1"]
     delta = [] if "--delta" in arguments else ["--delta", "1e-5"]
     assert expected in mistake(capsys, "account", *noise, *delta, *arguments)

@@ -14,19 +14,27 @@ from gossamer.experiment.results import ResultsFolder, to_json
 from gossamer.vectors import Part
 
 
+def cleared(path: Path) -> ResultsFolder:
+    folder = ResultsFolder(path)
+    folder.clear()
+    return folder
+
+
 def test_an_empty_or_new_folder_is_taken(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "deep" / "new"):
-        ResultsFolder(path).write_json("summary.json", {"seed": 1})
+        cleared(path).write_json("summary.json", {"seed": 1})
         assert json.loads((path / "summary.json").read_text()) == {"seed": 1}
 
 
 def test_an_earlier_run_is_replaced_only_on_request(tmp_path: Path) -> None:
-    first = ResultsFolder(tmp_path)
+    first = cleared(tmp_path)
     first.write_json("summary.json", {"seed": 1})
     first.append("metrics.jsonl", {"updates": 1})
     with pytest.raises(SpecError, match="not empty; choose another --out, or replace it with --overwrite"):
         ResultsFolder(tmp_path)
-    ResultsFolder(tmp_path, overwrite=True)
+    second = ResultsFolder(tmp_path, overwrite=True)
+    assert len(list(tmp_path.iterdir())) == 2  # untouched until the new run is known to be possible
+    second.clear()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -38,9 +46,9 @@ def test_a_folder_of_other_things_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_what_a_run_did_not_write_survives_an_overwrite(tmp_path: Path) -> None:
-    ResultsFolder(tmp_path).write_json("summary.json", {})
+    cleared(tmp_path).write_json("summary.json", {})
     (tmp_path / "notes.txt").write_text("mine")
-    ResultsFolder(tmp_path, overwrite=True)
+    ResultsFolder(tmp_path, overwrite=True).clear()
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 

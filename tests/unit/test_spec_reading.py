@@ -30,7 +30,7 @@ def spec(**sections: object) -> gs.Experiment:
         ({"speeds": {"scenario": "one_slo"}}, "speeds.scenario: unknown name 'one_slo'; did you mean one_slow?"),
         ({"algorithm": {"nodes": 3}}, "algorithm.name is missing; expected one of gossip, allreduce"),
         ({"privacy": {"sampling": "shuffled"}}, "privacy.sampling: unknown name 'shuffled'"),
-        ({"privacy": {"clip": -1}}, "privacy.clip: input should be greater than 0, found -1"),
+        ({"privacy": {"clip": -1}}, "privacy.clip: input should be greater than or equal to 0.000000001, found -1"),
         ({"privacy": {"clip": float("nan")}}, "privacy.clip: input should be a finite number"),
         ({"privacy": {"sensitivity": 1e-4}}, "unknown key privacy.sensitivity"),
         ({"budget": {"epsilon": 0}}, "budget.epsilon: input should be greater than 0"),

@@ -75,12 +75,12 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["gossip"] = "gossip"
-    nodes: int = Field(default=8, ge=1)
+    nodes: int = Field(default=8, ge=1, le=1_000_000)
     topology: Topology = Ring()
     learning_rate: LearningRate = ConstantRate(initial=0.5)
     exchange: Literal["any", "bipartite"] = "any"
     batch_size: int = Field(default=32, ge=1)
-    updates_per_node: int | None = Field(default=None, ge=1)
+    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
 
 @message("gossip.offer")

@@ -63,6 +63,8 @@ def _add_common(command: argparse.ArgumentParser) -> None:
 def account_command(options: argparse.Namespace) -> int:
     """Print the epsilon of releases."""
     relation = _relation(options)
+    if not 1e-2 <= options.noise_multiplier <= 1e6:
+        raise CallerError(f"--noise-multiplier must lie between 0.01 and 10^6, found {options.noise_multiplier}")
     mechanism = Gaussian(1.0, options.noise_multiplier)
     schedule = _schedule(options)
     counts = {ReleaseKind(mechanism, sampling, _SIZE): count for sampling, count in schedule.items()}
@@ -118,13 +120,15 @@ def _schedule(options: argparse.Namespace) -> dict[Sampling, int]:
         if options.sampling != "poisson" or options.sampling_rate is not None or options.steps is not None:
             raise CallerError("--rates holds rates of poisson sampling; leave out --sampling-rate and --steps")
         return read_rates(options.rates)
-    if options.steps is None or options.steps < 0:
-        raise CallerError(f"--steps must be a number of releases, 0 or more, found {options.steps}")
+    if options.steps is None or not 0 <= options.steps <= 10**9:
+        raise CallerError(f"--steps must be a number of releases, 0 to 10^9, found {options.steps}")
     return {_sampling(options): options.steps}
 
 
 def _sampling(options: argparse.Namespace) -> Sampling:
     if options.sampling == "poisson":
+        if options.dataset_size is not None or options.batch_size is not None:
+            raise CallerError("--dataset-size and --batch-size are for --sampling fixed_size; leave them out")
         if options.sampling_rate is None:
             raise CallerError("--sampling poisson needs --sampling-rate")
         return Poisson(options.sampling_rate)
@@ -158,4 +162,6 @@ def read_rates(path: Path) -> dict[Sampling, int]:
         if times < 0:
             raise DataError(f"{path}, line {number}: expected a count of 0 or more, found {times}")
         schedule[sampling] = schedule.get(sampling, 0) + times
+    if not any(schedule.values()):
+        raise DataError(f"{path}: expected lines rate,count with some count above 0, found none")
     return schedule

@@ -65,7 +65,8 @@ def run_command(options: argparse.Namespace) -> int:
         result = run(experiment, out, overwrite=options.overwrite, progress=bar, trace=options.trace)
     except KeyboardInterrupt:
         bar.close()
-        say(f"{out} holds the results up to the last evaluation")
+        if (out / "summary.json").exists():
+            say(f"{out} holds the results up to the last evaluation")
         raise
     bar.close()
     if options.json:

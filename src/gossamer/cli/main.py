@@ -61,12 +61,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GossamerError as error:
         print(f"gossamer: error: {_one_line(error)}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("gossamer: interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # the reader of our output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        print(f"gossamer: error: {_one_line(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("gossamer: interrupted", file=sys.stderr)
+        return 130
 
 
 def _one_line(error: BaseException) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -34,9 +36,9 @@ _LINES = 20
 """About how many plain lines a run prints."""
 
 
-def wrapped(text: str, width: int = 100) -> str:
-    """``text`` with long lines broken, and what belongs to a list item indented under it."""
-    lines = []
+def wrapped(text: str, most: int = 100) -> str:
+    """``text`` with lines broken at the terminal's width, at most ``most``, and list items indented."""
+    lines, width = [], min(most, shutil.get_terminal_size((most, 24)).columns)
     for line in text.splitlines():
         indent = " " * (len(line) - len(line.lstrip(" -")))
         lines.append(textwrap.fill(line, width, subsequent_indent=indent, break_on_hyphens=False))
@@ -87,6 +89,11 @@ def describe_row(row: Row) -> str:
     if "mean_model_test_accuracy" in row:
         return (
             f"accuracy: mean model {row['mean_model_test_accuracy']:.3f}, "
-            f"nodes {row['test_accuracy']:.3f} (worst {row['worst_node_test_accuracy']:.3f}){privacy}"
+            f"nodes {row['test_accuracy']:.3f} (worst {row['worst_node_test_accuracy']:.3f}){privacy}{_diverged(row)}"
         )
-    return f"loss: mean model {row['mean_model_test_loss']:.4g}, nodes {row['test_loss']:.4g}{privacy}"
+    mean, nodes = (math.nan if row[key] is None else row[key] for key in ("mean_model_test_loss", "test_loss"))
+    return f"loss: mean model {mean:.4g}, nodes {nodes:.4g}{privacy}{_diverged(row)}"
+
+
+def _diverged(row: Row) -> str:
+    return "; some models are no longer finite: lower the learning rate" if row["test_loss"] is None else ""

@@ -90,7 +90,7 @@ class Evaluator:
             self.publish(row)
         return self.last
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float | None]:
         """What the models score on the test split, as they are now; those of nodes that are gone do not count."""
         nodes, test = self.simulator.present, self.prepared.dataset.test
         model_of, output = self.prepared.algorithm.model_of, self.prepared.algorithm.output
@@ -107,7 +107,13 @@ class Evaluator:
             "mean_model_test_loss": float(scores.loss[-1]),
             "consensus_distance": _distance(self._models(), mean),
         }
-        return {name: value for name, value in found.items() if not np.isnan(value)}
+        classes = self.prepared.dataset.classes is not None
+        # Of a model that diverged a figure is not a number, which JSON has no word for.
+        return {
+            name: value if np.isfinite(value) else None
+            for name, value in found.items()
+            if classes or "accuracy" not in name
+        }
 
     def _chosen(self, names: list[str]) -> list[str]:
         limit = self.prepared.experiment.evaluation.nodes

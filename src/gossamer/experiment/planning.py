@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gossamer.algorithms.algorithm import Facts
-from gossamer.errors import BudgetUnreachable
+from gossamer.errors import BudgetUnreachable, SpecError
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import StopSettings
@@ -85,6 +85,8 @@ def plan_run(prepared: Prepared) -> RunPlan:
     stop = spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
     quotas = _quotas(prepared, stop)
     schedules = _schedules(prepared, stop, quotas)
+    if not any(count for schedule in schedules.values() for count in schedule.values()):
+        raise SpecError("no node makes an update before the run ends; raise stop or look at faults")
     mechanism = _mechanism(prepared, schedules)
     epsilons = _epsilons(prepared, schedules, mechanism)
     _check_budget(prepared, schedules, epsilons)

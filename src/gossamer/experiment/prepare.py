@@ -16,7 +16,8 @@ from gossamer.algorithms import ALGORITHMS
 from gossamer.algorithms.algorithm import Context
 from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.partition import partition
-from gossamer.errors import DataError, SpecError, did_you_mean
+from gossamer.data.split import Split
+from gossamer.errors import DataError, ModelError, SpecError, did_you_mean
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
@@ -140,6 +141,9 @@ def prepare(experiment: Experiment) -> Prepared:
     check_world(spec.speeds, spec.faults, nodes, seed, spec.links)
     graph = build_graph(getattr(spec.algorithm, "topology", Ring()), nodes, stream(seed, "topology"), names)
     dataset = load_dataset(spec.dataset)
+    for split in (dataset.train, dataset.test):
+        if not np.isfinite(split.features.data if split.sparse else split.features).all():
+            raise DataError(f"{dataset.name}: features are not finite after dataset.divide_by and normalise")
     if spec.stop.accuracy is not None and dataset.classes is None:
         raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")
     shards = partition(spec.partition, dataset.train.targets, nodes, stream(seed, "partition"), dataset.owners)
@@ -180,6 +184,8 @@ def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:
     settings = experiment.objective
     name = settings.name or ("softmax" if dataset.classes else "squared")
     if settings.module is None and name in LOSSES:
+        if settings.loss is not None:
+            raise SpecError(f"objective.loss is for networks; {name} is a loss itself, so leave it out")
         return _linear(name, settings, dataset)
     return _network(name, experiment, dataset)
 
@@ -208,4 +214,14 @@ def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
     network: Objective = TorchModule(
         module, loss=loss, l2=settings.l2, memory_mib=compute.memory_mib, strategy=compute.strategy
     )
+    _try(network, dataset)
     return network
+
+
+def _try(network: Objective, dataset: Dataset) -> None:
+    """Take one gradient, so that a module that cannot be trained is refused before anything is written."""
+    model = network.initial(stream(0))[None]
+    network.clipped_gradients(model, dataset.train, [np.arange(1)], 1.0)
+    one = Split(dataset.train.features[:1], dataset.train.targets[:1])
+    if not np.isfinite(network.evaluate(model, one).loss).all():
+        raise ModelError("the module's loss is not finite at its initial parameters; check its outputs")

@@ -50,7 +50,7 @@ class ResultsFolder:
     Parameters
     ----------
     path : Path
-        Where; made if need be.
+        Where; made by `clear`, and untouched before.
     overwrite : bool
         Whether the results of an earlier run may be replaced.
 
@@ -62,7 +62,19 @@ class ResultsFolder:
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self.path = path
-        _make_room(path, overwrite)
+        _check_room(path, overwrite)
+
+    def clear(self) -> None:
+        """Make the folder, and delete what an earlier run wrote to it; nothing else."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name in (item.name for item in self.path.iterdir()):
+                if name in FILES or (name.startswith(".") and name.endswith(".new")):
+                    (self.path / name).unlink()
+        except OSError as error:
+            raise SpecError(
+                f"{self.path}: cannot make the results folder ({error.strerror}); choose another --out"
+            ) from None
 
     def write(self, name: str, content: str | bytes) -> None:
         """Replace a file, whole or not at all."""
@@ -86,19 +98,16 @@ class ResultsFolder:
         self.write("model.safetensors", save({name: np.ascontiguousarray(part) for name, part in arrays.items()}))
 
 
-def _make_room(path: Path, overwrite: bool) -> None:
-    """An empty folder at ``path``; only what an earlier run wrote is ever deleted."""
-    if path.exists() and not path.is_dir():
+def _check_room(path: Path, overwrite: bool) -> None:
+    """Raise unless results may be written to ``path``."""
+    try:
+        there, folder = path.exists(), path.is_dir()
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{str(path)[:80]}: no such folder can be made ({error}); choose another --out") from None
+    if there and not folder:
         raise SpecError(f"{path} is a file, expected a folder for the results; choose another --out")
-    present = [item.name for item in path.iterdir()] if path.exists() else []
+    present = [item.name for item in path.iterdir()] if there else []
     if present and not overwrite:
         raise SpecError(f"{path} exists and is not empty; choose another --out, or replace it with --overwrite")
     if present and "summary.json" not in present and "spec.yaml" not in present:
         raise SpecError(f"{path} is not the results folder of a run, so it is not overwritten; choose another --out")
-    for name in present:
-        if name in FILES or (name.endswith(".new") and name.startswith(".")):
-            (path / name).unlink()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SpecError(f"{path}: cannot make the results folder ({error.strerror}); choose another --out") from None

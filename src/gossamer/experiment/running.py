@@ -161,6 +161,7 @@ class _Run:
     def go(self) -> Result:
         self.progress.planned(self.plan)
         if self.folder is not None:
+            self.folder.clear()
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
         try:
             if self.evaluator.on:

@@ -86,11 +86,11 @@ class PrivacySettings(Section):
     """
 
     mechanism: Literal["gaussian", "none"] = "gaussian"
-    clip: PositiveFloat | None = None
+    clip: float | None = Field(default=None, ge=1e-9, le=1e9)
     sampling: Literal["poisson", "fixed_size"] = "poisson"
     neighboring_relation: NeighboringRelation | None = None
-    noise_multiplier: PositiveFloat | None = None
-    delta: float = Field(default=1e-5, gt=0, lt=1)
+    noise_multiplier: float | None = Field(default=None, ge=1e-2, le=1e6)
+    delta: float = Field(default=1e-5, ge=1e-50, lt=1)
 
     @model_validator(mode="before")
     @classmethod
@@ -120,7 +120,7 @@ class Budget(Section):
     """The most that any node's data may leak: ``epsilon`` at ``delta``."""
 
     epsilon: PositiveFloat
-    delta: float = Field(default=1e-5, gt=0, lt=1)
+    delta: float = Field(default=1e-5, ge=1e-50, lt=1)
 
 
 class StopSettings(Section):
@@ -138,8 +138,8 @@ class StopSettings(Section):
         Test accuracy of the mean model. Privacy is charged for the whole plan, so another bound is needed too.
     """
 
-    updates: PositiveInt | None = None
-    epochs: PositiveFloat | None = None
+    updates: int | None = Field(default=None, ge=1, le=10**9)
+    epochs: float | None = Field(default=None, gt=0, le=1e6)
     virtual_seconds: PositiveFloat | None = None
     accuracy: float | None = Field(default=None, gt=0, le=1)
 

@@ -71,8 +71,8 @@ class LinkSettings(_Settings):
     loss: float = Field(default=0.0, ge=0, lt=1)
     duplicate: float = Field(default=0.0, ge=0, lt=1)
     partitions: tuple[Partition, ...] = ()
-    retry_after: PositiveFloat = 1.0
-    silence: PositiveFloat = 30.0
+    retry_after: float = Field(default=1.0, ge=1e-3)
+    silence: float = Field(default=30.0, ge=1e-3)
 
     @property
     def reliable(self) -> bool:

@@ -83,7 +83,7 @@ class SpeedSettings(_Settings):
     """
 
     name: Literal["constant", "lognormal", "file"] = "constant"
-    seconds: PositiveFloat = 1.0
+    seconds: float = Field(default=1.0, ge=1e-6)
     spread: NonNegativeFloat = 0.5
     path: Path | None = None
     scenario: Scenario = Even()
