@@ -41,10 +41,11 @@ def as_layout(features: Features, layout: Layout) -> Features:
 
 
 def divided(features: Features, divisor: float) -> Features:
-    """``features / divisor``, in float32."""
-    if isinstance(features, sp.csr_array):
-        return _with_entries(features, features.data / np.float32(divisor))
-    return features if divisor == 1 else features / np.float32(divisor)
+    """``features / divisor``, in float32; whether the result is finite is for the caller to check."""
+    with np.errstate(all="ignore"):
+        if isinstance(features, sp.csr_array):
+            return _with_entries(features, features.data / np.float32(divisor))
+        return features if divisor == 1 else features / np.float32(divisor)
 
 
 def unit_norm(features: Features) -> Features:
