@@ -1,0 +1,1 @@
+"""Reports: reading results folders, and figures of what they hold."""
