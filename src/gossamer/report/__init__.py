@@ -1,1 +1,0 @@
-"""Reports: reading results folders, and figures of what they hold."""
