@@ -172,6 +172,25 @@ class LinearModel(Objective):
         loss, accuracy = totals / len(split)
         return Evaluation(loss, accuracy if self.classes else np.full_like(loss, np.nan))
 
+    def losses(self, models: FloatArray, split: Split) -> npt.NDArray[np.float64]:
+        """The loss of each example under each of ``models``, [width, examples]; see `Objective.losses`.
+
+        Raises
+        ------
+        DataError
+            If ``split`` does not fit the model.
+        """
+        examples = self._examples(split)
+        models = self._rows(models, len(models))
+        found = np.empty((len(models), len(split)))
+        for row in range(len(models)):
+            weights, bias = self._columns(models[row : row + 1])
+            for rows in _slices(len(split), _ROWS):
+                with np.errstate(over="ignore", invalid="ignore"):
+                    z = (examples.matrix[rows] @ weights).T.reshape(*bias.shape[:2], -1) + bias
+                    found[row, rows] = self.loss.values(z, examples.targets[rows])[0]
+        return found
+
     def smoothness(self, data: Split) -> float | None:
         """``curvature lambda_max(X'X) / n + l2``, never less; None for the hinge.
 

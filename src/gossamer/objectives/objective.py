@@ -105,6 +105,18 @@ class Objective(ABC):
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
         """Loss and accuracy of each of ``models`` [width, size] on ``split``."""
 
+    def losses(self, models: FloatArray, split: Split) -> npt.NDArray[np.float64]:
+        """The loss of each example of ``split`` under each of ``models`` [width, size], without the L2 term.
+
+        What audits compare. This one evaluates example after example; objectives that can do better do.
+
+        Returns
+        -------
+        ndarray [width, examples]
+        """
+        singles = (Split(split.features[i : i + 1], split.targets[i : i + 1]) for i in range(len(split)))
+        return np.stack([self.evaluate(models, single).loss for single in singles], axis=1)
+
     def smoothness(self, data: Split) -> float | None:
         """An upper bound of the gradient's Lipschitz constant on ``data`` (L2 term included), or None."""
         return None

@@ -194,6 +194,32 @@ class TorchModule(Objective):
         loss, accuracy = totals.T / len(split)
         return Evaluation(loss, accuracy)
 
+    def losses(self, models: FloatArray, split: Split) -> npt.NDArray[np.float64]:
+        """The loss of each example under each of ``models``, [width, examples]; see `Objective.losses`.
+
+        Raises
+        ------
+        ModelError
+            If the module cannot take the examples.
+        DataError
+            If ``split`` or the models do not fit.
+        """
+        plan = self.plan(split)
+        models = self._rows(models, len(models))
+        found = np.empty((len(models), len(split)))
+        with plan.networks.lend() as network, torch.no_grad():
+            for row, model in enumerate(models):
+                parameters = network.parameters(torch.tensor(model))
+                for part in _slices(len(split), plan.rows):
+                    arranged = network.arrange(parameters, self._features(split, part))
+                    found[row, part] = network.losses(*arranged, self._targets(split, part)).double().numpy()
+        return found
+
+    @property
+    def network(self) -> Network:
+        """The module as a function of its parameters; a copy of its structure, for one thread."""
+        return self._network.twin()
+
     def plan(self, data: Split) -> Plan:
         """How gradients on ``data`` are computed; the data is checked the first time."""
         if (known := self._checked.get(data)) is not None:

@@ -1,0 +1,61 @@
+"""What an observer sees: the release that a data side makes of one known batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.split import Split
+from gossamer.objectives.objective import FloatArray, Objective
+from gossamer.privacy.data_side import DataSide, DataSides
+from gossamer.privacy.ledger import Ledger, Unlimited
+from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.tasks import Gradient, Query
+from gossamer.vectors import Model
+
+
+def released_gradients(
+    objective: Objective,
+    data: Split,
+    batches: Sequence[npt.NDArray[np.int64]],
+    model: Model,
+    mechanism: Mechanism,
+    seed: int,
+) -> FloatArray:
+    """The noisy mean gradient of each batch at ``model``, without the regulariser's part, as observers know it.
+
+    Each batch is the whole shard of a data side of its own and is sampled with probability 1, so the release is the
+    one that a run makes of such a batch. Observers know the model, so they can take the regulariser's gradient off.
+
+    Parameters
+    ----------
+    objective : Objective
+        What is minimised.
+    data : Split
+        The training examples.
+    batches : sequence of index arrays
+        None of them empty.
+    model : Model
+        Where the gradients are taken.
+    mechanism : Mechanism
+        Clip and noise.
+    seed : int
+        Of the noise.
+
+    Returns
+    -------
+    ndarray [batches, size]
+    """
+    names = [f"batch-{number}" for number in range(len(batches))]
+    sides = DataSides(
+        {name: DataSide(Ledger(name, Unlimited()), rows, seed) for name, rows in zip(names, batches)}, objective, data
+    )
+    tickets = [
+        sides.admit(name, Gradient(0, model, Query(Poisson(1.0), mechanism, float(len(rows)))))
+        for name, rows in zip(names, batches)
+    ]
+    released = np.stack([np.asarray(answer.released.values) for answer in sides.compute(tickets)])
+    return released - objective.l2 * np.asarray(model.values)
