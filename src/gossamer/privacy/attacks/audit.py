@@ -224,15 +224,17 @@ def epsilon_one_run(
     Raises
     ------
     SpecError
-        If a number is out of range.
+        If a number is out of range, or delta is so large for so many canaries that the theorem says next to nothing.
     """
     _check(delta, confidence)
+    if 2 * canaries * delta > 1:
+        raise SpecError(f"{canaries} canaries need a delta of at most {0.5 / canaries:.3g}, found {delta:g}; use fewer")
     level = 1 - confidence
     low, high = 0.0, 1.0
     rejected = one_run_p_value(canaries, guesses, correct, 0.0, delta) < level
     while rejected and one_run_p_value(canaries, guesses, correct, high, delta) < level:
         low, high = high, 2 * high
-    # The p-value need not be monotone where delta is large, so what is returned is where it first fails to be small.
+    # With 2 m delta <= 1 the p-value is a mean of f(v) and f(v - i) for some i, so it grows with epsilon.
     for _ in range(60 if rejected else 0):
         middle = (low + high) / 2
         small = one_run_p_value(canaries, guesses, correct, middle, delta) < level
