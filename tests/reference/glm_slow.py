@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+
+class Clipped(NamedTuple):
+    """Sum [size] of clipped gradients, how many were not finite, and how many were within the clip."""
+
+    total: np.ndarray
+    zeroed: int
+    unclipped: int
 
 
 def example_loss(loss: str, z: torch.Tensor, target: float) -> torch.Tensor:
@@ -44,14 +53,15 @@ def clipped_sum(
     clip: float,
     outputs: int,
     intercept: bool = True,
-) -> tuple[np.ndarray, int]:
-    """Sum of the batch's gradients, each scaled to a norm of at most ``clip``, and how many were not finite."""
-    total, zeroed = np.zeros(model.size), 0
+) -> Clipped:
+    """Each gradient of the batch is scaled to a norm of at most ``clip``; one that is not finite is left out."""
+    total, zeroed, unclipped = np.zeros(model.size), 0, 0
     for i in batch:
         gradient = example_gradient(loss, model, features[i], float(targets[i]), outputs, intercept)
         if not np.isfinite(gradient).all():
             zeroed += 1
             continue
         norm = np.linalg.norm(gradient.astype(np.float64))
+        unclipped += int(norm <= clip)
         total += gradient * (min(1.0, clip / norm) if norm > 0 else 1.0)
-    return total, zeroed
+    return Clipped(total, zeroed, unclipped)

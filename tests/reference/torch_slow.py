@@ -5,12 +5,21 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from threadpoolctl import threadpool_limits
 from torch import nn
+
+
+class Clipped(NamedTuple):
+    """Sum [size] of clipped gradients, how many were not finite, and how many were within the clip."""
+
+    total: np.ndarray
+    zeroed: int
+    unclipped: int
 
 
 @threadpool_limits.wrap(limits=1)  # one example is too small to share
@@ -40,14 +49,15 @@ def clipped_sum(
     targets: Sequence[float] | np.ndarray,
     clip: float,
     loss: str = "cross_entropy",
-) -> tuple[np.ndarray, int]:
-    """Sum [size] of gradients scaled to a norm of at most ``clip``, and how many were not finite."""
-    total, zeroed = np.zeros_like(model), 0
+) -> Clipped:
+    """Each gradient is scaled to a norm of at most ``clip``; one that is not finite is left out."""
+    total, zeroed, unclipped = np.zeros_like(model), 0, 0
     for x, target in zip(features, targets):
         gradient = example_gradient(module, model, x, target, loss)
         if not np.isfinite(gradient).all():
             zeroed += 1
             continue
         norm = math.sqrt(math.fsum(float(entry) ** 2 for entry in gradient))
+        unclipped += norm <= clip
         total += gradient * min(1.0, clip / norm) if norm else 0.0
-    return total, zeroed
+    return Clipped(total, zeroed, unclipped)

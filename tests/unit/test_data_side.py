@@ -10,7 +10,7 @@ import pytest
 
 from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent
-from gossamer.objectives.objective import Evaluation, FloatArray, Gradients, IndexArray, Objective
+from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective
 from gossamer.privacy import data_side
 from gossamer.privacy.data_side import DataSide, DataSides
 from gossamer.privacy.ledger import Ledger, Plan, Unlimited
@@ -36,11 +36,11 @@ class SumOfRows(Objective):
         return np.zeros(SIZE)
 
     def clipped_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: float
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
     ) -> Gradients:
         self.calls.append([batch.tolist() for batch in batches])
         sums = np.stack([np.asarray(data.features)[batch].sum(axis=0) for batch in batches])
-        return Gradients(sums.astype(np.float64), np.zeros(len(batches), np.int64))
+        return Gradients(sums.astype(np.float64), *np.zeros((2, len(batches)), np.int64))
 
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
         raise NotImplementedError
@@ -178,7 +178,7 @@ def test_tasks_of_different_clips_are_not_mixed() -> None:
 def test_without_noise_an_overflow_saturates() -> None:
     class Overflowing(SumOfRows):
         def clipped_gradients(self, *args: Any) -> Gradients:
-            return Gradients(np.array([[np.inf, -np.inf, 1.0]]), np.zeros(1, np.int64))
+            return Gradients(np.array([[np.inf, -np.inf, 1.0]]), *np.zeros((2, 1), np.int64))
 
     values = answer(sides(Overflowing()), task(NoNoise())).values
     assert np.isfinite(values).all()

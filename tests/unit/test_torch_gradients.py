@@ -71,6 +71,12 @@ def examples(shape: tuple[int, ...], count: int = 12, seed: int = 0) -> Split:
     return Split(features, generator.integers(0, CLASSES, count))
 
 
+def lengths(module: nn.Module, model: np.ndarray, data: Split, batch: np.ndarray) -> list[float]:
+    """Norms of the gradients of the examples in ``batch``."""
+    rows = zip(data.features[batch], data.targets[batch])
+    return [float(np.linalg.norm(example_gradient(module, model, x, y, "cross_entropy"))) for x, y in rows]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", MODULES)
 def test_sums_equal_a_loop_over_single_examples(name: str, strategy: str) -> None:
@@ -86,10 +92,55 @@ def test_sums_equal_a_loop_over_single_examples(name: str, strategy: str) -> Non
     found = torch_module.clipped_gradients(models, data, batches, clip)
 
     for row, (model, batch) in enumerate(zip(models, batches)):
-        expected, zeroed = clipped_sum(module, model, data.features[batch], data.targets[batch], clip)
-        assert np.abs(found.sums[row] - expected).max() <= 1e-9 * clip
-        assert found.zeroed[row] == zeroed == 0
+        expected = clipped_sum(module, model, data.features[batch], data.targets[batch], clip)
+        assert np.abs(found.sums[row] - expected.total).max() <= 1e-9 * clip
+        assert found.zeroed[row] == expected.zeroed == 0
+        assert found.unclipped[row] == expected.unclipped
     assert not found.sums[1].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_each_model_has_its_own_clip(strategy: str, dtype: torch.dtype) -> None:
+    """Clips between norms of the batches, so that some gradients of each are clipped; batches differ in length."""
+    module, shape = MODULES["conv patches"]
+    torch_module = objective(module.to(dtype), strategy)
+    data = examples(shape)
+    generator = np.random.default_rng(1)
+    models = np.stack([torch_module.initial(generator) for _ in range(5)])
+    batches = [np.arange(12), np.arange(3, 9), np.arange(5), np.arange(0), np.arange(7)]
+    middles = [np.median(lengths(module, models[k], data, batches[k])) for k in (0, 1)]
+    clips = np.array([*middles, 1e-3, 1.0, math.inf])
+
+    found = torch_module.clipped_gradients(models, data, batches, clips)
+
+    for row, (model, batch, clip) in enumerate(zip(models, batches, clips)):
+        expected = clipped_sum(module, model, data.features[batch], data.targets[batch], clip)
+        assert np.abs(found.sums[row] - expected.total).max() <= (1e-9 if dtype == torch.float64 else 1e-5)
+        assert found.unclipped[row] == expected.unclipped
+        if strategy != "vmap":
+            alone = torch_module.clipped_gradients(models[row : row + 1], data, [batch], float(clip))
+            assert alone.sums.tobytes() == found.sums[row].tobytes()
+            assert alone.unclipped[0] == found.unclipped[row]
+    assert found.unclipped.tolist() == [6, 3, 0, 0, 7]  # half of a batch, where the clip is its median
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_norm_that_equals_the_clip_is_within_it_and_so_is_a_zero_gradient(strategy: str, dtype: torch.dtype) -> None:
+    """Squared error at w = 0: y = 1/2 and x = (3, 4) have a gradient of norm 5, y = 0 of norm 0.
+
+    The last clip is zero in float32, and a quotient of zeros must not reach the sum.
+    """
+    torch_module = objective(nn.Linear(2, 1, bias=False, dtype=dtype), strategy, loss="mse")
+    data = Split(np.array([[3, 4], [3, 4]], np.float32), np.array([0.5, 0], np.float32))
+    models = np.zeros((3, 2), torch_module.dtype)
+    clips = np.array([5.0, np.nextafter(5.0, 0), 1e-60])
+    found = torch_module.clipped_gradients(models, data, [np.array([0, 1])] * 3, clips)
+    assert found.unclipped.tolist() == [2, 1, 1]
+    assert found.zeroed.tolist() == [0, 0, 0]
+    np.testing.assert_allclose(found.sums[:2], [[-3, -4]] * 2, rtol=1e-6)
+    assert np.linalg.norm(found.sums[2].astype(np.float64)) <= 1e-60 * (1 + 1e-6)
 
 
 def test_every_rule_is_taken_where_it_is_asked_for() -> None:
@@ -128,7 +179,7 @@ def test_mean_squared_error(strategy: str) -> None:
 
     found = torch_module.clipped_gradients(model[None], data, [np.arange(6)], 0.5).sums[0]
 
-    expected, _ = clipped_sum(module, model, data.features, data.targets, 0.5, "mse")
+    expected = clipped_sum(module, model, data.features, data.targets, 0.5, "mse").total
     assert np.allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
@@ -161,8 +212,11 @@ def test_a_gradient_that_is_not_finite_counts_as_zero(strategy: str, bad: float)
 
     assert found.zeroed.tolist() == [2, 1, 0]
     for row, kept in enumerate(([3, 5], [], [1, 2])):
-        expected, _ = clipped_sum(module, model, data.features[kept], data.targets[kept], 0.5)
-        assert np.abs(found.sums[row] - expected).max() <= 1e-10
+        expected = clipped_sum(module, model, data.features[kept], data.targets[kept], 0.5)
+        assert np.abs(found.sums[row] - expected.total).max() <= 1e-10
+        assert found.unclipped[row] == expected.unclipped
+    unlimited = torch_module.clipped_gradients(np.stack([model] * 3), data, batches, math.inf)
+    assert unlimited.unclipped.tolist() == [2, 0, 2]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -173,6 +227,7 @@ def test_a_model_that_is_not_finite_gives_zero(strategy: str) -> None:
     found = torch_module.clipped_gradients(models, examples(shape), [np.arange(3), np.arange(0)], 1.0)
     assert not found.sums.any()
     assert found.zeroed.tolist() == [3, 0]
+    assert found.unclipped.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -187,9 +242,11 @@ def test_a_finite_gradient_whose_square_overflows_is_clipped_not_dropped(name: s
     if name == "norms":
         model[:20] = 1e-25 * np.arange(20)
     found = torch_module.clipped_gradients(model[None], data, [np.arange(3)], 0.1)
-    expected, _ = clipped_sum(module.double(), model.astype(np.float64), data.features, data.targets, 0.1)
+    expected = clipped_sum(module.double(), model.astype(np.float64), data.features, data.targets, 0.1)
     assert found.zeroed.tolist() == [0]
-    assert np.abs(found.sums[0] - expected).max() <= 1e-6
+    assert found.unclipped.tolist() == [expected.unclipped]
+    assert np.abs(found.sums[0] - expected.total).max() <= 1e-6
+    assert torch_module.clipped_gradients(model[None], data, [np.arange(3)], math.inf).unclipped.tolist() == [3]
 
 
 @pytest.mark.parametrize("strategy", ["layers", "threads"])
@@ -214,10 +271,8 @@ def test_a_batch_cut_by_the_memory_setting_gives_the_same_sum(strategy: str) -> 
     whole, cut = (objective(module, strategy, memory_mib=memory) for memory in (512, 1))
     models = whole.initial(np.random.default_rng(0))[None].repeat(2, axis=0)
     batches = [np.arange(90), np.arange(10, 40)]
-    assert np.allclose(
-        whole.clipped_gradients(models, data, batches, 0.5).sums,
-        cut.clipped_gradients(models, data, batches, 0.5).sums,
-        rtol=1e-11,
-        atol=1e-13,
-    )
+    clips = [np.median(lengths(module, models[0], data, batch)) for batch in batches]
+    found, parts = (one.clipped_gradients(models, data, batches, np.array(clips)) for one in (whole, cut))
+    assert np.allclose(found.sums, parts.sums, rtol=1e-11, atol=1e-13)
+    assert found.unclipped.tolist() == parts.unclipped.tolist() == [45, 15]  # half of each batch, by the median
     assert cut.plan(data).examples < whole.plan(data).examples

@@ -19,7 +19,7 @@ from gossamer.errors import DataError, SpecError
 from gossamer.objectives import glm_kernels as kernels
 from gossamer.objectives.eigenvalues import largest_eigenvalue
 from gossamer.objectives.glm_losses import LOSSES, TargetArray
-from gossamer.objectives.objective import Evaluation, FloatArray, Gradients, IndexArray, Objective
+from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective, clips_of
 from gossamer.vectors import Part
 
 # An evaluation holds at once
@@ -118,35 +118,35 @@ class LinearModel(Objective):
         return np.zeros(self.size, self.dtype)
 
     def clipped_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: float
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
     ) -> Gradients:
         """See `Objective.clipped_gradients`.
 
         Raises
         ------
         DataError
-            If ``data`` does not fit the model, or an index lies outside of it.
+            If ``data`` does not fit the model, an index lies outside of it, or there is not one clip a model.
         SpecError
-            If ``clip`` is not positive.
+            If a clip is not positive.
         """
-        if not clip > 0:
-            raise SpecError(f"clip must be a positive number, found {clip!r}")
+        clips = clips_of(clip, len(batches))
         examples = self._examples(data)
         models = self._rows(models, len(batches))
         sums = np.empty_like(models)
-        zeroed = np.empty(len(models), np.int64)
+        zeroed, unclipped = np.empty(len(models), np.int64), np.empty(len(models), np.int64)
         examples.sums(
             self.loss.code,
             _frozen(models),
             _pack(batches, len(data)),
             examples.targets,
-            float(clip),
+            _frozen(clips),
             (self.outputs, self.features, self.intercept),
             sums,
             zeroed,
+            unclipped,
             *examples.arrays,
         )
-        return Gradients(sums, zeroed)
+        return Gradients(sums, zeroed, unclipped)
 
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
         """Loss and accuracy of each of ``models`` [width, size] on ``split``, in bounded memory.

@@ -52,9 +52,10 @@ def residuals(loss, z, target):  # type: ignore[no-untyped-def]
 
 @_compiled
 def clip_residuals(z, square, clip):  # type: ignore[no-untyped-def]
-    """Scale the residuals z so that the gradient's norm is at most ``clip``; False if it is not finite.
+    """Scale the residuals z so that the gradient's norm is at most ``clip``.
 
     ``square`` is |x|^2, plus one if there is an intercept, in float64: float32 features cannot overflow it.
+    Returns whether the norm is finite, and whether it was at most ``clip`` already.
     """
     limits = np.finfo(z.dtype)
     total = 0.0
@@ -62,13 +63,13 @@ def clip_residuals(z, square, clip):  # type: ignore[no-untyped-def]
         total += np.float64(z[c]) * np.float64(z[c])
     norm = np.sqrt(total) * np.sqrt(square)
     if not norm <= limits.max:
-        return False
+        return False, False
     scale = 1.0 if norm <= clip else clip / norm
     for c in range(z.size):
         scaled = z[c] * scale
         # A subnormal number may be rounded up by half of itself, and the norm would exceed the clip.
         z[c] = scaled if abs(scaled) >= limits.tiny else 0.0
-    return True
+    return True, norm <= clip
 
 
 @_compiled
@@ -140,7 +141,7 @@ def csr_add(g, values, columns, z, features, intercept):  # type: ignore[no-unty
 
 
 @_compiled
-def dense_sums(loss, models, batches, targets, clip, shape, sums, zeroed, examples):  # type: ignore[no-untyped-def]
+def dense_sums(loss, models, batches, targets, clips, shape, sums, zeroed, unclipped, examples):  # type: ignore[no-untyped-def]
     """Sums of clipped gradients over ragged batches of dense examples.
 
     Parameters
@@ -153,12 +154,14 @@ def dense_sums(loss, models, batches, targets, clip, shape, sums, zeroed, exampl
         Row k's examples are ``packed[starts[k]:starts[k + 1]]``.
     targets : ndarray [n] of float64
         Class numbers or real values.
-    clip : float
-        Largest norm of a per-example gradient.
+    clips : ndarray [width] of float64
+        Largest norm of a per-example gradient at each model.
     shape : tuple (outputs, features, intercept)
         Of the model.
-    sums, zeroed : ndarray [width, size], ndarray [width] of int64
-        Written: the sums, and how many gradients were not finite.
+    sums : ndarray [width, size]
+        Written.
+    zeroed, unclipped : ndarray [width] of int64
+        Written: how many gradients were not finite, and how many had a norm of at most the clip.
     examples : ndarray [n, features] of float32
         One example a row.
     """
@@ -169,13 +172,15 @@ def dense_sums(loss, models, batches, targets, clip, shape, sums, zeroed, exampl
         w, g, batch = models[k], sums[k], packed[starts[k] : starts[k + 1]]
         finite, held = is_finite(w), 0
         g[:] = 0
-        zeroed[k] = 0
+        zeroed[k] = unclipped[k] = 0
         for i in batch:
             square = dense_outputs(w, examples[i], z[held], intercept)
             residuals(loss, z[held], targets[i])
-            if finite and clip_residuals(z[held], square, clip):
+            sound, whole = clip_residuals(z[held], square, clips[k])
+            if finite and sound:
                 four[held] = i
                 held += 1
+                unclipped[k] += whole
             else:
                 zeroed[k] += 1
             if held == 4:
@@ -187,8 +192,9 @@ def dense_sums(loss, models, batches, targets, clip, shape, sums, zeroed, exampl
 
 
 @_compiled
-def csr_sums(loss, models, batches, targets, clip, shape, sums, zeroed, values, columns, rows):  # type: ignore[no-untyped-def]
+def csr_sums(loss, models, batches, targets, clips, shape, sums, zeroed, unclipped, *sparse):  # type: ignore[no-untyped-def]
     """`dense_sums` for examples in CSR form: ``values``, ``columns`` [stored] and ``rows`` [n + 1]."""
+    values, columns, rows = sparse
     outputs, features, intercept = shape
     starts, packed = batches
     z = np.empty(outputs, models.dtype)
@@ -196,12 +202,14 @@ def csr_sums(loss, models, batches, targets, clip, shape, sums, zeroed, values, 
         w, g, batch = models[k], sums[k], packed[starts[k] : starts[k + 1]]
         finite = is_finite(w)
         g[:] = 0
-        zeroed[k] = 0
+        zeroed[k] = unclipped[k] = 0
         for i in batch:
             x, at = values[rows[i] : rows[i + 1]], columns[rows[i] : rows[i + 1]]
             square = csr_outputs(w, x, at, z, features, intercept)
             residuals(loss, z, targets[i])
-            if finite and clip_residuals(z, square, clip):
+            sound, whole = clip_residuals(z, square, clips[k])
+            if finite and sound:
+                unclipped[k] += whole
                 csr_add(g, x, at, z, features, intercept)
             else:
                 zeroed[k] += 1

@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.split import Split
+from gossamer.errors import DataError, SpecError
 from gossamer.vectors import Part as Part
 
 FloatArray = npt.NDArray[np.floating]
 IndexArray = npt.NDArray[np.int64]
+Clip = float | npt.NDArray[np.floating]
 
 
 class Gradients(NamedTuple):
@@ -30,10 +32,14 @@ class Gradients(NamedTuple):
     zeroed : ndarray [width] of int64
         How many per-example gradients of batch k were not finite and counted as zero. Raw: it is computed
         from data, so it never leaves the node.
+    unclipped : ndarray [width] of int64
+        How many per-example gradients of batch k were finite and had a norm of at most the clip: all finite
+        ones where the clip is infinite. Raw like ``zeroed``: without noise it never leaves the node.
     """
 
     sums: FloatArray
     zeroed: npt.NDArray[np.int64]
+    unclipped: npt.NDArray[np.int64]
 
 
 class Evaluation(NamedTuple):
@@ -78,7 +84,7 @@ class Objective(ABC):
 
     @abstractmethod
     def clipped_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: float
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
     ) -> Gradients:
         """Sum over each batch of per-example loss gradients, each scaled to an L2 norm of at most ``clip``.
 
@@ -90,15 +96,23 @@ class Objective(ABC):
             The training examples that the indices refer to.
         batches : sequence of ``width`` index arrays [batch_k] of int64
             May be empty and of different lengths; an index may occur in several batches.
-        clip : float
-            C > 0; ``math.inf`` leaves gradients as they are. The result of one example never depends on
-            which others are in its batch.
+        clip : float or ndarray [width]
+            C > 0, common to all models or one for each of them; ``math.inf`` leaves gradients as they are.
+            The result of one example never depends on which others are in its batch, and that of one model
+            never on the clips of others.
 
         Returns
         -------
         Gradients
             With ``sums`` of the objective's dtype. A per-example gradient with a component that is not
             finite counts as zero.
+
+        Raises
+        ------
+        SpecError
+            If a clip is not positive.
+        DataError
+            If there is not one clip for each model.
         """
 
     @abstractmethod
@@ -120,3 +134,22 @@ class Objective(ABC):
     def smoothness(self, data: Split) -> float | None:
         """An upper bound of the gradient's Lipschitz constant on ``data`` (L2 term included), or None."""
         return None
+
+
+def clips_of(clip: Clip, width: int) -> npt.NDArray[np.float64]:
+    """The clip of each of ``width`` models, [width], from one for all or one for each.
+
+    Raises
+    ------
+    SpecError
+        If one is not positive.
+    DataError
+        If there is not one for each model.
+    """
+    given = np.asarray(clip, np.float64)
+    positive = given > 0
+    if not positive.all():
+        raise SpecError(f"every clip must be a positive number, found {given[~positive].flat[0]:g}")
+    if given.shape not in ((), (width,)):
+        raise DataError(f"expected one clip, or an array [{width}] with one for each model, found {list(given.shape)}")
+    return np.array(np.broadcast_to(given, width))

@@ -8,7 +8,6 @@ layers, at little more than the price of a plain training step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -38,10 +37,19 @@ class Batch(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums of clipped gradients [nodes, size], and how many gradients were not finite [nodes]."""
+    """Of each node.
+
+    Attributes
+    ----------
+    gradients : Tensor [nodes, size]
+        Sums of clipped gradients.
+    zeroed, unclipped : Tensor [nodes] of int64
+        How many gradients were not finite, and how many were finite and within the clip.
+    """
 
     gradients: Tensor
     zeroed: Tensor
+    unclipped: Tensor
 
 
 class ExampleGradients:
@@ -65,17 +73,17 @@ class ExampleGradients:
             return [gradient.flatten(1)[None] for gradient in found.values()]
         return [g.flatten(2) for g in self._by_node(self.network.parameters(models), features, targets).values()]
 
-    def __call__(self, models: Tensor, batch: Batch, clip: float) -> Sums:
-        """Sums over each node's examples of gradients scaled to a norm of at most ``clip``."""
+    def __call__(self, models: Tensor, batch: Batch, clips: Tensor) -> Sums:
+        """Sums over each node's examples of gradients scaled to a norm of at most its clip, [nodes] of float64."""
         gradients = self.gradients(models, batch.features, batch.targets)
         norms = _norms(gradients)
         finite = norms.isfinite()
         counted = finite & batch.present
         if not finite.all():  # zero times NaN is NaN
             gradients = [torch.where(finite[..., None], gradient, 0) for gradient in gradients]
-        weights = torch.where(counted, _clip_weights(norms, clip, models.dtype), 0)[:, None]
+        weights = torch.where(counted, _clip_weights(norms, clips, models.dtype), 0)[:, None]
         sums = torch.cat([(weights @ gradient)[:, 0] for gradient in gradients], dim=1)
-        return Sums(sums, (batch.present & ~finite).sum(1))
+        return Sums(sums, (batch.present & ~finite).sum(1), (counted & _within(norms, clips)).sum(1))
 
     def _loss(self, parameters: dict[str, Tensor], features: Tensor, target: Tensor) -> Tensor:
         return self.network.losses(parameters, features[None], target[None])[0]
@@ -92,13 +100,18 @@ def _norms(gradients: Sequence[Tensor]) -> Tensor:
     return largest.double() * squares.sqrt()
 
 
-def _clip_weights(norms: Tensor, clip: float, dtype: torch.dtype) -> Tensor:
-    """What each gradient is multiplied by so that its norm is at most ``clip``, of ``dtype``."""
-    if clip == math.inf:
-        return torch.ones_like(norms, dtype=dtype)
-    weights = (clip / norms).clamp(max=1).to(dtype)
+def _clip_weights(norms: Tensor, clips: Tensor, dtype: torch.dtype) -> Tensor:
+    """What each gradient [nodes, examples] is multiplied by so that its norm is at most its node's clip."""
+    weights = (norms.reciprocal() * clips[:, None].to(norms.dtype)).clamp(max=1).to(dtype)
+    # Where both are zero or both infinite, in the norms' precision, the product above is no number.
+    weights = torch.where((norms == 0) | clips[:, None].isinf(), 1, weights)
     # A subnormal weight may have been rounded up by any factor; such a gradient vanishes instead.
     return torch.where(weights < torch.finfo(dtype).tiny, 0, weights)
+
+
+def _within(norms: Tensor, clips: Tensor) -> Tensor:
+    """Whether each norm [nodes, examples] is at most its node's clip."""
+    return norms.double() <= clips[:, None]
 
 
 class LayerGradients:
@@ -119,21 +132,22 @@ class LayerGradients:
         self._layers = trainable_layers(network.module)
         self._run = pass_for(network)
 
-    def __call__(self, models: Tensor, batch: Batch, clip: float) -> Sums:
-        """Sums over the examples of one node, [1, size]; the batch has no padding."""
+    def __call__(self, models: Tensor, batch: Batch, clips: Tensor) -> Sums:
+        """Sums over the examples of one node, [1, size], for its clip [1]; the batch has no padding."""
         (model,), (features,), (targets,) = models, batch.features, batch.targets
         found = self.per_example(model, features, targets)
         squares = sum((gradients.square_norms() for gradients in found.values()), torch.zeros(len(targets)))
         sound = squares.isfinite()
         if sound.all():
-            weights = _clip_weights(squares.sqrt(), clip, model.dtype)
-            return Sums(self.weighted_sum(found, weights)[None], torch.zeros(1, dtype=torch.int64))
+            norms = squares.sqrt()[None]
+            total = self.weighted_sum(found, _clip_weights(norms, clips, model.dtype)[0])
+            return Sums(total[None], torch.zeros(1, dtype=torch.int64), _within(norms, clips).sum(1))
         # Rare: these overflow or are not finite, which the exact way tells apart.
         apart = [batch_of(features[n : n + 1], targets[n : n + 1]) for n in torch.nonzero(~sound).flatten()]
-        parts = [self._exact(models, one, clip) for one in apart]
+        parts = [self._exact(models, one, clips) for one in apart]
         if sound.any():
-            parts.append(self(models, batch_of(features[sound], targets[sound]), clip))
-        return Sums(*(torch.stack(both).sum(0) for both in zip(*parts)))
+            parts.append(self(models, batch_of(features[sound], targets[sound]), clips))
+        return Sums(*(torch.stack(each).sum(0) for each in zip(*parts)))
 
     def per_example(self, model: Tensor, features: Tensor, targets: Tensor) -> dict[str, PerExample]:
         """The gradients [examples] by each parameter that the loss depends on."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.objective import Evaluation, FloatArray, Gradients, IndexArray, Objective
+from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective, clips_of
 from gossamer.objectives.torch_batching import Piece, available_cores, in_order, pieces
 from gossamer.objectives.torch_checks import private_copy
 from gossamer.objectives.torch_gradients import Batch
@@ -128,7 +128,7 @@ class TorchModule(Objective):
         return flat_parameters(module)[1]
 
     def clipped_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: float
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
     ) -> Gradients:
         """See `Objective.clipped_gradients`.
 
@@ -137,28 +137,29 @@ class TorchModule(Objective):
         ModelError
             If the module cannot take the examples of ``data``, or its gradients cannot be taken one by one.
         DataError
-            If ``data``, the models or the indices do not fit.
+            If ``data``, the models or the indices do not fit, or there is not one clip a model.
         SpecError
-            If ``clip`` is not positive.
+            If a clip is not positive.
         """
-        if not clip > 0:
-            raise SpecError(f"clip must be a positive number, found {clip!r}")
+        clips = clips_of(clip, len(batches))
         plan = self.plan(data)
         models = self._rows(models, len(batches))
         _check_indices(batches, len(data))
 
-        def compute(piece: Piece) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        def compute(piece: Piece) -> Gradients:
+            some, limits = torch.tensor(models[piece.nodes]), torch.tensor(clips[piece.nodes])
             with plan.methods.lend() as method:
-                found = method(torch.tensor(models[piece.nodes]), self._batch(data, piece), clip)
-            return found.gradients.numpy(), found.zeroed.numpy()
+                found = method(some, self._batch(data, piece), limits)
+            return Gradients(*(tensor.numpy() for tensor in found))
 
-        sums, zeroed = np.zeros_like(models), np.zeros(len(models), np.int64)
+        zeros = np.zeros((2, len(models)), np.int64)
+        totals = Gradients(np.zeros_like(models), *zeros)
         work = pieces(batches, plan.examples, plan.nodes)
-        for piece, (gradients, lost) in zip(work, in_order(compute, work, self.threads)):
+        for piece, found in zip(work, in_order(compute, work, self.threads)):
             for row, node in enumerate(piece.nodes):
-                sums[node] += gradients[row]
-                zeroed[node] += lost[row]
-        return Gradients(sums, zeroed)
+                for total, part in zip(totals, found):
+                    total[node] += part[row]
+        return totals
 
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
         """Loss and accuracy of each of ``models`` [width, size] on ``split``, in bounded memory.

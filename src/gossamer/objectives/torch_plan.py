@@ -36,7 +36,7 @@ from gossamer.objectives.torch_checks import outputs_problem, probe_problem
 from gossamer.objectives.torch_gradients import Batch, ExampleGradients, LayerGradients, Sums
 from gossamer.objectives.torch_network import Network
 
-Method = Callable[[Tensor, Batch, float], Sums]
+Method = Callable[[Tensor, Batch, Tensor], Sums]
 Owned = TypeVar("Owned")
 
 
