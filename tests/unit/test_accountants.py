@@ -36,12 +36,12 @@ def gaussian(noise_multiplier: float, sampling: Sampling, clip: float = 0.5) -> 
     return ReleaseKind(Gaussian(clip, noise_multiplier), sampling, 7)
 
 
-def mechanism_of(row: Row, epsilon: float) -> Mechanism:
-    """Noise that is epsilon-differentially private on a full batch, under the row's relation, for 9 coordinates."""
+def mechanism_of(row: Row, epsilon: float, size: int = 1) -> Mechanism:
+    """Noise that is epsilon-differentially private on a full batch, under the row's relation, for ``size`` numbers."""
     sensitivity = 2.0 if row.relation is ADD else 4.0
     return {
         L2Laplace: L2Laplace(2.0, epsilon, row.relation),
-        Laplace: Laplace(2.0, math.sqrt(9) * sensitivity / epsilon),
+        Laplace: Laplace(2.0, math.sqrt(size) * sensitivity / epsilon),
     }[row.mechanism]
 
 
@@ -66,8 +66,8 @@ def test_a_full_batch_is_the_analytic_gaussian_mechanism(
 @pure_rows
 @pytest.mark.parametrize("single", [0.1, 1.0, 4.0])
 def test_a_full_batch_of_pure_noise_has_its_own_epsilon(row: Row, single: float) -> None:
-    """At a small delta, where epsilon-differential privacy allows no less; never more than the sum of all releases."""
-    kind = ReleaseKind(mechanism_of(row, single), FULL[row.sampling], 9)
+    """Of one number, at a small delta, where its loss is nearly certain; never more than the sum of all releases."""
+    kind = ReleaseKind(mechanism_of(row, single), FULL[row.sampling], 1)
     one = accountants.epsilon({kind: 1}, 1e-12, row.relation)
     assert one.epsilon == pytest.approx(single, rel=1e-9)
     assert one.accountant == row.accountant
@@ -83,7 +83,7 @@ def test_sampling_amplifies_pure_noise_by_the_known_factor(row: Row) -> None:
     without the example is within a of both others.
     """
     rate, single = 0.1, 2.0
-    kind = ReleaseKind(mechanism_of(row, single), SAMPLED[row.sampling], 9)
+    kind = ReleaseKind(mechanism_of(row, single), SAMPLED[row.sampling], 1)
     expected = math.log1p(rate * math.expm1(single))
     if (row.sampling, row.relation) == (Poisson, REPLACE):
         expected = math.log1p(rate * math.expm1(single / 2)) - math.log1p(rate * math.expm1(-single / 2))
@@ -92,7 +92,7 @@ def test_sampling_amplifies_pure_noise_by_the_known_factor(row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=row_name)
 def test_sampling_never_costs_privacy_and_more_of_it_never_saves_any(row: Row) -> None:
-    mechanism = Gaussian(2.0, 2.0) if row.mechanism is Gaussian else mechanism_of(row, 1.0)
+    mechanism = Gaussian(2.0, 2.0) if row.mechanism is Gaussian else mechanism_of(row, 1.0, 9)
     by_rate = [
         accountants.epsilon({ReleaseKind(mechanism, sampling, 9): 20}, DELTA, row.relation).epsilon
         for sampling in (SAMPLED[row.sampling], NEARLY_FULL[row.sampling], FULL[row.sampling])

@@ -26,7 +26,7 @@ from gossamer.privacy.analytic import (
     Response,
     ResponseFull,
 )
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
+from gossamer.privacy.mechanisms import Gaussian, Laplace, NeighboringRelation
 from gossamer.privacy.mixtures import Group
 from gossamer.privacy.pld import Composition
 from gossamer.privacy.releases import ReleaseKind
@@ -125,7 +125,7 @@ def test_releases_that_reveal_next_to_nothing(rate: float, releases: int, multip
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
 def test_randomized_response_is_its_binomial_sum(single: float, releases: int, delta: float) -> None:
     """The exact composition of anything epsilon-differentially private: enough, and half a percent less is not."""
-    kind = ReleaseKind(L2Laplace(1.0, single, ADD), Poisson(1.0), 5)
+    kind = ReleaseKind(Laplace(1.0, 1 / single), Poisson(1.0), 1)
     found = accountants.epsilon({kind: releases}, delta, ADD).epsilon
     assert response_delta(single, releases, found) <= delta * (1 + 1e-9)
     assert response_delta(single, releases, 0.995 * found) > delta
@@ -215,7 +215,7 @@ def test_two_releases_compose_as_quadrature_in_the_plane_says(epsilon: float) ->
 def test_responses_of_different_strength_are_merged_from_above() -> None:
     strengths = [float(strength) for strength in np.linspace(0.02, 0.6, 50)]
     exact = unmerged({Response(strength): 2 for strength in strengths}).epsilon(1e-6)
-    counts = {ReleaseKind(L2Laplace(1.0, strength, REPLACE), Poisson(1.0), 1): 2 for strength in strengths}
+    counts = {ReleaseKind(Laplace(1.0, 2 / strength), Poisson(1.0), 1): 2 for strength in strengths}
     merged = accountants.epsilon(counts, 1e-6, REPLACE).epsilon
     assert exact * (1 - 1e-6) <= merged <= 1.002 * exact
 

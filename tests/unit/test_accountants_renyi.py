@@ -51,7 +51,14 @@ def from_profile(profile: Profile, order: float) -> float:
 @rows
 @pytest.mark.parametrize("order", [2.0, 3.5, 8.0, 32.0])
 def test_the_divergence_bounds_that_of_the_dominating_pair(row: Row, order: float) -> None:
-    """Both describe the same release; the pairs of Poisson-sampled Gaussians are exact, so there they agree."""
+    """Both describe the same release; the pairs of Poisson-sampled Gaussians are exact, so there they agree.
+
+    The pair of L2-Laplace noise on a Poisson sample under replace-one is the one of a batch of fixed size, a bound that
+    is not comparable with the divergence of randomized response.
+    """
+    if (row.mechanism, row.sampling, row.relation) == (L2Laplace, Poisson, REPLACE):
+        assert row.profile(kind_of(row, Poisson(0.1))).family[0] is FixedSizeSampled  # type: ignore[index]
+        return
     for sampling in (SAMPLED[row.sampling], FULL[row.sampling]):
         kind = kind_of(row, sampling)
         found, pair = renyi_divergence(kind, order, row.relation), from_profile(row.profile(kind), order)
@@ -76,14 +83,18 @@ def test_full_batches(row: Row, order: float) -> None:
 
 @rows
 def test_it_composes_to_an_epsilon_above_the_plans(row: Row) -> None:
-    """A filter's bound at its best order is looser than the distribution of the whole plan, and not by much."""
+    """A filter's bound at its best order is looser than the distribution of the whole plan, and not by much.
+
+    Of L2-Laplace noise a filter knows the pure epsilon only, so there it may be looser by any factor.
+    """
     kind, count = kind_of(row, SAMPLED[row.sampling]), 20
     plan = accountants.epsilon({kind: count}, 1e-5, row.relation).epsilon
     filtered = [
         renyi_epsilon(order, count * renyi_divergence(kind, order, row.relation), 1e-5)
         for order in (2.0, 4.0, 8.0, 16.0, 32.0)
     ]
-    assert plan <= min(filtered) <= 2.5 * plan
+    assert plan <= min(filtered)
+    assert min(filtered) <= 2.5 * plan or row.mechanism is L2Laplace
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.renyi import check_delta, check_order
 from gossamer.privacy.renyi import renyi_epsilon as renyi_epsilon
 from gossamer.privacy.renyi import renyi_level as renyi_level
+from gossamer.privacy.rows import PURE, pure_epsilon
 from gossamer.privacy.rows import ROWS as ROWS
 from gossamer.privacy.rows import Row as Row
 from gossamer.privacy.rows import row_of as row_of
@@ -101,7 +102,7 @@ def _epsilon(released: _Released, delta: float, relation: NeighboringRelation) -
     if not _private(released):
         return Accounted(math.inf, "none")
     profiles, accountant = _profiles(released, relation)
-    value = min(Composition(merge(profiles)).epsilon(delta), _largest(profiles))
+    value = min(Composition(merge(profiles)).epsilon(delta), _largest(released, relation))
     return Accounted(value, accountant)
 
 
@@ -110,7 +111,7 @@ def _delta(released: _Released, epsilon: float, relation: NeighboringRelation) -
     if not released or not _private(released):
         return 0.0 if not released else 1.0
     profiles, _ = _profiles(released, relation)
-    return Composition(merge(profiles)).delta(epsilon) if epsilon < _largest(profiles) else 0.0
+    return Composition(merge(profiles)).delta(epsilon) if epsilon < _largest(released, relation) else 0.0
 
 
 def _released(counts: Counts) -> _Released:
@@ -154,6 +155,8 @@ def _is_full_gaussian(profile: Profile) -> bool:
     return isinstance(profile, FullBatch) and isinstance(profile.full, GaussianFull)
 
 
-def _largest(profiles: dict[Profile, int]) -> float:
-    """The sum of the largest privacy losses, an epsilon that needs no delta; infinite for Gaussian noise."""
-    return max(sum(count * profile.largest(0.0)[side] for profile, count in profiles.items()) for side in (0, 1))
+def _largest(released: _Released, relation: NeighboringRelation) -> float:
+    """The sum of pure epsilons, an epsilon that needs no delta; infinite if some noise has none."""
+    if not all(isinstance(kind.mechanism, PURE) for kind, _ in released):
+        return math.inf
+    return math.fsum(count * pure_epsilon(kind, relation) for kind, count in released)

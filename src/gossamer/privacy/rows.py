@@ -7,17 +7,30 @@ Under replace-one such a sum moves by 2C, and accountants read a multiplier diff
 Poisson sample (dp-accounting's, and `analytic.PoissonReplaced`) double the sensitivity themselves and take sd/C; the
 profile of a batch of fixed size and dp-accounting's Renyi accountant do not, and take sd/(2C). A test for every row
 compares a full batch with the analytic Gaussian mechanism.
+
+L2-Laplace noise is accounted by its own law (`l2_laplace`). On a Poisson sample under replace-one its pair is that of a
+batch of fixed size, for which advanced joint convexity [1, theorem 2] is all that is needed. Whoever else is sampled,
+the outputs follow (1-q) M + q M_1 and (1-q) M + q M_2, where M_1 and M_2 are M moved by at most C. With
+exp(e') = 1 + (exp(e)-1)/q >= 1 and b = exp(e-e'), their divergence at e is q times that of M_1 to (1-b) M + b M_2 at
+e', so by convexity at most ``q ((1-b) H_C(e') + b H_2C(e')) <= q H_2C(e')``, where H_S belongs to a shift of length S;
+the last step is the lemma on shorter shifts of `l2_laplace`. For e < 0 the data sets change places. The sum of pure
+epsilons, which needs no delta, bounds epsilon besides.
+
+References
+----------
+[1] Balle, Barthe and Gaboardi, "Privacy amplification by subsampling", NeurIPS 2018.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gossamer.errors import AccountingError
 from gossamer.privacy import renyi
 from gossamer.privacy.analytic import (
     FixedSizeSampled,
+    Full,
     FullBatch,
     GaussianFull,
     PoissonReplaced,
@@ -26,12 +39,16 @@ from gossamer.privacy.analytic import (
     Response,
     ResponseFull,
 )
+from gossamer.privacy.l2_laplace import L2LaplaceFull
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = NeighboringRelation.REPLACE_ONE
+
+PURE = (L2Laplace, Laplace)
+"""Mechanisms that need no delta."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +78,10 @@ class Row:
     divergence: Callable[[ReleaseKind, float], float]
 
 
+_Combination = tuple[type[Sampling], NeighboringRelation]
+_OfKind = Callable[[ReleaseKind], Profile]
+
+
 def _mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
     """Sensitivity over standard deviation, both in units of the clip."""
     assert isinstance(kind.mechanism, Gaussian)
@@ -73,6 +94,23 @@ def _pure(kind: ReleaseKind, relation: NeighboringRelation) -> float:
         return kind.mechanism.release_epsilon(relation, kind.size)
     assert isinstance(kind.mechanism, L2Laplace)
     return kind.mechanism.release_epsilon(relation)
+
+
+def pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation) -> float:
+    """Epsilon that one release of ``kind`` has without a delta, its sampling counted.
+
+    Raises
+    ------
+    AccountingError
+        If there is none, or the combination is not in `ROWS`.
+    """
+    row_of(kind, relation)
+    if not isinstance(kind.mechanism, PURE):
+        raise AccountingError(
+            f"only L2Laplace and Laplace noise have an epsilon without a delta, found {type(kind.mechanism).__name__}; "
+            f"use accountants.epsilon"
+        )
+    return max(_PURE[type(kind.sampling), NeighboringRelation(relation)](kind).largest(0.0))
 
 
 def _poisson_gaussian(kind: ReleaseKind) -> Profile:
@@ -107,8 +145,25 @@ def _fixed_size_pure(kind: ReleaseKind) -> Profile:
     return FixedSizeSampled(ResponseFull(_pure(kind, REPLACE)), kind.sampling.rate)
 
 
-def _response_divergence(profile: Callable[[ReleaseKind], Profile]) -> Callable[[ReleaseKind, float], float]:
-    return lambda kind, order: renyi.response(max(profile(kind).largest(0.0)), order)
+_PURE: dict[_Combination, _OfKind] = {
+    (Poisson, ADD_OR_REMOVE): _poisson_pure,
+    (Poisson, REPLACE): _poisson_pure_replaced,
+    (FixedSize, REPLACE): _fixed_size_pure,
+}
+
+
+def _l2_laplace(kind: ReleaseKind, relation: NeighboringRelation) -> Full:
+    return L2LaplaceFull(_pure(kind, relation), kind.size)
+
+
+def _poisson_l2_laplace(kind: ReleaseKind) -> Profile:
+    full = _l2_laplace(kind, ADD_OR_REMOVE)
+    return PoissonSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
+
+
+def _fixed_size_l2_laplace(kind: ReleaseKind) -> Profile:
+    full = _l2_laplace(kind, REPLACE)
+    return FixedSizeSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
 
 
 def _fixed_size_divergence(kind: ReleaseKind, order: float) -> float:
@@ -118,23 +173,18 @@ def _fixed_size_divergence(kind: ReleaseKind, order: float) -> float:
     )
 
 
-def _pure_rows(mechanism: type[Mechanism]) -> tuple[Row, ...]:
-    return tuple(
-        Row(
-            mechanism,
-            sampling,
-            relation,
-            "PLD of randomized response",
-            multiplier,
-            profile,
-            _response_divergence(profile),
-        )
-        for sampling, relation, multiplier, profile in (
-            (Poisson, ADD_OR_REMOVE, "epsilon at sensitivity C", _poisson_pure),
-            (Poisson, REPLACE, "epsilon at sensitivity C, once to remove and once to add", _poisson_pure_replaced),
-            (FixedSize, REPLACE, "epsilon at sensitivity 2C", _fixed_size_pure),
-        )
-    )
+def _without_delta(
+    mechanism: type[Mechanism], law: str, pairs: Mapping[_Combination, tuple[str, _OfKind]]
+) -> list[Row]:
+    """Rows of noise that needs no delta; as Renyi divergences they have those of randomized response."""
+
+    def divergence(pure: _OfKind) -> Callable[[ReleaseKind, float], float]:
+        return lambda kind, order: renyi.response(max(pure(kind).largest(0.0)), order)
+
+    return [
+        Row(mechanism, *combination, f"PLD of {law}", given, profile, divergence(_PURE[combination]))
+        for combination, (given, profile) in pairs.items()
+    ]
 
 
 ROWS: tuple[Row, ...] = (
@@ -165,8 +215,24 @@ ROWS: tuple[Row, ...] = (
         _fixed_size_gaussian,
         _fixed_size_divergence,
     ),
-    *_pure_rows(L2Laplace),
-    *_pure_rows(Laplace),
+    *_without_delta(
+        L2Laplace,
+        "the L2-Laplace law",
+        {
+            (Poisson, ADD_OR_REMOVE): ("epsilon at sensitivity C, size", _poisson_l2_laplace),
+            (Poisson, REPLACE): ("epsilon at sensitivity 2C, size (the pair of FixedSize)", _fixed_size_l2_laplace),
+            (FixedSize, REPLACE): ("epsilon at sensitivity 2C, size", _fixed_size_l2_laplace),
+        },
+    ),
+    *_without_delta(
+        Laplace,
+        "randomized response",
+        {
+            (Poisson, ADD_OR_REMOVE): ("epsilon at sensitivity C", _poisson_pure),
+            (Poisson, REPLACE): ("epsilon at sensitivity C, once to remove and once to add", _poisson_pure_replaced),
+            (FixedSize, REPLACE): ("epsilon at sensitivity 2C", _fixed_size_pure),
+        },
+    ),
 )
 
 _ROWS = {(row.mechanism, row.sampling, row.relation): row for row in ROWS}

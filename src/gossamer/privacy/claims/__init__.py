@@ -19,6 +19,7 @@ from gossamer.privacy.claims.adp2sgd_utility import (
     adp2sgd_theorem1_conditions,
 )
 from gossamer.privacy.claims.claim import Claim, UtilityClaim
+from gossamer.privacy.claims.mapa import mapa_claims
 
 __all__ = [
     "Adp2sgdNetwork",
@@ -37,4 +38,5 @@ __all__ = [
     "adp2sgd_theorem2",
     "adp2sgd_theorem2_least_epsilon",
     "adp2sgd_theorem2_variance",
+    "mapa_claims",
 ]
