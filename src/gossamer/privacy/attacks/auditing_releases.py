@@ -4,8 +4,8 @@ The canary's gradient has norm C or more, along the direction (1, ..., 1)/sqrt(d
 other gradients are zero. The gradients are those of the squared loss ``(w x - y)^2 / 2`` at w = 0 and y = -1, which are
 x, so sampling, clipping, summing and noise are the ones that every run uses.
 
-Scores are rounded to a millionth of what the canary moves them by. Without that, an audit finds the rounding of floating
-point: the last bits of ``0 + noise`` and of ``C + noise`` differ, and guarantees here do not cover them.
+Scores are rounded to a millionth of what the canary moves them by. Without that, an audit finds the rounding of
+floating point: the last bits of ``0 + noise`` and of ``C + noise`` differ, and guarantees here do not cover them.
 
 References
 ----------

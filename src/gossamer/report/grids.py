@@ -1,0 +1,86 @@
+"""Grids of small pictures as one PNG: a labelled row of pictures under another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.errors import DataError
+
+FloatArray = npt.NDArray[np.floating]
+
+_CELL, _GAP, _MARGIN = 84, 6, 10  # pixels: least side of a picture, between pictures, around the grid
+_FONT = 14
+_WHITE = 255
+
+
+def stretched(picture: FloatArray, low: float | None = None, high: float | None = None) -> FloatArray:
+    """``picture`` mapped linearly so that low becomes 0 and high 1; by default its own least and largest value.
+
+    What lies outside is clipped, what is not finite is 0, and a flat picture is grey.
+    """
+    values = np.nan_to_num(np.asarray(picture, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    low = float(values.min()) if low is None else low
+    high = float(values.max()) if high is None else high
+    return np.clip((values - low) / (high - low), 0.0, 1.0) if high > low else np.full_like(values, 0.5)
+
+
+def write_grid(path: Path, rows: Sequence[tuple[str, Sequence[FloatArray]]]) -> None:
+    """Write a grid as a PNG.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    rows : sequence of (label, pictures)
+        As many pictures in each row, all of one size: [height, width], or [channels, height, width] with 1 or 3
+        channels, with values in [0, 1]. Pixels are enlarged by a whole factor, never smoothed.
+
+    Raises
+    ------
+    DataError
+        If Pillow is not installed, or an array is no picture.
+    """
+    image, draw, font = (_pillow(name) for name in ("Image", "ImageDraw", "ImageFont"))
+    face = font.load_default(size=_FONT)
+    cells = [[_pixels(picture) for picture in pictures] for _, pictures in rows]
+    height, width = cells[0][0].shape[:2]
+    labels = max(int(face.getlength(label)) for label, _ in rows) + _GAP
+    shape = (
+        2 * _MARGIN + len(rows) * (height + _GAP) - _GAP,
+        2 * _MARGIN + labels + len(cells[0]) * (width + _GAP) - _GAP,
+    )
+    canvas = np.full((*shape, 3), _WHITE, np.uint8)
+    for i, row in enumerate(cells):
+        for j, cell in enumerate(row):
+            top, left = _MARGIN + i * (height + _GAP), _MARGIN + labels + j * (width + _GAP)
+            canvas[top : top + height, left : left + width] = cell
+    picture = image.fromarray(canvas)
+    pen = draw.Draw(picture)
+    for i, (label, _) in enumerate(rows):
+        middle = _MARGIN + i * (height + _GAP) + height // 2
+        pen.text((_MARGIN, middle), label, fill=0, font=face, anchor="lm")
+    picture.save(path, format="PNG")
+
+
+def _pillow(name: str) -> Any:
+    try:
+        return import_module(f"PIL.{name}")
+    except ImportError as error:
+        raise DataError("a grid of pictures needs Pillow, which is not here: pip install gossamer[images]") from error
+
+
+def _pixels(picture: FloatArray) -> npt.NDArray[np.uint8]:
+    """Bytes [height, width, 3], enlarged."""
+    channels = picture[None] if picture.ndim == 2 else picture
+    if channels.ndim != 3 or len(channels) not in (1, 3):
+        raise DataError(f"expected a picture [1 or 3 channels, height, width], found {list(picture.shape)}")
+    values = np.rint(255 * np.clip(channels, 0, 1)).astype(np.uint8).transpose(1, 2, 0)
+    colour = np.repeat(values, 3, axis=2) if len(channels) == 1 else values
+    factor = max(1, -(-_CELL // min(colour.shape[:2])))
+    return colour.repeat(factor, axis=0).repeat(factor, axis=1)
