@@ -79,3 +79,7 @@ class BudgetSpent(GossamerError):
     """The ledger refuses a release that its plan or budget does not cover."""
 
     exit_code = 3
+
+
+class RunWarning(UserWarning):
+    """A run is possible, but is unlikely to be what was meant."""

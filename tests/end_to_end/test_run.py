@@ -116,9 +116,9 @@ def test_nobody_who_knows_what_nodes_know_knows_the_noise() -> None:
 
     prepared = prepare(small())
     plan = plan_run(prepared)
-    seeds = {small().seed, public_seed(small()), secret_seed(small(), plan.mechanism)}
+    seeds = {small().seed, public_seed(small()), secret_seed(small(), plan.mechanisms)}
     assert len(seeds) == 3
-    assert prepared.context(plan.mechanism, plan.quotas).seed == public_seed(small()) == prepared.world.seed
+    assert prepared.context(plan.mechanisms, plan.quotas).seed == public_seed(small()) == prepared.world.seed
 
 
 def test_runs_of_one_seed_with_other_noise_do_not_share_it_up_to_a_factor() -> None:

@@ -20,6 +20,7 @@ from gossamer.privacy.claims import (
     adp2sgd_theorem2_least_epsilon,
     adp2sgd_theorem2_variance,
 )
+from gossamer.privacy.mechanisms import Gaussian
 
 DELTA = 1e-5
 
@@ -169,8 +170,7 @@ def facts(**changes):
         "smallest_shard": 3125,
         "batch_size": 256.0,
         "updates": 58_594,
-        "clip": 0.5,
-        "noise_multiplier": 4.0,
+        "mechanism": Gaussian(0.5, 4.0),
         "delta": DELTA,
     }
     return SimpleNamespace(**(values | changes))
@@ -180,7 +180,7 @@ def test_a_run_s_claim_takes_its_noise_relative_to_the_mean_gradient():
     """sd z C on the sum of B gradients is z C/B on their mean, half of z sensitivities: the clip cancels."""
     (claim,) = adp2sgd_claims(facts())
     assert claim == adp2sgd_theorem2(Adp2sgdSetting(0.5, 256, 58_594, 16, 3125), 4 * 0.5 / 256, DELTA)
-    (rescaled,) = adp2sgd_claims(facts(clip=50.0))
+    (rescaled,) = adp2sgd_claims(facts(mechanism=Gaussian(50.0, 4.0)))
     assert rescaled.epsilon == pytest.approx(claim.epsilon)
 
 

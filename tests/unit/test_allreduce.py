@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ from gossamer.algorithms.allreduce import Settings
 from gossamer.algorithms.ring import begin
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.tasks import Query
+from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Send
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.links import FaultSettings, LinkSettings
@@ -72,7 +70,7 @@ def test_every_round_is_the_mean_of_the_noisy_steps() -> None:
     """Equal to w <- w - eta mean_k g~_k on one machine, and the same at every node."""
     simulator, _, _ = run(5, 4)
     answers, w = FixedAnswers(), np.zeros(SIZE)
-    task: Any = type("Task", (), {"model": Public(np.zeros(SIZE))})
+    task = Gradient(1, Public(np.zeros(SIZE)), Query(Poisson(0.5), NoNoise(), 4.0))
     for _ in range(4):
         w = w - 0.5 * np.mean([answers.admit(name, task).values for name in simulator.nodes], axis=0)
     models = [allreduce.model_of(node) for node in simulator.nodes.values()]

@@ -40,15 +40,7 @@ def test_unlimited_counts_what_it_lets_pass() -> None:
     ledger = Ledger("a", Unlimited())
     ledger.charge(ReleaseKind(NoNoise(), Poisson(0.1), 3))
     assert ledger.lines() == [
-        {
-            "node": "a",
-            "releases": 1,
-            "mechanism": "NoNoise",
-            "clip": None,
-            "sampling": "Poisson",
-            "probability": 0.1,
-            "size": 3,
-        }
+        {"node": "a", "releases": 1, "mechanism": "NoNoise", "sampling": "Poisson", "probability": 0.1, "size": 3}
     ]
 
 

@@ -10,6 +10,7 @@ import yaml
 import gossamer as gs
 from gossamer.errors import SpecError
 from gossamer.experiment.reading import override, parse_spec, read_spec, write_spec
+from gossamer.privacy.clipping import FixedClip, StageClip
 
 PRIVATE = {"budget": {"epsilon": 5}}
 
@@ -30,10 +31,29 @@ def spec(**sections: object) -> gs.Experiment:
         ({"speeds": {"scenario": "one_slo"}}, "speeds.scenario: unknown name 'one_slo'; did you mean one_slow?"),
         ({"algorithm": {"nodes": 3}}, "algorithm.name is missing; expected one of gossip, allreduce"),
         ({"privacy": {"sampling": "shuffled"}}, "privacy.sampling: unknown name 'shuffled'"),
-        ({"privacy": {"clip": -1}}, "privacy.clip: input should be greater than or equal to 0.000000001, found -1"),
-        ({"privacy": {"clip": float("nan")}}, "privacy.clip: input should be a finite number"),
+        (
+            {"privacy": {"clip": -1}},
+            "privacy.clip.bound: input should be greater than or equal to 0.000000001, found -1",
+        ),
+        ({"privacy": {"clip": float("nan")}}, "privacy.clip.bound: input should be a finite number"),
         ({"privacy": {"sensitivity": 1e-4}}, "unknown key privacy.sensitivity"),
-        ({"budget": {"epsilon": 0}}, "budget.epsilon: input should be greater than 0"),
+        ({"budget": {"epsilon": 0}}, "budget.epsilon: input should be greater than 0, found 0"),
+        ({"budget": {"epsilon": [1, -1]}}, "budget.epsilon.1: input should be greater than 0, found -1"),
+        ({"privacy": {"clip": "quantil"}}, "privacy.clip: unknown name 'quantil'; did you mean quantile?"),
+        ({"privacy": {"mechanism": "l2_laplace", "epsilon": -1}}, "privacy.epsilon: input should be greater than 0"),
+        ({"privacy": {"mechanism": "l2_laplace", "noise_multiplier": 1}}, "noise_multiplier is for gaussian noise"),
+        ({"privacy": {"epsilon": 1}}, "epsilon is that of one release of l2_laplace"),
+        ({"privacy": {"norm": "exponential"}}, "norm and noise_scope are for l2_laplace"),
+        (
+            {"privacy": {"mechanism": "l2_laplace", "clip": "quantile"}},
+            "the quantile policy counts with gaussian noise",
+        ),
+        ({"privacy": {"mechanism": "l2_laplace", "norm": "exponential", "epsilon": 1}}, "meet no budget"),
+        ({"algorithm": {"name": "mapa", "kappa": 1.5}}, "algorithm.kappa: input should be less than 1, found 1.5"),
+        ({"algorithm": {"name": "mapa", "reduction": 0}}, "algorithm.reduction: input should be greater than 0"),
+        ({"algorithm": {"name": "csgd", "nodes": 3}}, "algorithm: csgd is centralised, so nodes must be 1, found 3"),
+        ({"algorithm": "asgd"}, "asgd adds no noise: say privacy: none, or take audp"),
+        ({"algorithm": {"name": "audp", "staleness": {"on_stale": "wait"}}}, "on_stale: wait needs a bound"),
         ({"budget": {"epsilon": 1, "delta": 1}}, "budget.delta: input should be less than 1"),
         ({"privacy": "none"}, "privacy: none meets no budget"),
         ({"budget": None}, "give a budget, or privacy.noise_multiplier, or say privacy: none"),
@@ -156,13 +176,12 @@ def test_relative_paths_are_taken_from_the_specs_folder(tmp_path: Path) -> None:
 
 
 def test_noise_clips_at_one_unless_told_and_no_noise_does_not_clip() -> None:
-    assert spec().privacy.clip == 1.0
-    assert spec(privacy="gaussian").privacy.clip == 1.0
-    assert gs.PrivacySettings().clip == 1.0
+    assert spec().privacy.clip == FixedClip(bound=1.0)
+    assert spec(privacy="gaussian").privacy.clip == FixedClip(bound=1.0)
+    assert spec(algorithm="mapa").privacy.clip == StageClip()
     assert parse_spec({"privacy": "none"}).privacy.clip is None
-    assert parse_spec({"privacy": {"mechanism": "none", "clip": 2}}).privacy.clip == 2
-    with pytest.raises(SpecError, match="noise needs a clip"):
-        spec(privacy={"clip": None})
+    assert parse_spec({"privacy": {"mechanism": "none", "clip": 2}}).privacy.clip == FixedClip(bound=2)
+    assert spec(privacy={"clip": None}).privacy.clip == FixedClip(bound=1.0)
 
 
 def test_the_relation_goes_with_the_sampling_unless_it_is_given() -> None:

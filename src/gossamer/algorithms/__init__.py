@@ -7,9 +7,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gossamer.algorithms import allreduce, gossip
+from gossamer.algorithms import allreduce, edge_cloud, gossip, mapa
 
-ALGORITHMS: dict[str, ModuleType] = {"gossip": gossip, "allreduce": allreduce}
+ALGORITHMS: dict[str, ModuleType] = {
+    "gossip": gossip,
+    "allreduce": allreduce,
+    "mapa": mapa,
+    "audp": edge_cloud,
+    "asgd": edge_cloud,
+    "csgd": edge_cloud,
+}
 
-AlgorithmSettings = Annotated[gossip.Settings | allreduce.Settings, Field(discriminator="name")]
+AlgorithmSettings = Annotated[
+    gossip.Settings | allreduce.Settings | mapa.Settings | edge_cloud.Settings, Field(discriminator="name")
+]
 """The settings of any algorithm, told apart by ``name``."""

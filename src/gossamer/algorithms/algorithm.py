@@ -13,15 +13,27 @@ An algorithm is a module with a settings class and five functions:
 
 and its place in the table and the union of ``algorithms/__init__.py``. The suite in `gossamer.testing.contracts`
 runs on each.
+
+A module may have more, where the defaults do not fit:
+
+| name | default | what it says |
+|---|---|---|
+| `SERVERS` | ``()`` | nodes beside those that hold data; `build` puts them last |
+| `CLIP_POLICIES` | ``("fixed",)`` | the values of ``privacy.clip.policy`` that its nodes follow; others are refused |
+| `updates(nodes)` | computations | how many updates were made, where a computation is not one |
+| `report(nodes)` | nothing | figures of its own for the summary, as plain data |
+| `advice(settings, context, updates)` | nothing | warnings about a run of so many updates, a line each |
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gossamer.privacy.claims import Claim
+from gossamer.privacy.clipping import Clipping
+from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
@@ -51,6 +63,10 @@ class Context:
         How many updates each node makes; None where only a deadline or an observer ends the run.
     deadline : float or None
         Seconds after the start at which nodes stop updating.
+    updates : int or None
+        After how many updates in all a server ends the run; None where it does not.
+    clipping : Clipping
+        How the clip of a query moves.
     """
 
     seed: int
@@ -61,6 +77,8 @@ class Context:
     shard_sizes: Mapping[str, int]
     quotas: Mapping[str, int] | None = None
     deadline: float | None = None
+    updates: int | None = None
+    clipping: Clipping = field(default_factory=Clipping)
 
 
 @dataclass(frozen=True)
@@ -86,10 +104,10 @@ class Facts:
         B, the expected batch size.
     updates : int
         T, over all nodes.
-    clip : float
-        C, the bound on a per-example gradient.
-    noise_multiplier : float
-        Standard deviation of the noise on the sum over C.
+    releases : int
+        Of the node that makes most.
+    mechanism : Mechanism
+        Of the node with the least noise; its clip is the one at the start.
     delta : float
         At which claims are stated.
     """
@@ -98,13 +116,13 @@ class Facts:
     smallest_shard: int
     batch_size: float
     updates: int
-    clip: float
-    noise_multiplier: float
+    releases: int
+    mechanism: Mechanism
     delta: float
 
 
 class Algorithm(Protocol):
-    """The shape of an algorithm's module."""
+    """The shape of an algorithm's module, without what it may leave out."""
 
     Settings: type[Any]
 

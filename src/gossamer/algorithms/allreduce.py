@@ -18,7 +18,7 @@ Xu, Zhang and Wang, "A(DP)2SGD", Appendix A (SYNC).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
@@ -32,6 +32,8 @@ from gossamer.protocol.effects import Compute, Finish, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Model
+
+CLIP_POLICIES = ("fixed", "quantile")
 
 
 class Settings(BaseModel):
@@ -64,8 +66,9 @@ class Settings(BaseModel):
 
 @dataclass
 class State(RingState):
-    """State of a member: that of the ring, and the computation under way."""
+    """State of a member: that of the ring, the logarithm of its clip, and the computation under way."""
 
+    log_clip: Model = field(kw_only=True)
     task: int = 0
     ends: float | None = None
     finished: str = ""
@@ -77,7 +80,9 @@ class AllreduceNode(RingMember):
     state: State
 
     def __init__(self, name: str, context: Context, settings: Settings) -> None:
-        state = State(context.initial, tuple(range(len(context.names))))
+        self.clipping = context.clipping
+        log_clip = self.clipping.initial(context.initial)
+        state = State(context.initial, tuple(range(len(context.names))), log_clip=log_clip)
         super().__init__(name, state, context.names, settings.timeout)
         self.query: Query = context.queries[name]
         self.rate = settings.learning_rate
@@ -101,14 +106,15 @@ class AllreduceNode(RingMember):
             yield from self.contribute(s.w)
         else:
             s.task += 1
-            yield Compute(Gradient(s.task, s.w, self.query))
+            yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
 
     @on(Completed)
     def update(self, done: Completed, now: float) -> Effects:
         """Lines 2 and 3."""
         s = self.state
         if done.id == s.task and not s.finished:
-            yield from self.contribute(s.w - self.rate.at(s.round / self.epoch) * done.released)
+            s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
+            yield from self.contribute(s.w - self.rate.at(s.round / self.epoch) * gradient)
 
     @on(Refused)
     def refused(self, event: Refused, now: float) -> Effects:

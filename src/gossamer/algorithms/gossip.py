@@ -51,6 +51,8 @@ from gossamer.topology.bipartite import bipartite_split
 from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Model, Public, Released
 
+CLIP_POLICIES = ("fixed", "quantile")
+
 
 class Settings(BaseModel):
     """Settings of `gossip`.
@@ -105,11 +107,13 @@ class Answer(Message):
 class State:
     """State of a gossip node.
 
-    ``open`` holds what was offered to whom and not yet answered. A peer in it that is also in ``away`` may or may
-    not have moved its half: that exchange is in doubt until the peer is heard again.
+    ``log_clip`` is the logarithm of the clip. ``open`` holds what was offered to whom and not yet answered. A peer in
+    it that is also in ``away`` may or may not have moved its half: that exchange is in doubt until the peer is heard
+    again.
     """
 
     w: Model
+    log_clip: Model
     updates: int = 0
     task: int = 0
     exchanges: int = 0
@@ -125,7 +129,8 @@ class GossipNode(Node):
     state: State
 
     def __init__(self, name: str, context: Context, settings: Settings, asks: Sequence[str]) -> None:
-        super().__init__(name, State(context.initial))
+        self.clipping = context.clipping
+        super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
         self.asks = tuple(asks)
         self.query: Query = context.queries[name]
         self.rate = settings.learning_rate
@@ -152,7 +157,7 @@ class GossipNode(Node):
         if s.finished:
             return
         s.task += 1
-        yield Compute(Gradient(s.task, s.w, self.query))
+        yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
         if s.open.keys() <= s.away:  # at most one exchange waits for an answer that may come
             yield from self.ask()
 
@@ -190,7 +195,8 @@ class GossipNode(Node):
         s = self.state
         if done.id != s.task or s.finished:
             return
-        s.w = s.w - self.rate.at(s.updates / self.epoch) * done.released
+        s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
+        s.w = s.w - self.rate.at(s.updates / self.epoch) * gradient
         s.updates += 1
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")

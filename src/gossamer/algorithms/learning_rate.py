@@ -12,11 +12,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat
 
 
-class _Schedule(BaseModel):
+class RateSchedule(BaseModel):
+    """Base of the schedules."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class ConstantRate(_Schedule):
+class ConstantRate(RateSchedule):
     """The same learning rate throughout."""
 
     schedule: Literal["constant"] = "constant"
@@ -26,7 +28,7 @@ class ConstantRate(_Schedule):
         return self.initial
 
 
-class StepRate(_Schedule):
+class StepRate(RateSchedule):
     """``initial``, multiplied by ``factor`` when each of ``epochs`` is reached.
 
     References
@@ -43,7 +45,7 @@ class StepRate(_Schedule):
         return float(self.initial * self.factor ** bisect_right(sorted(self.epochs), epoch))
 
 
-class WarmupAnnealRate(_Schedule):
+class WarmupAnnealRate(RateSchedule):
     """Linear from ``initial`` to ``peak`` over ``warmup`` epochs, then times ``anneal`` after each epoch.
 
     References
@@ -63,13 +65,14 @@ class WarmupAnnealRate(_Schedule):
         return float(self.peak * self.anneal ** math.floor(epoch - self.warmup + 1))
 
 
-def _from_number(value: Any) -> Any:
+def from_number(value: Any) -> Any:
+    """Let a number stand for a constant rate."""
     # A string may be a number that YAML 1.1 does not recognise, such as 1e-2.
     return {"schedule": "constant", "initial": value} if isinstance(value, (int, float, str)) else value
 
 
 LearningRate = Annotated[
     Annotated[ConstantRate | StepRate | WarmupAnnealRate, Field(discriminator="schedule")],
-    BeforeValidator(_from_number),
+    BeforeValidator(from_number),
 ]
 """A number, or a mapping with a ``schedule``."""

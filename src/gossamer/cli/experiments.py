@@ -13,7 +13,7 @@ from gossamer.errors import BudgetSpent
 from gossamer.experiment.planning import RunPlan, plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import read_spec
-from gossamer.experiment.running import Result, run
+from gossamer.experiment.running import Result, describe_mechanism, run
 from gossamer.experiment.spec import Experiment
 
 _NODES = 16
@@ -133,7 +133,7 @@ def _check_document(prepared: Prepared, plan: RunPlan) -> dict[str, Any]:
         "nodes": len(prepared.names),
         "parameters": prepared.objective.size,
         "updates": plan.updates,
-        "mechanism": mechanism.describe() if mechanism.private else {"mechanism": "none"},
+        "mechanism": {"mechanism": "different for each node"} if mechanism is None else describe_mechanism(mechanism),
         "guarantee": plan.guarantee.as_dict(),
         "plan": {
             name: {"examples": prepared.shard_sizes[name], "releases": sum(plan.schedules[name].values())}

@@ -11,6 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from gossamer.experiment.noise import describe_law
 from gossamer.experiment.observing import Row
 from gossamer.experiment.planning import RunPlan
 from gossamer.experiment.results import to_json
@@ -57,9 +58,9 @@ class Bar:
 
     def planned(self, plan: RunPlan) -> None:
         self.total = plan.updates
-        noise = plan.mechanism.describe().get("noise_multiplier")
-        level = f"noise multiplier {noise:.4g}" if noise else "no noise"
-        say(f"plan: {plan.updates} updates of {len(plan.schedules)} nodes, {level}")
+        laws = set(plan.mechanisms.values())
+        noise = describe_law(laws.pop()) if len(laws) == 1 else f"{len(laws)} different noise laws"
+        say(f"plan: {plan.updates} updates of {len(plan.schedules)} nodes, {noise}")
         if self.terminal:
             self.bar = tqdm(total=plan.updates, unit="update", file=sys.stderr, dynamic_ncols=True, leave=True)
 

@@ -8,29 +8,28 @@ ledger commits to is that schedule, and the noise is calibrated so that the busi
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gossamer.algorithms.algorithm import Facts
-from gossamer.errors import BudgetUnreachable, SpecError
+from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.driving import Blind, drive
+from gossamer.experiment.noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import StopSettings
 from gossamer.privacy import guarantees
 from gossamer.privacy.accountants import epsilon
+from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.data_side import NullDataSides
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.ledger import Ledger, Plan, Policy, Unlimited
-from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
-from gossamer.privacy.planner import calibrate_noise_multiplier
+from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Sampling
 from gossamer.runtimes.simulator import Simulator
 
 DEFAULT_EPOCHS = 20.0
-
-Schedule = Mapping[Sampling, int]
-"""How many releases of each sampling a node makes."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,8 @@ class RunPlan:
         With the default filled in.
     quotas : dict of str to int, or None
         Updates of each node.
-    mechanism : Mechanism
-        The noise, calibrated.
+    mechanisms : dict of str to Mechanism
+        Each node's noise, calibrated.
     schedules : dict of str to Schedule
         The most releases of each node.
     epsilons : dict of str to float
@@ -55,11 +54,17 @@ class RunPlan:
 
     stop: StopSettings
     quotas: dict[str, int] | None
-    mechanism: Mechanism
+    mechanisms: dict[str, Mechanism]
     schedules: dict[str, Schedule]
     epsilons: dict[str, float]
     guarantee: Guarantee
     size: int
+
+    @property
+    def mechanism(self) -> Mechanism | None:
+        """The noise that all nodes have in common, if they do."""
+        laws = set(self.mechanisms.values())
+        return laws.pop() if len(laws) == 1 else None
 
     @property
     def updates(self) -> int:
@@ -68,8 +73,9 @@ class RunPlan:
 
     def ledger(self, name: str) -> Ledger:
         """An empty ledger committed to the plan of node ``name``."""
-        plan = Plan(release_counts(self.schedules[name], self.mechanism, self.size))
-        policy: Policy = plan if self.mechanism.private else Unlimited()
+        mechanism = self.mechanisms[name]
+        plan = Plan(release_counts(self.schedules[name], mechanism, self.size))
+        policy: Policy = plan if mechanism.private else Unlimited()
         return Ledger(name, policy)
 
 
@@ -87,16 +93,20 @@ def plan_run(prepared: Prepared) -> RunPlan:
     schedules = _schedules(prepared, stop, quotas)
     if not any(count for schedule in schedules.values() for count in schedule.values()):
         raise SpecError("no node makes an update before the run ends; raise stop or look at faults")
-    mechanism = _mechanism(prepared, schedules)
-    epsilons = _epsilons(prepared, schedules, mechanism)
-    _check_budget(prepared, schedules, epsilons)
-    guarantee = _guarantee(prepared, epsilons, mechanism)
-    return RunPlan(stop, quotas, mechanism, schedules, epsilons, guarantee, prepared.objective.size)
+    mechanisms = choose_mechanisms(prepared, schedules)
+    epsilons = _epsilons(prepared, schedules, mechanisms)
+    check_budget(prepared, schedules, epsilons)
+    guarantee = _guarantee(prepared, epsilons, mechanisms)
+    plan = RunPlan(stop, quotas, mechanisms, schedules, epsilons, guarantee, prepared.objective.size)
+    advice = prepared.advice(prepared.context(mechanisms, quotas), plan.updates)
+    for line in [*advice_on_noise(prepared, mechanisms), *advice]:
+        warnings.warn(line, RunWarning, stacklevel=2)
+    return plan
 
 
 def release_counts(schedule: Schedule, mechanism: Mechanism, size: int) -> Counts:
     """A schedule as counts of releases of vectors of ``size``."""
-    return {ReleaseKind(mechanism, sampling, size): count for sampling, count in schedule.items()}
+    return {ReleaseKind(mechanism.unit(), sampling, size): count for sampling, count in schedule.items()}
 
 
 def _quotas(prepared: Prepared, stop: StopSettings) -> dict[str, int] | None:
@@ -126,67 +136,58 @@ def _dry_run(
     prepared: Prepared, stop: StopSettings, quotas: dict[str, int] | None
 ) -> dict[str, dict[ReleaseKind, int]]:
     """The same nodes on the same clock, with nothing in their vectors."""
-    context = prepared.context(NoNoise(), quotas, blank=True)
+    context = prepared.context(dict.fromkeys(prepared.names, NoNoise()), quotas, blank=True)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
     sides = NullDataSides()
-    drive(Simulator(nodes, sides, prepared.world), stop, Blind())
+    drive(Simulator(nodes, sides, prepared.world, count=prepared.count), stop, Blind())
     return sides.counts
 
 
-def _mechanism(prepared: Prepared, schedules: Mapping[str, Schedule]) -> Mechanism:
-    spec = prepared.experiment
-    privacy, budget = spec.privacy, spec.budget
-    if privacy.mechanism == "none":
-        return NoNoise(math.inf if privacy.clip is None else privacy.clip)
-    assert privacy.clip is not None  # the spec checks it
-    if privacy.noise_multiplier is not None:
-        return Gaussian(privacy.clip, privacy.noise_multiplier)
-    assert budget is not None
-    calibration = calibrate_noise_multiplier(
-        budget.epsilon, budget.delta, privacy.relation, schedules.values(), privacy.clip, prepared.objective.size
-    )
-    return Gaussian(privacy.clip, calibration.noise_multiplier)
-
-
-def _epsilons(prepared: Prepared, schedules: Mapping[str, Schedule], mechanism: Mechanism) -> dict[str, float]:
-    if not mechanism.private:
-        return dict.fromkeys(schedules, math.inf)
+def _epsilons(
+    prepared: Prepared, schedules: Mapping[str, Schedule], mechanisms: Mapping[str, Mechanism]
+) -> dict[str, float]:
     spec, size = prepared.experiment, prepared.objective.size
-    known: dict[frozenset[tuple[Sampling, int]], float] = {}
+    known: dict[tuple[Mechanism, frozenset[tuple[Sampling, int]]], float] = {}
     epsilons = {}
     for name, schedule in schedules.items():
-        key = frozenset(schedule.items())
+        mechanism = mechanisms[name]
+        key = mechanism, frozenset(schedule.items())
         if key not in known:
             counts = release_counts(schedule, mechanism, size)
-            known[key] = epsilon(counts, spec.delta, spec.privacy.relation).epsilon
+            known[key] = epsilon(counts, spec.delta, spec.privacy.relation).epsilon if mechanism.private else math.inf
         epsilons[name] = known[key]
     return epsilons
 
 
-def _check_budget(prepared: Prepared, schedules: Mapping[str, Schedule], epsilons: Mapping[str, float]) -> None:
-    budget = prepared.experiment.budget
-    worst = max(epsilons, key=lambda name: epsilons[name])
-    if budget is not None and epsilons[worst] > budget.epsilon:
-        raise BudgetUnreachable(
-            f"privacy.noise_multiplier {prepared.experiment.privacy.noise_multiplier} needs epsilon "
-            f"{epsilons[worst]:.4g} at delta {budget.delta:g} for the {sum(schedules[worst].values())} releases of "
-            f"{worst}, more than budget.epsilon {budget.epsilon:g}; leave noise_multiplier out to calibrate it"
-        )
+_PAPER_NOISE = (
+    "privacy.norm: exponential and privacy.noise_scope: first_layer reproduce a paper's figures; no epsilon is proved "
+    "for such noise, and examples may be recovered from the messages"
+)
 
 
-def _guarantee(prepared: Prepared, epsilons: Mapping[str, float], mechanism: Mechanism) -> Guarantee:
+def _guarantee(prepared: Prepared, epsilons: Mapping[str, float], mechanisms: Mapping[str, Mechanism]) -> Guarantee:
     spec = prepared.experiment
     relation = spec.privacy.relation
-    if not isinstance(mechanism, Gaussian):
+    if not spec.private:
         return guarantees.none("privacy: none (nothing is noised, so messages may reveal examples)", relation)
-    counts = release_counts({prepared.samplings[prepared.names[0]]: 1}, mechanism, prepared.objective.size)
+    if not spec.privacy.proved:
+        return guarantees.none(_PAPER_NOISE, relation)
+    worst = max(epsilons, key=lambda name: epsilons[name])
+    mechanism = mechanisms[worst]
+    counts = release_counts({prepared.samplings[worst]: 1}, mechanism, prepared.objective.size)
     accountant = epsilon(counts, spec.delta, relation).accountant
-    proof = (
-        f"each node's ledger enforces a plan fixed before the run; the {spec.privacy.sampling}-subsampled Gaussian "
-        f"(noise multiplier {mechanism.noise_multiplier:.4g}) is composed over the plan of the busiest node "
-        f"({accountant}); all a node sends is post-processing of its releases"
+    counted = (
+        "; the gradient and the clip count of a batch are one release, charged jointly"
+        if isinstance(spec.privacy.clip, QuantileClip)
+        else ""
     )
-    return guarantees.planned(max(epsilons.values()), spec.delta, relation, proof)
+    samples = spec.privacy.sampling.replace("_", "-")
+    proof = (
+        f"each node's ledger enforces a plan fixed before the run; {describe_law(mechanism)} on {samples} samples is "
+        f"composed over the plan of the node that spends most ({accountant}){counted}; all a node sends is "
+        "post-processing of its releases"
+    )
+    return guarantees.planned(epsilons[worst], spec.delta, relation, proof)
 
 
 _MOST_READINGS = 32
@@ -211,14 +212,14 @@ def epsilon_so_far(prepared: Prepared, ledgers: Iterable[Ledger]) -> float | Non
 def facts(prepared: Prepared, plan: RunPlan) -> Facts | None:
     """What claims are computed from; None for a run without noise."""
     spec = prepared.experiment
-    if not isinstance(plan.mechanism, Gaussian):
+    if not spec.private:
         return None
     return Facts(
         nodes=len(prepared.names),
         smallest_shard=min(prepared.shard_sizes.values()),
         batch_size=float(spec.algorithm.batch_size),
         updates=plan.updates,
-        clip=plan.mechanism.clip,
-        noise_multiplier=plan.mechanism.noise_multiplier,
+        releases=max(sum(schedule.values()) for schedule in plan.schedules.values()),
+        mechanism=min(plan.mechanisms.values(), key=lambda law: law.second_moment(plan.size)),
         delta=spec.delta,
     )

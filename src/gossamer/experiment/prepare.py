@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -18,13 +18,16 @@ from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.partition import partition
 from gossamer.data.split import Split
 from gossamer.errors import DataError, ModelError, SpecError, did_you_mean
+from gossamer.experiment.completing import with_estimates
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
 from gossamer.objectives.objective import Objective
+from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Query
+from gossamer.protocol.node import Node
 from gossamer.randomness import derive, stream
 from gossamer.runtimes.simulator import World, check_world
 from gossamer.topology.builders import build_graph
@@ -77,7 +80,7 @@ class Prepared:
         vector = self.objective.size * self.objective.dtype.itemsize
         # Models, sums, noise and answers of a call: about four vectors for each computation gathered.
         width = min(spec.compute.width, max(1, spec.compute.memory_mib * 2**20 // (4 * vector)))
-        return World(spec.speeds, spec.links, spec.faults, public_seed(spec), width)
+        return World(spec.speeds, spec.links, spec.faults, public_seed(spec), width, servers(spec))
 
     @cached_property
     def initial(self) -> Public:
@@ -109,7 +112,9 @@ class Prepared:
         make = _SAMPLINGS[spec.privacy.sampling]
         return {name: make(size, batch) for name, size in self.shard_sizes.items()}
 
-    def context(self, mechanism: Mechanism, quotas: dict[str, int] | None, *, blank: bool = False) -> Context:
+    def context(
+        self, mechanisms: Mapping[str, Mechanism], quotas: dict[str, int] | None, *, blank: bool = False
+    ) -> Context:
         """What the algorithm is built from; with ``blank`` vectors for a run of the schedule alone."""
         spec = self.experiment
         samplings = self.samplings
@@ -120,11 +125,29 @@ class Prepared:
             names=self.names,
             graph=self.graph,
             initial=initial,
-            queries={name: Query(samplings[name], mechanism, batch) for name in self.names},
+            queries={name: Query(samplings[name], mechanisms[name], batch) for name in self.names},
             shard_sizes=self.shard_sizes,
             quotas=quotas,
             deadline=spec.stop.virtual_seconds,
+            updates=spec.stop.updates,
+            clipping=self.clipping,
         )
+
+    @property
+    def count(self) -> Callable[[Mapping[str, Node]], int] | None:
+        """How many updates the nodes have made, where a computation is not one."""
+        return getattr(self.algorithm, "updates", None)
+
+    @property
+    def clipping(self) -> Clipping:
+        """How clips move; without a clip they do not."""
+        clip = self.experiment.privacy.clip
+        return Clipping() if clip is None else Clipping(clip)
+
+    def advice(self, context: Context, updates: int) -> list[str]:
+        """What the algorithm warns of before a run of so many updates."""
+        advise = getattr(self.algorithm, "advice", None)
+        return [] if advise is None else list(advise(self.experiment.algorithm, context, updates))
 
 
 def prepare(experiment: Experiment) -> Prepared:
@@ -138,7 +161,8 @@ def prepare(experiment: Experiment) -> Prepared:
     spec = experiment
     nodes, seed = spec.algorithm.nodes, public_seed(spec)
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
-    check_world(spec.speeds, spec.faults, nodes, seed, spec.links)
+    check_world(spec.speeds, spec.faults, nodes, seed, spec.links, servers=len(servers(spec)))
+    _check_clip(spec)
     graph = build_graph(getattr(spec.algorithm, "topology", Ring()), nodes, stream(seed, "topology"), names)
     dataset = load_dataset(spec.dataset)
     for split in (dataset.train, dataset.test):
@@ -147,7 +171,21 @@ def prepare(experiment: Experiment) -> Prepared:
     if spec.stop.accuracy is not None and dataset.classes is None:
         raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")
     shards = partition(spec.partition, dataset.train.targets, nodes, stream(seed, "partition"), dataset.owners)
-    return Prepared(spec, dataset, names, tuple(shards), build_objective(spec, dataset), graph)
+    objective = build_objective(spec, dataset)
+    return Prepared(with_estimates(spec, objective, dataset), dataset, names, tuple(shards), objective, graph)
+
+
+def servers(experiment: Experiment) -> tuple[str, ...]:
+    """The nodes without data that the algorithm adds."""
+    return tuple(getattr(ALGORITHMS[experiment.algorithm.name], "SERVERS", ()))
+
+
+def _check_clip(experiment: Experiment) -> None:
+    """A policy that an algorithm would ignore is refused."""
+    name, clip = experiment.algorithm.name, experiment.privacy.clip
+    known = getattr(ALGORITHMS[name], "CLIP_POLICIES", ("fixed",))
+    if clip is not None and clip.policy not in known:
+        raise SpecError(f"privacy.clip.policy: {name} knows {' and '.join(known)}, found {clip.policy}")
 
 
 def public_seed(experiment: Experiment) -> int:
@@ -155,7 +193,7 @@ def public_seed(experiment: Experiment) -> int:
     return derive(experiment.seed, "public")
 
 
-def secret_seed(experiment: Experiment, mechanism: Mechanism) -> int:
+def secret_seed(experiment: Experiment, mechanisms: Mapping[str, Mechanism]) -> int:
     """The seed of sampling and noise, which does not follow from the public one.
 
     It depends on all that decides a result, so that two runs of one seed with other settings, such as another noise
@@ -163,8 +201,8 @@ def secret_seed(experiment: Experiment, mechanism: Mechanism) -> int:
     them decide nothing.
     """
     content = experiment.model_dump(mode="json", exclude={"compute", "evaluation"})
-    settings = json.dumps([_without_paths(content), mechanism.describe()], sort_keys=True)
-    return derive(experiment.seed, "secret", settings)
+    laws = [mechanism.describe() for mechanism in dict.fromkeys(mechanisms.values())]
+    return derive(experiment.seed, "secret", json.dumps([_without_paths(content), laws], sort_keys=True))
 
 
 def _without_paths(content: Any) -> Any:

@@ -130,7 +130,7 @@ def _line(problem: Any) -> str:
     # Validators and members of unions have names such as function-before or tuple[int, ...] that nobody wrote.
     location = [part for part in problem["loc"] if not re.search(r"^function-|\[", str(part))]
     models = _models_at(Experiment, location[:-1])
-    key = ".".join(str(part) for part in _without_tags(location))
+    key = ".".join(str(part) for part in _without_tags(location, problem["type"] == "value_error"))
     if problem["type"] == "extra_forbidden":
         return f"unknown key {key}{did_you_mean(str(location[-1]), _keys(models))}"
     if problem["type"] in ("union_tag_invalid", "literal_error"):
@@ -191,13 +191,16 @@ def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
     )
 
 
-def _without_tags(location: Sequence[Any]) -> list[Any]:
-    """A location as the user wrote it: without the names that pick a member of a union."""
+def _without_tags(location: Sequence[Any], whole: bool) -> list[Any]:
+    """A location as the user wrote it: without the names that pick a member of a union.
+
+    A name at the end is what is wrong, unless the problem is with the ``whole`` member that it picked.
+    """
     kept: list[Any] = []
     for index, part in enumerate(location):
         models = _models_at(Experiment, location[:index])
         is_tag = len(models) > 1 and any(part in _tags(model) for model in models)
-        if not is_tag or index == len(location) - 1:
+        if not is_tag or (index == len(location) - 1 and not whole):
             kept.append(part)
     return kept
 

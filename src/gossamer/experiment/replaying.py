@@ -32,6 +32,6 @@ def replay_run(experiment: Experiment, trace: str | Path) -> Difference | None:
     """
     prepared = prepare(experiment)
     plan = plan_run(prepared)
-    nodes = prepared.algorithm.build(experiment.algorithm, prepared.context(plan.mechanism, plan.quotas))
+    nodes = prepared.algorithm.build(prepared.experiment.algorithm, prepared.context(plan.mechanisms, plan.quotas))
     with Path(trace).open("rb") as file:
         return replay(read_steps(file), nodes)

@@ -24,6 +24,7 @@ from gossamer.experiment.results import ResultsFolder
 from gossamer.experiment.spec import Experiment
 from gossamer.privacy.data_side import DataSide, DataSides
 from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.protocol.trace import Step, write_step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.vectors import FloatArray, unpack
@@ -146,15 +147,17 @@ class _Run:
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
-        context = prepared.context(plan.mechanism, plan.quotas)
+        context = prepared.context(plan.mechanisms, plan.quotas)
         nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
-        seed = secret_seed(prepared.experiment, plan.mechanism)
+        seed = secret_seed(prepared.experiment, plan.mechanisms)
         sides = {
             name: DataSide(plan.ledger(name), shard, seed)
             for name, shard in zip(prepared.names, prepared.shards, strict=True)
         }
         self.sides = DataSides(sides, prepared.objective, prepared.dataset.train)
-        self.simulator = Simulator(nodes, self.sides, prepared.world, watch=self.watch, record=self.record)
+        self.simulator = Simulator(
+            nodes, self.sides, prepared.world, watch=self.watch, record=self.record, count=prepared.count
+        )
         self.evaluator = Evaluator(prepared, plan, self.simulator, self.spent, self.publish)
         self.ready = time.perf_counter()
 
@@ -249,27 +252,35 @@ class _Run:
             "finished": dict(sorted(self.simulator.finished.items())),
             "gone": sorted(self.simulator.gone),
             "metrics": {name: value for name, value in last.items() if name not in outside},
+            **self.report(),
             "privacy": self.privacy(),
         }
 
+    def report(self) -> dict[str, Any]:
+        """The algorithm's own figures, if it has any."""
+        report = getattr(self.prepared.algorithm, "report", None)
+        return {} if report is None else {self.prepared.experiment.algorithm.name: report(self.simulator.nodes)}
+
     def privacy(self) -> dict[str, Any]:
-        mechanism = self.plan.mechanism
+        common = self.plan.mechanism
         known = facts(self.prepared, self.plan)
         settings = self.prepared.experiment.algorithm
         claims = self.prepared.algorithm.claims(settings, known) if known is not None else []
         return {
             "guarantee": self.plan.guarantee.as_dict(),
-            "mechanism": mechanism.describe() if mechanism.private else {"mechanism": "none"},
-            "nodes": {
-                name: {
-                    "epsilon": _finite(self.plan.epsilons[name]),
-                    "releases": self.sides.releases(name),
-                    "planned_releases": sum(self.plan.schedules[name].values()),
-                }
-                for name in self.prepared.names
-            },
+            "mechanism": {"mechanism": "different for each node"} if common is None else describe_mechanism(common),
+            "nodes": {name: self.spent_by(name) for name in self.prepared.names},
             "claims": [claim.as_dict() for claim in claims],
         }
+
+    def spent_by(self, name: str) -> dict[str, Any]:
+        """What node ``name`` has released and may release, and what is proved of that."""
+        entry = {
+            "epsilon": _finite(self.plan.epsilons[name]),
+            "releases": self.sides.releases(name),
+            "planned_releases": sum(self.plan.schedules[name].values()),
+        }
+        return entry if self.plan.mechanism is not None else {**entry, **self.plan.mechanisms[name].describe()}
 
     def timing(self) -> dict[str, Any]:
         now, counters = time.perf_counter(), self.simulator.counters
@@ -282,6 +293,11 @@ class _Run:
             "python": platform.python_version(),
             "numpy": np.__version__,
         }
+
+
+def describe_mechanism(mechanism: Mechanism) -> dict[str, Any]:
+    """A mechanism as plain data; of no noise, its name alone."""
+    return {"mechanism": "none"} if isinstance(mechanism, NoNoise) else mechanism.describe()
 
 
 def _finite(value: float) -> float | None:

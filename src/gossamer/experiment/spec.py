@@ -9,15 +9,37 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    model_validator,
+)
 
 from gossamer.algorithms import AlgorithmSettings
 from gossamer.algorithms.gossip import Settings as Gossip
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
+from gossamer.privacy.clipping import ClipSettings, FixedClip, QuantileClip, StageClip
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
+
+Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
+# Tags in brackets are left out of error messages.
+_ONE_OR_EACH = Discriminator(lambda value: "[each]" if isinstance(value, (list, tuple)) else "[one]")
+Multipliers = Annotated[
+    Annotated[Multiplier, Tag("[one]")] | Annotated[tuple[Multiplier, ...], Tag("[each]")], _ONE_OR_EACH
+]
+Epsilons = Annotated[
+    Annotated[PositiveFloat, Tag("[one]")] | Annotated[tuple[PositiveFloat, ...], Tag("[each]")], _ONE_OR_EACH
+]
+"""A number for all nodes, or a list with one for each."""
 
 
 class Section(BaseModel):
@@ -71,41 +93,65 @@ class PrivacySettings(Section):
 
     Attributes
     ----------
-    mechanism : {"gaussian", "none"}
-        The noise law. ``none``: no noise, and the guarantee says "none".
-    clip : float, optional
-        C, the most L2 norm of a per-example gradient: 1 by default with noise, and no clipping without.
+    mechanism : {"gaussian", "l2_laplace", "none"}
+        The noise law. ``l2_laplace``: density ~ exp(-epsilon |noise| / sensitivity). ``none``: no noise, and the
+        guarantee says "none".
+    clip : float or mapping, optional
+        C, the most L2 norm of a per-example gradient: 1 by default with noise, and no clipping without; or a mapping
+        with a ``policy``: ``fixed`` (``bound``), ``quantile`` (follows a quantile of the norms, for a share of each
+        release) or ``stages`` (of `mapa`, and its default).
     sampling : {"poisson", "fixed_size"}
         How batches are drawn.
     neighboring_relation : {"add_or_remove_one", "replace_one"}
         Which datasets are neighbours.
-    noise_multiplier : float, optional
-        Standard deviation of the noise on the sum over C. Left out, it is calibrated to the budget.
+    noise_multiplier : float or list, optional
+        Of ``gaussian``: standard deviation of the noise on the sum over C; a list has one for each node. Left out, it
+        is calibrated to the budget.
+    epsilon : float or list, optional
+        Of ``l2_laplace``: the pure epsilon of one release on a full batch; a list has one for each node. Left out, it
+        is calibrated to the budget.
+    norm : {"gamma", "exponential"}
+        Of ``l2_laplace``. ``exponential`` reproduces a paper's figures and guarantees nothing.
+    noise_scope : {"all", "first_layer"}
+        Of ``l2_laplace``. ``first_layer`` reproduces a paper's figures and guarantees nothing.
     delta : float
         At which epsilon is reported when there is no budget.
     """
 
-    mechanism: Literal["gaussian", "none"] = "gaussian"
-    clip: float | None = Field(default=None, ge=1e-9, le=1e9)
+    mechanism: Literal["gaussian", "l2_laplace", "none"] = "gaussian"
+    clip: ClipSettings | None = None
     sampling: Literal["poisson", "fixed_size"] = "poisson"
     neighboring_relation: NeighboringRelation | None = None
-    noise_multiplier: float | None = Field(default=None, ge=1e-2, le=1e6)
+    noise_multiplier: Multipliers | None = None
+    epsilon: Epsilons | None = None
+    norm: Literal["gamma", "exponential"] = "gamma"
+    noise_scope: Literal["all", "first_layer"] = "all"
     delta: float = Field(default=1e-5, ge=1e-50, lt=1)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _noise_is_clipped_at_one(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("mechanism") != "none":
-            return {"clip": 1.0, **values}
-        return values
-
     @model_validator(mode="after")
-    def _noise_needs_a_clip(self) -> PrivacySettings:
-        if self.mechanism == "gaussian" and self.clip is None:
-            raise ValueError("noise needs a clip: give privacy.clip, or say privacy: none")
-        if self.mechanism == "none" and self.noise_multiplier is not None:
-            raise ValueError("without a mechanism there is no noise_multiplier; leave it out or name the mechanism")
+    def _levels_belong_to_their_law(self) -> PrivacySettings:
+        if self.noise_multiplier is not None and self.mechanism != "gaussian":
+            raise ValueError(f"noise_multiplier is for gaussian noise, and mechanism is {self.mechanism}; leave it out")
+        if self.epsilon is not None and self.mechanism != "l2_laplace":
+            raise ValueError(
+                f"epsilon is that of one release of l2_laplace, and mechanism is {self.mechanism}; "
+                "leave it out, or give a budget"
+            )
+        if not self.proved and self.mechanism != "l2_laplace":
+            raise ValueError(f"norm and noise_scope are for l2_laplace, and mechanism is {self.mechanism}")
+        if not self.proved and self.epsilon is None:
+            raise ValueError("norm: exponential and noise_scope: first_layer meet no budget; give privacy.epsilon")
         return self
+
+    @property
+    def proved(self) -> bool:
+        """Whether the noise is one of those that a guarantee is proved for, or none at all."""
+        return self.norm == "gamma" and self.noise_scope == "all"
+
+    @property
+    def level(self) -> float | tuple[float, ...] | None:
+        """What the spec says of the amount of noise."""
+        return self.noise_multiplier if self.mechanism == "gaussian" else self.epsilon
 
     @property
     def relation(self) -> NeighboringRelation:
@@ -117,9 +163,9 @@ class PrivacySettings(Section):
 
 
 class Budget(Section):
-    """The most that any node's data may leak: ``epsilon`` at ``delta``."""
+    """The most that any node's data may leak: ``epsilon`` at ``delta``; a list has an epsilon for each node."""
 
-    epsilon: PositiveFloat
+    epsilon: Epsilons
     delta: float = Field(default=1e-5, ge=1e-50, lt=1)
 
 
@@ -199,7 +245,7 @@ class Experiment(Section):
     partition: Annotated[PartitionSettings, _bare("name")] = Iid()
     objective: Annotated[ObjectiveSettings, _bare("name")] = ObjectiveSettings()
     algorithm: Annotated[AlgorithmSettings, _bare("name")] = Gossip()
-    privacy: Annotated[PrivacySettings, _bare("mechanism")] = PrivacySettings(clip=1.0)
+    privacy: Annotated[PrivacySettings, _bare("mechanism")] = PrivacySettings()
     budget: Budget | None = None
     speeds: Annotated[SpeedSettings, _bare("name")] = SpeedSettings()
     links: LinkSettings = LinkSettings()
@@ -217,12 +263,28 @@ class Experiment(Section):
         return values
 
     @model_validator(mode="after")
+    def _clip_is_decided(self) -> Experiment:
+        """Fill in the default, which depends on the algorithm, so that a written spec says what was done."""
+        if self.privacy.clip is None:
+            default = StageClip() if self.algorithm.name == "mapa" else FixedClip()
+            if self.algorithm.name == "mapa" or self.private:
+                object.__setattr__(self, "privacy", self.privacy.model_copy(update={"clip": default}))
+        return self
+
+    @model_validator(mode="after")
     def _privacy_is_decided(self) -> Experiment:
-        private = self.privacy.mechanism != "none"
-        if private and self.budget is None and self.privacy.noise_multiplier is None:
-            raise ValueError("give a budget, or privacy.noise_multiplier, or say privacy: none")
-        if not private and self.budget is not None:
+        noiseless = getattr(self.algorithm, "noiseless", False)
+        if self.private and noiseless:
+            raise ValueError(f"{self.algorithm.name} adds no noise: say privacy: none, or take audp")
+        if self.private and self.budget is None and self.privacy.level is None:
+            level = "noise_multiplier" if self.privacy.mechanism == "gaussian" else "epsilon"
+            raise ValueError(f"give a budget, or privacy.{level}, or say privacy: none")
+        if not self.private and self.budget is not None:
             raise ValueError("privacy: none meets no budget; leave the budget out, or name a mechanism")
+        if not self.privacy.proved and self.budget is not None:
+            raise ValueError("norm: exponential and noise_scope: first_layer meet no budget; leave the budget out")
+        if isinstance(self.privacy.clip, QuantileClip) and self.privacy.mechanism == "l2_laplace":
+            raise ValueError("the quantile policy counts with gaussian noise; take mechanism gaussian, or a fixed clip")
         if self.stop.accuracy is not None and not self.bounded:
             raise ValueError(
                 "stop.accuracy depends on data, so privacy needs another bound to be calibrated for: "
@@ -235,6 +297,11 @@ class Experiment(Section):
         if self.stop.accuracy is not None and self.evaluation.name == "off":
             raise ValueError("stop.accuracy needs evaluation, which is off")
         return self
+
+    @property
+    def private(self) -> bool:
+        """Whether noise is added."""
+        return self.privacy.mechanism != "none"
 
     @property
     def bounded(self) -> bool:

@@ -6,9 +6,10 @@ noise added, and only then is there a `Released` vector. Many admitted tasks can
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from gossamer.data.split import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.ledger import Ledger
+from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.tasks import Gradient
 from gossamer.randomness import Stream
@@ -72,18 +74,56 @@ class DataSide:
         rows: IndexArray = self.shard[sampling.draw(self._sampling.at(admitted.number), len(self.shard))]
         return rows
 
-    def release(self, admitted: Admitted, total: npt.NDArray[np.floating], l2: float) -> Released:
-        """Noise on the clipped sum ``total`` [size], then the mean, then the regulariser's gradient."""
-        task = admitted.task
-        mechanism = task.query.mechanism
-        mean = mechanism.noise(self._noise.at(admitted.number), total.size, total.dtype)
-        mean += total
-        if not mechanism.private:
-            np.nan_to_num(mean, copy=False)  # without a clip a sum can overflow: it saturates
-        mean /= task.query.normaliser
+    def release(self, admitted: Admitted, gradients: Sums, l2: float) -> Answer:
+        """Noise on the clipped sum, then the mean, then the regulariser's gradient; and the noisy count, if asked."""
+        task, total = admitted.task, gradients.total
+        query, size = task.query, total.size
+        law, count_sd = _divided(query.mechanism, query.count_share)
+        generator = self._noise.at(admitted.number)
+        answer = np.empty(task.answer_size, total.dtype)
+        answer[:size] = law.noise(generator, size, total.dtype)
+        answer[:size] += total
+        if query.count_share:
+            answer[size] = gradients.unclipped - gradients.examples / 2 + count_sd * generator.standard_normal()
+        if not law.private:
+            np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
+        answer /= query.normaliser
         if l2:
-            mean += l2 * task.model.values  # the model is public or released, so this is post-processing
-        return Released(mean)
+            answer[:size] += l2 * task.model.values  # the model is public or released, so this is post-processing
+        return Answer(Released(answer), gradients.zeroed)
+
+
+class Sums(NamedTuple):
+    """Raw: what a batch gave. The clipped sum [size], and of how many ``examples`` which were zeroed or not clipped."""
+
+    total: npt.NDArray[np.floating]
+    zeroed: int
+    unclipped: int
+    examples: int
+
+
+class Answer(NamedTuple):
+    """What a task gave.
+
+    Attributes
+    ----------
+    released : Released
+        For the node.
+    not_finite : int
+        Per-example gradients that were not finite and counted as zero. Raw: for the node's private log only.
+    """
+
+    released: Released
+    not_finite: int = 0
+
+
+def _divided(mechanism: Mechanism, count_share: float) -> tuple[Mechanism, float]:
+    """The law of the noise on the sum, and the standard deviation of that on the count; see `privacy.clipping`."""
+    if not count_share or not isinstance(mechanism, Gaussian):
+        return mechanism, 0.0
+    multiplier = mechanism.noise_multiplier
+    on_sum = replace(mechanism, noise_multiplier=multiplier / math.sqrt(1 - count_share))
+    return on_sum, multiplier / (2 * math.sqrt(count_share))
 
 
 class Computer(Protocol):
@@ -93,7 +133,7 @@ class Computer(Protocol):
         """Charge a task and give it a ticket, or raise `BudgetSpent`."""
         ...
 
-    def compute(self, tickets: Sequence[Any]) -> list[Released]:
+    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
         """The answers to ``tickets``, in order."""
         ...
 
@@ -124,22 +164,16 @@ class DataSides:
     def admit(self, node: str, task: Gradient) -> Admitted:
         return self.sides[node].admit(task)
 
-    def compute(self, tickets: Sequence[Admitted]) -> list[Released]:
-        answers: dict[int, Released] = {}
-        for clip in {ticket.task.query.mechanism.clip: None for ticket in tickets}:
-            group = [i for i, ticket in enumerate(tickets) if ticket.task.query.mechanism.clip == clip]
-            answers |= zip(group, self._compute([tickets[i] for i in group], clip), strict=True)
-        return [answers[i] for i in range(len(tickets))]
-
-    def _compute(self, work: Sequence[Admitted], clip: float) -> list[Released]:
-        """The answers to tasks of one clip."""
-        if len(self._models) < len(work):
-            self._models = np.empty((len(work), self.objective.size), self.objective.dtype)
-        models = self._models[: len(work)]
-        np.stack([item.task.model.values for item in work], out=models)
-        batches = [item.side.batch(item) for item in work]
-        sums = self.objective.clipped_gradients(models, self.data, batches, clip).sums
-        return [item.side.release(item, total, self.objective.l2) for item, total in zip(work, sums, strict=True)]
+    def compute(self, tickets: Sequence[Admitted]) -> list[Answer]:
+        if len(self._models) < len(tickets):
+            self._models = np.empty((len(tickets), self.objective.size), self.objective.dtype)
+        models = self._models[: len(tickets)]
+        np.stack([item.task.model.values for item in tickets], out=models)
+        batches = [item.side.batch(item) for item in tickets]
+        clips = np.array([item.task.query.mechanism.clip for item in tickets])
+        found = self.objective.clipped_gradients(models, self.data, batches, clips)
+        sums = zip(found.sums, found.zeroed.tolist(), found.unclipped.tolist(), map(len, batches), strict=True)
+        return [item.side.release(item, Sums(*row), self.objective.l2) for item, row in zip(tickets, sums, strict=True)]
 
     def releases(self, node: str) -> int:
         return self.sides[node].ledger.releases
@@ -163,8 +197,8 @@ class NullDataSides:
         kinds[kind] = kinds.get(kind, 0) + 1
         return task
 
-    def compute(self, tickets: Sequence[Gradient]) -> list[Released]:
-        return [Released(Blank(task.model.size, task.model.values.dtype)) for task in tickets]
+    def compute(self, tickets: Sequence[Gradient]) -> list[Answer]:
+        return [Answer(Released(Blank(task.answer_size, task.model.values.dtype))) for task in tickets]
 
     def releases(self, node: str) -> int:
         return sum(self.counts.get(node, {}).values())

@@ -19,9 +19,9 @@ Gamma norm: Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -60,12 +60,29 @@ class Mechanism:
         """Whether a release has any guarantee at all."""
         return True
 
+    @property
+    def scale_free(self) -> bool:
+        """Whether the noise is in proportion to the clip, so that a guarantee holds for every clip alike."""
+        return True
+
+    def with_clip(self, clip: float) -> Self:
+        """The same law for another clip."""
+        return replace(self, clip=clip)
+
+    def unit(self) -> Self:
+        """What a guarantee depends on: a law that is `scale_free` with a clip of 1, another one as it is."""
+        return self.with_clip(1.0) if self.scale_free else self
+
     def sensitivity(self, relation: NeighboringRelation) -> float:
         """L2 sensitivity of the sum under ``relation``."""
         return NeighboringRelation(relation).sensitivity(self.clip)
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
         """One draw of the noise, [size], of ``dtype`` (float32 or float64)."""
+        raise NotImplementedError
+
+    def second_moment(self, size: int) -> float:
+        """The mean squared L2 norm of the noise on a sum of ``size`` coordinates."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
@@ -103,6 +120,9 @@ class Gaussian(Mechanism):
         draw *= self.standard_deviation
         return draw
 
+    def second_moment(self, size: int) -> float:
+        return size * self.standard_deviation**2
+
 
 @dataclass(frozen=True)
 class L2Laplace(Mechanism):
@@ -117,6 +137,7 @@ class L2Laplace(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "relation", NeighboringRelation(self.relation))  # decoded, it is a bare string
         _require_finite("clip", self.clip, "L2Laplace noise")
         _require_finite("epsilon", self.epsilon, "L2Laplace noise")
 
@@ -134,6 +155,9 @@ class L2Laplace(Mechanism):
         norm = generator.gamma(size, self.scale)
         return (direction * (norm / np.linalg.norm(direction))).astype(dtype)
 
+    def second_moment(self, size: int) -> float:
+        return size * (size + 1) * self.scale**2
+
 
 @dataclass(frozen=True)
 class Laplace(Mechanism):
@@ -149,12 +173,19 @@ class Laplace(Mechanism):
         _require_finite("clip", self.clip, "Laplace noise")
         _require_finite("scale", self.scale, "Laplace noise")
 
+    @property
+    def scale_free(self) -> bool:
+        return False
+
     def release_epsilon(self, relation: NeighboringRelation, size: int) -> float:
         """Pure epsilon of one full-batch release of a vector of ``size`` coordinates."""
         return math.sqrt(size) * self.sensitivity(relation) / self.scale
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
         return generator.laplace(0.0, self.scale, size).astype(dtype)
+
+    def second_moment(self, size: int) -> float:
+        return 2 * size * self.scale**2
 
 
 @dataclass(frozen=True)
@@ -172,3 +203,6 @@ class NoNoise(Mechanism):
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
         return np.zeros(size, dtype)
+
+    def second_moment(self, size: int) -> float:
+        return 0.0

@@ -17,7 +17,8 @@ class ReleaseKind:
     Attributes
     ----------
     mechanism : Mechanism
-        The noise law, with the clip it is calibrated to.
+        The noise law; its `unit` where it is in proportion to the clip, which may then change from one release to the
+        next.
     sampling : Sampling
         How the batch was drawn.
     size : int
@@ -30,7 +31,10 @@ class ReleaseKind:
 
     def describe(self) -> dict[str, Any]:
         """The kind as plain data, for ledgers and summaries."""
-        return {**self.mechanism.describe(), **self.sampling.describe(), "size": self.size}
+        law = self.mechanism.describe()
+        if self.mechanism.scale_free:
+            del law["clip"]
+        return {**law, **self.sampling.describe(), "size": self.size}
 
 
 Counts = Mapping[ReleaseKind, int]

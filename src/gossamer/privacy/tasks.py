@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gossamer.privacy.mechanisms import Gaussian, Laplace, Mechanism, NoNoise
+from gossamer.errors import SpecError
+from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NoNoise
+from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.protocol.encoding import register
@@ -12,6 +14,8 @@ from gossamer.vectors import Model
 
 register("mechanism.gaussian")(Gaussian)
 register("mechanism.laplace")(Laplace)
+register("mechanism.l2_laplace")(L2Laplace)
+register("mechanism.paper_noise")(PaperNoise)
 register("mechanism.none")(NoNoise)
 register("sampling.poisson")(Poisson)
 register("sampling.fixed_size")(FixedSize)
@@ -30,15 +34,25 @@ class Query:
         The clip and the noise on the sum.
     normaliser : float
         The expected batch size B that a mean divides by: a public constant, never the realised batch size.
+    count_share : float
+        Share of the release's squared privacy loss that goes to counting the gradients that were not clipped, in
+        [0, 1); 0 is no count. Only for Gaussian noise, and none. See `gossamer.privacy.clipping`.
     """
 
     sampling: Sampling
     mechanism: Mechanism
     normaliser: float
+    count_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.count_share < 1:
+            raise SpecError(f"count_share lies in [0, 1), found {self.count_share!r}")
+        if self.count_share and not isinstance(self.mechanism, (Gaussian, NoNoise)):
+            raise SpecError(f"a count goes with Gaussian noise or none, found {type(self.mechanism).__name__}")
 
     def release(self, size: int) -> ReleaseKind:
-        """The kind of release that an answer of ``size`` numbers is."""
-        return ReleaseKind(self.mechanism, self.sampling, size)
+        """The kind of release that a gradient of ``size`` numbers is, with its count if there is one."""
+        return ReleaseKind(self.mechanism.unit(), self.sampling, size)
 
 
 @register("task.gradient")
@@ -46,9 +60,16 @@ class Query:
 class Gradient:
     """One noisy mean of clipped gradients, at ``model``.
 
-    The answer is (sum of clipped gradients + noise) / normaliser + l2 * model, of the model's size.
+    The answer is (sum of clipped gradients + noise) / normaliser + l2 * model, of the model's size, and after it, if
+    the query asks for a count, (sum of b_i - 1/2 + noise) / normaliser with b_i 1 for an example that was not clipped
+    and 0 for one that was.
     """
 
     id: int
     model: Model
     query: Query
+
+    @property
+    def answer_size(self) -> int:
+        """How many numbers the answer has."""
+        return self.model.size + (1 if self.query.count_share else 0)

@@ -7,7 +7,7 @@ Every value is a one-byte tag and its content; numbers are little-endian.
 | `N` `T` `F` | None, True, False | - |
 | `i` | int | i64 |
 | `f` | float | f64 |
-| `s` `b` | str (UTF-8), bytes | u32 length, bytes |
+| `s` `b` | str (UTF-8; of an enumeration, its value), bytes | u32 length, bytes |
 | `l` `t` | list, tuple | u32 count, values |
 | `d` | dict | u32 count, key and value in turn |
 | `a` | ndarray | u8 dtype code, u8 dimensions (at most 8), u64 each, raw bytes in C order |
@@ -27,6 +27,7 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import fields
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import numpy as np
@@ -93,6 +94,8 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
     writer = _WRITERS.get(type(value))
     if writer is not None:
         writer(out, value, depth + 1)
+    elif isinstance(value, StrEnum):
+        _write(out, value.value, depth)
     elif type(value) in _NAMES:
         name = _NAMES[type(value)].encode()
         contents = _FIELDS[type(value)]

@@ -17,7 +17,7 @@ from typing import Any
 
 from gossamer.algorithms.algorithm import InFlight
 from gossamer.errors import BudgetSpent, PeerError, SpecError
-from gossamer.privacy.data_side import Computer
+from gossamer.privacy.data_side import Answer, Computer
 from gossamer.protocol.effects import CancelTimer, Compute, Effect, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import (
     Completed,
@@ -34,7 +34,6 @@ from gossamer.randomness import stream
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.post import Action, Post
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
-from gossamer.vectors import Released
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,8 @@ class World:
         Of the clock's offset, speeds and links.
     width : int
         Most computations gathered into one call; 1 computes each on its own.
+    servers : tuple of str
+        Nodes that hold no data: they are there from the start, and have no speed.
     """
 
     speeds: SpeedSettings = field(default_factory=SpeedSettings)
@@ -56,6 +57,7 @@ class World:
     faults: FaultSettings = field(default_factory=FaultSettings)
     seed: int = 0
     width: int = 1024
+    servers: tuple[str, ...] = ()
 
 
 @dataclass
@@ -83,7 +85,10 @@ class Simulator:
     watch : callable, optional
         Called with every `Step`; what writes a trace.
     record : callable, optional
-        Called with (virtual seconds, node, name, value) for every `Record` of a node's private log.
+        Called with (virtual seconds, node, name, value) for every entry of a node's private log: its `Record` effects,
+        and how many gradients were not finite.
+    count : callable, optional
+        How many updates the nodes have made, where a computation is not one, as behind a server.
     """
 
     def __init__(
@@ -94,8 +99,10 @@ class Simulator:
         *,
         watch: Callable[[Step], None] | None = None,
         record: Callable[[float, str, str, float], None] | None = None,
+        count: Callable[[Mapping[str, Node]], int] | None = None,
     ) -> None:
         self.nodes = dict(nodes)
+        self.workers = tuple(name for name in nodes if name not in world.servers)
         self.computer = computer
         self.world = world
         self.counters = Counters()
@@ -103,21 +110,23 @@ class Simulator:
         self.gone: set[str] = set()  # nodes that crashed, and will not come back
         self.start = self.now = float(stream(world.seed, "clock").integers(1 << 14, 1 << 15))
         names = tuple(nodes)
-        self._numbers = {name: number for number, name in enumerate(names)}
-        self._speeds = Speeds(world.speeds, len(names), world.seed)
-        self._watch, self._record = watch, record
+        self._numbers = {name: number for number, name in enumerate(self.workers)}
+        self._speeds = Speeds(world.speeds, len(self.workers), world.seed)
+        self._watch, self._record, self._count = watch, record, count
         self._heap: list[tuple[float, int, Action, str, Any]] = []
         self._scheduled = 0
         self._timers: dict[tuple[str, str], int] = {}
         self._tickets: dict[tuple[str, int], Any] = {}
-        self._results: dict[tuple[str, int], Released] = {}
+        self._results: dict[tuple[str, int], Answer] = {}
         self._asked: dict[str, int] = dict.fromkeys(names, 0)
         self._begun: set[str] = set()
         self._down: dict[str, float] = {}
         self._settling: float | None = None
         lossy = bool(world.faults.absences) or not world.links.reliable
         self._post = Post(names, world.links, lossy, world.seed, self.start, self._schedule, self._happen)
-        for name, start in zip(names, self._speeds.starts, strict=True):
+        for name in world.servers:
+            self._schedule(self.start, self._begin, name, None)
+        for name, start in zip(self.workers, self._speeds.starts, strict=True):
             self._schedule(self.start + float(start), self._begin, name, None)
         self._schedule_absences(names)
 
@@ -155,8 +164,8 @@ class Simulator:
 
     @property
     def settled(self) -> bool:
-        """Whether no node that is up will make another update, and all that was sent has come or never will."""
-        if len(self.finished.keys() | self.gone) < len(self.nodes):
+        """Whether no worker that is up will compute again, and all that was sent has come or never will."""
+        if not self.finished.keys() | self.gone >= self._numbers.keys():
             return False
         if self._settling is None:
             self._settling = self.now
@@ -166,6 +175,8 @@ class Simulator:
         """Let the next event happen."""
         self.now, _, action, name, what = heapq.heappop(self._heap)
         action(name, what, self.now)
+        if self._count is not None:
+            self.counters.updates = self._count(self.nodes)
 
     def stop(self, reason: str) -> None:
         """Tell every node that the run ends here."""
@@ -222,9 +233,13 @@ class Simulator:
         key = (name, task)
         if key in self._tickets:
             self._compute_pending(key)
-        if key in self._results:  # neither: the node was away and has lost it
-            self.counters.updates += 1
-            self._happen(name, Completed(task, self._results.pop(key), 1))
+        if key not in self._results:  # the node was away and has lost it
+            return
+        self.counters.updates += 1
+        answer = self._results.pop(key)
+        if answer.not_finite:
+            self._log(name, Record("gradients_not_finite", float(answer.not_finite)))
+        self._happen(name, Completed(task, answer.released, 1))
 
     def _compute_pending(self, due: tuple[str, int]) -> None:
         """Compute what is due, and with it what else is pending, oldest first."""
@@ -287,9 +302,15 @@ class Simulator:
 
 
 def check_world(
-    speeds: SpeedSettings, faults: FaultSettings, nodes: int, seed: int, links: LinkSettings | None = None
+    speeds: SpeedSettings,
+    faults: FaultSettings,
+    nodes: int,
+    seed: int,
+    links: LinkSettings | None = None,
+    *,
+    servers: int = 0,
 ) -> None:
-    """Raise unless a simulation of so many nodes can be built from these sections.
+    """Raise unless a simulation of so many nodes with data, and servers after them, can be built from these sections.
 
     Raises
     ------
@@ -301,8 +322,8 @@ def check_world(
     cuts = () if links is None else links.partitions
     named += [("links.partitions", number) for cut in cuts for number in cut.group]
     for key, number in named:
-        if number >= nodes:
-            raise SpecError(f"{key}: a node is a number below {nodes}, found {number}")
+        if number >= nodes + servers:
+            raise SpecError(f"{key}: a node is a number below {nodes + servers}, found {number}")
 
 
 _CARRY_OUT: dict[type[Effect], Callable[[Simulator, str, Any], None]] = {

@@ -19,7 +19,7 @@ import pytest
 from gossamer.algorithms import ALGORITHMS
 from gossamer.algorithms.algorithm import Context
 from gossamer.errors import BudgetSpent, PeerError
-from gossamer.privacy.data_side import NullDataSides
+from gossamer.privacy.data_side import Answer, NullDataSides
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
@@ -58,11 +58,11 @@ class FixedAnswers:
         if self.releases(node) >= self.most:
             raise BudgetSpent(f"{node} has made {self.most} releases")
         self.asked[node] = self.releases(node) + 1
-        values = stream(7, node, number=self.asked[node]).standard_normal(task.model.size)
+        values = stream(7, node, number=self.asked[node]).standard_normal(task.answer_size)
         return Released(values.astype(task.model.values.dtype))
 
-    def compute(self, tickets: Sequence[Released]) -> list[Released]:
-        return list(tickets)
+    def compute(self, tickets: Sequence[Released]) -> list[Answer]:
+        return [Answer(ticket) for ticket in tickets]
 
     def releases(self, node: str) -> int:
         return self.asked.get(node, 0)

@@ -37,6 +37,7 @@ from scipy.optimize import minimize_scalar
 
 from gossamer.errors import SpecError
 from gossamer.privacy.claims.claim import Claim
+from gossamer.privacy.mechanisms import Gaussian, Mechanism
 
 THEOREM2 = "A(DP)2SGD, Theorem 2"
 REMARK1 = "A(DP)2SGD, Remark 1"
@@ -100,19 +101,18 @@ class RunFacts(Protocol):
     @property
     def updates(self) -> int: ...
     @property
-    def clip(self) -> float: ...
-    @property
-    def noise_multiplier(self) -> float: ...
+    def mechanism(self) -> Mechanism: ...
     @property
     def delta(self) -> float: ...
 
 
 def adp2sgd_claims(run: RunFacts) -> list[Claim]:
-    """Theorem 2 for a run with Gaussian noise; nothing for a run without a single update."""
-    if run.updates == 0:
+    """Theorem 2 for a run with Gaussian noise; nothing for one without, or without a single update."""
+    noise = run.mechanism
+    if run.updates == 0 or not isinstance(noise, Gaussian):
         return []
-    setting = Adp2sgdSetting(run.clip, run.batch_size, run.updates, run.nodes, run.smallest_shard)
-    return [adp2sgd_theorem2(setting, run.noise_multiplier * run.clip / run.batch_size, run.delta)]
+    setting = Adp2sgdSetting(noise.clip, run.batch_size, run.updates, run.nodes, run.smallest_shard)
+    return [adp2sgd_theorem2(setting, noise.standard_deviation / run.batch_size, run.delta)]
 
 
 def adp2sgd_order(epsilon: float, delta: float, mu: float) -> float:

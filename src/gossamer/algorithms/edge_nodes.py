@@ -1,0 +1,370 @@
+"""The two kinds of nodes of edge-cloud learning, and what travels between them.
+
+An *edge* pulls the model, computes one noisy gradient at it, pushes that and gets the newest model for it. The *server*
+applies gradients first-in first-out and answers at once; it holds no data. What the server does at update t (learning
+rate, clip) is its *course*; see `edge_cloud` and `mapa`, which differ in nothing else.
+
+An edge joins by pulling, at any time, and may leave or die at any time: the server waits for nobody, unless it keeps a
+bound on the staleness, and then not for edges that are known to be away.
+
+The clip comes with the model. An edge calibrates its noise to the clip it *uses*, so a server that lies about it harms
+the model, not the edge's examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.staleness import StalenessSettings
+from gossamer.errors import PeerError
+from gossamer.privacy.clipping import Clipping, QuantileClip
+from gossamer.privacy.tasks import Gradient
+from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer
+from gossamer.protocol.events import Completed, Elapsed, PeerDown, Refused, Resumed, Started, Stop
+from gossamer.protocol.messages import Message, check_model, message
+from gossamer.protocol.node import Effects, Node, on
+from gossamer.vectors import Blank, Model, Public, Released
+
+SERVER = "server"
+
+
+@message("edge_cloud.pull")
+@dataclass(frozen=True)
+class Pull(Message):
+    """The sender wants the newest model, as its ``request``."""
+
+    request: int
+
+
+@message("edge_cloud.newest")
+@dataclass(frozen=True)
+class Newest(Message):
+    """The model after ``version`` updates, and the logarithm [1] of the clip to use with it, in ``stage``."""
+
+    request: int
+    version: int
+    stage: int
+    log_clip: Public | Released
+    model: Public | Released
+
+
+@message("edge_cloud.push")
+@dataclass(frozen=True)
+class Push(Message):
+    """A noisy gradient at the model of ``version``; it asks for the newest model too."""
+
+    request: int
+    version: int
+    gradient: Released
+
+
+@message("edge_cloud.leave")
+@dataclass(frozen=True)
+class Leave(Message):
+    """The sender computes no more."""
+
+
+@message("edge_cloud.halt")
+@dataclass(frozen=True)
+class Halt(Message):
+    """The run is over, and this is its model, after ``version`` updates."""
+
+    version: int
+    model: Public | Released
+
+
+@dataclass
+class EdgeState:
+    """State of an edge: the model it has, of which version, and what it waits for."""
+
+    w: Model
+    version: int = 0
+    request: int = 0
+    task: int = 0
+    updates: int = 0
+    finished: str = ""
+
+
+class EdgeNode(Node):
+    """An edge server k, with data of its own."""
+
+    state: EdgeState
+
+    def __init__(self, name: str, context: Context) -> None:
+        super().__init__(name, EdgeState(context.initial))
+        self.query = context.queries[name]
+        self.clipping = context.clipping
+        self.log_clip = context.clipping.initial(context.initial)
+        self.quota = context.quotas[name] if context.quotas is not None else None
+
+    @on(Started, Resumed)
+    def pull(self, event: Started | Resumed, now: float) -> Effects:
+        s = self.state
+        if not s.finished:
+            s.request += 1
+            yield Send(SERVER, Pull(s.request))
+
+    @on(Newest)
+    def compute(self, sender: str, newest: Newest, now: float) -> Effects:
+        """The gradient at the model of this moment, clipped at what is the clip now."""
+        s = self.state
+        check_model(newest.model, s.w)
+        check_model(newest.log_clip, self.log_clip)
+        if newest.request != s.request:
+            return  # an answer to what was asked before a crash
+        s.w, s.version = newest.model, newest.version
+        if not s.finished:
+            s.task += 1
+            yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, newest.log_clip)))
+
+    @on(Completed)
+    def push(self, done: Completed, now: float) -> Effects:
+        s = self.state
+        if done.id != s.task or s.finished:
+            return
+        s.updates += 1
+        s.request += 1
+        yield Send(SERVER, Push(s.request, s.version, done.released))
+        if self.quota is not None and s.updates >= self.quota:
+            yield from self.leave("quota")
+
+    @on(Halt)
+    def halt(self, sender: str, halt: Halt, now: float) -> Effects:
+        s = self.state
+        check_model(halt.model, s.w)
+        if halt.version >= s.version:
+            s.w, s.version = halt.model, halt.version
+        yield from self.finish("halt")
+
+    @on(Refused)
+    def refused(self, event: Refused, now: float) -> Effects:
+        yield from self.leave("budget")
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.leave(event.reason)
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        """Nothing to be done but say so: what was sent to the server is sent again once it is back."""
+        yield Record("server_lost", 1.0)
+
+    def leave(self, reason: str) -> Effects:
+        if not self.state.finished:
+            yield Send(SERVER, Leave())
+            yield from self.finish(reason)
+
+    def finish(self, reason: str) -> Effects:
+        if not self.state.finished:
+            self.state.finished = reason
+            yield Finish(reason)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a course says of one update.
+
+    Attributes
+    ----------
+    learning_rate : float
+        eta_t, for the mean gradient.
+    stage : int
+        Number of the stage.
+    clip : float or None
+        Of the stage; None where something else decides it.
+    values : mapping of str to float
+        What the stage follows from, to be recorded when it begins.
+    """
+
+    learning_rate: float
+    stage: int = 0
+    clip: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+class Course(Protocol):
+    """What a server does at each update; a pure function of public constants."""
+
+    def at(self, update: int) -> Step:
+        """What holds for ``update`` (from 0)."""
+        ...
+
+
+@dataclass
+class ServerState:
+    """State of the server.
+
+    ``working`` has the version that each edge computes at; ``held`` has gradients that came and wait to be applied, and
+    ``queue`` requests that wait for a model, both in order of arrival.
+    """
+
+    x: Model
+    log_clip: Model
+    t: int = 0
+    stage: int = -1
+    working: dict[str, int] = field(default_factory=dict)
+    held: dict[str, tuple[int, int, Released]] = field(default_factory=dict)
+    queue: dict[str, int] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)
+    staleness_sum: int = 0
+    staleness_most: int = 0
+    dropped: int = 0
+    finished: str = ""
+
+
+class ServerNode(Node):
+    """The cloud server: the model x_t, and who works at which version of it."""
+
+    state: ServerState
+
+    def __init__(self, context: Context, course: Course, staleness: StalenessSettings) -> None:
+        self.clipping: Clipping = context.clipping
+        super().__init__(SERVER, ServerState(context.initial, self.clipping.initial(context.initial)))
+        self.edges = frozenset(context.names)
+        self.course, self.staleness = course, staleness
+        self.last, self.deadline = context.updates, context.deadline
+        counted = isinstance(self.clipping.policy, QuantileClip)
+        self.answer = Public(Blank(context.initial.size + counted, context.initial.values.dtype))
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        if self.deadline is not None:
+            yield SetTimer(self.deadline, "deadline")
+        yield from self.enter()
+
+    @on(Pull)
+    def pulled(self, sender: str, pull: Pull, now: float) -> Effects:
+        s = self.state
+        s.left.discard(sender)
+        s.working.pop(sender, None)  # the edge came back, and what it was computing is lost
+        s.queue[sender] = pull.request
+        yield from self.serve()
+
+    def serve(self) -> Effects:
+        """Answer who waits for a model, as far as the bound on the staleness permits."""
+        s = self.state
+        most = self.staleness.most_under_way
+        for edge, request in list(s.queue.items()):
+            if s.finished:
+                yield Send(edge, Halt(s.t, s.x))
+            elif most is None or len(s.working) + len(s.held) < most:
+                s.working[edge] = s.t
+                yield Send(edge, Newest(request, s.t, s.stage, s.log_clip, s.x))
+            else:
+                return
+            del s.queue[edge]
+
+    @on(Push)
+    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+        s = self.state
+        check_model(push.gradient, self.answer)
+        if not 0 <= push.version <= s.t:
+            raise PeerError(f"{sender} pushes a gradient at version {push.version}, expected 0 to {s.t}")
+        if s.finished:
+            return  # it has been told
+        s.working.pop(sender, None)
+        s.held[sender] = (push.request, push.version, push.gradient)
+        yield from self.advance()
+
+    def advance(self) -> Effects:
+        """Apply, first-in first-out, what may be applied, and answer."""
+        s = self.state
+        while s.held and not s.finished:
+            edge = next(filter(self.due, s.held), None)
+            if edge is None:
+                return
+            request, version, gradient = s.held.pop(edge)
+            bound, stale = self.staleness.enforced, s.t - version
+            if bound is not None and stale > bound:
+                s.dropped += 1
+                yield Record("dropped_staleness", float(stale))
+            else:
+                yield from self.apply(gradient, stale)
+            if edge not in s.working and edge not in s.queue:
+                s.queue[edge] = request
+            yield from self.serve()
+
+    def due(self, edge: str) -> bool:
+        s = self.state
+        if self.staleness.on_stale != "wait":
+            return True
+        others = [*s.working.values(), *(version for other, (_, version, _) in s.held.items() if other != edge)]
+        return self.staleness.may_apply(s.held[edge][1], others, s.t)
+
+    def apply(self, gradient: Released, stale: int) -> Effects:
+        """x_{t+1} = x_t - eta_t g~, with g~ a gradient at x_{t - stale}."""
+        s = self.state
+        s.log_clip, step = self.clipping.moved(s.log_clip, gradient)
+        rate = self.course.at(s.t).learning_rate / (stale + 1) ** self.staleness.exponent
+        s.x = s.x - rate * step
+        s.t += 1
+        s.staleness_sum += stale
+        s.staleness_most = max(s.staleness_most, stale)
+        yield from self.enter()
+        if s.t == self.last:
+            yield from self.halt("updates")
+
+    def enter(self) -> Effects:
+        """Begin the stage of update t, if it is another one."""
+        s = self.state
+        step = self.course.at(s.t)
+        if step.stage == s.stage:
+            return
+        s.stage = step.stage
+        if step.clip is not None:
+            s.log_clip = self.clipping.initial(s.x, step.clip)
+        for name, value in step.values.items():
+            yield Record(f"stage.{name}", value)
+
+    @on(Leave)
+    def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
+        s = self.state
+        s.left.add(sender)
+        yield from self.forget(sender)
+        if s.left >= self.edges:
+            yield from self.finish("all edges left")
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        yield from self.forget(event.peer)
+
+    def forget(self, edge: str) -> Effects:
+        """Wait for ``edge`` no longer. What it pushed is still applied."""
+        self.state.working.pop(edge, None)
+        self.state.queue.pop(edge, None)
+        yield from self.advance()
+        yield from self.serve()
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        yield from self.halt("deadline")
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.halt(event.reason)
+
+    def halt(self, reason: str) -> Effects:
+        """End the run: every edge gets the last model."""
+        s = self.state
+        if s.finished:
+            return
+        yield from self.finish(reason)
+        for edge in sorted(self.edges):
+            yield Send(edge, Halt(s.t, s.x))
+
+    def finish(self, reason: str) -> Effects:
+        if not self.state.finished:
+            self.state.finished = reason
+            yield Finish(reason)
+
+
+def newest(nodes: Sequence[Node]) -> Model:
+    """The server's model, or where it is gone the newest that an edge has."""
+    servers = [node for node in nodes if isinstance(node, ServerNode)]
+    if servers:
+        return servers[0].state.x
+    model: Model = max(nodes, key=lambda node: int(node.state.version)).state.w
+    return model

@@ -1,0 +1,144 @@
+"""Which noise each node adds: what the spec says, or the least that its budget needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from gossamer.errors import BudgetUnreachable, SpecError
+from gossamer.experiment.prepare import Prepared
+from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NoNoise
+from gossamer.privacy.paper_noise import PaperNoise
+from gossamer.privacy.planner import calibrate_noise_multiplier
+from gossamer.privacy.sampling import Sampling
+
+Schedule = Mapping[Sampling, int]
+"""How many releases of each sampling a node makes."""
+
+T = TypeVar("T")
+
+
+def choose_mechanisms(prepared: Prepared, schedules: Mapping[str, Schedule]) -> dict[str, Mechanism]:
+    """The noise of each node.
+
+    Raises
+    ------
+    SpecError
+        If a list in the spec has another length than there are nodes.
+    BudgetUnreachable
+        If no noise meets a budget.
+    """
+    privacy, budget = prepared.experiment.privacy, prepared.experiment.budget
+    if not prepared.experiment.private:
+        clip = privacy.clip
+        return dict.fromkeys(prepared.names, NoNoise(math.inf if clip is None else clip.initial_bound or math.inf))
+    if privacy.level is not None:
+        key = "privacy.noise_multiplier" if privacy.mechanism == "gaussian" else "privacy.epsilon"
+        law = _law(prepared)
+        return {name: law(level) for name, level in _each(prepared, key, privacy.level).items()}
+    assert budget is not None  # the spec checks it
+    budgets = _each(prepared, "budget.epsilon", budget.epsilon)
+    found = {level: _calibrated(prepared, schedules, budgets, level) for level in set(budgets.values())}
+    return {name: found[level] for name, level in budgets.items()}
+
+
+def _each(prepared: Prepared, key: str, values: T | tuple[T, ...]) -> dict[str, T]:
+    """One value for each node."""
+    names = prepared.names
+    if not isinstance(values, tuple):
+        return dict.fromkeys(names, values)
+    if len(values) != len(names):
+        raise SpecError(f"{key}: expected one number for each of the {len(names)} nodes, found {len(values)}")
+    return dict(zip(names, values, strict=True))
+
+
+def _law(prepared: Prepared) -> Callable[[float], Mechanism]:
+    """The mechanism of an amount of noise, as the spec gives it."""
+    privacy, clip = prepared.experiment.privacy, _first_clip(prepared)
+    if privacy.mechanism == "gaussian":
+        return lambda multiplier: Gaussian(clip, multiplier)
+    if privacy.proved:
+        return lambda epsilon: L2Laplace(clip, epsilon, privacy.relation)
+    scope = _first_layer(prepared) if privacy.noise_scope == "first_layer" else 0
+    return lambda epsilon: PaperNoise(clip, epsilon, privacy.relation, privacy.norm, scope)
+
+
+def _first_clip(prepared: Prepared) -> float:
+    clip = prepared.experiment.privacy.clip
+    return 1.0 if clip is None or clip.initial_bound is None else clip.initial_bound
+
+
+def _first_layer(prepared: Prepared) -> int:
+    """How many leading coordinates belong to the first layer."""
+    parts = prepared.objective.parts
+    layers = [part.name.rpartition(".")[0] for part in parts]
+    return sum(part.size for part, layer in zip(parts, layers, strict=True) if layer == layers[0])
+
+
+def _calibrated(
+    prepared: Prepared, schedules: Mapping[str, Schedule], budgets: Mapping[str, float], level: float
+) -> Mechanism:
+    """The least noise with which every node of this budget ends within it."""
+    spec, clip, size = prepared.experiment, _first_clip(prepared), prepared.objective.size
+    assert spec.budget is not None
+    relation = spec.privacy.relation
+    own = [schedule for name, schedule in schedules.items() if budgets[name] == level]
+    found = calibrate_noise_multiplier(level, spec.budget.delta, relation, own, clip, size)
+    return Gaussian(clip, found.noise_multiplier)
+
+
+def check_budget(prepared: Prepared, schedules: Mapping[str, Schedule], epsilons: Mapping[str, float]) -> None:
+    """Refuse noise that the spec gives and that does not meet its budget.
+
+    Raises
+    ------
+    BudgetUnreachable
+        For the node that exceeds it most.
+    """
+    budget, privacy = prepared.experiment.budget, prepared.experiment.privacy
+    if budget is None:
+        return
+    budgets = _each(prepared, "budget.epsilon", budget.epsilon)
+    worst = max(epsilons, key=lambda name: epsilons[name] / budgets[name])
+    if epsilons[worst] > budgets[worst]:
+        level = "noise_multiplier" if privacy.mechanism == "gaussian" else "epsilon"
+        raise BudgetUnreachable(
+            f"privacy.{level} {privacy.level} needs epsilon {epsilons[worst]:.4g} at delta {budget.delta:g} for the "
+            f"{sum(schedules[worst].values())} releases of {worst}, more than budget.epsilon {budgets[worst]:g}; leave "
+            f"{level} out to calibrate it"
+        )
+
+
+def describe_law(mechanism: Mechanism) -> str:
+    """A mechanism in a few words."""
+    if isinstance(mechanism, Gaussian):
+        return f"Gaussian noise (noise multiplier {mechanism.noise_multiplier:.4g})"
+    if isinstance(mechanism, L2Laplace):
+        return f"L2-Laplace noise (epsilon {mechanism.epsilon:.4g} a full-batch release)"
+    if isinstance(mechanism, PaperNoise):
+        return f"noise of a {mechanism.norm} norm (epsilon {mechanism.epsilon:.4g} a release, which is not proved)"
+    return "no noise" if isinstance(mechanism, NoNoise) else type(mechanism).__name__
+
+
+def advice_on_noise(prepared: Prepared, mechanisms: Mapping[str, Mechanism]) -> list[str]:
+    """A warning where noise of a Gamma norm is larger than any signal.
+
+    The mean of clipped gradients is at most as long as the clip G. The noise on it has the expected norm
+    d S/(B epsilon), with S the sensitivity of the sum: a ratio of d (S/G) / (B epsilon).
+    """
+    laws = [law for law in mechanisms.values() if isinstance(law, L2Laplace)]
+    if not laws:
+        return []
+    size, batch = prepared.objective.size, prepared.experiment.algorithm.batch_size
+    law = min(laws, key=lambda law: law.epsilon)
+    needed = size * law.relation.sensitivity(1.0) / batch
+    if needed <= law.epsilon:
+        return []
+    largest = math.floor(size * law.epsilon / needed)
+    smaller = f", and so would a model of {largest} parameters at epsilon {law.epsilon:.4g}" if largest else ""
+    return [
+        f"l2_laplace: the expected norm of the noise is {needed / law.epsilon:.4g} times the clip, larger than any "
+        f"gradient; for the {size} parameters of this model and batches of {batch}, an epsilon of {needed:.4g} a "
+        f"release would make them equal{smaller}"
+    ]
