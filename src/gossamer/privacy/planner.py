@@ -10,9 +10,9 @@ from functools import partial
 
 from scipy.optimize import brentq
 
-from gossamer.errors import BudgetUnreachable
+from gossamer.errors import AccountingError, BudgetUnreachable
 from gossamer.privacy import accountants
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.renyi import check_delta, check_epsilon
 from gossamer.privacy.sampling import Sampling
@@ -54,15 +54,80 @@ def gaussian_releases(noise_multiplier: float, schedule: Schedule, clip: float =
     return {ReleaseKind(mechanism, sampling, size): count for sampling, count in schedule.items()}
 
 
-def calibrate_noise_multiplier(
+@dataclass(frozen=True)
+class Family:
+    """Noise laws that reveal less as their noise grows: `family(noise)` is one of them.
+
+    Attributes
+    ----------
+    mechanism : callable
+        The law of an amount of noise, in the range from `LEAST_MULTIPLIER` to `MOST_MULTIPLIER`.
+    size : int
+        Number of coordinates of the releases.
+    amount : str
+        What the amount of noise is, for messages.
+    """
+
+    mechanism: Callable[[float], Mechanism]
+    size: int = 1
+    amount: str = "a noise multiplier"
+
+    def __call__(self, noise: float) -> Mechanism:
+        return self.mechanism(noise)
+
+
+def gaussian_family(clip: float = 1.0) -> Family:
+    """Gaussian noise of a noise multiplier."""
+    return Family(lambda multiplier: Gaussian(clip, multiplier))
+
+
+def l2_laplace_family(size: int, relation: NeighboringRelation, clip: float = 1.0) -> Family:
+    """L2-Laplace noise on ``size`` coordinates, with epsilon = sqrt(size) / noise for a full-batch release.
+
+    The noise has a standard deviation of about ``noise`` times the sensitivity in every coordinate, and one release
+    reveals about as much as Gaussian noise of that standard deviation: mu = epsilon / sqrt(size) = 1 / noise.
+
+    Raises
+    ------
+    AccountingError
+        If size is not at least 1.
+    """
+    if size < 1:
+        raise AccountingError(f"L2-Laplace noise needs a size of at least 1, found {size!r}")
+    root = math.sqrt(size)
+    return Family(
+        lambda noise: L2Laplace(clip, root / noise, relation), size, "sqrt(size) / (epsilon of one full-batch release)"
+    )
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A noise law that meets a budget.
+
+    Attributes
+    ----------
+    mechanism : Mechanism
+        The law.
+    noise : float
+        Its amount of noise in its family.
+    epsilon : float
+        What is proved for every schedule with it; never above the budget.
+    """
+
+    mechanism: Mechanism
+    noise: float
+    epsilon: float
+
+
+def calibrate(
     epsilon: float,
     delta: float,
     relation: NeighboringRelation,
     schedules: Iterable[Schedule],
-    clip: float = 1.0,
-    size: int = 1,
-) -> Calibration:
-    """The smallest noise multiplier, to 0.1 %, with which every one of ``schedules`` meets the budget.
+    family: Callable[[float], Mechanism],
+    size: int | None = None,
+) -> Calibrated:
+    """The law of a family with the least noise, to 0.1 %, with which every one of ``schedules`` meets the budget.
 
     Parameters
     ----------
@@ -72,8 +137,41 @@ def calibrate_noise_multiplier(
         Of the budget.
     schedules : iterable of mappings from Sampling to int
         One for each node.
-    clip, size : float, int
-        Of the releases; no result depends on them.
+    family : callable
+        From an amount of noise to a law, which reveals less as the noise grows: a `Family`, or a plain function.
+    size : int, optional
+        Number of coordinates of the releases; that of the `Family` by default. Gaussian noise does not need it.
+
+    Raises
+    ------
+    AccountingError
+        If epsilon is not positive, delta not inside (0, 1), no accountant covers a sampling scheme, or the law depends
+        on a size and there is none.
+    BudgetUnreachable
+        If more noise than `MOST_MULTIPLIER` is needed.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    family = _with_size(family, size)
+
+    def spent(schedule: Schedule, noise: float) -> float:
+        mechanism = family(noise)
+        counts = {ReleaseKind(mechanism, sampling, family.size): count for sampling, count in schedule.items()}
+        return accountants.epsilon(counts, delta, relation).epsilon
+
+    found = _least(epsilon, delta, schedules, spent, family.amount)
+    return Calibrated(family(found.noise_multiplier), found.noise_multiplier, found.epsilon)
+
+
+def calibrate_noise_multiplier(
+    epsilon: float,
+    delta: float,
+    relation: NeighboringRelation,
+    schedules: Iterable[Schedule],
+    clip: float = 1.0,
+    size: int = 1,
+) -> Calibration:
+    """`calibrate` for Gaussian noise: the smallest noise multiplier. No result depends on ``clip`` or ``size``.
 
     Raises
     ------
@@ -82,29 +180,38 @@ def calibrate_noise_multiplier(
     BudgetUnreachable
         If more noise than `MOST_MULTIPLIER` is needed.
     """
-    check_epsilon(epsilon)
-    check_delta(delta)
+    found = calibrate(epsilon, delta, relation, schedules, gaussian_family(clip), size)
+    return Calibration(found.noise, found.epsilon)
 
-    def spent(schedule: Schedule, multiplier: float) -> float:
-        return accountants.epsilon(gaussian_releases(multiplier, schedule, clip, size), delta, relation).epsilon
 
+def _with_size(family: Callable[[float], Mechanism], size: int | None) -> Family:
+    given = family if isinstance(family, Family) else None
+    amount = given.amount if given else "an amount of noise"
+    law = family(MOST_MULTIPLIER)
+    if size is None and given is None and not isinstance(law, Gaussian):
+        raise AccountingError(
+            f"what {type(law).__name__} noise reveals depends on the number of coordinates; give it as size"
+        )
+    return Family(family, size if size is not None else given.size if given else 1, amount)
+
+
+def _least(epsilon: float, delta: float, schedules: Iterable[Schedule], spent: Spent, amount: str) -> Calibration:
+    """The least noise with which every one of ``schedules`` is within ``epsilon``."""
     groups = _undominated(schedules)
     if not groups:
         return Calibration(LEAST_MULTIPLIER, 0.0)
+    smallest = partial(_smallest, budget=epsilon, delta=delta, amount=amount)
     worst = max((schedule for group in groups for schedule in group), key=_revealed)
-    found = _smallest(partial(spent, worst), epsilon, delta)
+    found = smallest(partial(spent, worst))
     while other := _exceeding(groups, found, spent):
         more = spent(other, found.noise_multiplier)
-        within = more <= epsilon
-        found = (
-            Calibration(found.noise_multiplier, more) if within else _smallest(partial(spent, other), epsilon, delta)
-        )
+        found = Calibration(found.noise_multiplier, more) if more <= epsilon else smallest(partial(spent, other))
     return found
 
 
-def _smallest(spent: Callable[[float], float], budget: float, delta: float) -> Calibration:
+def _smallest(spent: Callable[[float], float], budget: float, delta: float, amount: str) -> Calibration:
     """The smallest multiplier, up to the precision, at which ``spent`` is within ``budget``."""
-    low, high = _bracket(spent, budget, delta)
+    low, high = _bracket(spent, budget, delta, amount)
     if low == high:
         return Calibration(high, spent(high))
 
@@ -118,13 +225,13 @@ def _smallest(spent: Callable[[float], float], budget: float, delta: float) -> C
     return Calibration(multiplier, spent(multiplier))
 
 
-def _bracket(spent: Callable[[float], float], budget: float, delta: float) -> tuple[float, float]:
+def _bracket(spent: Callable[[float], float], budget: float, delta: float, amount: str) -> tuple[float, float]:
     """Multipliers with too little noise and with enough, or twice the least one where that is enough."""
     high = 1.0
     while spent(high) > budget:
         if high >= MOST_MULTIPLIER:
             raise BudgetUnreachable(
-                f"epsilon {budget:g} at delta {delta:g} needs a noise multiplier above {MOST_MULTIPLIER:g}, where "
+                f"epsilon {budget:g} at delta {delta:g} needs {amount} above {MOST_MULTIPLIER:g}, where "
                 f"epsilon is still {spent(high):.4g}; plan fewer releases, smaller batches or a larger budget"
             )
         high = min(high * 4, MOST_MULTIPLIER)
