@@ -125,6 +125,31 @@ def run(
         return session.go()
 
 
+def run_prepared(
+    prepared: Prepared,
+    plan: RunPlan,
+    folder: ResultsFolder | None = None,
+    *,
+    progress: Progress | None = None,
+    watch: Callable[[Step], None] | None = None,
+) -> Result:
+    """Run what is prepared and planned already, such as an audit's examples in the place of the spec's own.
+
+    Parameters
+    ----------
+    prepared, plan
+        From `prepare` and `plan_run`.
+    folder : ResultsFolder, optional
+        Where the results go; None writes nothing.
+    progress : Progress, optional
+        Is told how the run goes.
+    watch : callable, optional
+        Sees every step of every node, as a trace has it.
+    """
+    with threadpool_limits(1):
+        return _Run(prepared, plan, folder, progress or Silence(), time.perf_counter(), watch).go()
+
+
 def _open_trace(path: Path) -> BinaryIO:
     try:
         return path.open("wb")
