@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from gossamer.cli import accounting, datasets, experiments
+from gossamer.cli import accounting, attack, datasets, experiments, planning
 from gossamer.errors import GossamerError
 from gossamer.version import __version__
 
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"gossamer {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (experiments, accounting, datasets):
+    for module in (experiments, accounting, planning, attack, datasets):
         module.add_commands(commands)
     return root
 
