@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gossamer.algorithms import allreduce, gossip
+from gossamer.algorithms import allreduce, edge_cloud, gossip, mapa
+from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
 from gossamer.testing.contracts import AlgorithmContract
 
 
@@ -24,3 +25,39 @@ class TestAllreduce(AlgorithmContract):
 
 class TestAllreduceOfOne(AlgorithmContract):
     settings = allreduce.Settings(nodes=1)
+
+
+class TestGossipWithAMovingClip(AlgorithmContract):
+    settings = gossip.Settings(nodes=3, topology="ring")
+    clipping = Clipping(QuantileClip())
+
+
+class TestAllreduceWithAMovingClip(AlgorithmContract):
+    settings = allreduce.Settings(nodes=3, timeout=30.0)
+    clipping = Clipping(QuantileClip())
+
+
+class TestAudp(AlgorithmContract):
+    settings = edge_cloud.Settings(nodes=5)
+
+
+class TestAudpWithAMovingClip(AlgorithmContract):
+    settings = edge_cloud.Settings(nodes=4)
+    clipping = Clipping(QuantileClip())
+
+
+class TestAudpThatDropsStaleGradients(AlgorithmContract):
+    settings = edge_cloud.Settings(nodes=4, staleness={"bound": 1, "on_stale": "drop"})
+
+
+class TestAudpThatWaits(AlgorithmContract):
+    settings = edge_cloud.Settings(nodes=5, staleness={"bound": 2, "on_stale": "wait"})
+
+
+class TestCentralised(AlgorithmContract):
+    settings = edge_cloud.Settings(name="csgd")
+
+
+class TestMapa(AlgorithmContract):
+    settings = mapa.Settings(nodes=4, gradient_sd=1.0, smoothness=1.0, loss_gap=0.5)
+    clipping = Clipping(StageClip())

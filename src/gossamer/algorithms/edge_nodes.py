@@ -22,7 +22,7 @@ from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip
 from gossamer.privacy.tasks import Gradient
-from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer
+from gossamer.protocol.effects import CancelTimer, Compute, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_model, message
 from gossamer.protocol.node import Effects, Node, on
@@ -74,6 +74,12 @@ class Halt(Message):
 
     version: int
     model: Public | Released
+
+
+@message("edge_cloud.probe")
+@dataclass(frozen=True)
+class Probe(Message):
+    """Others wait for the receiver. It need not answer: that it was received shows that it is alive."""
 
 
 @dataclass
@@ -138,6 +144,10 @@ class EdgeNode(Node):
         if halt.version >= s.version:
             s.w, s.version = halt.model, halt.version
         yield from self.finish("halt")
+
+    @on(Probe)
+    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+        yield from ()
 
     @on(Refused)
     def refused(self, event: Refused, now: float) -> Effects:
@@ -212,6 +222,8 @@ class ServerState:
     staleness_sum: int = 0
     staleness_most: int = 0
     dropped: int = 0
+    probing: bool = False
+    ends: float | None = None
     finished: str = ""
 
 
@@ -232,6 +244,7 @@ class ServerNode(Node):
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
         if self.deadline is not None:
+            self.state.ends = now + self.deadline
             yield SetTimer(self.deadline, "deadline")
         yield from self.enter()
 
@@ -241,7 +254,15 @@ class ServerNode(Node):
         s.left.discard(sender)
         s.working.pop(sender, None)  # the edge came back, and what it was computing is lost
         s.queue[sender] = pull.request
+        yield from self.go_on()
+
+    def go_on(self) -> Effects:
+        """Apply, first-in first-out, what may be applied, and answer who waits for a model."""
         yield from self.serve()
+        while (edge := next(filter(self.due, self.state.held), None)) is not None and not self.state.finished:
+            yield from self.take(edge)
+            yield from self.serve()
+        yield from self.watch()
 
     def serve(self) -> Effects:
         """Answer who waits for a model, as far as the bound on the staleness permits."""
@@ -267,25 +288,20 @@ class ServerNode(Node):
             return  # it has been told
         s.working.pop(sender, None)
         s.held[sender] = (push.request, push.version, push.gradient)
-        yield from self.advance()
+        yield from self.go_on()
 
-    def advance(self) -> Effects:
-        """Apply, first-in first-out, what may be applied, and answer."""
+    def take(self, edge: str) -> Effects:
+        """Apply what ``edge`` pushed, or drop it; either way the edge is to get another model."""
         s = self.state
-        while s.held and not s.finished:
-            edge = next(filter(self.due, s.held), None)
-            if edge is None:
-                return
-            request, version, gradient = s.held.pop(edge)
-            bound, stale = self.staleness.enforced, s.t - version
-            if bound is not None and stale > bound:
-                s.dropped += 1
-                yield Record("dropped_staleness", float(stale))
-            else:
-                yield from self.apply(gradient, stale)
-            if edge not in s.working and edge not in s.queue:
-                s.queue[edge] = request
-            yield from self.serve()
+        request, version, gradient = s.held.pop(edge)
+        bound, stale = self.staleness.enforced, s.t - version
+        if bound is not None and stale > bound:
+            s.dropped += 1
+            yield Record("dropped_staleness", float(stale))
+        else:
+            yield from self.apply(gradient, stale)
+        if edge not in s.working and edge not in s.queue and edge not in s.left:
+            s.queue[edge] = request
 
     def due(self, edge: str) -> bool:
         s = self.state
@@ -325,7 +341,7 @@ class ServerNode(Node):
         s.left.add(sender)
         yield from self.forget(sender)
         if s.left >= self.edges:
-            yield from self.finish("all edges left")
+            yield from self.halt("all edges left")
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
@@ -335,12 +351,36 @@ class ServerNode(Node):
         """Wait for ``edge`` no longer. What it pushed is still applied."""
         self.state.working.pop(edge, None)
         self.state.queue.pop(edge, None)
-        yield from self.advance()
-        yield from self.serve()
+        yield from self.go_on()
+
+    def watch(self) -> Effects:
+        """Where edges wait for others, find out after a while whether those are alive."""
+        s = self.state
+        blocked = bool(s.held or s.queue) and not s.finished
+        if blocked and not s.probing:
+            yield SetTimer(self.staleness.patience, "probe")
+        elif s.probing and not blocked:
+            yield CancelTimer("probe")
+        s.probing = blocked
 
     @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
-        yield from self.halt("deadline")
+        if event.timer == "deadline":
+            yield from self.halt("deadline")
+            return
+        self.state.probing = False
+        for edge in sorted(self.state.working):
+            yield Send(edge, Probe())
+        yield from self.watch()
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """Timers are gone."""
+        s = self.state
+        s.probing = False
+        if s.ends is not None and not s.finished:
+            yield SetTimer(max(s.ends - now, 0.0), "deadline")
+        yield from self.watch()
 
     @on(Stop)
     def stop(self, event: Stop, now: float) -> Effects:
@@ -351,14 +391,10 @@ class ServerNode(Node):
         s = self.state
         if s.finished:
             return
-        yield from self.finish(reason)
+        s.finished = reason
         for edge in sorted(self.edges):
             yield Send(edge, Halt(s.t, s.x))
-
-    def finish(self, reason: str) -> Effects:
-        if not self.state.finished:
-            self.state.finished = reason
-            yield Finish(reason)
+        yield Finish(reason)
 
 
 def newest(nodes: Sequence[Node]) -> Model:

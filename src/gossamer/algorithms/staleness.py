@@ -35,6 +35,8 @@ class StalenessSettings(BaseModel):
         and come back late are dropped.
     exponent : float
         a >= 0: the learning rate is divided by (staleness + 1)^a.
+    patience : float
+        Seconds after which edges that others wait for are asked whether they are alive.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -42,6 +44,7 @@ class StalenessSettings(BaseModel):
     bound: int | None = Field(default=None, ge=0)
     on_stale: Literal["apply", "drop", "wait"] = "apply"
     exponent: float = Field(default=0.0, ge=0, le=10)
+    patience: float = Field(default=10.0, ge=1e-3)
 
     @model_validator(mode="after")
     def _bound_is_given(self) -> StalenessSettings:

@@ -10,7 +10,7 @@ from gossamer.errors import BudgetUnreachable, SpecError
 from gossamer.experiment.prepare import Prepared
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.privacy.planner import calibrate_noise_multiplier
+from gossamer.privacy.planner import calibrate, gaussian_family, l2_laplace_family
 from gossamer.privacy.sampling import Sampling
 
 Schedule = Mapping[Sampling, int]
@@ -84,8 +84,9 @@ def _calibrated(
     assert spec.budget is not None
     relation = spec.privacy.relation
     own = [schedule for name, schedule in schedules.items() if budgets[name] == level]
-    found = calibrate_noise_multiplier(level, spec.budget.delta, relation, own, clip, size)
-    return Gaussian(clip, found.noise_multiplier)
+    gaussian = spec.privacy.mechanism == "gaussian"
+    family = gaussian_family(clip) if gaussian else l2_laplace_family(size, relation, clip)
+    return calibrate(level, spec.budget.delta, relation, own, family).mechanism
 
 
 def check_budget(prepared: Prepared, schedules: Mapping[str, Schedule], epsilons: Mapping[str, float]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +19,7 @@ import pytest
 from gossamer.algorithms import ALGORITHMS
 from gossamer.algorithms.algorithm import Context
 from gossamer.errors import BudgetSpent, PeerError
+from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.data_side import Answer, NullDataSides
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
@@ -77,9 +78,10 @@ WORLDS = {
 
 
 class AlgorithmContract:
-    """Inherit, and set ``settings`` to the algorithm's settings."""
+    """Inherit, and set ``settings`` to the algorithm's settings, and ``clipping`` if it needs another than a fixed clip."""
 
     settings: ClassVar[Any]
+    clipping: ClassVar[Clipping] = Clipping()
     quota: ClassVar[int] = 6
 
     @property
@@ -99,7 +101,13 @@ class AlgorithmContract:
             queries=dict.fromkeys(names, query),
             shard_sizes=dict.fromkeys(names, 8),
             quotas=dict.fromkeys(names, quota or self.quota),
+            clipping=self.clipping,
         )
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Nodes without data."""
+        return tuple(getattr(self.algorithm, "SERVERS", ()))
 
     def nodes(self, **options: Any) -> dict[str, Node]:
         built: dict[str, Node] = self.algorithm.build(self.settings, self.context(**options))
@@ -115,6 +123,7 @@ class AlgorithmContract:
     ) -> tuple[Simulator, list[Step]]:
         """A whole run, and its steps; ``look`` is called after every event."""
         steps: list[Step] = []
+        world = replace(world, servers=self.servers)
         simulator = Simulator(nodes or self.nodes(), computer or FixedAnswers(), world, watch=steps.append)
         while simulator.next_time is not None and not simulator.settled:
             simulator.step()
@@ -134,7 +143,7 @@ class AlgorithmContract:
 
     def test_all_start_at_the_initial_model(self) -> None:
         context, nodes = self.context(), self.nodes()
-        assert tuple(nodes) == context.names
+        assert tuple(nodes) == context.names + self.servers
         models = [self.algorithm.model_of(node) for node in nodes.values()]
         assert all(model == context.initial for model in models)
         np.testing.assert_allclose(self.algorithm.output(nodes).values, context.initial.values, rtol=1e-15)
@@ -193,7 +202,7 @@ class AlgorithmContract:
         """After every event, relative to the models' size, 1e-12 in float64."""
         nodes = self.nodes()
         steps: list[Step] = []
-        simulator = Simulator(nodes, FixedAnswers(), world, watch=steps.append)
+        simulator = Simulator(nodes, FixedAnswers(), replace(world, servers=self.servers), watch=steps.append)
         before = self.algorithm.invariants(nodes, simulator.in_flight)
         while simulator.next_time is not None and not simulator.settled:
             models = {name: self.algorithm.model_of(node).values for name, node in nodes.items()}
@@ -210,7 +219,7 @@ class AlgorithmContract:
     def test_a_node_whose_budget_is_spent_goes_on_answering(self) -> None:
         computer = FixedAnswers(most=3)
         simulator, _ = self.run(WORLDS["uneven"], computer=computer)
-        assert set(simulator.finished.values()) == {"budget"}
+        assert {simulator.finished[name] for name in simulator.workers} == {"budget"}
         assert set(computer.asked.values()) == {3}
         assert not simulator.in_flight
 
@@ -230,7 +239,7 @@ class AlgorithmContract:
             if isinstance(step.event, Received):
                 node, event = nodes[step.node], step.event
                 before = encode(state_of(node))
-                for bad in (np.full(SIZE, np.nan), np.zeros(SIZE + 1), np.zeros(SIZE, np.float32)):
+                for bad in (np.full(SIZE, np.nan), np.zeros(SIZE + 2), np.zeros(SIZE, np.float32)):
                     spoilt = _spoilt(event.message, bad)
                     if spoilt != event.message:
                         with pytest.raises(PeerError):
