@@ -22,8 +22,9 @@ from gossamer.experiment.prepare import Prepared, prepare, secret_seed
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
 from gossamer.experiment.spec import Experiment
-from gossamer.privacy.data_side import DataSide, DataSides
+from gossamer.privacy.data_side import DataSide, DataSides, IndexArray
 from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.ledger import Ledger
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.protocol.trace import Step, write_step
 from gossamer.runtimes.simulator import Simulator
@@ -132,6 +133,7 @@ def run_prepared(
     *,
     progress: Progress | None = None,
     watch: Callable[[Step], None] | None = None,
+    data_side: Callable[[Ledger, IndexArray, int], DataSide] = DataSide,
 ) -> Result:
     """Run what is prepared and planned already, such as an audit's examples in the place of the spec's own.
 
@@ -145,9 +147,11 @@ def run_prepared(
         Is told how the run goes.
     watch : callable, optional
         Sees every step of every node, as a trace has it.
+    data_side : callable
+        Makes a node's data side of its ledger, its shard and a seed.
     """
     with threadpool_limits(1):
-        return _Run(prepared, plan, folder, progress or Silence(), time.perf_counter(), watch).go()
+        return _Run(prepared, plan, folder, progress or Silence(), time.perf_counter(), watch, data_side).go()
 
 
 def _open_trace(path: Path) -> BinaryIO:
@@ -167,6 +171,7 @@ class _Run:
     progress: Progress
     started: float
     watch: Callable[[Step], None] | None
+    data_side: Callable[[Ledger, IndexArray, int], DataSide] = DataSide
     rows: list[Row] = field(default_factory=list)
     status: str = "running"
 
@@ -176,7 +181,7 @@ class _Run:
         nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
         seed = secret_seed(prepared.experiment, plan.mechanisms)
         sides = {
-            name: DataSide(plan.ledger(name), shard, seed)
+            name: self.data_side(plan.ledger(name), shard, seed)
             for name, shard in zip(prepared.names, prepared.shards, strict=True)
         }
         self.sides = DataSides(sides, prepared.objective, prepared.dataset.train)
