@@ -1,0 +1,297 @@
+"""Audits of runs: what is measured stands beside what is proved, in the results folder's ``summary.json``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from gossamer.data.split import Split
+from gossamer.errors import DataError, SpecError
+from gossamer.experiment.planning import plan_run
+from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.reading import read_spec
+from gossamer.experiment.results import ResultsFolder
+from gossamer.experiment.running import Progress, Result, run_prepared
+from gossamer.experiment.spec import Experiment
+from gossamer.privacy.attacks.audit import REPORTED, epsilon_one_run
+from gossamer.privacy.attacks.canaries import BlankingSide, Canaries, choose_canaries, gradient_scores, judge, plant
+from gossamer.privacy.attacks.membership import membership
+from gossamer.privacy.data_side import DataSide
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.protocol.effects import Compute
+from gossamer.protocol.events import Completed
+from gossamer.protocol.trace import Step
+from gossamer.randomness import derive, stream
+from gossamer.vectors import FloatArray, pack
+
+CanaryChoice = Literal["auto", "random", "mislabelled"]
+Score = Literal["gradient", "loss"]
+
+MOST = 10_000
+"""Examples of either kind whose losses membership inference compares."""
+
+_NO_BOUND = (
+    "losses of one model's training and test examples are not independent runs, and no coins decided who is a member; "
+    "gossamer attack audit gives a bound"
+)
+
+
+# Canaries in a run
+
+
+def audit_run(
+    experiment: Experiment,
+    out: str | Path | None = None,
+    *,
+    canaries: int,
+    guesses: int,
+    kind: CanaryChoice = "auto",
+    score: Score = "gradient",
+    confidence: float = REPORTED,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Run an experiment with canaries included by coin flips, and bound its epsilon from below.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What to audit.
+    out : path, optional
+        Folder for the results.
+    canaries : int
+        m: as many slots of the nodes' shards, chosen at random, belong to canaries.
+    guesses : int
+        r: about how many coins a guess is made.
+    kind : {"auto", "random", "mislabelled"}
+        See `choose_canaries`; ``auto`` is mislabelled for sparse features and random else.
+    score : {"gradient", "loss"}
+        What guesses are made from: the inner products of all gradients that a canary's node released with its own, or
+        its loss under the run's model alone.
+    confidence : float
+        Of the bound.
+    overwrite, progress
+        As for `run`.
+
+    Returns
+    -------
+    Result
+        Whose summary has ``privacy.audits.one_run``.
+
+    Raises
+    ------
+    CallerError
+        If the experiment cannot be run, or has no room for so many canaries; nothing has been released.
+    """
+    folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
+    if not 0 < guesses <= canaries:
+        raise SpecError(f"expected 1 to {canaries} guesses, at most one a canary, found {guesses}")
+    epsilon_one_run(canaries, guesses, guesses, experiment.delta, experiment.privacy.relation, confidence)  # or raise
+    prepared = prepare(experiment)
+    planted = canaries_of(prepared, canaries, kind)
+    with_canaries = replace(prepared, dataset=replace(prepared.dataset, train=plant(prepared.dataset.train, planted)))
+    listener = _Listener(with_canaries, planted)
+    result = run_prepared(
+        with_canaries,
+        plan_run(prepared),
+        folder,
+        progress=progress,
+        watch=listener if score == "gradient" else None,
+        data_side=_side(experiment.privacy.relation, planted),
+    )
+    scores = listener.scores if score == "gradient" else _losses(prepared, planted, result)
+    found = _verdict(experiment, planted, scores, guesses, confidence, result)
+    _publish(result.summary, "one_run", {**found, "canary": _kind(prepared, kind), "score": score}, folder)
+    return result
+
+
+def canaries_of(prepared: Prepared, count: int, kind: CanaryChoice) -> Canaries:
+    """The canaries of an audit of this experiment, the same each time; coins included."""
+    seed = derive(prepared.experiment.seed, "audit")
+    return choose_canaries(
+        prepared.dataset.train,
+        np.sort(np.concatenate(prepared.shards)),
+        count,
+        _kind(prepared, kind),
+        prepared.dataset.classes,
+        stream(seed, "canaries"),
+        stream(seed, "coins"),
+    )
+
+
+def _kind(prepared: Prepared, kind: CanaryChoice) -> Literal["random", "mislabelled"]:
+    if kind != "auto":
+        return kind
+    return "mislabelled" if prepared.dataset.train.sparse else "random"
+
+
+def _side(relation: NeighboringRelation, canaries: Canaries) -> Any:
+    """What makes data sides: under add-or-remove the slots whose coin says out are blank."""
+    if relation is not NeighboringRelation.ADD_OR_REMOVE_ONE:
+        return DataSide
+    return partial(BlankingSide, canaries.rows[~canaries.included])
+
+
+@dataclass
+class _Listener:
+    """Scores canaries by the gradients that their nodes release, as a run goes on.
+
+    It learns nothing of the coins: it sees models, clips and released vectors.
+    """
+
+    prepared: Prepared
+    canaries: Canaries
+    pending: dict[tuple[str, int], tuple[FloatArray, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.scores = np.zeros(len(self.canaries))
+        shards = zip(self.prepared.names, self.prepared.shards, strict=True)
+        places = {name: np.flatnonzero(np.isin(self.canaries.rows, shard)) for name, shard in shards}
+        self.places = {name: found for name, found in places.items() if len(found)}
+        self.own = {name: _rows(self.canaries.examples, found) for name, found in self.places.items()}
+
+    def __call__(self, step: Step) -> None:
+        if step.node not in self.places:
+            return
+        event = step.event
+        if isinstance(event, Completed) and (step.node, event.id) in self.pending:
+            model, clip = self.pending.pop((step.node, event.id))
+            released = np.asarray(event.released.values)
+            objective, own = self.prepared.objective, self.own[step.node]
+            self.scores[self.places[step.node]] += gradient_scores(objective, model, released, own, clip)
+        for effect in step.effects:
+            if isinstance(effect, Compute):
+                task: Any = effect.task
+                self.pending[step.node, task.id] = (np.asarray(task.model.values), task.query.mechanism.clip)
+
+
+def _rows(split: Split, rows: npt.NDArray[np.int64]) -> Split:
+    features: Any = split.features
+    return Split(features[rows], split.targets[rows])
+
+
+def _losses(prepared: Prepared, canaries: Canaries, result: Result) -> npt.NDArray[np.float64]:
+    model = pack(result.model, prepared.objective.parts, prepared.objective.dtype)
+    losses: npt.NDArray[np.float64] = prepared.objective.losses(model[None], canaries.examples)[0]
+    return -losses
+
+
+def _verdict(
+    experiment: Experiment,
+    canaries: Canaries,
+    scores: npt.NDArray[np.float64],
+    guesses: int,
+    confidence: float,
+    result: Result,
+) -> dict[str, Any]:
+    relation, delta = experiment.privacy.relation, experiment.delta
+    correct, bound = judge(canaries, scores, guesses, delta, relation, confidence)
+    proved = result.guarantee.epsilon
+    return {
+        "epsilon_lower_bound": bound.epsilon,
+        "delta": bound.delta,
+        "confidence": bound.confidence,
+        "neighboring_relation": bound.neighboring_relation.value,
+        "method": f"{bound.method} (Steinke, Nasr and Jagielski 2023, theorem 5.2)",
+        "canaries": len(canaries),
+        "guesses": guesses,
+        "correct": correct,
+        "proved_epsilon": proved if math.isfinite(proved) else None,
+        "refuted": bool(bound.epsilon > proved),
+    }
+
+
+def _publish(summary: dict[str, Any], name: str, audit: Mapping[str, Any], folder: ResultsFolder | None) -> None:
+    summary["privacy"].setdefault("audits", {})[name] = dict(audit)
+    if folder is not None:
+        folder.write_json("summary.json", summary)
+
+
+# Membership inference in a results folder
+
+
+@dataclass(frozen=True)
+class MembershipAudit:
+    """What membership inference found in a results folder.
+
+    Attributes
+    ----------
+    audit : dict
+        As in ``summary.json`` under ``privacy.audits.membership``.
+    summary : dict
+        All of it.
+    members, non_members : ndarray
+        Losses at the run's model, of training and of test examples.
+    """
+
+    audit: dict[str, Any]
+    summary: dict[str, Any]
+    members: npt.NDArray[np.float64]
+    non_members: npt.NDArray[np.float64]
+
+
+def audit_membership(path: str | Path) -> MembershipAudit:
+    """Compare losses of training and test examples at a run's model, and write what is found to its summary.
+
+    Parameters
+    ----------
+    path : path
+        The results folder of a run. Its data must be where they were.
+
+    Raises
+    ------
+    DataError
+        If the folder is not that of a run, or does not fit its own spec.
+    """
+    path = Path(path)
+    summary = _read_summary(path)
+    prepared = prepare(read_spec(path / "spec.yaml"))
+    model = _read_model(path, prepared)[None]
+    rows = np.concatenate(prepared.shards)
+    one_run = summary["privacy"].get("audits", {}).get("one_run")
+    if one_run is not None:
+        rows = np.setdiff1d(rows, canaries_of(prepared, one_run["canaries"], one_run["canary"]).rows)
+    seed = derive(prepared.experiment.seed, "attack", "membership")
+    members, non_members = (
+        prepared.objective.losses(model, _some(split, which, stream(seed, name)))[0]
+        for name, split, which in (
+            ("members", prepared.dataset.train, rows),
+            ("non-members", prepared.dataset.test, np.arange(len(prepared.dataset.test))),
+        )
+    )
+    found = membership(-members, -non_members, stream(seed, "halves"))
+    bound, why = (None, _NO_BOUND) if one_run is None else (one_run["epsilon_lower_bound"], one_run["method"])
+    audit = {**found.as_dict(), "epsilon_lower_bound": bound, "how": why}
+    _publish(summary, "membership", audit, ResultsFolder(path, overwrite=True))
+    return MembershipAudit(audit, summary, members, non_members)
+
+
+def _some(split: Split, rows: npt.NDArray[np.int64], generator: np.random.Generator) -> Split:
+    return _rows(split, np.sort(generator.permutation(rows)[:MOST]))
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    try:
+        summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+        _ = summary["privacy"]["guarantee"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DataError(f"{path}: expected the results folder of a run, with a summary.json; give another") from None
+    return summary
+
+
+def _read_model(path: Path, prepared: Prepared) -> FloatArray:
+    objective = prepared.objective
+    try:
+        return pack(load_file(path / "model.safetensors"), objective.parts, objective.dtype)
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise DataError(f"{path}: model.safetensors does not fit spec.yaml ({error}); run the spec again") from None
