@@ -230,17 +230,28 @@ def test_a_model_that_is_not_finite_gives_zero(strategy: str) -> None:
     assert found.unclipped.tolist() == [0, 0]
 
 
+def overflowing(name: str) -> tuple[nn.Module, tuple[int, ...], np.ndarray]:
+    """A module, the shape of its examples, and a model [size] at which large features give large gradients."""
+    if name == "linear":
+        return nn.Linear(5, CLASSES), (5,), np.zeros(18, np.float32)
+    if name == "two layers":
+        model = np.zeros(39, np.float32)
+        model[:20] = 1e-25 * np.arange(20)
+        return nn.Sequential(nn.Linear(5, 4), nn.Linear(4, CLASSES)), (5,), model
+    # Gradients of the first layer are stored in float32, where their squares overflow.
+    model = np.zeros(127, np.float32)
+    model[16:124] = np.random.default_rng(2).standard_normal(108)
+    return nn.Sequential(nn.Linear(3, 4), nn.Flatten(), nn.Linear(36, CLASSES)), (9, 3), model
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", ["linear", "norms"])
+@pytest.mark.parametrize("name", ["linear", "two layers", "sequence stored"])
 def test_a_finite_gradient_whose_square_overflows_is_clipped_not_dropped(name: str, strategy: str) -> None:
     """Features of 1e25 make squares of 1e50, beyond float32; the direction is that of float64."""
-    module = nn.Linear(5, CLASSES) if name == "linear" else nn.Sequential(nn.Linear(5, 4), nn.Linear(4, CLASSES))
+    module, shape, model = overflowing(name)
     torch_module = objective(module, strategy)
-    data = examples((5,), count=3)
+    data = examples(shape, count=3)
     data.features[1] *= 1e25
-    model = np.zeros(torch_module.size, np.float32)
-    if name == "norms":
-        model[:20] = 1e-25 * np.arange(20)
     found = torch_module.clipped_gradients(model[None], data, [np.arange(3)], 0.1)
     expected = clipped_sum(module.double(), model.astype(np.float64), data.features, data.targets, 0.1)
     assert found.zeroed.tolist() == [0]

@@ -103,8 +103,8 @@ def _norms(gradients: Sequence[Tensor]) -> Tensor:
 def _clip_weights(norms: Tensor, clips: Tensor, dtype: torch.dtype) -> Tensor:
     """What each gradient [nodes, examples] is multiplied by so that its norm is at most its node's clip."""
     weights = (norms.reciprocal() * clips[:, None].to(norms.dtype)).clamp(max=1).to(dtype)
-    # Where both are zero or both infinite, in the norms' precision, the product above is no number.
-    weights = torch.where((norms == 0) | clips[:, None].isinf(), 1, weights)
+    # A clip may be zero in the norms' precision, and zero times the reciprocal of zero is no number.
+    weights = torch.where(norms == 0, 1, weights)
     # A subnormal weight may have been rounded up by any factor; such a gradient vanishes instead.
     return torch.where(weights < torch.finfo(dtype).tiny, 0, weights)
 
