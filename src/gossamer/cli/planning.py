@@ -134,7 +134,7 @@ def _check(options: argparse.Namespace) -> None:
     other, others = ("gaussian", _OF_GAUSSIAN) if options.noise == "l2_laplace" else ("l2_laplace", _OF_L2_LAPLACE)
     foreign = [flag for flag in others if _given(options, flag) is not None]
     if foreign:
-        raise CallerError(f"{', '.join(foreign)} is for --noise {other}; leave it out with --noise {options.noise}")
+        raise CallerError(f"{', '.join(foreign)}: only for --noise {other}; leave out with --noise {options.noise}")
 
 
 def _problem(options: argparse.Namespace) -> Problem:
