@@ -68,7 +68,7 @@ def drive(simulator: Simulator, stop: StopSettings, observer: Observer) -> str:
                 f"no node has made an update for {patience} events, at virtual second {simulator.elapsed:g}; "
                 "look at faults and links, or give stop.virtual_seconds"
             )
-        if stop.updates is not None and counters.updates >= stop.updates:
+        if stop.updates is not None and counters.updates >= stop.updates and not simulator.halts:
             return "updates"
         if observer.satisfied:
             return "accuracy"

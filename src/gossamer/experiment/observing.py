@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ LOOKS = 20
 """How often a run is looked at, unless the spec says otherwise."""
 
 Row = dict[str, Any]
+
+Measure = Callable[[Prepared, npt.NDArray[np.floating]], Mapping[str, float]]
+"""(what is run, the run's model [size]) -> figures by name."""
 
 
 class Evaluator:
@@ -33,6 +36,8 @@ class Evaluator:
         The largest epsilon that nodes have spent so far, or None.
     publish : callable
         Called with each row of metrics.
+    measure : callable, optional
+        Gives further figures of the run's model.
     """
 
     def __init__(
@@ -42,10 +47,11 @@ class Evaluator:
         simulator: Simulator,
         spent: Callable[[], float | None],
         publish: Callable[[Row], None],
+        measure: Measure | None = None,
     ) -> None:
         settings = prepared.experiment.evaluation
         self.prepared, self.plan, self.simulator = prepared, plan, simulator
-        self.spent, self.publish = spent, publish
+        self.spent, self.publish, self.measure = spent, publish, measure
         self.on = settings.name == "on"
         self.every_seconds = settings.every_seconds
         self.every_updates = settings.every_updates
@@ -95,7 +101,8 @@ class Evaluator:
         nodes, test = self.simulator.present, self.prepared.dataset.test
         model_of, output = self.prepared.algorithm.model_of, self.prepared.algorithm.output
         mean = np.asarray(output(nodes).values)
-        chosen = self._chosen(list(nodes))
+        holders = [name for name in self.prepared.names if name in nodes] or list(nodes)
+        chosen = self._chosen(holders)
         own = np.stack([model_of(nodes[name]).values for name in chosen])
         scores = self.prepared.objective.evaluate(np.concatenate([own, mean[None]]), test)
         accuracies, losses = scores.accuracy[:-1], scores.loss[:-1]
@@ -105,7 +112,8 @@ class Evaluator:
             "worst_node_test_accuracy": float(accuracies.min()),
             "test_loss": float(losses.mean()),
             "mean_model_test_loss": float(scores.loss[-1]),
-            "consensus_distance": _distance(self._models(), mean),
+            "consensus_distance": _distance((model_of(nodes[name]).values for name in holders), mean),
+            **(self.measure(self.prepared, mean) if self.measure is not None else {}),
         }
         classes = self.prepared.dataset.classes is not None
         # Of a model that diverged a figure is not a number, which JSON has no word for.
@@ -120,10 +128,6 @@ class Evaluator:
         if limit is None or limit >= len(names):
             return names
         return [names[int(i)] for i in np.linspace(0, len(names) - 1, limit)]
-
-    def _models(self) -> Iterator[npt.NDArray[np.floating]]:
-        model_of = self.prepared.algorithm.model_of
-        return (model_of(node).values for node in self.simulator.present.values())
 
 
 def _distance(models: Iterator[npt.NDArray[np.floating]], mean: npt.NDArray[np.floating]) -> float:

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from gossamer.errors import SpecError
 from gossamer.experiment.driving import drive
-from gossamer.experiment.observing import Evaluator, Row
+from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.planning import RunPlan, epsilon_so_far, facts, plan_run
 from gossamer.experiment.prepare import Prepared, prepare, secret_seed
 from gossamer.experiment.reading import write_spec
@@ -88,6 +88,7 @@ def run(
     overwrite: bool = False,
     progress: Progress | None = None,
     trace: str | Path | None = None,
+    measure: Measure | None = None,
 ) -> Result:
     """Run an experiment in the simulator.
 
@@ -103,6 +104,9 @@ def run(
         Is told how the run goes.
     trace : path, optional
         File for every event and effect, for `gossamer.protocol.trace.replay`.
+    measure : callable, optional
+        Called with what is run and the run's model [size] at each evaluation; the figures that it returns, by name, are
+        added to the row of metrics.
 
     Raises
     ------
@@ -122,7 +126,7 @@ def run(
         if trace is not None:
             file = stack.enter_context(_open_trace(Path(trace)))
             watch = lambda step: write_step(file, step)  # noqa: E731
-        session = _Run(prepared, plan, folder, progress or Silence(), started, watch)
+        session = _Run(prepared, plan, folder, progress or Silence(), started, watch, measure=measure)
         return session.go()
 
 
@@ -172,6 +176,7 @@ class _Run:
     started: float
     watch: Callable[[Step], None] | None
     data_side: Callable[[Ledger, IndexArray, int], DataSide] = DataSide
+    measure: Measure | None = None
     rows: list[Row] = field(default_factory=list)
     status: str = "running"
 
@@ -188,7 +193,7 @@ class _Run:
         self.simulator = Simulator(
             nodes, self.sides, prepared.world, watch=self.watch, record=self.record, count=prepared.count
         )
-        self.evaluator = Evaluator(prepared, plan, self.simulator, self.spent, self.publish)
+        self.evaluator = Evaluator(prepared, plan, self.simulator, self.spent, self.publish, self.measure)
         self.ready = time.perf_counter()
 
     def go(self) -> Result:

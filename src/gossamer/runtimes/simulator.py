@@ -138,6 +138,11 @@ class Simulator:
         return round(self.now - self.start, 9)
 
     @property
+    def halts(self) -> bool:
+        """Whether the nodes themselves end the run after so many updates, as a server does."""
+        return self._count is not None
+
+    @property
     def next_time(self) -> float | None:
         """Virtual seconds since the start at which the next event happens; None if nothing is left to happen."""
         return round(self._heap[0][0] - self.start, 9) if self._heap else None

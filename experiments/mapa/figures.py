@@ -1,0 +1,2 @@
+def draw(study, records, path):
+    pass

@@ -1,0 +1,184 @@
+"""Sweeps: one spec, varied along axes; run, kept, drawn, and held against what is expected.
+
+A study is a folder with `sweep.yaml` (one spec and its axes), `expected.json` (what must come out), and what did,
+`results.json` and `figure.png`. Every run's record is written as soon as it is there, and a sweep that was interrupted
+goes on where it was with ``--resume``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import gossamer as gs
+from gossamer.errors import RunWarning
+from gossamer.experiment.reading import override, parse_spec
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+KEPT = ("updates", "virtual_seconds", "mean_model_test_accuracy", "test_accuracy", "worst_node_test_accuracy")
+
+Record = dict[str, Any]
+Measure = Callable[[Any, Any], dict[str, float]]
+"""(prepared run, flat model) -> figures to keep with each evaluation."""
+Draw = Callable[[str, Sequence[Record], Path], None]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One run of a sweep: its place on every axis, and its spec."""
+
+    place: dict[str, str]
+    experiment: gs.Experiment
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.place.values())
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The studies of a paper.
+
+    Attributes
+    ----------
+    folder : Path
+        Where they lie.
+    studies : tuple of str
+        Their names, which are folders.
+    draw : callable
+        Draws a study's records.
+    kept : tuple of str
+        Which figures of an evaluation are kept.
+    measures : dict of str to Measure
+        By study: further figures of each evaluation.
+    """
+
+    folder: Path
+    studies: tuple[str, ...]
+    draw: Draw
+    kept: tuple[str, ...] = KEPT
+    measures: dict[str, Measure] | None = None
+
+    def variants(self, study: str, *, full: bool = False) -> Iterator[Variant]:
+        """The runs of a study."""
+        sweep = yaml.safe_load((self.folder / study / "sweep.yaml").read_text())
+        axes = {**sweep["axes"], **(sweep.get("full_axes", {}) if full else {})}
+        for choice in itertools.product(*(axis.items() for axis in axes.values())):
+            place = dict(zip(axes, (name for name, _ in choice), strict=True))
+            settings = [*(sweep.get("full", []) if full else []), *(one for _, more in choice for one in more)]
+            content = override(sweep["spec"], settings)
+            unknown = sweep.get("without", {}).get(content["algorithm"]["name"], [])
+            content["algorithm"] = {key: value for key, value in content["algorithm"].items() if key not in unknown}
+            if content["privacy"].get("mechanism") == "none":
+                for key in ("noise_multiplier", "epsilon", "clip", "norm", "noise_scope"):
+                    content["privacy"].pop(key, None)
+                content.pop("budget", None)
+            yield Variant(place, parse_spec(content))
+
+    def run_study(
+        self, study: str, *, full: bool = False, out: Path | None = None, jobs: int = 1, known: Sequence[Record] = ()
+    ) -> Iterator[list[Record]]:
+        """Run all variants that are not ``known``; all records so far, after each."""
+        have = {record["name"]: record for record in known}
+        todo = [variant for variant in self.variants(study, full=full) if variant.name not in have]
+        order = [variant.name for variant in self.variants(study, full=full)]
+        with ProcessPoolExecutor(jobs) as pool:
+            run = pool.map if jobs > 1 else map
+            for record in run(self.run_variant, [study] * len(todo), todo, [out] * len(todo)):
+                have[record["name"]] = record
+                yield [have[name] for name in order if name in have]
+        if not todo:
+            yield [have[name] for name in order]
+
+    def run_variant(self, study: str, variant: Variant, out: Path | None) -> Record:
+        """Run one; its record."""
+        started = time.perf_counter()
+        folder = out / study / variant.name.replace("/", "-").replace(" ", "-") if out else None
+        measure = (self.measures or {}).get(study)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunWarning)  # badly chosen settings are what some studies are about
+            result = gs.run(variant.experiment, folder, overwrite=True, measure=measure)
+        record = self._record(variant, result)
+        metrics = result.summary["metrics"]
+        said = f"accuracy {metrics['mean_model_test_accuracy']:.3f}" if "mean_model_test_accuracy" in metrics else ""
+        print(f"{study}  {variant.name:36}  {said}  {time.perf_counter() - started:6.1f} s", flush=True)
+        return record
+
+    def _record(self, variant: Variant, result: gs.Result) -> Record:
+        privacy, algorithm = result.summary["privacy"], result.summary["algorithm"]
+        own = {algorithm: result.summary[algorithm]} if algorithm in result.summary else {}
+        return {
+            "name": variant.name,
+            **variant.place,
+            "epsilon": privacy["guarantee"]["epsilon"],
+            "delta": privacy["guarantee"]["delta"],
+            "claims": [{key: claim[key] for key in ("theorem", "epsilon", "valid")} for claim in privacy["claims"]],
+            "batch_size": variant.experiment.algorithm.batch_size,
+            **own,
+            "curve": [{key: row[key] for key in self.kept if key in row} for row in result.metrics],
+        }
+
+
+def find_data() -> None:
+    """Let the data sets beside the project be found, unless the user says where they are."""
+    if "GOSSAMER_DATA" not in os.environ and SHARED.is_dir():
+        os.environ["GOSSAMER_DATA"] = str(SHARED)
+
+
+def main(paper: Paper, description: str) -> int:
+    """What the script of a paper does."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(paper.studies)}; all by default")
+    parser.add_argument("--out", type=Path, help="also keep each run's results folder here")
+    parser.add_argument("--full", action="store_true", help="the paper's size")
+    parser.add_argument("--check", action="store_true", help="only say whether the specs are sound")
+    parser.add_argument("--resume", action="store_true", help="keep the runs that results.json has")
+    parser.add_argument("--redraw", action="store_true", help="run nothing: draw and check what results.json has")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default: 1)")
+    options = parser.parse_args()
+    unknown = set(options.studies) - set(paper.studies)
+    if unknown:
+        parser.error(f"expected some of {', '.join(paper.studies)}, found {', '.join(sorted(unknown))}")
+    find_data()
+    try:
+        return int(not all([_do(paper, study, options) for study in options.studies or paper.studies]))
+    except gs.GossamerError as error:
+        print(f"{sys.argv[0]}: error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _do(paper: Paper, study: str, options: argparse.Namespace) -> bool:
+    if options.check:
+        print(f"{study}: {len(list(paper.variants(study, full=options.full)))} sound specs")
+        return True
+    suffix = "-full" if options.full else ""
+    results = paper.folder / study / f"results{suffix}.json"
+    known = json.loads(results.read_text()) if (options.resume or options.redraw) and results.exists() else []
+    records = known
+    if not options.redraw:
+        for records in paper.run_study(study, full=options.full, out=options.out, jobs=options.jobs, known=known):
+            results.write_text("[\n" + ",\n".join(json.dumps(record) for record in records) + "\n]\n")
+    return finish(paper, study, records, paper.folder / study / f"figure{suffix}.png")
+
+
+def finish(paper: Paper, study: str, records: Sequence[Record], figure: Path) -> bool:
+    """Draw and check what a study gave; whether all is as expected."""
+    from checks import unmet
+
+    paper.draw(study, records, figure)
+    problems = unmet(json.loads((paper.folder / study / "expected.json").read_text()), records)
+    for problem in problems:
+        print(f"{study}: not as expected: {problem}")
+    return not problems
