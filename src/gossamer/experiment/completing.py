@@ -1,12 +1,52 @@
-"""What a spec leaves to be estimated, estimated."""
+"""What a spec leaves to be estimated, estimated: the constants of `mapa`'s schedule."""
 
 from __future__ import annotations
 
+from gossamer.algorithms import mapa
 from gossamer.data.datasets import Dataset
+from gossamer.data.split import Split
+from gossamer.experiment.estimating import Estimates, estimate_problem, public_sample, synthetic_sample
 from gossamer.experiment.spec import Experiment
-from gossamer.objectives.objective import Objective
+from gossamer.objectives.objective import FloatArray, Objective
+
+CONSTANTS = ("gradient_sd", "smoothness", "loss_gap")
 
 
-def with_estimates(experiment: Experiment, objective: Objective, dataset: Dataset) -> Experiment:
-    """The experiment with what its algorithm needs and does not say."""
-    return experiment
+def with_estimates(
+    experiment: Experiment, objective: Objective, dataset: Dataset, initial: FloatArray, seed: int
+) -> tuple[Experiment, Estimates | None]:
+    """The experiment with what its algorithm needs and does not say, and where that is from.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        The spec.
+    objective : Objective
+        What is minimised.
+    dataset : Dataset
+        The protected one: only the shape of its examples and the number of its classes are looked at.
+    initial : ndarray [size]
+        The common starting model.
+    seed : int
+        Public.
+
+    Raises
+    ------
+    DataError
+        If the sample does not fit, or nothing can be estimated from it.
+    """
+    settings = experiment.algorithm
+    if not isinstance(settings, mapa.Settings) or settings.complete:
+        return experiment, None
+    found = estimate_problem(objective, _sample(experiment, settings, dataset, seed), initial, seed)
+    missing = {name: getattr(found, name) for name in CONSTANTS if getattr(settings, name) is None}
+    return experiment.model_copy(update={"algorithm": settings.model_copy(update=missing)}), found
+
+
+def _sample(experiment: Experiment, settings: mapa.Settings, dataset: Dataset, seed: int) -> Split:
+    shape = tuple(dataset.train.features.shape[1:])
+    own = experiment.dataset
+    if settings.estimate_on == "synthetic":
+        return synthetic_sample(shape, dataset.classes, seed=seed, unit_norm=own.normalise == "unit_norm")
+    public = own.model_copy(update={"name": settings.estimate_on, "path": None, "test_path": None})
+    return public_sample(public, own, shape, dataset.classes, seed=seed)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from gossamer.algorithms.algorithm import Facts
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.driving import Blind, drive
+from gossamer.experiment.estimating import Estimates
 from gossamer.experiment.noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import StopSettings
@@ -50,6 +51,10 @@ class RunPlan:
         Proved for each node's whole plan; infinite without noise.
     guarantee : Guarantee
         The worst of them, in words.
+    size : int
+        Number of parameters.
+    estimates : Estimates or None
+        What the schedule rests on that the spec does not say.
     """
 
     stop: StopSettings
@@ -59,6 +64,7 @@ class RunPlan:
     epsilons: dict[str, float]
     guarantee: Guarantee
     size: int
+    estimates: Estimates | None = None
 
     @property
     def mechanism(self) -> Mechanism | None:
@@ -97,7 +103,8 @@ def plan_run(prepared: Prepared) -> RunPlan:
     epsilons = _epsilons(prepared, schedules, mechanisms)
     check_budget(prepared, schedules, epsilons)
     guarantee = _guarantee(prepared, epsilons, mechanisms)
-    plan = RunPlan(stop, quotas, mechanisms, schedules, epsilons, guarantee, prepared.objective.size)
+    size = prepared.objective.size
+    plan = RunPlan(stop, quotas, mechanisms, schedules, epsilons, guarantee, size, prepared.estimates)
     advice = prepared.advice(prepared.context(mechanisms, quotas), plan.updates)
     for line in [*advice_on_noise(prepared, mechanisms), *advice]:
         warnings.warn(line, RunWarning, stacklevel=2)

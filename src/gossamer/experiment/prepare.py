@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -19,6 +19,7 @@ from gossamer.data.partition import partition
 from gossamer.data.split import Split
 from gossamer.errors import DataError, ModelError, SpecError, did_you_mean
 from gossamer.experiment.completing import with_estimates
+from gossamer.experiment.estimating import Estimates
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
@@ -59,6 +60,8 @@ class Prepared:
         What is minimised.
     graph : Graph
         Who may talk to whom.
+    estimates : Estimates or None
+        What was guessed from public or synthetic examples, because the spec does not say it.
     """
 
     experiment: Experiment
@@ -67,6 +70,7 @@ class Prepared:
     shards: tuple[npt.NDArray[np.int64], ...]
     objective: Objective
     graph: Graph
+    estimates: Estimates | None = None
 
     @property
     def algorithm(self) -> ModuleType:
@@ -172,7 +176,9 @@ def prepare(experiment: Experiment) -> Prepared:
         raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")
     shards = partition(spec.partition, dataset.train.targets, nodes, stream(seed, "partition"), dataset.owners)
     objective = build_objective(spec, dataset)
-    return Prepared(with_estimates(spec, objective, dataset), dataset, names, tuple(shards), objective, graph)
+    prepared = Prepared(spec, dataset, names, tuple(shards), objective, graph)
+    spec, estimates = with_estimates(spec, objective, dataset, prepared.initial.values, seed)
+    return replace(prepared, experiment=spec, estimates=estimates)
 
 
 def servers(experiment: Experiment) -> tuple[str, ...]:

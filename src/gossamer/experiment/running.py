@@ -288,6 +288,7 @@ class _Run:
             "gone": sorted(self.simulator.gone),
             "metrics": {name: value for name, value in last.items() if name not in outside},
             **self.report(),
+            **({} if self.prepared.estimates is None else {"estimates": self.prepared.estimates.describe()}),
             "privacy": self.privacy(),
         }
 
