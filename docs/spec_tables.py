@@ -31,9 +31,12 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def members(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The alternatives a value may be one of, without null."""
-    alternatives = schema.get("oneOf") or schema.get("anyOf") or [schema]
-    return [found for item in alternatives if (found := resolved(item)).get("type") != "null"]
+    """The alternatives a value may be one of, those of alternatives included, without null."""
+    found = resolved(schema)
+    alternatives = found.get("oneOf") or found.get("anyOf")
+    if alternatives is None:
+        return [] if found.get("type") == "null" else [found]
+    return [member for item in alternatives for member in members(item)]
 
 
 def sections(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -58,10 +61,15 @@ def tag(kind: dict[str, Any]) -> tuple[str, str] | None:
 
 def values(schema: dict[str, Any], place: str) -> str:
     """What a key may be set to."""
-    if place in SECTIONS:
-        many = "list of sections" if schema.get("type") == "array" else "section"
-        return f"[{many}](#{place.replace('.', '')})"
-    return " or ".join(dict.fromkeys(one_value(item) for item in members(schema)))
+    if schema.get("type") == "array" and place in SECTIONS:
+        return f"[list of sections]({anchor(place)})"
+    found = (f"[section]({anchor(place)})" if "properties" in item else one_value(item) for item in members(schema))
+    return " or ".join(dict.fromkeys(found))
+
+
+def anchor(place: str) -> str:
+    """Where the page on the spec describes a section."""
+    return f"#{place.replace('.', '')}"
 
 
 def one_value(schema: dict[str, Any]) -> str:
@@ -140,7 +148,7 @@ def block(place: str) -> str:
         return f"{summary(kinds[0])}\n\n{table(kinds[0], place)}\n"
     parts = []
     for kind in kinds:
-        key, name = tag(kind) or ("name", "")
+        key, name = tag(kind) or ("name", ", ".join(kind["properties"]["name"]["enum"]))
         parts.append(f"**`{key}: {name}`** {summary(kind)}\n")
         if rows := table(kind, place):
             parts.append(f"{rows}\n")

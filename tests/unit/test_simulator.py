@@ -246,6 +246,23 @@ def test_nodes_do_not_start_in_step() -> None:
     assert 1.4 < starts.max() < 1.5
 
 
+@pytest.mark.parametrize("nodes", [1, 3, 8])
+def test_cyclic_nodes_finish_in_turn(nodes: int) -> None:
+    """So K - 1 other updates end while any one of K nodes computes, starts of other nodes aside."""
+    speeds = Speeds(SpeedSettings(name="cyclic", seconds=2.0, stagger=0.7), nodes, 0)
+    assert speeds.starts.tolist() == pytest.approx([2.0 * k / nodes for k in range(nodes)])
+    assert Speeds(SpeedSettings(name="cyclic", seconds=2.0), nodes, 1).starts.tolist() == speeds.starts.tolist()
+    assert {speeds.seconds(node, number) for node in range(nodes) for number in (1, 2)} == {2.0}
+    ends = [(speeds.starts[node] + 2.0 * number, node) for number in range(1, 6) for node in range(nodes)]
+    assert [node for _, node in sorted(ends)] == list(range(nodes)) * 5
+
+
+@pytest.mark.parametrize("scenario", ["one_slow", "random_slow"])
+def test_no_cyclic_node_is_slower(scenario: str) -> None:
+    with pytest.raises(ValueError, match=f"cyclic nodes are all equally fast, found the scenario '{scenario}'"):
+        SpeedSettings.model_validate({"name": "cyclic", "scenario": scenario})
+
+
 # Links
 
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat
+import numpy.typing as npt
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    model_validator,
+)
 
 from gossamer.errors import DataError, SpecError
 from gossamer.randomness import Stream, stream
@@ -69,25 +78,39 @@ class SpeedSettings(_Settings):
 
     Attributes
     ----------
-    name : {"constant", "lognormal", "file"}
+    name : {"constant", "lognormal", "file", "cyclic"}
         ``constant``: every update takes ``seconds``. ``lognormal``: a mean of ``seconds``, with ``spread`` the
-        standard deviation of the logarithm. ``file``: see ``path``.
+        standard deviation of the logarithm. ``file``: see ``path``. ``cyclic``: every update takes ``seconds``, and
+        node k of K starts at k/K of it, so that nodes finish in turn and each gradient is K - 1 updates old.
     path : Path, optional
         Lines ``node,seconds`` (node a number from 0). A node's lines are its update times in order, from the top
         again when they are used up.
     scenario : OneSlow, RandomSlow or Even
-        Multiplies these times.
+        Multiplies these times; with ``cyclic`` only ``even`` is possible.
     stagger : float
         Nodes start at random within this share of ``seconds``. Equal nodes that start together stay in step for ever,
-        which no real ones do, and all ask each other in the same instant.
+        which no real ones do, and all ask each other in the same instant. It does not apply to ``cyclic``.
+
+    References
+    ----------
+    ``cyclic``: Agarwal and Duchi, "Distributed delayed stochastic optimization", NIPS 2011, section 3.
     """
 
-    name: Literal["constant", "lognormal", "file"] = "constant"
+    name: Literal["constant", "lognormal", "file", "cyclic"] = "constant"
     seconds: float = Field(default=1.0, ge=1e-6)
     spread: NonNegativeFloat = 0.5
     path: Path | None = None
     scenario: Scenario = Even()
     stagger: NonNegativeFloat = 1.0
+
+    @model_validator(mode="after")
+    def _takes_turns(self) -> Self:
+        if self.name == "cyclic" and not isinstance(self.scenario, Even):
+            raise ValueError(
+                f"cyclic nodes are all equally fast, found the scenario {self.scenario.name!r}; leave it out, or take "
+                "the speeds constant"
+            )
+        return self
 
 
 class Speeds:
@@ -111,11 +134,17 @@ class Speeds:
     def __init__(self, settings: SpeedSettings, nodes: int, seed: int) -> None:
         self._slowdown = settings.scenario.factors(nodes, seed)
         self._base = _BASES[settings.name](settings, nodes, seed)
-        self.starts = settings.seconds * settings.stagger * stream(seed, "speeds.stagger").random(nodes)
+        self.starts = _starts(settings, nodes, seed)
 
     def seconds(self, node: int, number: int) -> float:
         """Virtual seconds that update ``number`` (from 1) of node ``node`` (from 0) takes."""
         return self._base(node, number) * self._slowdown(node, number)
+
+
+def _starts(settings: SpeedSettings, nodes: int, seed: int) -> npt.NDArray[np.float64]:
+    if settings.name == "cyclic":
+        return settings.seconds * np.arange(nodes) / nodes
+    return settings.seconds * settings.stagger * stream(seed, "speeds.stagger").random(nodes)
 
 
 def _constant(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
@@ -166,4 +195,4 @@ def read_times(path: Path, nodes: int) -> list[list[float]]:
     return times
 
 
-_BASES = {"constant": _constant, "lognormal": _lognormal, "file": _from_file}
+_BASES = {"constant": _constant, "lognormal": _lognormal, "file": _from_file, "cyclic": _constant}
