@@ -39,6 +39,7 @@ RUN = [
         "commands.md",
         "algorithms/gossip.md",
         "algorithms/allreduce.md",
+        "algorithms/mapa.md",
         "privacy/guarantees.md",
         "how-to/simulate.md",
         "how-to/results.md",
@@ -225,8 +226,16 @@ def test_the_comparison_can_fail() -> None:
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
-    (found,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(found.choices)
+    return dict(_commands(parser()))
+
+
+def _commands(command: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    below = [action for action in command._actions if isinstance(action, argparse._SubParsersAction)]
+    for action in below:
+        for word, choice in action.choices.items():
+            yield from _commands(choice, f"{name} {word}".strip())
+    if not below:
+        yield name, command
 
 
 @pytest.mark.parametrize("command", commands())
