@@ -78,7 +78,8 @@ class QuantileClip(_Policy):
     Attributes
     ----------
     initial : float
-        The clip before anything is known.
+        The clip before anything is known. Too small costs a few slow steps; too large, a model that noise has carried
+        far away by the time the clip is right.
     quantile : float
         gamma, the share of examples whose gradients are to stay as they are.
     learning_rate : float
@@ -88,7 +89,7 @@ class QuantileClip(_Policy):
     """
 
     policy: Literal["quantile"] = "quantile"
-    initial: Bound = 1.0
+    initial: Bound = 0.1
     quantile: float = Field(default=0.5, gt=0, lt=1)
     learning_rate: float = Field(default=0.2, gt=0, le=10)
     count_share: float = Field(default=0.01, gt=0, lt=1)
