@@ -1,0 +1,185 @@
+"""Whole runs of edge-cloud learning, from spec to results."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gossamer as gs
+from gossamer.cli import main
+from gossamer.errors import DataError, RunWarning, SpecError
+from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.replaying import replay_run
+
+BASE: dict[str, Any] = {"dataset": "digits", "budget": {"epsilon": 5, "delta": 1e-4}, "stop": {"updates": 60}}
+MAPA = {"name": "mapa", "nodes": 4, "gradient_sd": 4.5, "smoothness": 8.0, "loss_gap": 2.3}
+ENDS_INSIDE = "ignore:mapa. :gossamer.errors.RunWarning"
+
+
+def spec(**sections: Any) -> gs.Experiment:
+    content = {**BASE, **sections}
+    return parse_spec({key: value for key, value in content.items() if value is not None})
+
+
+@pytest.mark.parametrize("algorithm", ["audp", MAPA], ids=["audp", "mapa"])
+@pytest.mark.filterwarnings(ENDS_INSIDE)
+def test_a_run_ends_after_exactly_t_updates_within_its_plan(algorithm: Any) -> None:
+    result = gs.run(spec(algorithm=algorithm))
+    summary = result.summary
+    name = summary["algorithm"]
+    assert summary["updates"] == summary[name]["updates_applied"] == 60
+    assert summary["finished"]["server"] == "updates"
+    for node in summary["privacy"]["nodes"].values():
+        assert node["releases"] == node["planned_releases"] > 0
+        assert node["epsilon"] <= 5
+    assert result.guarantee.epsilon == pytest.approx(5, rel=2e-3)
+
+
+def test_every_edge_has_a_privacy_level_of_its_own() -> None:
+    result = gs.run(spec(algorithm={"name": "audp", "nodes": 3}, budget={"epsilon": [1, 2, 8], "delta": 1e-4}))
+    nodes = list(result.summary["privacy"]["nodes"].values())
+    assert [node["epsilon"] for node in nodes] == pytest.approx([1, 2, 8], rel=3e-3)
+    assert all(node["epsilon"] <= budget for node, budget in zip(nodes, (1, 2, 8)))
+    multipliers = [node["noise_multiplier"] for node in nodes]
+    assert multipliers[0] > multipliers[1] > multipliers[2]
+    assert result.guarantee.epsilon == max(node["epsilon"] for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"budget": {"epsilon": [1, 2]}}, "budget.epsilon: expected one number for each of the 3 nodes, found 2"),
+        ({"budget": None, "privacy": {"noise_multiplier": [1.0]}}, "privacy.noise_multiplier: expected one number"),
+        ({"algorithm": {"name": "audp", "nodes": 30, "batch_size": 500}}, "fewer than algorithm.batch_size 500"),
+        ({"algorithm": {**MAPA, "smoothness": None, "estimate_on": "nowhere"}}, "nowhere"),
+        ({"algorithm": {**MAPA, "smoothness": None, "estimate_on": "digits"}}, "is the data set to be protected"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_one_line(sections: dict[str, Any], message: str) -> None:
+    experiment = spec(**{"algorithm": {"name": "audp", "nodes": 3}, **sections})
+    with pytest.raises((SpecError, DataError)) as caught:
+        gs.run(experiment)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings(ENDS_INSIDE)
+def test_what_is_not_said_is_estimated_and_written_down(tmp_path: Path) -> None:
+    """The results folder's own spec has the numbers, and gives the same run without estimating again."""
+    first = gs.run(spec(algorithm={"name": "mapa", "nodes": 4}), tmp_path / "first")
+    found = first.summary["estimates"]
+    written = (tmp_path / "first" / "spec.yaml").read_text()
+    for name in ("gradient_sd", "smoothness", "loss_gap"):
+        assert f"{name}: {found[name]}" in written
+    from gossamer.experiment.reading import read_spec
+
+    again = gs.run(read_spec(tmp_path / "first" / "spec.yaml"), tmp_path / "again")
+    assert "estimates" not in again.summary
+    for name, values in first.model.items():
+        np.testing.assert_array_equal(values, again.model[name])
+
+
+PAPER = {"mechanism": "l2_laplace", "epsilon": 0.1, "sampling": "fixed_size"}
+
+
+@pytest.mark.parametrize("extra", [{"norm": "exponential"}, {"noise_scope": "first_layer"}], ids=str)
+@pytest.mark.filterwarnings(ENDS_INSIDE)
+def test_the_papers_noise_guarantees_nothing(extra: dict[str, str], tmp_path: Path) -> None:
+    sections = {"algorithm": MAPA, "privacy": {**PAPER, **extra}, "budget": None}
+    result = gs.run(spec(**sections), tmp_path / "run")
+    assert str(result.guarantee).startswith("Guarantee: none.")
+    privacy = json.loads((tmp_path / "run" / "summary.json").read_text())["privacy"]
+    assert privacy["guarantee"]["epsilon"] is None
+    claimed = {claim["theorem"]: claim["epsilon"] for claim in privacy["claims"]}
+    assert 0.1 in claimed.values()
+    assert privacy["mechanism"]["mechanism"] == "PaperNoise"
+
+
+@pytest.mark.filterwarnings(ENDS_INSIDE)
+def test_noise_larger_than_any_signal_is_warned_of_and_the_advice_helps() -> None:
+    """d = 650, B = 64, replace-one: the noise is 650 * 2 / 64 / epsilon = 203 clips at 0.1, and one at 20.31."""
+    sections = {"algorithm": MAPA, "privacy": PAPER, "budget": None}
+    with pytest.warns(RunWarning, match="l2_laplace") as caught:
+        gs.run(spec(**sections))
+    (line,) = (str(item.message) for item in caught if "l2_laplace" in str(item.message))
+    assert "203.1 times the clip" in line
+    assert "3 parameters" in line
+    needed = float(re.search(r"an epsilon of ([\d.]+)", line).group(1))  # type: ignore[union-attr]
+    assert needed == pytest.approx(650 * 2 / 64, rel=1e-3)
+    gs.run(spec(**{**sections, "privacy": {**PAPER, "epsilon": needed * 1.01}}))  # without the warning
+
+
+@pytest.mark.parametrize("noise", ["l2_laplace", "gaussian"])
+def test_pure_noise_of_a_total_budget_trains_about_as_well_as_gaussian_noise(noise: str) -> None:
+    """papers.md, section 2: calibrated to a total, the L2-Laplace law costs about what Gaussian noise does."""
+    sections = {"algorithm": {"name": "audp", "learning_rate": 0.5}, "privacy": {"mechanism": noise}}
+    result = gs.run(spec(**sections, stop={"updates": 400}))
+    assert result.summary["metrics"]["mean_model_test_accuracy"] > 0.85
+    assert result.guarantee.epsilon <= 5
+
+
+def test_without_noise_there_is_no_guarantee_and_better_accuracy() -> None:
+    for name in ("asgd", "csgd"):
+        algorithm = {"name": name, "learning_rate": 0.5}
+        result = gs.run(spec(algorithm=algorithm, privacy="none", budget=None, stop={"updates": 400}))
+        assert str(result.guarantee).startswith("Guarantee: none.")
+        assert result.summary["metrics"]["mean_model_test_accuracy"] > 0.9
+        if name == "csgd":
+            assert result.summary["csgd"]["staleness_max"] == 0
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"algorithm": MAPA},
+        {"algorithm": "audp", "privacy": {"clip": "quantile"}},
+        {"algorithm": "audp", "privacy": {"mechanism": "l2_laplace"}},
+        {
+            "algorithm": {"name": "audp", "staleness": {"on_stale": "wait", "bound": 2}},
+            "privacy": "none",
+            "budget": None,
+        },
+        {"algorithm": MAPA, "privacy": {**PAPER, "norm": "exponential"}, "budget": None},
+    ],
+    ids=["mapa", "quantile", "l2_laplace", "wait", "paper"],
+)
+@pytest.mark.filterwarnings(ENDS_INSIDE)
+def test_runs_repeat_and_replay(sections: dict[str, Any], tmp_path: Path) -> None:
+    """Twice the same bytes, and the trace replays through fresh nodes."""
+    experiment = spec(speeds={"name": "lognormal"}, links={"loss": 0.1, "jitter": 0.3}, **sections)
+    for folder in ("one", "two"):
+        gs.run(experiment, tmp_path / folder, trace=tmp_path / f"{folder}.trace")
+    assert (tmp_path / "one.trace").read_bytes() == (tmp_path / "two.trace").read_bytes()
+    for name in ("summary.json", "metrics.jsonl", "ledger.jsonl", "model.safetensors"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert replay_run(experiment, tmp_path / "one.trace") is None
+
+
+def test_gradients_that_are_not_finite_are_in_the_nodes_own_log_only(tmp_path: Path) -> None:
+    """One example in forty has features 3.4e38: its gradient, sqrt(1/2 * 3) times that, is no float32."""
+    rows = np.random.default_rng(0).standard_normal((80, 3))
+    rows[::40] = 3.4e38
+    lines = [",".join(f"{value:.6g}" for value in row) + f",{i % 2}" for i, row in enumerate(rows)]
+    (tmp_path / "data.csv").write_text("a,b,c,label\n" + "\n".join(lines) + "\n")
+    dataset = {"name": "mine", "path": str(tmp_path / "data.csv")}
+    algorithm = {"name": "audp", "nodes": 2, "batch_size": 8}
+    gs.run(spec(dataset=dataset, algorithm=algorithm), tmp_path / "run")
+    log = [json.loads(line) for line in (tmp_path / "run" / "private.jsonl").read_text().splitlines()]
+    assert {entry["name"] for entry in log} == {"gradients_not_finite"}
+    assert "not_finite" not in (tmp_path / "run" / "summary.json").read_text()
+    assert np.isfinite(gs.run(spec(dataset=dataset, algorithm=algorithm)).model["weight"]).all()
+
+
+@pytest.mark.filterwarnings(ENDS_INSIDE)
+def test_the_command_prints_warning_estimates_and_guarantee(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mapa.yaml"
+    path.write_text("dataset: digits\nalgorithm: mapa\nbudget: {epsilon: 5, delta: 1.0e-4}\nstop: {updates: 60}\n")
+    assert main(["run", str(path), "--out", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr()
+    assert "estimated on 512 examples that are not the nodes'" in printed.err
+    assert "Guarantee: (5, 0.0001)-differential privacy" in printed.out
