@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+import gossamer as gs
 from gossamer.data.catalogue import KNOWN
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.formats import infer_format
@@ -69,6 +70,79 @@ def test_a_test_label_that_training_lacks(tmp_path: Path) -> None:
     test = _write(tmp_path, "mine.t", "1 1:1\n0 1:1\n")
     with pytest.raises(DataError, match="test example 2 has the label 0"):
         load_dataset(DatasetSettings(name="mine", path=train, test_path=test))
+
+
+def test_two_classes_from_many() -> None:
+    """Odd against even digits, and nothing else is different: features, order and held-out examples are the same."""
+    ten, two = (load_dataset(DatasetSettings(name="digits", positive=odd)) for odd in (None, (9, 1, 3, 5, 7)))
+    assert (two.classes, two.labels) == (2, ("0, 2, 4, 6, 8", "1, 3, 5, 7, 9"))
+    for many, few in ((ten.train, two.train), (ten.test, two.test)):
+        assert np.array_equal(few.features, many.features)
+        assert np.array_equal(few.targets, many.targets % 2)
+        assert few.targets.dtype == np.int64
+
+
+def test_positive_labels_of_names_and_of_a_party_that_lacks_some(tmp_path: Path) -> None:
+    """Where all labels are named, no example needs to be positive; class 1 does not depend on the labels' order."""
+    path = _write(tmp_path, "mine.csv", "x,y\n" + "".join(f"{row},{'abc'[row % 3]}\n" for row in range(15)))
+    for labels in (None, ("c", "a", "b", "d")):
+        data = load_dataset(DatasetSettings(name="mine", path=path, labels=labels, positive=("c",)))
+        assert data.train.targets.tolist() == [int(row % 3 == 2) for row in data.train.features[:, 0]]
+    options = {"name": "mine", "path": path, "labels": ("a", "b", "c", "d")}
+    data = load_dataset(DatasetSettings(**options, positive=("d",)))
+    assert (data.classes, data.labels) == (2, ("a, b, c", "d"))
+    assert not data.train.targets.any()
+    with pytest.raises(DataError, match="'positive' names the label d, which is none of the 3 classes a, b, c"):
+        load_dataset(DatasetSettings(name="mine", path=path, positive=("d",)))
+
+
+def test_positive_labels_of_test_examples_and_of_a_regression(tmp_path: Path) -> None:
+    train = _write(tmp_path, "mine", "1 1:1\n2 2:2\n3 1:3\n")
+    test = _write(tmp_path, "mine.t", "3 1:1\n1 1:1\n2 1:1\n")
+    options = {"name": "mine", "path": train, "test_path": test}
+    data = load_dataset(DatasetSettings(**options, positive=(2,)))
+    assert (data.train.targets.tolist(), data.test.targets.tolist()) == ([0, 1, 0], [0, 0, 1])
+    with pytest.raises(DataError, match="'positive' makes classes of labels, but task is regression"):
+        load_dataset(DatasetSettings(**options, positive=(2,), task="regression"))
+
+
+def usps_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files like those of USPS: labels from 1 to 10 and 256 columns; example i has the value i + j in column j."""
+    rows = [f"{1 + i % 10} " + " ".join(f"{j + 1}:{i + j}" for j in range(256)) for i in range(20)]
+    _write(folder, "usps", "\n".join(rows))
+    _write(folder, "usps.t", "\n".join(rows[:10]))
+    monkeypatch.setenv("GOSSAMER_DATA", str(folder))
+
+
+def test_usps_rows_are_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row by row: column 16 r + c of the file is the pixel in row r and column c."""
+    usps_files(tmp_path, monkeypatch)
+    data = load_dataset(DatasetSettings(name="usps"))
+    assert data.train.features.shape == (20, 1, 16, 16)
+    assert data.test.features.shape == (10, 1, 16, 16)
+    assert data.train.features[3, 0, 2, 5] == 3 + 16 * 2 + 5
+    assert data.labels == tuple(map(str, range(1, 11)))
+    flat = load_dataset(DatasetSettings(name="usps", layout="sparse")).train
+    assert flat.sparse
+    assert flat.features.shape == (20, 256)
+
+
+@pytest.mark.parametrize(("objective", "size"), [("softmax", 2570), ("cnn_mapa", 2880)])
+def test_usps_suits_linear_models_and_networks(
+    objective: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """softmax: 256 * 10 weights and 10 biases. The network: 5 x 5 convolutions from 1 to 10 and from 10 to 10
+    channels, 260 + 2,510, which leave one pixel of 16 x 16, and 10 * 10 + 10."""
+    usps_files(tmp_path, monkeypatch)
+    spec = {
+        "dataset": {"name": "usps", "divide_by": 275},
+        "objective": objective,
+        "algorithm": {"name": "gossip", "nodes": 2, "topology": "complete", "batch_size": 4, "updates_per_node": 1},
+        "privacy": "none",
+    }
+    model = gs.run(gs.Experiment.model_validate(spec)).model
+    assert sum(part.size for part in model.values()) == size
+    assert all(np.isfinite(part).all() for part in model.values())
 
 
 def test_csv_with_owners_and_a_held_out_share(tmp_path: Path) -> None:
@@ -217,6 +291,7 @@ def test_folders_and_unknown_suffixes(tmp_path: Path) -> None:
         {"divide_by": 0},
         {"features": 0},
         {"labels": (1,)},
+        {"positive": ()},
         {"format": "parquet"},
         {"normalise": "standard"},
     ],
@@ -256,6 +331,22 @@ def test_known_sets_have_their_published_sizes(name: str, shared_data: Path, mon
     )
     low = -1 if name in ("usps", "ijcnn1") else 0
     assert low <= data.train.features.min() < data.train.features.max() <= 1
+
+
+@pytest.mark.slow
+def test_usps_pictures_stand_upright(shared_data: Path, monkeypatch) -> None:
+    """A one is an upright stroke: the middle third of columns holds most ink, no third of rows does.
+
+    Ink is a value's distance from -1; label 2 stands for the digit one.
+    """
+    monkeypatch.setenv("GOSSAMER_DATA", str(shared_data))
+    data = load_dataset(DatasetSettings(name="usps", positive=(2,)))
+    assert (len(data.train), data.classes) == (7_291, 2)
+    assert data.train.targets.sum() == 1005
+    mean = (data.train.features[data.train.targets == 1, 0] + 1).mean(axis=0)
+    columns, rows = mean.sum(axis=0) / mean.sum(), mean.sum(axis=1) / mean.sum()
+    assert columns[5:11].sum() > 0.8
+    assert max(rows[:6].sum(), rows[5:11].sum(), rows[10:].sum()) < 0.5
 
 
 def test_w8a_without_a_test_file(shared_data: Path, monkeypatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.data.targets import class_labels, class_numbers, held_out, real_targets, written
+from gossamer.data.targets import class_labels, class_numbers, held_out, positive_classes, real_targets, written
 from gossamer.errors import DataError
 
 
@@ -64,6 +64,27 @@ def test_labels_that_make_no_classes(labels: list[float], given, message: str) -
 def test_a_label_that_training_lacks(label: float, classes: list[float], message: str) -> None:
     with pytest.raises(DataError, match=message):
         class_numbers(np.array([1.0, label]), np.array(classes), "test")
+
+
+def test_positive_labels_are_found_among_the_classes_wherever_they_stand() -> None:
+    assert positive_classes(np.array([0.0, 1.0, 2.0, 3.0]), (3, 1)).tolist() == [False, True, False, True]
+    assert positive_classes(np.array([3.0, 1.0, 2.0]), (3,)).tolist() == [True, False, False]
+    assert positive_classes(np.array(["a", "b"]), ("b", "b")).tolist() == [False, True]
+    assert positive_classes(np.array(["1", "2"]), (2,)).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("classes", "given", "message"),
+    [
+        ([0.0, 1.0, 2.0], (1, 7), "'positive' names the label 7, which is none of the 3 classes 0, 1, 2"),
+        (["ill", "well"], ("sick",), "'positive' names the label sick, which is none of the 2 classes ill, well"),
+        ([0.0, 1.0], (0, 1), "'positive' names all 2 classes 0, 1; leave at least one out"),
+        ([0.0, 1.0], ("yes",), r"the positive labels are \['yes'\], but the data's are numbers"),
+    ],
+)
+def test_positive_labels_that_make_no_two_classes(classes: list, given: tuple, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        positive_classes(np.array(classes), given)
 
 
 def test_names_and_numbers_do_not_mix() -> None:

@@ -16,7 +16,7 @@ from gossamer.data.search import search_path as search_path
 from gossamer.data.settings import DatasetSettings as DatasetSettings
 from gossamer.data.settings import Format
 from gossamer.data.split import Features, Split
-from gossamer.data.targets import class_labels, class_numbers, held_out, real_targets, written
+from gossamer.data.targets import class_labels, class_numbers, held_out, positive_classes, real_targets, written
 from gossamer.errors import DataError
 
 
@@ -33,7 +33,8 @@ class Dataset:
     classes : int, optional
         Number of classes; None for a regression.
     labels : tuple of str, optional
-        What the data call each class number; None for a regression.
+        What the data call each class number, with commas between labels that ``positive`` made one class; None
+        for a regression.
     owners : ndarray [training examples] of str, optional
         Whose example each one is, where the data say so.
     source : str
@@ -47,6 +48,27 @@ class Dataset:
     labels: tuple[str, ...] | None
     owners: npt.NDArray[np.str_] | None
     source: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Classes:
+    """How labels become class numbers.
+
+    Attributes
+    ----------
+    labels : ndarray [labels] of float64 or str
+        Every label there is.
+    numbers : ndarray [labels] of int64
+        The class number of each.
+    """
+
+    labels: Labels
+    numbers: npt.NDArray[np.int64]
+
+    def names(self) -> tuple[str, ...]:
+        """The labels of each class number."""
+        members = (self.labels[self.numbers == number] for number in range(self.numbers.max() + 1))
+        return tuple(", ".join(map(written, labels)) for labels in members)
 
 
 @dataclass(frozen=True)
@@ -120,16 +142,15 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
     """
     origin = _resolve(settings)
     train, own_test = _read(origin, settings)
-    regression = settings.task == "regression"
-    classes = None if regression else class_labels(train.labels, settings.labels)
+    classes = _classes(train, settings)
     train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
     train_features, test_features = _features(train, test, origin, settings)
     return Dataset(
         name=settings.name,
         train=Split(train_features, _targets(train, classes, "training")),
         test=Split(test_features, _targets(test, classes, "test")),
-        classes=None if classes is None else len(classes),
-        labels=None if classes is None else tuple(map(written, classes)),
+        classes=None if classes is None else len(classes.names()),
+        labels=None if classes is None else classes.names(),
         owners=train.owners,
         source=_describe(origin, own_test is None, settings),
     )
@@ -180,10 +201,23 @@ def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
     return Examples(examples.features[chosen], examples.labels[chosen], owners)
 
 
-def _targets(examples: Examples, classes: Labels | None, which: str) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
+def _classes(train: Examples, settings: DatasetSettings) -> _Classes | None:
+    if settings.task == "regression":
+        if settings.positive is not None:
+            raise DataError("'positive' makes classes of labels, but task is regression; leave one of them out")
+        return None
+    labels = class_labels(train.labels, settings.labels)
+    if settings.positive is None:
+        return _Classes(labels, np.arange(len(labels)))
+    return _Classes(labels, positive_classes(labels, settings.positive).astype(np.int64))
+
+
+def _targets(
+    examples: Examples, classes: _Classes | None, which: str
+) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
     if classes is None:
         return real_targets(examples.labels, which)
-    return class_numbers(examples.labels, classes, which)
+    return classes.numbers[class_numbers(examples.labels, classes.labels, which)]
 
 
 def _features(train: Examples, test: Examples, origin: _Origin, settings: DatasetSettings) -> list[Features]:

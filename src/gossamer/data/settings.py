@@ -31,6 +31,8 @@ class DatasetSettings(BaseModel):
     labels : tuple, optional
         The labels in the order of their class numbers. By default those among the training examples, sorted;
         parties that each load their own data must name them, so that they agree.
+    positive : tuple, optional
+        The labels that count as class 1; all others are class 0. So a problem of many classes becomes one of two.
     target : str or int
         CSV: the target's column, by name or by position from 0 (-1 is the last).
     owner : str, optional
@@ -59,6 +61,7 @@ class DatasetSettings(BaseModel):
     format: Format | None = None
     task: Literal["classification", "regression"] = "classification"
     labels: Annotated[tuple[int | str, ...], Field(min_length=2)] | None = None
+    positive: Annotated[tuple[int | str, ...], Field(min_length=1)] | None = None
     target: str | int = -1
     owner: str | None = None
     ignore: tuple[str, ...] = ()

@@ -22,13 +22,42 @@ def class_labels(labels: Labels, given: tuple[int | str, ...] | None) -> Labels:
     """
     if given is None:
         return _found(labels)
-    try:
-        chosen: Labels = np.array(given, dtype=labels.dtype.type)
-    except ValueError:
-        raise DataError(f"the labels named are {list(given)}, but the data's are numbers") from None
+    chosen = _as_labels(given, labels, "labels named")
     if len(np.unique(chosen)) < len(chosen):
         raise DataError(f"the labels named, {list(given)}, must all differ")
     return chosen
+
+
+def positive_classes(classes: Labels, given: tuple[int | str, ...]) -> npt.NDArray[np.bool_]:
+    """Which classes the labels ``given`` name, [classes].
+
+    Raises
+    ------
+    DataError
+        If a label is that of no class, or no class is left.
+    """
+    chosen = _as_labels(given, classes, "positive labels")
+    unknown = ~np.isin(chosen, classes)
+    if unknown.any():
+        raise DataError(
+            f"'positive' names the label {written(chosen[unknown][0])}, which is none of the {len(classes)} classes "
+            f"{_listed(classes)}; correct it, or name all 'labels' where the training examples lack one"
+        )
+    positive = np.isin(classes, chosen)
+    if positive.all():
+        raise DataError(f"'positive' names all {len(classes)} classes {_listed(classes)}; leave at least one out")
+    return positive
+
+
+def _as_labels(given: tuple[int | str, ...], like: Labels, what: str) -> Labels:
+    try:
+        return np.array(given, dtype=like.dtype.type)
+    except ValueError:
+        raise DataError(f"the {what} are {list(given)}, but the data's are numbers") from None
+
+
+def _listed(classes: Labels) -> str:
+    return ", ".join(map(written, classes[:20]))
 
 
 def _found(labels: Labels) -> Labels:
@@ -73,7 +102,7 @@ def class_numbers(labels: Labels, classes: Labels, which: str) -> npt.NDArray[np
         row = int(np.argmax(unknown))
         raise DataError(
             f"{which} example {row + 1} has the label {written(labels[row])}, which is none of the "
-            f"{len(classes)} classes {', '.join(map(written, classes[:20]))}"
+            f"{len(classes)} classes {_listed(classes)}"
         )
     return numbers
 

@@ -93,7 +93,7 @@ class SpeedSettings(_Settings):
 
     References
     ----------
-    ``cyclic``: Agarwal and Duchi, "Distributed delayed stochastic optimization", NIPS 2011, section 3.
+    ``cyclic``: Agarwal and Duchi, "Distributed delayed stochastic optimization", NIPS 2011.
     """
 
     name: Literal["constant", "lognormal", "file", "cyclic"] = "constant"
