@@ -222,5 +222,6 @@ def test_stages_that_cannot_be_get_one_line(settings, moment, clip, expected):
 
 
 def test_a_stage_takes_at_least_one_update():
-    problem = Problem(1.0, 1.0, 1e-320, staleness=0, batch_size=1)
+    """4 L D_F is 0 in floating point."""
+    problem = Problem(1.0, 1e-9, 1e-320, staleness=0, batch_size=1)
     assert next(stages(problem, no_noise)).updates == 1

@@ -106,19 +106,20 @@ def test_the_estimate_of_a_glm_is_below_its_bound_and_near_its_curvature(monkeyp
     assert all(0.8 * bound < estimate < bound * (1 + 1e-6) for estimate in estimates)
 
 
-def test_a_hinge_is_measured_over_the_first_step_that_meets_a_kink():
-    """Three examples of max(0, 1 - w) and one of max(0, 1 + w): the mean gradient bends at w = 1 and w = -1.
+@pytest.mark.parametrize("x", [1.0, 0.5])
+def test_a_hinge_is_measured_over_the_first_step_that_meets_a_kink(x):
+    """Three examples of max(0, 1 - x w) and one of max(0, 1 + x w): the mean gradient bends at w = 1/x and w = -1/x.
 
-    Steps h are 2^k eps^(1/3). At the first one past 1, only the one example has a gradient at +h, +1/4, and only the
-    three others have one at -h, -3/4. The slope between is (1/4 + 3/4)/(2 h).
+    Steps h are 2^k eps^(1/3). At the first one past 1/x, only the one example has a gradient at +h, +x/4, and only the
+    three others have one at -h, -3x/4. The slope between is (x/4 + 3x/4)/(2 h).
     """
     objective = LinearModel("hinge", 1, 2, intercept=False, l2=0.125, dtype=np.float64)
-    sample = Split(np.ones((4, 1), np.float32), np.array([1, 1, 1, 0]))
+    sample = Split(np.full((4, 1), x, np.float32), np.array([1, 1, 1, 0]))
     found = estimate_problem(objective, sample, np.zeros(1), 0)
     step = np.finfo(np.float64).eps ** (1 / 3)
-    while step < 1:
+    while step < 1 / x:
         step *= 2
-    assert found.smoothness == pytest.approx(1 / (2 * step) + 0.125)
+    assert found.smoothness == pytest.approx(x / (2 * step) + 0.125)
     assert "finite differences" in found.smoothness_by
 
 
@@ -141,6 +142,14 @@ def test_estimates_depend_on_the_seed_only_through_the_direction():
 def test_a_sample_that_tells_nothing_gets_one_line(sample, initial, expected):
     with pytest.raises(DataError, match=expected):
         estimate_problem(Quadratic([1.0, 8.0, 0.5]), sample, np.full(3, initial), 0)
+
+
+def test_a_gradient_that_an_objective_would_count_as_zero_is_no_estimate():
+    features = np.ones((4, 1), np.float32)
+    features[2] = np.inf
+    hinge = LinearModel("hinge", 1, 2)
+    with pytest.raises(DataError, match=r"gradient_sd .* not finite"):
+        estimate_problem(hinge, Split(features, np.array([0, 1, 0, 1])), np.zeros(2), 0)
 
 
 def test_a_gradient_that_never_changes_gets_one_line():
