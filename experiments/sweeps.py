@@ -77,6 +77,8 @@ class Paper:
         axes = {**sweep["axes"], **(sweep.get("full_axes", {}) if full else {})}
         for choice in itertools.product(*(axis.items() for axis in axes.values())):
             place = dict(zip(axes, (name for name, _ in choice), strict=True))
+            if any(skipped.items() <= place.items() for skipped in sweep.get("skip", [])):
+                continue
             settings = [*(sweep.get("full", []) if full else []), *(one for _, more in choice for one in more)]
             content = override(sweep["spec"], settings)
             unknown = sweep.get("without", {}).get(content["algorithm"]["name"], [])
