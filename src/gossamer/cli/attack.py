@@ -114,9 +114,10 @@ def _draw(found: Inversion, path: Path) -> Path | None:
 
     if found.originals.ndim != 4 or found.originals.shape[1] not in (1, 3):
         return None
+    shown = "original" if found.batch_size == 1 else "most alike"
     originals = [stretched(picture, found.low, found.high) for picture in found.originals]
     recovered = [(level.name, [stretched(picture) for picture in level.recovered]) for level in found.levels]
-    write_grid(path, [("original", originals), *recovered])
+    write_grid(path, [(shown, originals), *recovered])
     return path
 
 

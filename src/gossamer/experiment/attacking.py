@@ -207,8 +207,11 @@ def _matching(prepared: Prepared, span: tuple[float, float]) -> Callable[[FloatA
     seed = derive(prepared.experiment.seed, "attack", "matching")
 
     def attack(released: FloatArray, mechanism: Mechanism) -> FloatArray:
-        found = match_gradient(prepared.objective, model, released, shape, low=span[0], high=span[1], seed=seed)
-        return found.recovered.ravel()
+        found = match_gradient(
+            prepared.objective, model, released, shape, low=span[0], high=span[1], clip=mechanism.clip, seed=seed
+        )
+        recovered: FloatArray = found.recovered.ravel()
+        return recovered
 
     return attack
 
