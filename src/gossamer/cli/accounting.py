@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
 from gossamer.cli.printing import print_json
 from gossamer.errors import CallerError, DataError
 from gossamer.privacy.accountants import epsilon
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.planner import calibrate_noise_multiplier
+from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.planner import calibrate, gaussian_family, l2_laplace_family
+from gossamer.privacy.pure_composition import COMPOSITIONS, compositions
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 
-_SIZE = 1  # the guarantee of Gaussian noise does not depend on how many numbers are released
+_MECHANISMS = ("gaussian", "l2_laplace")
+_MOST_COORDINATES = 10**12
 
 
 def add_commands(commands: Any) -> None:
@@ -22,30 +25,34 @@ def add_commands(commands: Any) -> None:
     account = commands.add_parser(
         "account",
         help="epsilon of a number of noisy releases",
-        description="Compute the epsilon that is proved for a number of subsampled Gaussian releases.",
+        description="Compute the epsilon that is proved for a number of subsampled noisy releases.",
     )
-    account.add_argument("--mechanism", choices=["gaussian"], default="gaussian")
+    account.add_argument("--mechanism", choices=_MECHANISMS, default="gaussian")
     account.add_argument(
-        "--noise-multiplier",
-        type=float,
-        required=True,
-        metavar="Z",
-        help="sd of the noise on the sum over the clip",
+        "--noise-multiplier", type=float, metavar="Z", help="of gaussian: sd of the noise on the sum over the clip"
+    )
+    account.add_argument(
+        "--epsilon", type=float, metavar="E", help="of l2_laplace: pure epsilon of one release on a full batch"
     )
     _add_common(account)
     account.add_argument("--rates", type=Path, metavar="FILE", help="lines rate,count instead of one rate and steps")
+    account.add_argument(
+        "--composition", choices=[*COMPOSITIONS, "all"], help="of l2_laplace: how releases add up (default: tight)"
+    )
     account.set_defaults(command=account_command)
-    calibrate = commands.add_parser(
+    least = commands.add_parser(
         "calibrate",
         help="the least noise for a budget",
-        description="Compute the smallest noise multiplier whose proved epsilon is within the budget.",
+        description="Compute the least noise whose proved epsilon is within the budget.",
     )
-    calibrate.add_argument("--epsilon", type=float, required=True, metavar="E")
-    _add_common(calibrate)
-    calibrate.set_defaults(command=calibrate_command)
+    least.add_argument("--mechanism", choices=_MECHANISMS, default="gaussian")
+    least.add_argument("--epsilon", type=float, required=True, metavar="E", help="the budget")
+    _add_common(least)
+    least.set_defaults(command=calibrate_command)
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--size", type=int, metavar="D", help="of l2_laplace: number of coordinates released")
     command.add_argument("--sampling", choices=["poisson", "fixed_size"], default="poisson")
     command.add_argument("--sampling-rate", type=float, metavar="Q", help="of poisson sampling")
     command.add_argument("--dataset-size", type=int, metavar="N", help="of fixed_size sampling")
@@ -63,36 +70,54 @@ def _add_common(command: argparse.ArgumentParser) -> None:
 def account_command(options: argparse.Namespace) -> int:
     """Print the epsilon of releases."""
     relation = _relation(options)
-    if not 1e-2 <= options.noise_multiplier <= 1e6:
-        raise CallerError(f"--noise-multiplier must lie between 0.01 and 10^6, found {options.noise_multiplier}")
-    mechanism = Gaussian(1.0, options.noise_multiplier)
+    mechanism, size = _mechanism(options, relation), _size(options)
     schedule = _schedule(options)
-    counts = {ReleaseKind(mechanism, sampling, _SIZE): count for sampling, count in schedule.items()}
-    accounted = epsilon(counts, options.delta, relation)
-    document = {
-        "epsilon": accounted.epsilon,
+    document: dict[str, Any] = {
+        **_accounted(
+            options, {ReleaseKind(mechanism, sampling, size): n for sampling, n in schedule.items()}, relation
+        ),
         "delta": options.delta,
         "neighboring_relation": relation.value,
-        "accountant": accounted.accountant,
         "releases": sum(schedule.values()),
     }
     if options.json:
         print_json(document)
-    else:
+        return 0
+    lines = document.get("compositions", {document["accountant"]: document["epsilon"]})
+    for name, value in lines.items():
+        how = f"{name} composition" if name in COMPOSITIONS else name
         print(
-            f"({accounted.epsilon:.6g}, {options.delta:g})-differential privacy ({relation.value}) for "
-            f"{document['releases']} releases ({accounted.accountant})"
+            f"({value:.6g}, {options.delta:g})-differential privacy ({relation.value}) for "
+            f"{document['releases']} releases ({how})"
         )
     return 0
+
+
+def _accounted(
+    options: argparse.Namespace, counts: dict[ReleaseKind, int], relation: NeighboringRelation
+) -> dict[str, Any]:
+    """The epsilon that was asked for, where it comes from, and the other ones if all were asked for."""
+    accounted = epsilon(counts, options.delta, relation)
+    tight = {"epsilon": accounted.epsilon, "accountant": accounted.accountant}
+    if options.composition in (None, "tight"):
+        return tight
+    if len(counts) > 1:
+        raise CallerError(f"--composition {options.composition} is for releases of one rate; use --composition tight")
+    ((kind, count),) = counts.items()
+    found = compositions(kind, count, options.delta, relation)
+    if options.composition == "all":
+        return {**tight, "compositions": found}
+    return {"epsilon": found[options.composition], "accountant": f"{options.composition} composition"}
 
 
 def calibrate_command(options: argparse.Namespace) -> int:
     """Print the noise for a budget."""
     relation = _relation(options)
-    schedule = _schedule(options)
-    found = calibrate_noise_multiplier(options.epsilon, options.delta, relation, [schedule], 1.0, _SIZE)
+    size, schedule = _size(options), _schedule(options)
+    family = gaussian_family() if options.mechanism == "gaussian" else l2_laplace_family(size, relation)
+    found = calibrate(options.epsilon, options.delta, relation, [schedule], family)
     document = {
-        "noise_multiplier": found.noise_multiplier,
+        **_noise(found.mechanism),
         "epsilon": found.epsilon,
         "delta": options.delta,
         "neighboring_relation": relation.value,
@@ -100,12 +125,58 @@ def calibrate_command(options: argparse.Namespace) -> int:
     }
     if options.json:
         print_json(document)
-    else:
-        print(
-            f"noise multiplier {found.noise_multiplier:.6g}, for ({found.epsilon:.6g}, {options.delta:g})-differential "
-            f"privacy ({relation.value}) in {document['releases']} releases"
-        )
+        return 0
+    name, amount = next(iter(_noise(found.mechanism).items()))
+    words = "epsilon per full-batch release" if name == "release_epsilon" else "noise multiplier"
+    print(
+        f"{words} {amount:.6g}, for ({found.epsilon:.6g}, {options.delta:g})-differential "
+        f"privacy ({relation.value}) in {document['releases']} releases"
+    )
     return 0
+
+
+def _noise(mechanism: Mechanism) -> dict[str, float]:
+    if isinstance(mechanism, L2Laplace):
+        return {"release_epsilon": mechanism.epsilon}
+    assert isinstance(mechanism, Gaussian)
+    return {"noise_multiplier": mechanism.noise_multiplier}
+
+
+def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Mechanism:
+    """The noise to account for. Guarantees do not depend on its clip."""
+    if options.mechanism == "l2_laplace":
+        if options.noise_multiplier is not None:
+            raise CallerError("--noise-multiplier is for --mechanism gaussian; l2_laplace takes --epsilon and --size")
+        if options.epsilon is None:
+            raise CallerError("--mechanism l2_laplace needs --epsilon, that of one release on a full batch")
+        root = math.sqrt(_size(options))  # of as much Gaussian noise the multiplier would be root / epsilon
+        least, most = root / 1e6, min(100 * root, 1e6)
+        if not least <= options.epsilon <= most:
+            raise CallerError(
+                f"--epsilon must lie between {least:.4g} and {most:.4g} at this --size, found {options.epsilon}"
+            )
+        return L2Laplace(1.0, options.epsilon, relation)
+    if options.epsilon is not None or options.composition is not None:
+        name = "--epsilon" if options.epsilon is not None else "--composition"
+        raise CallerError(f"{name} is for --mechanism l2_laplace; gaussian takes --noise-multiplier")
+    if options.noise_multiplier is None:
+        raise CallerError("--mechanism gaussian needs --noise-multiplier")
+    if not 1e-2 <= options.noise_multiplier <= 1e6:
+        raise CallerError(f"--noise-multiplier must lie between 0.01 and 10^6, found {options.noise_multiplier}")
+    return Gaussian(1.0, options.noise_multiplier)
+
+
+def _size(options: argparse.Namespace) -> int:
+    """How many coordinates are released; what Gaussian noise reveals does not depend on it."""
+    if options.mechanism == "gaussian":
+        if options.size is not None:
+            raise CallerError("--size is for --mechanism l2_laplace; leave it out")
+        return 1
+    if options.size is None:
+        raise CallerError("--mechanism l2_laplace needs --size, the number of coordinates released")
+    if not 1 <= options.size <= _MOST_COORDINATES:
+        raise CallerError(f"--size must be a number of coordinates, 1 to 10^12, found {options.size}")
+    return int(options.size)
 
 
 def _relation(options: argparse.Namespace) -> NeighboringRelation:

@@ -120,13 +120,11 @@ class L2LaplaceFull:
         return np.minimum(own, pure)
 
     def largest(self, tail: float) -> float:
-        """A privacy loss e with H(P||Q)(e) <= ``tail``; the supremum of the loss, epsilon, for ``tail`` 0."""
-        if not tail > 0 or self.epsilon > _LARGEST_EPSILON:
+        """A privacy loss e > 0 with H(P||Q)(e) <= ``tail``; the supremum of the loss, epsilon, for ``tail`` 0."""
+        if not tail > 0 or self.size == 1 or self.epsilon > _LARGEST_EPSILON:
             return self.epsilon
-        if self.size == 1:
-            return max(self.epsilon + 2 * math.log1p(-tail), 0.0) if tail < 1 else 0.0
         table = _table(self.epsilon, self.size)
-        return float(table.losses[int(np.argmax(table.divergences <= tail))])
+        return float(table.losses[max(int(np.argmax(table.divergences <= tail)), 1)])
 
 
 class _Table(NamedTuple):

@@ -88,8 +88,10 @@ def optimal(epsilon: float, releases: int, delta: float) -> float:
     _check(epsilon, releases)
     check_delta(delta)
     lie = math.exp(-epsilon) / (1 + math.exp(-epsilon))
-    fewest = max(math.floor(releases * lie - _REACH * (math.sqrt(releases * lie) + 1)), 0)
-    lies = np.arange(fewest, math.ceil(releases / 2))  # as many as leave a positive loss
+    mean = releases * lie
+    fewest = max(math.floor(mean - _REACH * (math.sqrt(mean) + 1)), 0)
+    most = math.ceil(min(mean + _REACH * (math.sqrt(mean) + 1), releases / 2))  # more leave no positive loss
+    lies = np.arange(fewest, most)
     target = delta * (1 - _ROUNDING) - (_NEGLECTED if fewest else 0.0)
     if target <= 0:
         return releases * epsilon
@@ -99,7 +101,7 @@ def optimal(epsilon: float, releases: int, delta: float) -> float:
     # What lies[j] adds matters below its loss; just above the loss of one lie more, the divergence is
     beyond = upper - math.exp(-2 * epsilon) * lower
     if not (beyond > target).any():
-        return 0.0
+        return max((releases - 2 * most) * epsilon, 0.0)
     first = int(np.argmax(beyond > target))
     loss = (releases - 2 * int(lies[first])) * epsilon + math.log((upper[first] - target) / lower[first])
     return min(max(loss, 0.0), releases * epsilon)
