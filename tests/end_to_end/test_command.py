@@ -234,6 +234,98 @@ def test_account_refuses(capsys: pytest.CaptureFixture[str], arguments: list[str
     assert expected in mistake(capsys, "account", *noise, *delta, *arguments)
 
 
+L2 = ["--mechanism", "l2_laplace"]
+
+
+def test_account_and_calibrate_of_l2_laplace_noise_are_inverse(capsys: pytest.CaptureFixture[str]) -> None:
+    common = [*L2, "--size", "650", "--sampling-rate", "0.02", "--steps", "500", "--delta", "1e-5", "--json"]
+    assert main(["calibrate", "--epsilon", "2", *common]) == 0
+    calibrated = json.loads(capsys.readouterr().out)
+    assert set(calibrated) == {"release_epsilon", "epsilon", "delta", "neighboring_relation", "releases"}
+    assert main(["account", "--epsilon", str(calibrated["release_epsilon"]), *common]) == 0
+    accounted = json.loads(capsys.readouterr().out)
+    assert set(accounted) == {"epsilon", "delta", "neighboring_relation", "accountant", "releases"}
+    assert accounted["epsilon"] == pytest.approx(calibrated["epsilon"], rel=1e-9)
+    assert 0.99 * 2 < accounted["epsilon"] <= 2
+
+
+def test_account_composes_in_four_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    common = [
+        "account",
+        *L2,
+        "--epsilon",
+        "0.1",
+        "--size",
+        "50",
+        "--sampling-rate",
+        "1",
+        "--steps",
+        "9",
+        "--delta",
+        "0.01",
+    ]
+    assert main([*common, "--composition", "all", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = document["compositions"]
+    assert list(found) == ["simple", "advanced", "optimal", "tight"]
+    assert found["simple"] == pytest.approx(0.9)
+    assert document["epsilon"] == found["tight"] < found["optimal"] < found["simple"]
+    for name in found:
+        assert main([*common, "--composition", name, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["epsilon"] == found[name]
+    assert main([*common, "--composition", "all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("(")[-1] for line in lines] == [f"{name} composition)" for name in found]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([*L2, "--epsilon", "1"], "l2_laplace needs --size"),
+        ([*L2, "--size", "5"], "l2_laplace needs --epsilon"),
+        ([*L2, "--size", "0", "--epsilon", "1"], "--size must be a number of coordinates, 1 to 10^12, found 0"),
+        ([*L2, "--size", "4", "--epsilon", "0"], "--epsilon must lie between 2e-06 and 200 at this --size, found 0.0"),
+        ([*L2, "--size", "4", "--epsilon", "-1"], "found -1.0"),
+        ([*L2, "--size", "4", "--epsilon", "nan"], "found nan"),
+        ([*L2, "--size", "4", "--epsilon", "1", "--noise-multiplier", "1"], "--noise-multiplier is for"),
+        (["--epsilon", "1"], "--epsilon is for --mechanism l2_laplace"),
+        (["--noise-multiplier", "1", "--size", "3"], "--size is for --mechanism l2_laplace"),
+        (["--noise-multiplier", "1", "--composition", "all"], "--composition is for --mechanism l2_laplace"),
+        ([], "gaussian needs --noise-multiplier"),
+    ],
+)
+def test_account_refuses_settings_of_the_other_noise(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
+    rest = ["--sampling-rate", "0.1", "--steps", "5", "--delta", "1e-5"]
+    assert expected in mistake(capsys, "account", *arguments, *rest)
+
+
+def test_only_tight_composition_is_for_many_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rates.csv").write_text("0.1,5\n0.2,5\n")
+    arguments = [*L2, "--size", "4", "--epsilon", "1", "--rates", "rates.csv", "--delta", "1e-5"]
+    assert main(["account", *arguments]) == 0
+    capsys.readouterr()
+    assert "use --composition tight" in mistake(capsys, "account", *arguments, "--composition", "optimal")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([*L2, "--epsilon", "2"], "l2_laplace needs --size"),
+        (["--size", "5", "--epsilon", "2"], "--size is for --mechanism l2_laplace"),
+        ([*L2, "--size", "5", "--epsilon", "0"], "epsilon must be a finite number above 0"),
+        (
+            [*L2, "--size", "5", "--epsilon", "1e-9"],
+            "needs sqrt(size) / (epsilon of one full-batch release) above 1000",
+        ),
+    ],
+)
+def test_calibrate_refuses(capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str) -> None:
+    rest = ["--sampling-rate", "1", "--steps", "5", "--delta", "1e-9"]
+    assert expected in mistake(capsys, "calibrate", *arguments, *rest)
+
+
 def _start(tmp_path: Path) -> subprocess.Popen[bytes]:
     """A long run, once it has looked at its models twice."""
     path = tmp_path / "long.yaml"
