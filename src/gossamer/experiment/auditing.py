@@ -40,6 +40,9 @@ Score = Literal["gradient", "loss"]
 MOST = 10_000
 """Examples of either kind whose losses membership inference compares."""
 
+_BACKGROUND = 256
+"""Examples in no slot whose mean gradient is taken off what a node released."""
+
 _NO_BOUND = (
     "losses of one model's training and test examples are not independent runs, and no coins decided who is a member; "
     "gossamer attack audit gives a bound"
@@ -146,7 +149,8 @@ def _side(relation: NeighboringRelation, canaries: Canaries) -> Any:
 class _Listener:
     """Scores canaries by the gradients that their nodes release, as a run goes on.
 
-    It learns nothing of the coins: it sees models, clips and released vectors.
+    It learns nothing of the coins: it sees models, clips, released vectors and examples that are in no slot. The mean
+    gradient of some of the latter is taken off what was released, since it hides the canaries.
     """
 
     prepared: Prepared
@@ -159,6 +163,21 @@ class _Listener:
         places = {name: np.flatnonzero(np.isin(self.canaries.rows, shard)) for name, shard in shards}
         self.places = {name: found for name, found in places.items() if len(found)}
         self.own = {name: _rows(self.canaries.examples, found) for name, found in self.places.items()}
+        self.others = {name: self._others(shard) for name, shard in zip(self.prepared.names, self.prepared.shards)}
+
+    def _others(self, shard: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Some rows of a shard that are no slots."""
+        rows = np.setdiff1d(shard, self.canaries.rows)
+        return rows[np.linspace(0, len(rows) - 1, min(_BACKGROUND, len(rows))).astype(np.int64)]
+
+    def _background(self, node: str, model: FloatArray, clip: float) -> FloatArray | float:
+        """What the examples in no slot add to a mean gradient of ``node``, about, [size]."""
+        rows, objective = self.others[node], self.prepared.objective
+        if not len(rows):
+            return 0.0
+        shard = self.prepared.shard_sizes[node]
+        mean: FloatArray = objective.clipped_gradients(model[None], self.prepared.dataset.train, [rows], clip).sums[0]
+        return mean * (1 - len(self.places[node]) / shard) / len(rows)
 
     def __call__(self, step: Step) -> None:
         if step.node not in self.places:
@@ -166,8 +185,8 @@ class _Listener:
         event = step.event
         if isinstance(event, Completed) and (step.node, event.id) in self.pending:
             model, clip = self.pending.pop((step.node, event.id))
-            released = np.asarray(event.released.values)
             objective, own = self.prepared.objective, self.own[step.node]
+            released = np.asarray(event.released.values)[: objective.size] - self._background(step.node, model, clip)
             self.scores[self.places[step.node]] += gradient_scores(objective, model, released, own, clip)
         for effect in step.effects:
             if isinstance(effect, Compute):

@@ -1,0 +1,72 @@
+"""Whole runs, audited with canaries: below what is proved, and above it where the noise is not what it claims to be.
+
+Bounds are at confidence 1 - 1e-7; with fewer than ten of them, right code fails with probability below 1e-6. Seeds are
+fixed, so it fails for good or never. The theorem adds about 2 m delta/r to every p-value, so only a delta well below
+this level lets a bound be above 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gossamer.experiment.auditing import audit_run
+from gossamer.experiment.reading import parse_spec
+from gossamer.privacy.mechanisms import Gaussian
+
+CONFIDENCE, DELTA = 1 - 1e-7, 1e-12
+
+
+def spec(**sections: Any) -> Any:
+    content = {
+        "dataset": "digits",
+        "algorithm": {"name": "gossip", "nodes": 4, "batch_size": 60, "learning_rate": 0.5, "updates_per_node": 60},
+        "evaluation": "off",
+        **sections,
+    }
+    return parse_spec({key: value for key, value in content.items() if value is not None})
+
+
+def audit(experiment: Any, **options: Any) -> dict[str, Any]:
+    settings = {"canaries": 200, "guesses": 80, "confidence": CONFIDENCE, **options}
+    found: dict[str, Any] = audit_run(experiment, **settings).summary["privacy"]["audits"]["one_run"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        {},
+        {"sampling": "fixed_size"},
+        {"neighboring_relation": "replace_one"},
+        {"clip": {"policy": "quantile", "initial": 1.0}},
+    ],
+    ids=["poisson", "fixed_size", "replace_one", "quantile clip"],
+)
+def test_a_run_is_as_private_as_proved(privacy: dict[str, Any]) -> None:
+    found = audit(spec(privacy=privacy, budget={"epsilon": 1.0, "delta": DELTA}))
+    assert found["epsilon_lower_bound"] <= found["proved_epsilon"] <= 1.0
+    assert not found["refuted"]
+
+
+def test_noise_that_is_missing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan claims epsilon 0.3; the noise is a hundredth of what it should be."""
+    law = Gaussian.noise
+
+    def too_little(self: Gaussian, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> Any:
+        return law(self, generator, size, dtype) / 100
+
+    experiment = spec(budget={"epsilon": 0.3, "delta": DELTA})
+    assert not audit(experiment)["refuted"]
+    monkeypatch.setattr(Gaussian, "noise", too_little)
+    assert audit(experiment)["refuted"]
+
+
+def test_without_noise_the_bound_is_large_and_nothing_is_proved() -> None:
+    found = audit(spec(privacy={"mechanism": "none", "clip": 1.0, "delta": DELTA}))
+    assert found["proved_epsilon"] is None
+    assert not found["refuted"]
+    assert 0.8 < found["epsilon_lower_bound"] < 1.6  # all 80 guesses right: q^80 = 1e-7 at log(q/(1 - q)) = 1.50
