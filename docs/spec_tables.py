@@ -19,7 +19,14 @@ import yaml
 from gossamer.experiment.spec import Experiment
 
 DOCS = Path(__file__).resolve().parent
-PAGES = (DOCS / "spec.md", DOCS / "algorithms" / "gossip.md", DOCS / "algorithms" / "allreduce.md")
+PAGES = (
+    DOCS / "spec.md",
+    DOCS / "algorithms" / "gossip.md",
+    DOCS / "algorithms" / "allreduce.md",
+    DOCS / "algorithms" / "edge-cloud.md",
+    DOCS / "algorithms" / "mapa.md",
+    DOCS / "privacy" / "clipping.md",
+)
 BLOCK = re.compile(r"<!-- settings: ([\w.]+)(?:: (\w+))? -->\n.*?<!-- end -->", re.DOTALL)
 SCHEMA = Experiment.model_json_schema()
 
@@ -57,6 +64,12 @@ SECTIONS = dict(sections(SCHEMA))
 def tag(kind: dict[str, Any]) -> tuple[str, str] | None:
     """The key and value that tell a kind of settings from its alternatives."""
     return next(((key, value["const"]) for key, value in kind["properties"].items() if "const" in value), None)
+
+
+def names(kind: dict[str, Any]) -> list[str]:
+    """What a kind of settings is called; several algorithms may have one."""
+    named = kind["properties"].get("name", {})
+    return [named["const"]] if "const" in named else list(named.get("enum", []))
 
 
 def values(schema: dict[str, Any], place: str) -> str:
@@ -157,7 +170,7 @@ def block(place: str) -> str:
 
 def one_kind(place: str, name: str) -> str:
     """The keys of the settings called ``name``, for a page elsewhere."""
-    (kind,) = (kind for kind in SECTIONS[place] if (tag(kind) or ("", ""))[1] == name)
+    (kind,) = (kind for kind in SECTIONS[place] if name in names(kind))
     return table(kind, place).replace("](#", "](../spec.md#") + "\n"
 
 

@@ -6,7 +6,9 @@
 """
 
 from gossamer.algorithms.allreduce import Settings as Allreduce
+from gossamer.algorithms.edge_cloud import Settings as EdgeCloud
 from gossamer.algorithms.gossip import Settings as Gossip
+from gossamer.algorithms.mapa import Settings as Mapa
 from gossamer.errors import (
     AccountingError,
     BudgetSpent,
@@ -17,6 +19,7 @@ from gossamer.errors import (
     MalformedMessage,
     ModelError,
     PeerError,
+    RunWarning,
     SpecError,
     TopologyError,
 )
@@ -32,6 +35,7 @@ from gossamer.experiment.spec import (
     PrivacySettings,
     StopSettings,
 )
+from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.version import __version__
@@ -45,19 +49,25 @@ __all__ = [
     "CallerError",
     "ComputeSettings",
     "DataError",
+    "EdgeCloud",
     "EvaluationSettings",
     "Experiment",
+    "FixedClip",
     "GossamerError",
     "Gossip",
     "Guarantee",
     "MalformedMessage",
+    "Mapa",
     "ModelError",
     "NeighboringRelation",
     "ObjectiveSettings",
     "PeerError",
     "PrivacySettings",
+    "QuantileClip",
     "Result",
+    "RunWarning",
     "SpecError",
+    "StageClip",
     "StopSettings",
     "TopologyError",
     "__version__",

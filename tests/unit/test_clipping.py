@@ -112,6 +112,18 @@ def test_a_count_is_refused_where_no_noise_is_proved_for_it() -> None:
         query(law, share=0.1)
 
 
+def test_no_step_is_longer_than_its_bound_and_the_l2_term_stays_as_it_is() -> None:
+    """Norms 5 and 1 at a clip of 2: (6/5 + 0, 8/5 + 1) / 4, halved at a bound of 1, plus the model / 10."""
+    where = sides([[3, 4], [0, 1]])
+    where.objective.l2 = 0.1
+    log_clip = Public(np.array([math.log(2.0)]))
+    for step_bound, unit in ((1.0, 2.0), (None, 1.0), (3.0, 1.0)):
+        what = Clipping(QuantileClip(step_bound=step_bound)).query(query(NoNoise(1.0)), log_clip)
+        (found,) = where.compute([where.admit("node-0", Gradient(1, Public(np.array([10.0, 20.0])), what))])
+        expected = [1.2 / 4 / unit + 1, 2.6 / 4 / unit + 2, 0.0]
+        np.testing.assert_allclose(found.released.values, expected, rtol=1e-6, atol=1e-12)
+
+
 def test_the_clip_moves_by_the_formula() -> None:
     """C exp(-0.2 (0.8 - 0.6)), of a released fraction 0.8, that is 0.3 after centring."""
     clipping = Clipping(QuantileClip(initial=3.0, quantile=0.6, learning_rate=0.2))
@@ -173,7 +185,8 @@ def test_a_policy_that_an_algorithm_would_ignore_is_refused(algorithm: str, clip
 
 @pytest.mark.parametrize("algorithm", ["gossip", "allreduce", "audp"])
 def test_a_moving_clip_is_one_kind_in_the_ledger_and_learns(algorithm: str, tmp_path: Any) -> None:
-    """From a clip 1,000 times too small, at which the same run, if it is fixed, hardly leaves log(10) = 2.303, the loss at the start."""
+    """From a clip 1,000 times too small, at which the same run, if it is fixed, hardly leaves the loss at the start,
+    log(10) = 2.303."""
     spec = {
         "algorithm": {"name": algorithm, "nodes": 4},
         "budget": {"epsilon": 8, "delta": 1e-4},
@@ -184,6 +197,6 @@ def test_a_moving_clip_is_one_kind_in_the_ledger_and_learns(algorithm: str, tmp_
     fixed = gs.run(parse_spec({**spec, "privacy": {"clip": 1e-3}}))
     assert (tmp_path / "moving" / "ledger.jsonl").read_text().count("\n") == 4
     losses = [result.summary["metrics"]["mean_model_test_loss"] for result in (moving, fixed)]
-    assert losses[0] < 1.2
+    assert losses[0] < 1.6
     assert losses[1] > 2.2
     assert moving.guarantee.epsilon == fixed.guarantee.epsilon

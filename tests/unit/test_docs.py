@@ -274,7 +274,7 @@ def test_every_section_of_a_spec_is_described() -> None:
     assert [re.findall(r"`(\w+)`", row[0])[0] for row in overview[1:]] == list(gs.Experiment.model_fields)
 
 
-@pytest.mark.parametrize("algorithm", ["gossip", "allreduce"])
+@pytest.mark.parametrize("algorithm", ["gossip", "allreduce", "edge-cloud"])
 def test_lines_of_the_box_are_where_the_page_says(algorithm: str) -> None:
     (rows,) = (t for t in tables((DOCS / "algorithms" / f"{algorithm}.md").read_text()) if t[0][0] == "line")
     for row in rows[1:]:

@@ -92,6 +92,8 @@ class Settings(BaseModel):
 
     Attributes
     ----------
+    name : {"audp", "asgd", "csgd"}
+        With noise, without, and without by one node that holds all data.
     nodes : int
         K, the number of edges; the server is one more.
     learning_rate : float or schedule

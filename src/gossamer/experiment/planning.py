@@ -194,7 +194,9 @@ def _guarantee(prepared: Prepared, epsilons: Mapping[str, float], mechanisms: Ma
         f"composed over the plan of the node that spends most ({accountant}){counted}; all a node sends is "
         "post-processing of its releases"
     )
-    return guarantees.planned(epsilons[worst], spec.delta, relation, proof)
+    estimated = getattr(spec.algorithm, "estimate_on", "synthetic") != "synthetic"
+    more = (guarantees.PUBLIC_EXAMPLES,) if estimated and prepared.estimates is not None else ()
+    return guarantees.planned(epsilons[worst], spec.delta, relation, proof, *more)
 
 
 _MOST_READINGS = 32

@@ -86,13 +86,17 @@ class QuantileClip(_Policy):
         eta_C, by how much a logarithm of the clip moves at most in one update.
     count_share : float
         r, the share of a release's squared privacy loss that is spent on the count.
+    step_bound : float, optional
+        While the clip is larger than this, gradients (not the L2 term) are scaled down by their ratio, so that a
+        step is never longer, or noisier, than with a fixed clip of this size; None scales nothing.
     """
 
     policy: Literal["quantile"] = "quantile"
     initial: Bound = 0.1
-    quantile: float = Field(default=0.5, gt=0, lt=1)
+    quantile: float = Field(default=0.8, gt=0, lt=1)
     learning_rate: float = Field(default=0.2, gt=0, le=10)
     count_share: float = Field(default=0.01, gt=0, lt=1)
+    step_bound: Bound | None = 1.0
 
     @property
     def initial_bound(self) -> float | None:
@@ -137,8 +141,12 @@ class Clipping:
         """``query`` at this clip; without a moving clip it is the same."""
         if isinstance(self.policy, FixedClip):
             return query
-        share = self.policy.count_share if isinstance(self.policy, QuantileClip) else 0.0
-        return replace(query, mechanism=query.mechanism.with_clip(bound_of(log_clip)), count_share=share)
+        bound = bound_of(log_clip)
+        at_bound = replace(query, mechanism=query.mechanism.with_clip(bound))
+        if isinstance(self.policy, StageClip):
+            return at_bound
+        longest = bound if self.policy.step_bound is None else self.policy.step_bound
+        return replace(at_bound, count_share=self.policy.count_share, unit=max(bound / longest, 1.0))
 
     def moved(self, log_clip: Model, released: Released) -> tuple[Model, Released]:
         """The clip after a release, and the gradient without the count.

@@ -88,6 +88,7 @@ class DataSide:
         if not law.private:
             np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
         answer /= query.normaliser
+        answer[:size] /= query.unit
         if l2:
             answer[:size] += l2 * task.model.values  # the model is public or released, so this is post-processing
         return Answer(Released(answer), gradients.zeroed)

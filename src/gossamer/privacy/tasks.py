@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gossamer.errors import SpecError
@@ -37,14 +38,19 @@ class Query:
     count_share : float
         Share of the release's squared privacy loss that goes to counting the gradients that were not clipped, in
         [0, 1); 0 is no count. Only for Gaussian noise, and none. See `gossamer.privacy.clipping`.
+    unit : float
+        What the noisy mean gradient is given in units of, such as the clip.
     """
 
     sampling: Sampling
     mechanism: Mechanism
     normaliser: float
     count_share: float = 0.0
+    unit: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 < self.unit < math.inf:
+            raise SpecError(f"a gradient is given in units of a finite number above 0, found {self.unit!r}")
         if not 0 <= self.count_share < 1:
             raise SpecError(f"count_share lies in [0, 1), found {self.count_share!r}")
         if self.count_share and not isinstance(self.mechanism, (Gaussian, NoNoise)):
@@ -60,9 +66,9 @@ class Query:
 class Gradient:
     """One noisy mean of clipped gradients, at ``model``.
 
-    The answer is (sum of clipped gradients + noise) / normaliser + l2 * model, of the model's size, and after it, if
-    the query asks for a count, (sum of b_i - 1/2 + noise) / normaliser with b_i 1 for an example that was not clipped
-    and 0 for one that was.
+    The answer is (sum of clipped gradients + noise) / (normaliser unit) + l2 * model, of the model's size, and after
+    it, if the query asks for a count, (sum of b_i - 1/2 + noise) / normaliser with b_i 1 for an example that was not
+    clipped and 0 for one that was.
     """
 
     id: int
