@@ -101,17 +101,18 @@ def _epsilon(released: _Released, delta: float, relation: NeighboringRelation) -
         return Accounted(0.0, "nothing released")
     if not _private(released):
         return Accounted(math.inf, "none")
-    profiles, accountant = _profiles(released, relation)
-    value = min(Composition(merge(profiles)).epsilon(delta), _largest(released, relation))
-    return Accounted(value, accountant)
+    value = min(composition.epsilon(delta) for composition in _compositions(released, relation))
+    accountant = " + ".join(sorted({row_of(kind, relation).accountant for kind, _ in released}))
+    return Accounted(min(value, _largest(released, relation)), accountant)
 
 
 @lru_cache(maxsize=256)
 def _delta(released: _Released, epsilon: float, relation: NeighboringRelation) -> float:
     if not released or not _private(released):
         return 0.0 if not released else 1.0
-    profiles, _ = _profiles(released, relation)
-    return Composition(merge(profiles)).delta(epsilon) if epsilon < _largest(released, relation) else 0.0
+    if epsilon >= _largest(released, relation):
+        return 0.0
+    return min(composition.delta(epsilon) for composition in _compositions(released, relation))
 
 
 def _released(counts: Counts) -> _Released:
@@ -129,15 +130,15 @@ def _private(released: _Released) -> bool:
     return all(kind.mechanism.private for kind, _ in released)
 
 
-def _profiles(released: _Released, relation: NeighboringRelation) -> tuple[dict[Profile, int], str]:
-    """How often each dominating pair occurs, and who accounts for them."""
-    profiles: Counter[Profile] = Counter()
-    accountants = set()
-    for kind, count in released:
-        row = row_of(kind, relation)
-        profiles[row.profile(kind)] += count
-        accountants.add(row.accountant)
-    return _fold_gaussians(profiles), " + ".join(sorted(accountants))
+def _compositions(released: _Released, relation: NeighboringRelation) -> list[Composition]:
+    """The releases by the pairs of their rows, and by the other pairs where there are any. Both are proved."""
+    found: list[dict[Profile, int]] = []
+    for other in (False, True):
+        profiles: Counter[Profile] = Counter()
+        for kind, count in released:
+            profiles[row_of(kind, relation).pair(kind, other)] += count
+        found.append(_fold_gaussians(profiles))
+    return [Composition(merge(profiles)) for profiles in (found if found[0] != found[1] else found[:1])]
 
 
 def _fold_gaussians(profiles: Counter[Profile]) -> dict[Profile, int]:
