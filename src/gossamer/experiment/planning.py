@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from gossamer.algorithms.algorithm import Facts
 from gossamer.errors import RunWarning, SpecError
@@ -66,7 +67,7 @@ class RunPlan:
     size: int
     estimates: Estimates | None = None
 
-    @property
+    @cached_property
     def mechanism(self) -> Mechanism | None:
         """The noise that all nodes have in common, if they do."""
         laws = set(self.mechanisms.values())
