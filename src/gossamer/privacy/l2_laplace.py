@@ -45,10 +45,10 @@ From the largest loss down, by Gauss-Legendre quadrature over each cell,
 
 where every term is positive, so that nothing cancels, however small H is. Where the noise stops mattering (a
 probability of 1e-300) the table starts with 1e-300 instead of 0. Between the table's losses H is replaced by chords in
-exp(e), which lie above it, and all of it is raised by a relative 1e-9. Quadrature and rounding err by less than 2e-10
-for epsilon up to 1e6 and d up to 1e7 (compared with arithmetic of 40 digits in the tests). For a larger epsilon, and
-wherever that is less, the profile of randomized response is taken, which holds for everything epsilon-differentially
-private.
+exp(e), which lie above it, and all of it is raised by a relative 1e-9. For epsilon up to 1e6 and divergences above
+1e-50 quadrature and rounding err by less than a tenth of that (the tests compare with arithmetic of 40 digits). For a
+larger epsilon, and wherever that is less, the profile of randomized response is taken, which holds for everything
+epsilon-differentially private.
 
 References
 ----------
