@@ -121,6 +121,12 @@ def test_pure_noise_of_a_total_budget_trains_about_as_well_as_gaussian_noise(noi
     result = gs.run(spec(**sections, stop={"updates": 400}))
     assert result.summary["metrics"]["mean_model_test_accuracy"] > 0.85
     assert result.guarantee.epsilon <= 5
+    ways = result.summary["privacy"].get("compositions")
+    if noise == "gaussian":
+        assert ways is None
+    else:
+        assert result.guarantee.epsilon == pytest.approx(ways["tight"])
+        assert ways["tight"] < ways["optimal"] < ways["simple"]
 
 
 def test_without_noise_there_is_no_guarantee_and_better_accuracy() -> None:

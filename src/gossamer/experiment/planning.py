@@ -26,7 +26,8 @@ from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.data_side import NullDataSides
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.ledger import Ledger, Plan, Policy, Unlimited
-from gossamer.privacy.mechanisms import Mechanism, NoNoise
+from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
+from gossamer.privacy.pure_composition import compositions
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Sampling
 from gossamer.runtimes.simulator import Simulator
@@ -198,6 +199,16 @@ def _guarantee(prepared: Prepared, epsilons: Mapping[str, float], mechanisms: Ma
     estimated = getattr(spec.algorithm, "estimate_on", "synthetic") != "synthetic"
     more = (guarantees.PUBLIC_EXAMPLES,) if estimated and prepared.estimates is not None else ()
     return guarantees.planned(epsilons[worst], spec.delta, relation, proof, *more)
+
+
+def composed(prepared: Prepared, plan: RunPlan) -> dict[str, float] | None:
+    """What several ways of composing say of the node that spends most; None for noise without a pure epsilon."""
+    worst = max(plan.epsilons, key=lambda name: plan.epsilons[name])
+    mechanism, schedule = plan.mechanisms[worst], plan.schedules[worst]
+    if not isinstance(mechanism, L2Laplace) or len(schedule) != 1:
+        return None
+    ((kind, count),) = release_counts(schedule, mechanism, plan.size).items()
+    return compositions(kind, count, prepared.experiment.delta, prepared.experiment.privacy.relation)
 
 
 _MOST_READINGS = 32

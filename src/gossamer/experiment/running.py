@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -17,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from gossamer.errors import SpecError
 from gossamer.experiment.driving import drive
 from gossamer.experiment.observing import Evaluator, Measure, Row
-from gossamer.experiment.planning import RunPlan, epsilon_so_far, facts, plan_run
+from gossamer.experiment.planning import RunPlan, composed, epsilon_so_far, facts, plan_run
 from gossamer.experiment.prepare import Prepared, prepare, secret_seed
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
@@ -297,6 +298,10 @@ class _Run:
         report = getattr(self.prepared.algorithm, "report", None)
         return {} if report is None else {self.prepared.experiment.algorithm.name: report(self.simulator.nodes)}
 
+    @cached_property
+    def composed(self) -> dict[str, float] | None:
+        return composed(self.prepared, self.plan)
+
     def privacy(self) -> dict[str, Any]:
         common = self.plan.mechanism
         known = facts(self.prepared, self.plan)
@@ -304,6 +309,7 @@ class _Run:
         claims = self.prepared.algorithm.claims(settings, known) if known is not None else []
         return {
             "guarantee": self.plan.guarantee.as_dict(),
+            **({} if self.composed is None else {"compositions": self.composed}),
             "mechanism": {"mechanism": "different for each node"} if common is None else describe_mechanism(common),
             "nodes": {name: self.spent_by(name) for name in self.prepared.names},
             "claims": [claim.as_dict() for claim in claims],

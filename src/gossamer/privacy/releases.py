@@ -22,7 +22,7 @@ class ReleaseKind:
     sampling : Sampling
         How the batch was drawn.
     size : int
-        Number of coordinates released; it matters to per-coordinate Laplace noise only.
+        Number of coordinates that get noise; it matters to the Laplace laws.
     """
 
     mechanism: Mechanism
