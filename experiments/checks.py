@@ -4,15 +4,19 @@ An expectation compares two values of runs, each the median over the runs that m
 
     {"what": "in words", "left": VALUE, "at_least" | "at_most": VALUE, "factor": 1.0, "margin": 0.0}
 
-A value is a number, or ``{"of": {axis: place, ...}, "take": QUANTITY}`` with a quantity of `QUANTITIES`. It holds if
+A value is a number, or ``{"of": {axis: place, ...}, "take": QUANTITY, "over": "median"}`` with a quantity of
+`QUANTITIES`; a place may be a list of places, and ``over`` be ``least`` or ``most`` instead of ``median``. It holds if
 ``left >= factor * right + margin`` (or ``<=``).
+
+``"each": {"name": [text, ...], ...}`` makes an expectation of every combination, with the texts put in for ``{name}``.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 Record = dict[str, Any]
@@ -36,29 +40,78 @@ def seconds_to(accuracy: float) -> Callable[[Record], float]:
     return measure
 
 
+def settled(key: str) -> Callable[[Record], float]:
+    """The median of a figure over the last tenth of the evaluations: single looks are noisy."""
+
+    def measure(record: Record) -> float:
+        rows = record["curve"]
+        return float(statistics.median(row[key] for row in rows[-max(1, len(rows) // 10) :]))
+
+    return measure
+
+
+def iterations_to(threshold: str) -> Callable[[Record], float]:
+    """Updates until the loss stays below a threshold; infinite if it never does."""
+
+    def measure(record: Record) -> float:
+        found = record["iterations_to"][threshold]
+        return math.inf if found is None else float(found)
+
+    return measure
+
+
 QUANTITIES: dict[str, Callable[[Record], float]] = {
     "final_accuracy": final_accuracy,
     "worst_node_accuracy": worst_node_accuracy,
     "epsilon": lambda record: math.inf if record["epsilon"] is None else float(record["epsilon"]),
     "seconds_to_0.75": seconds_to(0.75),
     "seconds_to_0.8": seconds_to(0.8),
+    "settled_gradient_norm": settled("gradient_norm"),
+    "iterations_to_0.65": iterations_to("0.65"),
+    "iterations_to_0.6": iterations_to("0.6"),
+    "iterations_to_4": iterations_to("4"),
+    "ssim": lambda record: float(record["ssim"]),
+    "cosine": lambda record: float(record["cosine"]),
 }
+OVER: dict[str, Callable[[Sequence[float]], float]] = {"median": statistics.median, "least": min, "most": max}
+
+
+def expanded(expectations: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Expectations, one for every combination of ``each``."""
+    for expected in expectations:
+        each = expected.get("each", {})
+        for choice in itertools.product(*each.values()):
+            yield _filled(
+                {key: part for key, part in expected.items() if key != "each"}, dict(zip(each, choice, strict=True))
+            )
+
+
+def _filled(part: Any, names: dict[str, str]) -> Any:
+    if isinstance(part, str):
+        return part.format(**names)
+    if isinstance(part, dict):
+        return {key: _filled(one, names) for key, one in part.items()}
+    return [_filled(one, names) for one in part] if isinstance(part, list) else part
 
 
 def value(what: Any, records: Sequence[Record]) -> float:
-    """A number, or the median of a quantity over the runs at a place."""
+    """A number, or the median (least, most) of a quantity over the runs at a place."""
     if isinstance(what, (int, float)):
         return float(what)
-    matching = [record for record in records if all(record[axis] == place for axis, place in what["of"].items())]
+    matching = [record for record in records if _lies_at(record, what["of"])]
     if not matching:
         raise ValueError(f"no run is at {what['of']}")
-    return statistics.median(QUANTITIES[what["take"]](record) for record in matching)
+    return OVER[what.get("over", "median")]([QUANTITIES[what["take"]](record) for record in matching])
+
+
+def _lies_at(record: Record, place: dict[str, str | list[str]]) -> bool:
+    return all(record[axis] in (at if isinstance(at, list) else [at]) for axis, at in place.items())
 
 
 def unmet(expectations: Sequence[dict[str, Any]], records: Sequence[Record]) -> list[str]:
     """The expectations that do not hold, in words and figures."""
     problems = []
-    for expected in expectations:
+    for expected in expanded(expectations):
         side = "at_least" if "at_least" in expected else "at_most"
         left = value(expected["left"], records)
         bound = expected.get("factor", 1.0) * value(expected[side], records) + expected.get("margin", 0.0)

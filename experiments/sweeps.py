@@ -14,9 +14,9 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,16 @@ from gossamer.experiment.reading import override, parse_spec
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 KEPT = ("updates", "virtual_seconds", "mean_model_test_accuracy", "test_accuracy", "worst_node_test_accuracy")
+OWN = frozenset({"name", "epsilon", "delta", "claims", "batch_size", "curve"})
+"""Keys of a record that no axis may have."""
+DIGITS = 5
+"""Significant digits of the numbers that are kept."""
 
 Record = dict[str, Any]
 Measure = Callable[[Any, Any], dict[str, float]]
 """(prepared run, flat model) -> figures to keep with each evaluation."""
 Draw = Callable[[str, Sequence[Record], Path], None]
+Condense = Callable[[str, Record], Record]
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,15 @@ class Variant:
     @property
     def name(self) -> str:
         return "/".join(self.place.values())
+
+
+Runner = Callable[[str, Variant, Path | None], Record]
+"""(study, variant, folder for results) -> the figures of its record."""
+
+
+def as_it_is(study: str, record: Record) -> Record:
+    """The record."""
+    return record
 
 
 @dataclass(frozen=True)
@@ -63,18 +77,26 @@ class Paper:
         Which figures of an evaluation are kept.
     measures : dict of str to Measure
         By study: further figures of each evaluation.
+    runners : dict of str to Runner
+        By study: what gives a variant's figures, where that is not a run.
+    condense : callable
+        (study, record) -> the record that is kept. Of a condensed record it makes the same again.
     """
 
     folder: Path
     studies: tuple[str, ...]
     draw: Draw
     kept: tuple[str, ...] = KEPT
-    measures: dict[str, Measure] | None = None
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+    runners: Mapping[str, Runner] = field(default_factory=dict)
+    condense: Condense = as_it_is
 
     def variants(self, study: str, *, full: bool = False) -> Iterator[Variant]:
         """The runs of a study."""
         sweep = yaml.safe_load((self.folder / study / "sweep.yaml").read_text())
         axes = {**sweep["axes"], **(sweep.get("full_axes", {}) if full else {})}
+        if OWN & set(axes):
+            raise ValueError(f"{study}: expected axes with names of their own, found {sorted(OWN & set(axes))}")
         for choice in itertools.product(*(axis.items() for axis in axes.values())):
             place = dict(zip(axes, (name for name, _ in choice), strict=True))
             if any(skipped.items() <= place.items() for skipped in sweep.get("skip", [])):
@@ -89,13 +111,27 @@ class Paper:
                 content.pop("budget", None)
             yield Variant(place, parse_spec(content))
 
+    def placed(self, study: str, records: Sequence[Record], *, full: bool = False) -> list[Record]:
+        """Those of ``records`` whose runs `sweep.yaml` still has, condensed, each with its place on the axes."""
+        places = {variant.name: variant.place for variant in self.variants(study, full=full)}
+        known = [{**record, **places[record["name"]]} for record in records if record["name"] in places]
+        return [rounded(self.condense(study, record)) for record in known]
+
     def run_study(
-        self, study: str, *, full: bool = False, out: Path | None = None, jobs: int = 1, known: Sequence[Record] = ()
+        self,
+        study: str,
+        *,
+        full: bool = False,
+        out: Path | None = None,
+        jobs: int = 1,
+        known: Sequence[Record] = (),
+        only: Mapping[str, str] | None = None,
     ) -> Iterator[list[Record]]:
-        """Run all variants that are not ``known``; all records so far, after each."""
+        """Run all variants that are not ``known`` and lie at the place ``only``; all records so far, after each."""
         have = {record["name"]: record for record in known}
-        todo = [variant for variant in self.variants(study, full=full) if variant.name not in have]
-        order = [variant.name for variant in self.variants(study, full=full)]
+        wanted = [v for v in self.variants(study, full=full) if (only or {}).items() <= v.place.items()]
+        todo = [variant for variant in wanted if variant.name not in have]
+        order = [variant.name for variant in wanted]
         with ProcessPoolExecutor(jobs) as pool:
             run = pool.map if jobs > 1 else map
             for record in run(self.run_variant, [study] * len(todo), todo, [out] * len(todo)):
@@ -108,22 +144,24 @@ class Paper:
         """Run one; its record."""
         started = time.perf_counter()
         folder = out / study / variant.name.replace("/", "-").replace(" ", "-") if out else None
-        measure = (self.measures or {}).get(study)
+        runner = self.runners.get(study, self._run)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RunWarning)  # badly chosen settings are what some studies are about
-            result = gs.run(variant.experiment, folder, overwrite=True, measure=measure)
-        record = self._record(variant, result)
-        metrics = result.summary["metrics"]
-        said = f"accuracy {metrics['mean_model_test_accuracy']:.3f}" if "mean_model_test_accuracy" in metrics else ""
+            found = runner(study, variant, folder)
+        record: Record = rounded(self.condense(study, {"name": variant.name, **variant.place, **found}))
+        accuracy = record["curve"][-1].get("mean_model_test_accuracy") if "curve" in record else None
+        said = "" if accuracy is None else f"accuracy {accuracy:.3f}"
         print(f"{study}  {variant.name:36}  {said}  {time.perf_counter() - started:6.1f} s", flush=True)
         return record
+
+    def _run(self, study: str, variant: Variant, folder: Path | None) -> Record:
+        result = gs.run(variant.experiment, folder, overwrite=True, measure=self.measures.get(study))
+        return self._record(variant, result)
 
     def _record(self, variant: Variant, result: gs.Result) -> Record:
         privacy, algorithm = result.summary["privacy"], result.summary["algorithm"]
         own = {algorithm: result.summary[algorithm]} if algorithm in result.summary else {}
         return {
-            "name": variant.name,
-            **variant.place,
             "epsilon": privacy["guarantee"]["epsilon"],
             "delta": privacy["guarantee"]["delta"],
             "claims": [{key: claim[key] for key in ("theorem", "epsilon", "valid")} for claim in privacy["claims"]],
@@ -131,6 +169,15 @@ class Paper:
             **own,
             "curve": [{key: row[key] for key in self.kept if key in row} for row in result.metrics],
         }
+
+
+def rounded(value: Any) -> Any:
+    """``value`` with numbers of few digits in it."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    return [rounded(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def find_data() -> None:
@@ -168,11 +215,18 @@ def _do(paper: Paper, study: str, options: argparse.Namespace) -> bool:
     suffix = "-full" if options.full else ""
     results = paper.folder / study / f"results{suffix}.json"
     known = json.loads(results.read_text()) if (options.resume or options.redraw) and results.exists() else []
-    records = known
-    if not options.redraw:
+    records = known = paper.placed(study, known, full=options.full)
+    if options.redraw:
+        write(results, records)
+    else:
         for records in paper.run_study(study, full=options.full, out=options.out, jobs=options.jobs, known=known):
-            results.write_text("[\n" + ",\n".join(json.dumps(record) for record in records) + "\n]\n")
+            write(results, records)
     return finish(paper, study, records, paper.folder / study / f"figure{suffix}.png")
+
+
+def write(results: Path, records: Sequence[Record]) -> None:
+    """``results.json``, a line a record."""
+    results.write_text("[\n" + ",\n".join(json.dumps(record) for record in records) + "\n]\n")
 
 
 def finish(paper: Paper, study: str, records: Sequence[Record], figure: Path) -> bool:

@@ -1,2 +1,219 @@
-def draw(study, records, path):
-    pass
+"""The studies as pictures."""
+
+from __future__ import annotations
+
+import base64
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+Record = dict[str, Any]
+ACCURACY = "mean_model_test_accuracy"
+COLORS = {
+    "mapa": "tab:blue",
+    "audp": "tab:orange",
+    "asgd": "tab:green",
+    "csgd": "black",
+    "quantile": "tab:red",
+    "fixed, right": "tab:orange",
+    "fixed, 10 times too small": "tab:olive",
+    "fixed, 10 times too large": "tab:brown",
+    "fixed, 100 times too large": "tab:gray",
+}
+MARKERS = ("o", "s", "^")
+LINES = ("-", "--", ":")
+
+
+def draw(study: str, records: Sequence[Record], path: Path) -> None:
+    """The figure of ``study``, as a PNG."""
+    draws: dict[str, Callable[[Sequence[Record]], Any]] = {
+        "figure-4": _recovered,
+        "figure-5": _norms,
+        "figure-6": _levels,
+        "figure-7": _iterations,
+        "figure-9": _parameters,
+    }
+    figure = draws.get(study, _policies)(records)
+    figure.savefig(path, dpi=72 if study == "figure-4" else 100)  # noise does not compress
+    plt.close(figure)
+
+
+def encoded(picture: Any, low: float | None = None, high: float | None = None) -> str:
+    """A picture [1, height, width] as text: bytes from 0 (``low``, by default its least value) to 255 (``high``)."""
+    low, high = float(picture.min()) if low is None else low, float(picture.max()) if high is None else high
+    grey = np.clip((picture - low) / (high - low), 0, 1) if high > low else np.zeros_like(picture)
+    return base64.b64encode(np.round(255 * grey).astype(np.uint8).tobytes()).decode()
+
+
+def _decoded(text: str) -> Any:
+    grey = np.frombuffer(base64.b64decode(text), np.uint8)
+    return grey.reshape(round(len(grey) ** 0.5), -1)
+
+
+def _values(records: Sequence[Record], axis: str) -> list[str]:
+    """The places on an axis, in their order."""
+    return list(dict.fromkeys(record[axis] for record in records))
+
+
+def _final(record: Record) -> float:
+    return float(record["curve"][-1][ACCURACY])
+
+
+def _recovered(records: Sequence[Record]) -> Any:
+    """A row a level of noise, a block of columns a model."""
+    models, shown = _values(records, "model"), len(records[0]["pictures"])
+    rows = [("original", [pictures for r in records if r["norm"] == "none" for pictures in r["originals"]], [])]
+    for norm, level in dict.fromkeys((r["norm"], r["release_epsilon"]) for r in records):
+        here = [r for r in records if (r["norm"], r["release_epsilon"]) == (norm, level)]
+        label = "no noise" if norm == "none" else f"{norm} norm\nepsilon {level}"
+        rows.append((label, [text for r in here for text in r["pictures"]], [r["ssim"] for r in here]))
+    figure, axes = plt.subplots(len(rows), shown * len(models), figsize=(6.2, 7.4), layout="constrained")
+    for line, (label, pictures, similarities) in zip(axes, rows, strict=True):
+        for axis, text in zip(line, pictures, strict=True):
+            axis.imshow(_decoded(text), cmap="gray")
+            axis.set(xticks=[], yticks=[])
+        line[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9)
+        for number, similarity in enumerate(similarities):
+            line[number * shown].set_title(f"SSIM {similarity:.2f}", loc="left", fontsize=8, pad=2)
+    for number, model in enumerate(models):
+        axes[0, number * shown].set_title(model.upper(), loc="left")
+    return figure
+
+
+def _norms(records: Sequence[Record]) -> Any:
+    """Gradient norm over updates, a panel an algorithm."""
+    names = ("asgd", "audp", "mapa")
+    figure, axes = plt.subplots(1, len(names), figsize=(10, 3.6), sharey=True, layout="constrained")
+    for axis, name in zip(axes, names, strict=True):
+        for style, record in zip(LINES, [r for r in records if r["algorithm"].split()[0] == name], strict=False):
+            rows = record["curve"]
+            label = " ".join(record["algorithm"].split()[1:])
+            places, norms = [row["updates"] for row in rows], [row["gradient_norm"] for row in rows]
+            axis.semilogy(places, norms, style, color=COLORS[name], label=label or None)
+        axis.set(title=name, xlabel="updates")
+        axis.grid(alpha=0.3, which="both")
+        if name != "asgd":
+            axis.legend(title="clip" if name == "audp" else "first clip")
+    axes[0].set_ylabel("norm of the mean training gradient")
+    return figure
+
+
+def _levels(records: Sequence[Record]) -> Any:
+    """Accuracy over the epsilon of a release, a panel a problem."""
+    problems = _values(records, "problem")
+    models, sets = (list(dict.fromkeys(p.split()[part] for p in problems)) for part in (0, 1))
+    figure, axes = plt.subplots(
+        len(sets), len(models), figsize=(10, 6.4), sharex=True, layout="constrained", squeeze=False
+    )
+    for problem in problems:
+        model, dataset = problem.split()
+        axis = axes[sets.index(dataset), models.index(model)]
+        here = [r for r in records if r["problem"] == problem]
+        for algorithm in _values(here, "algorithm"):
+            name, *bound = algorithm.split()
+            rows = [r for r in here if r["algorithm"] == algorithm]
+            if not bound:
+                style = "-." if name == "asgd" else ":"
+                axis.axhline(_final(rows[0]), color=COLORS[name], linestyle=style, label=f"{name}, no noise")
+                continue
+            style = dict(zip(("10", "100", "200"), zip(LINES, MARKERS, strict=True), strict=True))[bound[0]]
+            places = [float(r["release_epsilon"]) for r in rows]
+            label = f"{name}, {'first clip' if name == 'mapa' else 'clip'} {bound[0]}"
+            axis.plot(places, [_final(r) for r in rows], style[0], marker=style[1], color=COLORS[name], label=label)
+        axis.set_title(f"{model.upper()}, {dataset.upper()}")
+        axis.grid(alpha=0.3)
+    for axis in axes[-1]:
+        axis.set_xlabel('"epsilon" of a release (exponential norm)')
+    for axis in axes[:, 0]:
+        axis.set_ylabel("test accuracy")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _iterations(records: Sequence[Record]) -> Any:
+    """Updates to a threshold over the number of edges; what never got there stands above all."""
+    panels = [(r["problem"], text) for r in records for text in r["iterations_to"]]
+    panels = list(dict.fromkeys(panels))
+    top = 2 * max(r["curve"][-1]["updates"] for r in records)
+    figure, axes = plt.subplots(1, len(panels), figsize=(10, 3.9), sharey=True, layout="constrained")
+    names = _values(records, "algorithm")
+    for axis, (problem, text) in zip(np.atleast_1d(axes), panels, strict=True):
+        axis.axhspan(top / 1.4, top * 1.6, color="0.9")
+        axis.text(0.02, 0.985, "not reached", transform=axis.transAxes, va="top", fontsize=8, color="0.35")
+        for number, name in enumerate(names):
+            rows = [r for r in records if (r["problem"], r["algorithm"]) == (problem, name)]
+            _reached(axis, rows, text, name, top, 1.08 ** (number - (len(names) - 1) / 2))
+        axis.set(xscale="log", yscale="log", xlabel="edges", title=f"{problem.upper()}: loss below {text}")
+        axis.set(ylim=(None, top * 1.6))
+        axis.set_xticks([10, 100, 1000], ["10", "100", "1000"])
+        axis.grid(alpha=0.3)
+    np.atleast_1d(axes)[0].set_ylabel("updates of the server")
+    figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside right center")
+    return figure
+
+
+def _reached(axis: Any, rows: Sequence[Record], text: str, name: str, top: float, shift: float) -> None:
+    """One algorithm's points, a little beside the others'; hollow where the threshold was not reached."""
+    color = COLORS[name]
+    found = [(shift * int(r["edges"]), r["iterations_to"][text]) for r in rows]
+    if name == "csgd":
+        axis.axhline(found[0][1], color=color, linestyle=":", label="csgd (one node)")
+        return
+    places = [(edges, top if updates is None else updates) for edges, updates in found]
+    axis.plot(*zip(*places, strict=True), color=color, alpha=0.6, label=name, marker="o")
+    hollow = [edges for edges, updates in found if updates is None]
+    axis.plot(hollow, [top] * len(hollow), "o", color=color, markerfacecolor="white", zorder=3)
+
+
+def _parameters(records: Sequence[Record]) -> Any:
+    """Bars, a group a parameter, each with the defaults in the middle of it or where they belong."""
+    default = next(r for r in records if r["varied"] == "default")
+    usual = {"epsilon": "0.1", "b": "64", "s": "4.54", "L": "6.53", "kappa": "0.1", "rho": "0.5"}
+    figure, axes = plt.subplots(1, len(usual), figsize=(10, 3.4), sharey=True, layout="constrained")
+    for axis, (name, at) in zip(axes, usual.items(), strict=True):
+        found = {value: r for r in records for key, _, value in [r["varied"].partition(" ")] if key == name}
+        bars = sorted({**found, at: default}.items(), key=lambda bar: float(bar[0]))
+        heights = [_final(record) for _, record in bars]
+        colors = [COLORS["mapa"] if value != at else "lightsteelblue" for value, _ in bars]
+        drawn = axis.bar([value for value, _ in bars], heights, color=colors)
+        axis.bar_label(drawn, [f"{height:.2f}" for height in heights], fontsize=8)
+        axis.set(xlabel=name, ylim=(0, 1))
+    axes[0].set_ylabel("test accuracy")
+    figure.suptitle("MAPA, CNN, MNIST: one parameter varied at a time (light: the default)", fontsize=10)
+    return figure
+
+
+def _policies(records: Sequence[Record]) -> Any:
+    """Accuracy over the budget, a line a policy: median of the seeds, and their range."""
+    models = list(dict.fromkeys(record.get("model", "cnn") for record in records))
+    figure, axes = plt.subplots(
+        1, len(models), figsize=(4.2 + 3.4 * len(models), 4.2), layout="constrained", squeeze=False
+    )
+    for axis, model in zip(axes[0], models, strict=True):
+        here = [r for r in records if r.get("model", "cnn") == model]
+        policies = _values(here, "policy")
+        for number, policy in enumerate(policies):
+            _policy(axis, [r for r in here if r["policy"] == policy], policy, 1.03 ** (number - len(policies) / 2))
+        axis.set(xscale="log", xlabel="proved epsilon (delta 1e-5)", title=f"{model.upper()}, MNIST, 5 edges")
+        axis.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes[0, 0].set_ylabel("test accuracy: median and range of the seeds")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), title="clip", loc="outside right center")
+    return figure
+
+
+def _policy(axis: Any, rows: Sequence[Record], policy: str, shift: float) -> None:
+    by_budget = {budget: [_final(r) for r in rows if r["budget"] == budget] for budget in _values(rows, "budget")}
+    places = [shift * float(budget) for budget in by_budget]
+    middles = [statistics.median(found) for found in by_budget.values()]
+    low = [middle - min(found) for middle, found in zip(middles, by_budget.values(), strict=True)]
+    high = [max(found) - middle for middle, found in zip(middles, by_budget.values(), strict=True)]
+    axis.errorbar(places, middles, [low, high], color=COLORS[policy], label=policy, marker="o", capsize=3)

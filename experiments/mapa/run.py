@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,18 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from figures import draw  # noqa: E402
-from sweeps import KEPT, Paper, main  # noqa: E402
+from figures import draw, encoded  # noqa: E402
+from sweeps import KEPT, Paper, Record, Variant, main  # noqa: E402
 
-STUDIES = ("figure-5", "figure-6", "figure-7", "figure-9", "proved-linear", "proved-cnn")
+from gossamer.experiment.attacking import invert  # noqa: E402
+from gossamer.experiment.prepare import prepare  # noqa: E402
+
+STUDIES = ("figure-4", "figure-5", "figure-6", "figure-7", "figure-9", "proved-linear", "proved-cnn")
+THRESHOLDS = {"lr mnist": ("0.65", "0.6"), "svm mnist": ("4",)}
+LOOKS = 5
+"""Whose mean loss must be under a threshold."""
+ATTACKED, SHOWN = 50, 3
+SHOWN_FIGURES = ("updates", "mean_model_test_accuracy", "mean_model_test_loss", "gradient_norm")
 
 
 def gradient_norm(prepared: Any, model: Any) -> dict[str, float]:
@@ -31,12 +40,45 @@ def gradient_norm(prepared: Any, model: Any) -> dict[str, float]:
     return {"gradient_norm": float(np.linalg.norm(found.sums[0] / len(train) + objective.l2 * model))}
 
 
+def recovered(study: str, variant: Variant, folder: Path | None) -> Record:
+    """How like the first node's first digits those are which come back from their released gradients."""
+    found = invert(prepare(variant.experiment), examples=ATTACKED)
+    level = found.levels[-1]  # the spec's own noise, if it has some
+    return {
+        "ssim": float(np.mean(level.similarities)),
+        "cosine": float(np.mean(level.cosines)),
+        "originals": [encoded(picture, found.low, found.high) for picture in found.originals[:SHOWN]],
+        "pictures": [encoded(picture) for picture in level.recovered[:SHOWN]],
+    }
+
+
+def iterations_to(curve: Sequence[Record], threshold: float) -> int | None:
+    """Updates until the mean loss of five successive looks is under ``threshold``; None if it never is."""
+    losses = [row["mean_model_test_loss"] for row in curve]
+    means = (sum(losses[end - LOOKS : end]) / LOOKS for end in range(LOOKS, len(losses) + 1))
+    return next((curve[end]["updates"] for end, mean in enumerate(means, LOOKS - 1) if mean < threshold), None)
+
+
+def condense(study: str, record: Record) -> Record:
+    """What figures and tables need."""
+    if study == "figure-4":
+        return record
+    curve = [{key: row[key] for key in SHOWN_FIGURES if key in row} for row in record["curve"]]
+    if study != "figure-7" or "iterations_to" in record:
+        return {**record, "curve": curve}
+    reached = {text: iterations_to(curve, float(text)) for text in THRESHOLDS[record["problem"]]}
+    thinned = [{key: row[key] for key in ("updates", "mean_model_test_loss")} for row in [*curve[:-1:10], curve[-1]]]
+    return {**record, "iterations_to": reached, "curve": thinned}
+
+
 PAPER = Paper(
     HERE,
     STUDIES,
     draw,
     kept=(*KEPT, "mean_model_test_loss", "gradient_norm"),
     measures={"figure-5": gradient_norm},
+    runners={"figure-4": recovered},
+    condense=condense,
 )
 
 if __name__ == "__main__":
