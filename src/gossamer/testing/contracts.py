@@ -78,7 +78,7 @@ WORLDS = {
 
 
 class AlgorithmContract:
-    """Inherit, and set ``settings`` to the algorithm's settings, and ``clipping`` if it needs another than a fixed clip."""
+    """Inherit, and set ``settings`` to the algorithm's settings, and ``clipping`` unless the clip is fixed."""
 
     settings: ClassVar[Any]
     clipping: ClassVar[Clipping] = Clipping()
