@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from PIL import Image
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -41,8 +42,12 @@ def draw(study: str, records: Sequence[Record], path: Path) -> None:
         "figure-9": _parameters,
     }
     figure = draws.get(study, _policies)(records)
-    figure.savefig(path, dpi=72 if study == "figure-4" else 100)  # noise does not compress
+    figure.savefig(path, dpi=100)
     plt.close(figure)
+    if study == "figure-4":
+        # Noise does not compress, but it takes few greys.
+        with Image.open(path) as image:
+            image.convert("L").quantize(12).save(path, optimize=True)
 
 
 def encoded(picture: Any, low: float | None = None, high: float | None = None) -> str:
@@ -130,7 +135,7 @@ def _levels(records: Sequence[Record]) -> Any:
         axis.set_title(f"{model.upper()}, {dataset.upper()}")
         axis.grid(alpha=0.3)
     for axis in axes[-1]:
-        axis.set_xlabel('"epsilon" of a release (exponential norm)')
+        axis.set_xlabel('"epsilon" of a release')
     for axis in axes[:, 0]:
         axis.set_ylabel("test accuracy")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)

@@ -1,0 +1,174 @@
+"""The studies in experiments: their specs are sound, and what is expected of them comes out."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
+STUDIES = {
+    "adp2sgd": ("table-1", "figure-2", "figure-3", "figure-4"),
+    "mapa": ("figure-4", "figure-5", "figure-6", "figure-7", "figure-9", "proved-linear", "proved-cnn"),
+}
+EACH = [(paper, study) for paper, studies in STUDIES.items() for study in studies]
+# What is run again: all that takes minutes at most, and of the rest a part.
+AGAIN: list[tuple[str, str, dict[str, str]]] = [
+    *(("adp2sgd", study, {}) for study in STUDIES["adp2sgd"]),
+    ("mapa", "figure-4", {}),
+    ("mapa", "figure-5", {}),
+    ("mapa", "figure-6", {"problem": "lr usps"}),
+]
+
+Record = dict[str, Any]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """The studies of a paper, from its script; nothing of it stays imported."""
+
+    def load_paper(paper: str) -> Any:
+        monkeypatch.syspath_prepend(EXPERIMENTS)
+        for name in ("figures", "sweeps", "checks", "experiments_run"):  # each paper has figures of its own
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+            del sys.modules[name]
+        spec = importlib.util.spec_from_file_location("experiments_run", EXPERIMENTS / paper / "run.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["experiments_run"] = module
+        spec.loader.exec_module(module)
+        return module.PAPER
+
+    return load_paper
+
+
+def expected_of(paper: str, study: str) -> list[Record]:
+    """The expectations of a study, one a combination."""
+    from checks import expanded
+
+    return list(expanded(json.loads((EXPERIMENTS / paper / study / "expected.json").read_text())))
+
+
+def unmet(expected: list[Record], records: list[Record]) -> list[str]:
+    from checks import unmet as found
+
+    return found(expected, records)
+
+
+def spoilt(record: Record) -> Record:
+    """The record of a run in which nothing was learnt, or of an attack that found nothing."""
+    curve = [{**row, "mean_model_test_accuracy": 0.1, "gradient_norm": 1.0} for row in record.get("curve", [])[:1]]
+    never = dict.fromkeys(record.get("iterations_to", {}))
+    return {**record, "curve": curve, "iterations_to": never, "ssim": 0.0, "cosine": 0.0}
+
+
+@pytest.mark.parametrize(("paper", "study"), EACH)
+def test_specs_are_sound(load: Callable[[str], Any], paper: str, study: str) -> None:
+    studies = load(paper)
+    assert studies.studies == STUDIES[paper]
+    for full in (False, True):
+        places = [variant.name for variant in studies.variants(study, full=full)]
+        assert len(places) == len(set(places)) > 0
+
+
+@pytest.mark.parametrize(("paper", "study"), EACH)
+def test_the_results_that_are_shown_are_complete_and_as_expected(
+    load: Callable[[str], Any], paper: str, study: str
+) -> None:
+    """What the README's figures and tables were made from."""
+    studies = load(paper)
+    records = json.loads((EXPERIMENTS / paper / study / "results.json").read_text())
+    assert [record["name"] for record in records] == [variant.name for variant in studies.variants(study)]
+    expected = expected_of(paper, study)
+    assert expected
+    assert unmet(expected, records) == []
+    assert unmet(expected, [spoilt(record) for record in records])
+
+
+@pytest.mark.parametrize("study", STUDIES["mapa"])
+def test_condensed_records_are_condensed_already(load: Callable[[str], Any], study: str) -> None:
+    """So drawing again changes nothing."""
+    records = json.loads((EXPERIMENTS / "mapa" / study / "results.json").read_text())
+    assert load("mapa").placed(study, records) == records
+
+
+def test_iterations_to_a_threshold(load: Callable[[str], Any]) -> None:
+    """Losses 10 9 ... 0 at updates 0 100 ... 1000: the mean of the five ending in k is k + 2."""
+    load("mapa")
+    iterations_to = sys.modules["experiments_run"].iterations_to
+    curve = [{"updates": 100 * (10 - loss), "mean_model_test_loss": float(loss)} for loss in range(10, -1, -1)]
+    assert iterations_to(curve, 8.5) == 400  # mean 8 of 10 9 8 7 6, no earlier five
+    assert iterations_to(curve, 8.0) == 500  # under, not at
+    assert iterations_to(curve, 2.5) == 1000
+    assert iterations_to(curve, 2.0) is None
+    assert iterations_to(curve[:4], 100.0) is None
+
+
+def test_places_follow_the_sweep(load: Callable[[str], Any]) -> None:
+    """An axis may be renamed, and a run left out, after a sweep."""
+    studies = load("mapa")
+    row = {"updates": 1, "mean_model_test_accuracy": 1 / 3}
+    old = [{"name": name, "seed": "7", "curve": [row]} for name in ("quantile/8/1", "quantile/8/11")]
+    (found,) = studies.placed("proved-cnn", old)
+    assert {key: found[key] for key in ("policy", "budget", "seed")} == {
+        "policy": "quantile",
+        "budget": "8",
+        "seed": "1",
+    }
+    assert found["curve"][0]["mean_model_test_accuracy"] == 0.33333
+
+
+def test_expectations(load: Callable[[str], Any]) -> None:
+    load("mapa")
+    records = [{"a": "x", "curve": [{"mean_model_test_accuracy": accuracy}]} for accuracy in (0.5, 0.7, 0.9)] + [
+        {"a": "y", "iterations_to": {"4": None}, "curve": [{"mean_model_test_accuracy": 0.6}]}
+    ]
+
+    def problems(**expectation: Any) -> list[str]:
+        return unmet([{"what": "{name}: it", **expectation, "each": {"name": ["x"]}}], records)
+
+    def of(**more: str) -> Record:
+        return {"of": {"a": "{name}"}, "take": "final_accuracy", **more}
+
+    assert problems(left=of(), at_least=0.7) == []
+    assert problems(left=of(), at_least=0.71) == ["x: it: 0.7, expected at least 0.71"]
+    assert problems(left=of(over="least"), at_most=0.5) == []
+    assert problems(left=of(over="most"), at_most=of(over="least"), margin=0.4) == []
+    assert problems(left=of(over="most"), at_most=of(over="least"), margin=0.39)
+    assert problems(left=of(over="most"), at_most=of(over="least"), factor=1.8) == []
+    assert problems(left=of(over="most"), at_most=of(over="least"), factor=1.7)
+    both = {"of": {"a": ["x", "y"]}, "take": "final_accuracy"}
+    assert unmet([{"what": "both", "left": both, "at_most": 0.65}], records) == []  # of 0.5 0.6 0.7 0.9
+    never = {"of": {"a": "y"}, "take": "iterations_to_4"}
+    assert unmet([{"what": "never", "left": never, "at_most": math.inf}], records)
+    with pytest.raises(ValueError, match="no run"):
+        unmet([{"what": "none", "left": {"of": {"a": "z"}, "take": "final_accuracy"}, "at_most": 1}], records)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("paper", "study", "only"), AGAIN)
+def test_what_is_expected_comes_out(
+    load: Callable[[str], Any],
+    paper: str,
+    study: str,
+    only: dict[str, str],
+    shared_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(os.environ, "GOSSAMER_DATA", str(shared_data))
+    studies = load(paper)
+    expected = [one for one in expected_of(paper, study) if only.items() <= one["left"]["of"].items()]
+    assert expected
+    with warnings.catch_warnings():
+        *_, records = studies.run_study(study, only=only)
+    assert unmet(expected, records) == []
