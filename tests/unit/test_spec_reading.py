@@ -10,7 +10,7 @@ import yaml
 import gossamer as gs
 from gossamer.errors import SpecError
 from gossamer.experiment.reading import override, parse_spec, read_spec, write_spec
-from gossamer.privacy.clipping import FixedClip, StageClip
+from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 
 PRIVATE = {"budget": {"epsilon": 5}}
 
@@ -179,6 +179,8 @@ def test_noise_clips_at_one_unless_told_and_no_noise_does_not_clip() -> None:
     assert spec().privacy.clip == FixedClip(bound=1.0)
     assert spec(privacy="gaussian").privacy.clip == FixedClip(bound=1.0)
     assert spec(algorithm="mapa").privacy.clip == StageClip()
+    assert spec(algorithm="audp").privacy.clip == QuantileClip()
+    assert spec(algorithm="audp", privacy="l2_laplace").privacy.clip == FixedClip(bound=1.0)
     assert parse_spec({"privacy": "none"}).privacy.clip is None
     assert parse_spec({"privacy": {"mechanism": "none", "clip": 2}}).privacy.clip == FixedClip(bound=2)
     assert spec(privacy={"clip": None}).privacy.clip == FixedClip(bound=1.0)

@@ -43,6 +43,7 @@ from gossamer.algorithms.edge_nodes import SERVER, EdgeNode, ServerNode, Step, n
 from gossamer.algorithms.learning_rate import ConstantRate, RateSchedule, StepRate, WarmupAnnealRate, from_number
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.privacy.claims import Claim, mapa_claims
+from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.mechanisms import L2Laplace
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.protocol.node import Node
@@ -50,6 +51,7 @@ from gossamer.vectors import Model
 
 SERVERS = (SERVER,)
 CLIP_POLICIES = ("fixed", "quantile")
+DEFAULT_CLIP = QuantileClip()  # as good as the best fixed clip, and nothing to tune: experiments/mapa
 
 
 class AgarwalDuchiRate(RateSchedule):
@@ -110,7 +112,7 @@ class Settings(BaseModel):
 
     name: Literal["audp", "asgd", "csgd"] = "audp"
     nodes: int = Field(default=5, ge=1, le=1_000_000)
-    learning_rate: ServerRate = ConstantRate(initial=0.1)
+    learning_rate: ServerRate = ConstantRate(initial=0.5)
     staleness: StalenessSettings = StalenessSettings()
     batch_size: int = Field(default=64, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)

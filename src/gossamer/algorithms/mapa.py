@@ -46,10 +46,12 @@ from gossamer.algorithms.edge_nodes import SERVER, EdgeNode, ServerNode, Step
 from gossamer.algorithms.mapa_schedule import Problem, Schedule
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import SpecError
+from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node
 
 SERVERS = (SERVER,)
 CLIP_POLICIES = ("stages",)
+DEFAULT_CLIP = StageClip()
 
 
 class Settings(BaseModel):

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from gossamer.algorithms import AlgorithmSettings
+from gossamer.algorithms import ALGORITHMS, AlgorithmSettings
 from gossamer.algorithms.gossip import Settings as Gossip
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
@@ -97,9 +97,10 @@ class PrivacySettings(Section):
         The noise law. ``l2_laplace``: density ~ exp(-epsilon |noise| / sensitivity). ``none``: no noise, and the
         guarantee says "none".
     clip : float or mapping, optional
-        C, the most L2 norm of a per-example gradient: 1 by default with noise, and no clipping without; or a mapping
-        with a ``policy``: ``fixed`` (``bound``), ``quantile`` (follows a quantile of the norms, for a share of each
-        release) or ``stages`` (of `mapa`, and its default).
+        C, the most L2 norm of a per-example gradient, or a mapping with a ``policy``: ``fixed`` (``bound``),
+        ``quantile`` (follows a quantile of the norms, for a share of each release) or ``stages`` (of `mapa`). By
+        default, `mapa` has stages, `audp` with Gaussian noise a quantile, and other noise a clip of 1; without noise
+        nothing is clipped.
     sampling : {"poisson", "fixed_size"}
         How batches are drawn.
     neighboring_relation : {"add_or_remove_one", "replace_one"}
@@ -265,10 +266,11 @@ class Experiment(Section):
     @model_validator(mode="after")
     def _clip_is_decided(self) -> Experiment:
         """Fill in the default, which depends on the algorithm, so that a written spec says what was done."""
-        if self.privacy.clip is None:
-            default = StageClip() if self.algorithm.name == "mapa" else FixedClip()
-            if self.algorithm.name == "mapa" or self.private:
-                object.__setattr__(self, "privacy", self.privacy.model_copy(update={"clip": default}))
+        default = getattr(ALGORITHMS[self.algorithm.name], "DEFAULT_CLIP", FixedClip())
+        if isinstance(default, QuantileClip) and self.privacy.mechanism != "gaussian":
+            default = FixedClip()
+        if self.privacy.clip is None and (self.private or isinstance(default, StageClip)):
+            object.__setattr__(self, "privacy", self.privacy.model_copy(update={"clip": default}))
         return self
 
     @model_validator(mode="after")
