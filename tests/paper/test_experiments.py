@@ -125,6 +125,41 @@ def test_places_follow_the_sweep(load: Callable[[str], Any]) -> None:
     assert found["curve"][0]["mean_model_test_accuracy"] == 0.33333
 
 
+SWEEP = """
+spec: {dataset: digits, algorithm: {name: gossip}, privacy: {noise_multiplier: 1, clip: 1}, stop: {epochs: 1}}
+axes:
+  clip: {"1": [], "2": [privacy.clip=2]}
+  {axis}: {"0": [seed=0], "1": [seed=1]}
+skip: [{clip: "2", {axis}: "1"}]
+"""
+
+
+def test_a_sweep_goes_on_where_it_was(load: Callable[[str], Any], tmp_path: Path) -> None:
+    load("mapa")
+    ran: list[str] = []
+
+    def run(study: str, variant: Any, folder: Path | None) -> Record:
+        ran.append(variant.name)
+        return {"clip_used": variant.experiment.privacy.clip.bound / 3, "seed_used": variant.experiment.seed}
+
+    paper = sys.modules["sweeps"].Paper(tmp_path, ("s",), print, runners={"s": run})
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "sweep.yaml").write_text(SWEEP.replace("{axis}", "seed"))
+    *_, records = paper.run_study("s", known=[{"name": "1/1", "kept": True}])
+    assert ran == ["1/0", "2/0"]
+    assert records == [
+        {"name": "1/0", "clip": "1", "seed": "0", "clip_used": 0.33333, "seed_used": 0},
+        {"name": "1/1", "kept": True},
+        {"name": "2/0", "clip": "2", "seed": "0", "clip_used": 0.66667, "seed_used": 0},
+    ]
+    assert [[record["name"] for record in found] for found in paper.run_study("s", only={"clip": "2"})] == [["2/0"]]
+    assert list(paper.run_study("s", known=records, only={"clip": "2"})) == [records[2:]]
+
+    (tmp_path / "s" / "sweep.yaml").write_text(SWEEP.replace("{axis}", "epsilon"))
+    with pytest.raises(ValueError, match=r"names of their own, found .'epsilon'"):
+        list(paper.variants("s"))
+
+
 def test_expectations(load: Callable[[str], Any]) -> None:
     load("mapa")
     records = [{"a": "x", "curve": [{"mean_model_test_accuracy": accuracy}]} for accuracy in (0.5, 0.7, 0.9)] + [
