@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.cli.printing import Bar, print_json, say, table, wrapped
+from gossamer.cli.spec_options import add_spec, read_experiment
 from gossamer.errors import DataError
 from gossamer.experiment.attacking import Inversion, invert
 from gossamer.experiment.auditing import MembershipAudit, audit_membership, audit_run
 from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import read_spec
 from gossamer.experiment.results import to_json
-from gossamer.experiment.spec import Experiment
 from gossamer.privacy.attacks.audit import REPORTED
 
 
@@ -30,24 +29,6 @@ def add_commands(commands: Any) -> None:
     _add_audit(attacks)
 
 
-def _add_spec(command: argparse.ArgumentParser) -> None:
-    command.add_argument("spec", type=Path, metavar="SPEC", help="the experiment, a YAML file")
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key, such as privacy.clip=2",
-    )
-    command.add_argument("--seed", type=int, help="override the seed")
-    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
-
-
-def _read(options: argparse.Namespace) -> Experiment:
-    seed = [] if options.seed is None else [f"seed={options.seed}"]
-    return read_spec(options.spec, [*options.set, *seed])
-
-
 def _folder(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -62,7 +43,7 @@ def _add_inversion(attacks: Any) -> None:
         help="recover examples from the gradients that a spec's node would release",
         description="Recover the first examples of the first node's shard from the gradients it would release.",
     )
-    _add_spec(command)
+    add_spec(command)
     command.add_argument("--examples", type=int, default=8, metavar="N", help="how many batches to attack (default: 8)")
     command.add_argument("--batch-size", type=int, default=1, metavar="B", help="examples in a batch (default: 1)")
     command.add_argument(
@@ -82,7 +63,7 @@ def _add_inversion(attacks: Any) -> None:
 
 def inversion_command(options: argparse.Namespace) -> int:
     """Recover examples, draw them, and say how like the originals they are."""
-    prepared = prepare(_read(options))
+    prepared = prepare(read_experiment(options))
     found = invert(
         prepared,
         examples=options.examples,
@@ -182,7 +163,7 @@ def _add_audit(attacks: Any) -> None:
         description="Run a spec once with canaries, each included by a fair coin, and guess the coins from what was "
         "released: a lower bound of epsilon beside the proved upper one.",
     )
-    _add_spec(command)
+    add_spec(command)
     command.add_argument("--canaries", type=int, required=True, metavar="M", help="how many coins are flipped")
     command.add_argument("--guesses", type=int, required=True, metavar="R", help="about how many of them to guess")
     command.add_argument(
@@ -205,7 +186,7 @@ def _add_audit(attacks: Any) -> None:
 
 def audit_command(options: argparse.Namespace) -> int:
     """Run with canaries, and say what is measured and what is proved."""
-    experiment = _read(options)
+    experiment = read_experiment(options)
     bar = Bar()
     try:
         result = audit_run(

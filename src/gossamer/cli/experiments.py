@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.cli.printing import Bar, describe_row, print_json, say, table, wrapped
+from gossamer.cli.spec_options import add_spec, read_experiment
 from gossamer.errors import BudgetSpent
 from gossamer.experiment.planning import RunPlan, plan_run
 from gossamer.experiment.prepare import Prepared, prepare
-from gossamer.experiment.reading import read_spec
 from gossamer.experiment.running import Result, describe_mechanism, run
-from gossamer.experiment.spec import Experiment
 
 _NODES = 16
 """How many nodes a report lists one by one."""
@@ -23,7 +22,7 @@ _NODES = 16
 def add_commands(commands: Any) -> None:
     """Add the two commands to the parser."""
     running = commands.add_parser("run", help="run an experiment", description="Run an experiment.")
-    _add_spec(running)
+    add_spec(running)
     running.add_argument("--out", type=Path, help="folder for the results (default: runs/<spec>-seed<seed>)")
     running.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     running.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
@@ -34,31 +33,13 @@ def add_commands(commands: Any) -> None:
         help="say what a run would do and guarantee, without running it",
         description="Check a spec: load its data, fix its schedule and noise, and say what is guaranteed.",
     )
-    _add_spec(checking)
+    add_spec(checking)
     checking.set_defaults(command=check_command)
-
-
-def _add_spec(command: argparse.ArgumentParser) -> None:
-    command.add_argument("spec", type=Path, metavar="SPEC", help="the experiment, a YAML file")
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key, such as algorithm.nodes=16",
-    )
-    command.add_argument("--seed", type=int, help="override the seed")
-    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
-
-
-def _read(options: argparse.Namespace) -> Experiment:
-    seed = [] if options.seed is None else [f"seed={options.seed}"]
-    return read_spec(options.spec, [*options.set, *seed])
 
 
 def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
-    experiment = _read(options)
+    experiment = read_experiment(options)
     out = options.out or Path("runs") / f"{options.spec.stem}-seed{experiment.seed}"
     bar = Bar()
     try:
@@ -116,7 +97,7 @@ def _node_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str
 
 def check_command(options: argparse.Namespace) -> int:
     """Say what would happen."""
-    prepared = prepare(_read(options))
+    prepared = prepare(read_experiment(options))
     plan = plan_run(prepared)
     if options.json:
         print_json(_check_document(prepared, plan))

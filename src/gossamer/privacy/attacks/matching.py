@@ -20,8 +20,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +31,7 @@ from torch import Tensor, nn
 
 from gossamer.errors import ModelError, SpecError
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.torch_batching import one_torch_thread
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.objectives.torch_network import Network
 
@@ -141,22 +141,11 @@ def match_gradient(
     distance = dummy.cosine if kind == "cosine" else dummy.euclidean
     search = _by_signs if kind == "cosine" else _by_lbfgs
     starts = [low + (high - low) * torch.rand((1, *shape), generator=generator) for _ in range(restarts)]
-    with _one_thread():
+    with one_torch_thread():  # one example is too little work to share: more threads take up to ten times longer
         found = [search(dummy, start, (low, high), steps, total_variation) for start in starts]
         mismatches = [float(distance(x).detach()) for x in found]
     best = int(np.argmin(mismatches))
     return Matched(found[best][0].double().numpy(), label, mismatches[best])
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One example is too little work to share: with more threads a step takes up to ten times longer."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _has_kinks(network: Network) -> bool:
