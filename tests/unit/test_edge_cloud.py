@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gossamer.algorithms import edge_cloud, mapa
 from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.edge_cloud import AgarwalDuchiRate, Settings
-from gossamer.algorithms.edge_nodes import SERVER, Halt, Leave, Newest, Pull, Push
+from gossamer.algorithms.edge_messages import SERVER, Halt, Leave, Newest, Pull, Push
 from gossamer.algorithms.staleness import StalenessSettings, feasible
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, StageClip

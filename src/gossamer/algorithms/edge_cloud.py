@@ -8,7 +8,7 @@ Edge k, for ever:                                       Cloud server, for ever:
 4. g~ = g + noise                                       3. answer at once with x_{t+1} (and the clip)
 5. push g~                                              4. after T updates send Halt to all
 
-(2 to 4 of an edge happen at its data side.) The nodes themselves are in `edge_nodes`.
+(2 to 4 of an edge happen at its data side.) The nodes themselves are in `edge_node` and `edge_server`.
 
 | name | is |
 |---|---|
@@ -39,7 +39,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
 
 from gossamer.algorithms.algorithm import Context, Facts, InFlight
-from gossamer.algorithms.edge_nodes import SERVER, EdgeNode, ServerNode, Step, newest
+from gossamer.algorithms.edge_messages import SERVER
+from gossamer.algorithms.edge_node import EdgeNode
+from gossamer.algorithms.edge_server import ServerNode, Step, newest
 from gossamer.algorithms.learning_rate import ConstantRate, RateSchedule, StepRate, WarmupAnnealRate, from_number
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.privacy.claims import Claim, mapa_claims

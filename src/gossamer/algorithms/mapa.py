@@ -42,7 +42,9 @@ from gossamer.algorithms.edge_cloud import model_of as model_of
 from gossamer.algorithms.edge_cloud import noise_on_mean
 from gossamer.algorithms.edge_cloud import output as output
 from gossamer.algorithms.edge_cloud import updates as updates
-from gossamer.algorithms.edge_nodes import SERVER, EdgeNode, ServerNode, Step
+from gossamer.algorithms.edge_messages import SERVER
+from gossamer.algorithms.edge_node import EdgeNode
+from gossamer.algorithms.edge_server import ServerNode, Step
 from gossamer.algorithms.mapa_schedule import Problem, Schedule
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import SpecError

@@ -13,7 +13,8 @@ from gossamer.cli.spec_options import add_spec, read_experiment
 from gossamer.errors import BudgetSpent
 from gossamer.experiment.planning import RunPlan, plan_run
 from gossamer.experiment.prepare import Prepared, prepare
-from gossamer.experiment.running import Result, describe_mechanism, run
+from gossamer.experiment.running import Result, run
+from gossamer.experiment.summarising import describe_mechanism
 
 _NODES = 16
 """How many nodes a report lists one by one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import time
 from collections.abc import Callable
@@ -18,15 +17,15 @@ from threadpoolctl import threadpool_limits
 from gossamer.errors import SpecError
 from gossamer.experiment.driving import drive
 from gossamer.experiment.observing import Evaluator, Measure, Row
-from gossamer.experiment.planning import RunPlan, composed, epsilon_so_far, facts, plan_run
+from gossamer.experiment.planning import RunPlan, epsilon_so_far, plan_run
 from gossamer.experiment.prepare import Prepared, prepare, secret_seed
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
 from gossamer.experiment.spec import Experiment
+from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.privacy.data_side import DataSide, DataSides, IndexArray
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.ledger import Ledger
-from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.protocol.trace import Step, write_step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.vectors import FloatArray, unpack
@@ -268,61 +267,16 @@ class _Run:
         return np.asarray(self.prepared.algorithm.output(self.simulator.present).values)
 
     def summary(self) -> dict[str, Any]:
-        spec, counters = self.prepared.experiment, self.simulator.counters
         last = dict(self.rows[-1]) if self.rows else {}
-        outside = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
         return {
             "gossamer": __version__,
-            "algorithm": spec.algorithm.name,
-            "engine": "sim",
-            "dataset": self.prepared.dataset.name,
-            "seed": spec.seed,
-            "status": self.status,
-            "nodes": len(self.prepared.names),
-            "parameters": self.prepared.objective.size,
-            "updates": counters.updates,
-            "messages": self.simulator.messages,
-            "bytes": self.simulator.bytes,
-            "rejected_messages": counters.rejected,
-            "virtual_seconds": last.get("virtual_seconds", 0.0),
-            "finished": dict(sorted(self.simulator.finished.items())),
-            "gone": sorted(self.simulator.gone),
-            "metrics": {name: value for name, value in last.items() if name not in outside},
-            **self.report(),
-            **({} if self.prepared.estimates is None else {"estimates": self.prepared.estimates.describe()}),
-            "privacy": self.privacy(),
+            **outcome(self.prepared, self.simulator, self.status, last),
+            "privacy": self.privacy.describe(self.sides.releases),
         }
-
-    def report(self) -> dict[str, Any]:
-        """The algorithm's own figures, if it has any."""
-        report = getattr(self.prepared.algorithm, "report", None)
-        return {} if report is None else {self.prepared.experiment.algorithm.name: report(self.simulator.nodes)}
 
     @cached_property
-    def composed(self) -> dict[str, float] | None:
-        return composed(self.prepared, self.plan)
-
-    def privacy(self) -> dict[str, Any]:
-        common = self.plan.mechanism
-        known = facts(self.prepared, self.plan)
-        settings = self.prepared.experiment.algorithm
-        claims = self.prepared.algorithm.claims(settings, known) if known is not None else []
-        return {
-            "guarantee": self.plan.guarantee.as_dict(),
-            **({} if self.composed is None else {"compositions": self.composed}),
-            "mechanism": {"mechanism": "different for each node"} if common is None else describe_mechanism(common),
-            "nodes": {name: self.spent_by(name) for name in self.prepared.names},
-            "claims": [claim.as_dict() for claim in claims],
-        }
-
-    def spent_by(self, name: str) -> dict[str, Any]:
-        """What node ``name`` has released and may release, and what is proved of that."""
-        entry = {
-            "epsilon": _finite(self.plan.epsilons[name]),
-            "releases": self.sides.releases(name),
-            "planned_releases": sum(self.plan.schedules[name].values()),
-        }
-        return entry if self.plan.mechanism is not None else {**entry, **self.plan.mechanisms[name].describe()}
+    def privacy(self) -> PrivacyReport:
+        return PrivacyReport(self.prepared, self.plan)
 
     def timing(self) -> dict[str, Any]:
         now, counters = time.perf_counter(), self.simulator.counters
@@ -335,12 +289,3 @@ class _Run:
             "python": platform.python_version(),
             "numpy": np.__version__,
         }
-
-
-def describe_mechanism(mechanism: Mechanism) -> dict[str, Any]:
-    """A mechanism as plain data; of no noise, its name alone."""
-    return {"mechanism": "none"} if isinstance(mechanism, NoNoise) else mechanism.describe()
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -12,12 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
-    Discriminator,
     Field,
     PositiveFloat,
     PositiveInt,
-    Tag,
     model_validator,
 )
 
@@ -25,27 +22,12 @@ from gossamer.algorithms import ALGORITHMS, AlgorithmSettings
 from gossamer.algorithms.gossip import Settings as Gossip
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
-from gossamer.privacy.clipping import ClipSettings, FixedClip, QuantileClip, StageClip
-from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.experiment.privacy_sections import Budget as Budget
+from gossamer.experiment.privacy_sections import PrivacySettings as PrivacySettings
+from gossamer.experiment.section import Section
+from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
-
-Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
-# Tags in brackets are left out of error messages.
-_ONE_OR_EACH = Discriminator(lambda value: "[each]" if isinstance(value, (list, tuple)) else "[one]")
-Multipliers = Annotated[
-    Annotated[Multiplier, Tag("[one]")] | Annotated[tuple[Multiplier, ...], Tag("[each]")], _ONE_OR_EACH
-]
-Epsilons = Annotated[
-    Annotated[PositiveFloat, Tag("[one]")] | Annotated[tuple[PositiveFloat, ...], Tag("[each]")], _ONE_OR_EACH
-]
-"""A number for all nodes, or a list with one for each."""
-
-
-class Section(BaseModel):
-    """Base of the sections: immutable, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _bare(key: str) -> BeforeValidator:
@@ -86,88 +68,6 @@ class ObjectiveSettings(Section):
         if self.name is not None and self.module is not None:
             raise ValueError(f"give a name or a module, found both {self.name!r} and {self.module!r}")
         return self
-
-
-class PrivacySettings(Section):
-    """How releases are made private.
-
-    Attributes
-    ----------
-    mechanism : {"gaussian", "l2_laplace", "none"}
-        The noise law. ``l2_laplace``: density ~ exp(-epsilon |noise| / sensitivity). ``none``: no noise, and the
-        guarantee says "none".
-    clip : float or mapping, optional
-        C, the most L2 norm of a per-example gradient, or a mapping with a ``policy``: ``fixed`` (``bound``),
-        ``quantile`` (follows a quantile of the norms, for a share of each release) or ``stages`` (of `mapa`). By
-        default, `mapa` has stages, `audp` with Gaussian noise a quantile, and other noise a clip of 1; without noise
-        nothing is clipped.
-    sampling : {"poisson", "fixed_size"}
-        How batches are drawn.
-    neighboring_relation : {"add_or_remove_one", "replace_one"}
-        Which datasets are neighbours.
-    noise_multiplier : float or list, optional
-        Of ``gaussian``: standard deviation of the noise on the sum over C; a list has one for each node. Left out, it
-        is calibrated to the budget.
-    epsilon : float or list, optional
-        Of ``l2_laplace``: the pure epsilon of one release on a full batch; a list has one for each node. Left out, it
-        is calibrated to the budget.
-    norm : {"gamma", "exponential"}
-        Of ``l2_laplace``. ``exponential`` reproduces a paper's figures and guarantees nothing.
-    noise_scope : {"all", "first_layer"}
-        Of ``l2_laplace``. ``first_layer`` reproduces a paper's figures and guarantees nothing.
-    delta : float
-        At which epsilon is reported when there is no budget.
-    """
-
-    mechanism: Literal["gaussian", "l2_laplace", "none"] = "gaussian"
-    clip: ClipSettings | None = None
-    sampling: Literal["poisson", "fixed_size"] = "poisson"
-    neighboring_relation: NeighboringRelation | None = None
-    noise_multiplier: Multipliers | None = None
-    epsilon: Epsilons | None = None
-    norm: Literal["gamma", "exponential"] = "gamma"
-    noise_scope: Literal["all", "first_layer"] = "all"
-    delta: float = Field(default=1e-5, ge=1e-50, lt=1)
-
-    @model_validator(mode="after")
-    def _levels_belong_to_their_law(self) -> PrivacySettings:
-        if self.noise_multiplier is not None and self.mechanism != "gaussian":
-            raise ValueError(f"noise_multiplier is for gaussian noise, and mechanism is {self.mechanism}; leave it out")
-        if self.epsilon is not None and self.mechanism != "l2_laplace":
-            raise ValueError(
-                f"epsilon is that of one release of l2_laplace, and mechanism is {self.mechanism}; "
-                "leave it out, or give a budget"
-            )
-        if not self.proved and self.mechanism != "l2_laplace":
-            raise ValueError(f"norm and noise_scope are for l2_laplace, and mechanism is {self.mechanism}")
-        if not self.proved and self.epsilon is None:
-            raise ValueError("norm: exponential and noise_scope: first_layer meet no budget; give privacy.epsilon")
-        return self
-
-    @property
-    def proved(self) -> bool:
-        """Whether the noise is one of those that a guarantee is proved for, or none at all."""
-        return self.norm == "gamma" and self.noise_scope == "all"
-
-    @property
-    def level(self) -> float | tuple[float, ...] | None:
-        """What the spec says of the amount of noise."""
-        return self.noise_multiplier if self.mechanism == "gaussian" else self.epsilon
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        """The relation asked for, or the one that goes with the sampling."""
-        if self.neighboring_relation is not None:
-            return self.neighboring_relation
-        poisson = self.sampling == "poisson"
-        return NeighboringRelation.ADD_OR_REMOVE_ONE if poisson else NeighboringRelation.REPLACE_ONE
-
-
-class Budget(Section):
-    """The most that any node's data may leak: ``epsilon`` at ``delta``; a list has an epsilon for each node."""
-
-    epsilon: Epsilons
-    delta: float = Field(default=1e-5, ge=1e-50, lt=1)
 
 
 class StopSettings(Section):

@@ -1,14 +1,7 @@
-"""The two kinds of nodes of edge-cloud learning, and what travels between them.
+"""The cloud server of edge-cloud learning: it applies gradients first-in first-out, answers at once, and holds no data.
 
-An *edge* pulls the model, computes one noisy gradient at it, pushes that and gets the newest model for it. The *server*
-applies gradients first-in first-out and answers at once; it holds no data. What the server does at update t (learning
-rate, clip) is its *course*; see `edge_cloud` and `mapa`, which differ in nothing else.
-
-An edge joins by pulling, at any time, and may leave or die at any time: the server waits for nobody, unless it keeps a
-bound on the staleness, and then not for edges that are known to be away.
-
-The clip comes with the model. An edge calibrates its noise to the clip it *uses*, so a server that lies about it harms
-the model, not the edge's examples.
+What it does at update t (learning rate, clip) is its *course*; `edge_cloud` and `mapa` differ in nothing else. It waits
+for nobody, unless it keeps a bound on the staleness, and then not for edges that are known to be away.
 """
 
 from __future__ import annotations
@@ -18,159 +11,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.edge_messages import SERVER, Halt, Leave, Newest, Probe, Pull, Push
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip
-from gossamer.privacy.tasks import Gradient
-from gossamer.protocol.effects import CancelTimer, Compute, Finish, Record, Send, SetTimer
-from gossamer.protocol.events import Completed, Elapsed, PeerDown, Refused, Resumed, Started, Stop
-from gossamer.protocol.messages import Message, check_model, message
+from gossamer.protocol.effects import CancelTimer, Finish, Record, Send, SetTimer
+from gossamer.protocol.events import Elapsed, PeerDown, Resumed, Started, Stop
+from gossamer.protocol.messages import check_model
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Blank, Model, Public, Released
-
-SERVER = "server"
-
-
-@message("edge_cloud.pull")
-@dataclass(frozen=True)
-class Pull(Message):
-    """The sender wants the newest model, as its ``request``."""
-
-    request: int
-
-
-@message("edge_cloud.newest")
-@dataclass(frozen=True)
-class Newest(Message):
-    """The model after ``version`` updates, and the logarithm [1] of the clip to use with it, in ``stage``."""
-
-    request: int
-    version: int
-    stage: int
-    log_clip: Public | Released
-    model: Public | Released
-
-
-@message("edge_cloud.push")
-@dataclass(frozen=True)
-class Push(Message):
-    """A noisy gradient at the model of ``version``; it asks for the newest model too."""
-
-    request: int
-    version: int
-    gradient: Released
-
-
-@message("edge_cloud.leave")
-@dataclass(frozen=True)
-class Leave(Message):
-    """The sender computes no more."""
-
-
-@message("edge_cloud.halt")
-@dataclass(frozen=True)
-class Halt(Message):
-    """The run is over, and this is its model, after ``version`` updates."""
-
-    version: int
-    model: Public | Released
-
-
-@message("edge_cloud.probe")
-@dataclass(frozen=True)
-class Probe(Message):
-    """Others wait for the receiver. It need not answer: that it was received shows that it is alive."""
-
-
-@dataclass
-class EdgeState:
-    """State of an edge: the model it has, of which version, and what it waits for."""
-
-    w: Model
-    version: int = 0
-    request: int = 0
-    task: int = 0
-    updates: int = 0
-    finished: str = ""
-
-
-class EdgeNode(Node):
-    """An edge server k, with data of its own."""
-
-    state: EdgeState
-
-    def __init__(self, name: str, context: Context) -> None:
-        super().__init__(name, EdgeState(context.initial))
-        self.query = context.queries[name]
-        self.clipping = context.clipping
-        self.log_clip = context.clipping.initial(context.initial)
-        self.quota = context.quotas[name] if context.quotas is not None else None
-
-    @on(Started, Resumed)
-    def pull(self, event: Started | Resumed, now: float) -> Effects:
-        s = self.state
-        if not s.finished:
-            s.request += 1
-            yield Send(SERVER, Pull(s.request))
-
-    @on(Newest)
-    def compute(self, sender: str, newest: Newest, now: float) -> Effects:
-        """The gradient at the model of this moment, clipped at what is the clip now."""
-        s = self.state
-        check_model(newest.model, s.w)
-        check_model(newest.log_clip, self.log_clip)
-        if newest.request != s.request:
-            return  # an answer to what was asked before a crash
-        s.w, s.version = newest.model, newest.version
-        if not s.finished:
-            s.task += 1
-            yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, newest.log_clip)))
-
-    @on(Completed)
-    def push(self, done: Completed, now: float) -> Effects:
-        s = self.state
-        if done.id != s.task or s.finished:
-            return
-        s.updates += 1
-        s.request += 1
-        yield Send(SERVER, Push(s.request, s.version, done.released))
-        if self.quota is not None and s.updates >= self.quota:
-            yield from self.leave("quota")
-
-    @on(Halt)
-    def halt(self, sender: str, halt: Halt, now: float) -> Effects:
-        s = self.state
-        check_model(halt.model, s.w)
-        if halt.version >= s.version:
-            s.w, s.version = halt.model, halt.version
-        yield from self.finish("halt")
-
-    @on(Probe)
-    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
-        yield from ()
-
-    @on(Refused)
-    def refused(self, event: Refused, now: float) -> Effects:
-        yield from self.leave("budget")
-
-    @on(Stop)
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.leave(event.reason)
-
-    @on(PeerDown)
-    def peer_down(self, event: PeerDown, now: float) -> Effects:
-        """Nothing to be done but say so: what was sent to the server is sent again once it is back."""
-        yield Record("server_lost", 1.0)
-
-    def leave(self, reason: str) -> Effects:
-        if not self.state.finished:
-            yield Send(SERVER, Leave())
-            yield from self.finish(reason)
-
-    def finish(self, reason: str) -> Effects:
-        if not self.state.finished:
-            self.state.finished = reason
-            yield Finish(reason)
 
 
 @dataclass(frozen=True)

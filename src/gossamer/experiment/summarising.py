@@ -1,0 +1,89 @@
+"""What a run amounted to, as ``summary.json`` has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from gossamer.experiment.planning import RunPlan, composed, facts
+from gossamer.experiment.prepare import Prepared
+from gossamer.privacy.mechanisms import Mechanism, NoNoise
+from gossamer.runtimes.simulator import Simulator
+
+_COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
+"""Of a row of metrics, what is no metric of a model."""
+
+
+def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping[str, Any]) -> dict[str, Any]:
+    """What was run and what became of it; ``last`` is the last row of metrics."""
+    spec = prepared.experiment
+    return {
+        "algorithm": spec.algorithm.name,
+        "engine": "sim",
+        "dataset": prepared.dataset.name,
+        "seed": spec.seed,
+        "status": status,
+        "nodes": len(prepared.names),
+        "parameters": prepared.objective.size,
+        "updates": simulator.counters.updates,
+        "messages": simulator.messages,
+        "bytes": simulator.bytes,
+        "rejected_messages": simulator.counters.rejected,
+        "virtual_seconds": last.get("virtual_seconds", 0.0),
+        "finished": dict(sorted(simulator.finished.items())),
+        "gone": sorted(simulator.gone),
+        "metrics": {name: value for name, value in last.items() if name not in _COUNTS},
+        **own_figures(prepared, simulator),
+        **({} if prepared.estimates is None else {"estimates": prepared.estimates.describe()}),
+    }
+
+
+def own_figures(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
+    """The algorithm's own figures, if it has any."""
+    report = getattr(prepared.algorithm, "report", None)
+    return {} if report is None else {prepared.experiment.algorithm.name: report(simulator.nodes)}
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """The section ``privacy`` of a summary; all but the counts of releases is fixed by the plan."""
+
+    prepared: Prepared
+    plan: RunPlan
+
+    def describe(self, releases: Callable[[str], int]) -> dict[str, Any]:
+        """Plain data, with ``releases(name)`` the releases that a node has been charged."""
+        return {**self._planned, "nodes": {name: self._spent_by(name, releases) for name in self.prepared.names}}
+
+    @cached_property
+    def _planned(self) -> dict[str, Any]:
+        known, ways = facts(self.prepared, self.plan), composed(self.prepared, self.plan)
+        settings, common = self.prepared.experiment.algorithm, self.plan.mechanism
+        claims = self.prepared.algorithm.claims(settings, known) if known is not None else []
+        return {
+            "guarantee": self.plan.guarantee.as_dict(),
+            **({} if ways is None else {"compositions": ways}),
+            "mechanism": {"mechanism": "different for each node"} if common is None else describe_mechanism(common),
+            "claims": [claim.as_dict() for claim in claims],
+        }
+
+    def _spent_by(self, name: str, releases: Callable[[str], int]) -> dict[str, Any]:
+        """What a node has released and may release, and what is proved of that."""
+        entry = {
+            "epsilon": _finite(self.plan.epsilons[name]),
+            "releases": releases(name),
+            "planned_releases": sum(self.plan.schedules[name].values()),
+        }
+        return entry if self.plan.mechanism is not None else {**entry, **self.plan.mechanisms[name].describe()}
+
+
+def describe_mechanism(mechanism: Mechanism) -> dict[str, Any]:
+    """A mechanism as plain data; of no noise, its name alone."""
+    return {"mechanism": "none"} if isinstance(mechanism, NoNoise) else mechanism.describe()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
