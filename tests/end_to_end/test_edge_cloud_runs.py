@@ -33,7 +33,9 @@ def test_a_run_ends_after_exactly_t_updates_within_its_plan(algorithm: Any) -> N
     summary = result.summary
     name = summary["algorithm"]
     assert summary["updates"] == summary[name]["updates_applied"] == 60
-    assert summary["finished"]["server"] == "updates"
+    assert summary["finished"].pop("server") == "updates"
+    assert set(summary["finished"].values()) == {"halt"}  # and with that message everybody got the last model
+    assert summary["metrics"]["consensus_distance"] == 0
     for node in summary["privacy"]["nodes"].values():
         assert node["releases"] == node["planned_releases"] > 0
         assert node["epsilon"] <= 5
@@ -112,6 +114,8 @@ def test_noise_larger_than_any_signal_is_warned_of_and_the_advice_helps() -> Non
     needed = float(re.search(r"an epsilon of ([\d.]+)", line).group(1))  # type: ignore[union-attr]
     assert needed == pytest.approx(650 * 2 / 64, rel=1e-3)
     gs.run(spec(**{**sections, "privacy": {**PAPER, "epsilon": needed * 1.01}}))  # without the warning
+    with pytest.warns(RunWarning, match="203.1 times the clip"):  # of the edge with the most noise
+        gs.run(spec(**{**sections, "privacy": {**PAPER, "epsilon": [100, 0.1, 100, 100]}}))
 
 
 @pytest.mark.parametrize("noise", ["l2_laplace", "gaussian"])
