@@ -28,6 +28,8 @@ COLORS = {
     "fixed, 10 times too large": "tab:brown",
     "fixed, 100 times too large": "tab:gray",
 }
+NOTHING = 0.15
+"""Accuracy of a model of ten classes that has learnt nothing, or a little more."""
 MARKERS = ("o", "s", "^")
 LINES = ("-", "--", ":")
 
@@ -195,17 +197,18 @@ def _parameters(records: Sequence[Record]) -> Any:
 
 
 def _policies(records: Sequence[Record]) -> Any:
-    """Accuracy over the budget, a line a policy: median of the seeds, and their range."""
-    models = list(dict.fromkeys(record.get("model", "cnn") for record in records))
-    figure, axes = plt.subplots(
-        1, len(models), figsize=(4.2 + 3.4 * len(models), 4.2), layout="constrained", squeeze=False
-    )
-    for axis, model in zip(axes[0], models, strict=True):
+    """Accuracy over the budget, a panel a model, and one more without what learns nothing, where there is that."""
+    panels = []
+    for model in dict.fromkeys(record.get("model", "cnn") for record in records):
         here = [r for r in records if r.get("model", "cnn") == model]
-        policies = _values(here, "policy")
+        learning = [r for r in here if _final(r) > NOTHING]
+        panels += [(model.upper(), here)] + [(f"{model.upper()}, magnified", learning)] * (len(learning) < len(here))
+    figure, axes = plt.subplots(1, len(panels), figsize=(11, 4.2), layout="constrained", squeeze=False)
+    for axis, (title, rows) in zip(axes[0], panels, strict=True):
+        policies = _values(rows, "policy")
         for number, policy in enumerate(policies):
-            _policy(axis, [r for r in here if r["policy"] == policy], policy, 1.03 ** (number - len(policies) / 2))
-        axis.set(xscale="log", xlabel="proved epsilon (delta 1e-5)", title=f"{model.upper()}, MNIST, 5 edges")
+            _policy(axis, [r for r in rows if r["policy"] == policy], policy, 1.03 ** (number - len(policies) / 2))
+        axis.set(xscale="log", xlabel="proved epsilon (delta 1e-5)", title=title)
         axis.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
