@@ -92,6 +92,16 @@ def test_the_results_that_are_shown_are_as_expected(load: Callable[[str], Any], 
     assert unmet(expected, [spoilt(record) for record in records])
 
 
+@pytest.mark.parametrize(("paper", "study"), EACH)
+def test_results_are_drawn_from_records_alone(
+    load: Callable[[str], Any], paper: str, study: str, tmp_path: Path
+) -> None:
+    """A figure of the records that are kept; of what the figure shows, eyes must judge."""
+    records = json.loads((EXPERIMENTS / paper / study / "results.json").read_text())
+    load(paper).draw(study, records, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("study", STUDIES["mapa"])
 def test_condensed_records_are_condensed_already(load: Callable[[str], Any], study: str) -> None:
     """So drawing again changes nothing."""
