@@ -101,7 +101,7 @@ class Paper:
             place = dict(zip(axes, (name for name, _ in choice), strict=True))
             if any(skipped.items() <= place.items() for skipped in sweep.get("skip", [])):
                 continue
-            settings = [*(sweep.get("full", []) if full else []), *(one for _, more in choice for one in more)]
+            settings = [*(one for _, more in choice for one in more), *(sweep.get("full", []) if full else [])]
             content = override(sweep["spec"], settings)
             unknown = sweep.get("without", {}).get(content["algorithm"]["name"], [])
             content["algorithm"] = {key: value for key, value in content["algorithm"].items() if key not in unknown}

@@ -137,6 +137,7 @@ def test_places_follow_the_sweep(load: Callable[[str], Any]) -> None:
 
 SWEEP = """
 spec: {dataset: digits, algorithm: {name: gossip}, privacy: {noise_multiplier: 1, clip: 1}, stop: {epochs: 1}}
+full: [privacy.clip=3]
 axes:
   clip: {"1": [], "2": [privacy.clip=2]}
   {axis}: {"0": [seed=0], "1": [seed=1]}
@@ -164,6 +165,8 @@ def test_a_sweep_goes_on_where_it_was(load: Callable[[str], Any], tmp_path: Path
     ]
     assert [[record["name"] for record in found] for found in paper.run_study("s", only={"clip": "2"})] == [["2/0"]]
     assert list(paper.run_study("s", known=records, only={"clip": "2"})) == [records[2:]]
+
+    assert {variant.experiment.privacy.clip.bound for variant in paper.variants("s", full=True)} == {3}
 
     (tmp_path / "s" / "sweep.yaml").write_text(SWEEP.replace("{axis}", "epsilon"))
     with pytest.raises(ValueError, match=r"names of their own, found .'epsilon'"):
