@@ -13,8 +13,11 @@ import pytest
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import DataError, RunWarning, SpecError
+from gossamer.experiment.planning import plan_run
+from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.replaying import replay_run
+from gossamer.privacy import guarantees
 
 BASE: dict[str, Any] = {"dataset": "digits", "budget": {"epsilon": 5, "delta": 1e-4}, "stop": {"updates": 60}}
 MAPA = {"name": "mapa", "nodes": 4, "gradient_sd": 4.5, "smoothness": 8.0, "loss_gap": 2.3}
@@ -71,6 +74,19 @@ def test_what_cannot_be_run_is_refused_in_one_line(sections: dict[str, Any], mes
 
 
 @pytest.mark.filterwarnings(ENDS_INSIDE)
+def test_the_protected_examples_are_recognised_under_another_name(tmp_path: Path) -> None:
+    import gossamer.data
+
+    path = Path(gossamer.data.__file__).parent / "digits.npz"
+    experiment = spec(
+        dataset={"name": "mine", "path": str(path), "divide_by": 16.0},
+        algorithm={"name": "mapa", "estimate_on": "digits"},
+    )
+    with pytest.raises(DataError, match="has examples that are to be protected"):
+        prepare(experiment)
+
+
+@pytest.mark.filterwarnings(ENDS_INSIDE)
 def test_what_is_not_said_is_estimated_and_written_down(tmp_path: Path) -> None:
     """The results folder's own spec has the numbers, and gives the same run without estimating again."""
     first = gs.run(spec(algorithm={"name": "mapa", "nodes": 4}), tmp_path / "first")
@@ -99,6 +115,8 @@ def test_the_papers_noise_guarantees_nothing(extra: dict[str, str], tmp_path: Pa
     assert privacy["guarantee"]["epsilon"] is None
     claimed = {claim["theorem"]: claim["epsilon"] for claim in privacy["claims"]}
     assert 0.1 in claimed.values()
+    assert not any(claim["valid"] for claim in privacy["claims"])
+    assert all(row["epsilon_so_far"] is None for row in result.metrics)
     assert privacy["mechanism"]["mechanism"] == "PaperNoise"
 
 
@@ -193,3 +211,26 @@ def test_the_command_prints_warning_estimates_and_guarantee(tmp_path: Path, caps
     printed = capsys.readouterr()
     assert "estimated on 512 examples that are not the nodes'" in printed.err
     assert "Guarantee: (5, 0.0001)-differential privacy" in printed.out
+
+
+@pytest.mark.filterwarnings(ENDS_INSIDE)
+def test_an_assumption_does_not_vanish_when_the_written_spec_is_run_again(tmp_path: Path) -> None:
+    """The constants stand in it, but may have come from the public examples."""
+    public = guarantees.PUBLIC_EXAMPLES
+    known = {**MAPA, "estimate_on": "some-public-data"}  # with all constants given, nothing is loaded
+    assert public in plan_run(prepare(spec(algorithm=known))).guarantee.assumptions
+    assert public not in plan_run(prepare(spec(algorithm=MAPA))).guarantee.assumptions
+
+
+def test_the_papers_claim_is_for_replacing_an_example_and_its_own_count() -> None:
+    """Noise of scale C/eps, under add-or-remove-one, is for the paper's 2C an epsilon of 2 eps; T is the server's."""
+    laws = {"mechanism": "l2_laplace", "epsilon": 30.0}
+    result = gs.run(spec(algorithm="audp", privacy=laws, budget=None))
+    single, total, _ = result.summary["privacy"]["claims"]
+    assert single["epsilon"] == pytest.approx(60.0)
+    assert total["epsilon"] == pytest.approx(60.0 * sum(n["planned_releases"] for n in _nodes(result)))
+    assert single["valid"]
+
+
+def _nodes(result: gs.Result) -> list[dict[str, Any]]:
+    return list(result.summary["privacy"]["nodes"].values())

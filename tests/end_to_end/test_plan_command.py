@@ -95,7 +95,7 @@ def test_a_budget_is_met_by_the_plan_that_is_printed(capsys: pytest.CaptureFixtu
 
 def test_nodes_in_turn_share_the_releases(capsys: pytest.CaptureFixture[str]) -> None:
     alone, shared = document(capsys, BUDGET), document(capsys, BUDGET, {"--nodes": "4"})
-    assert shared["releases"] == -(-shared["updates"] // 4)
+    assert shared["releases"] == -(-(shared["updates"] + 3) // 4)  # three more are under way at the end
     assert shared["noise_multiplier"] < alone["noise_multiplier"]
 
 

@@ -112,11 +112,12 @@ def noise_of(experiment: gs.Experiment) -> np.ndarray:
 def test_nobody_who_knows_what_nodes_know_knows_the_noise() -> None:
     """The seed that nodes get is not the one of the noise, nor can either be had from the other."""
     from gossamer.experiment.planning import plan_run
-    from gossamer.experiment.prepare import prepare, public_seed, secret_seed
+    from gossamer.experiment.prepare import prepare, public_seed
+    from gossamer.experiment.secrets import secret_seed
 
     prepared = prepare(small())
     plan = plan_run(prepared)
-    seeds = {small().seed, public_seed(small()), secret_seed(small(), plan.mechanisms)}
+    seeds = {small().seed, public_seed(small()), secret_seed(prepared, plan.mechanisms)}
     assert len(seeds) == 3
     assert prepared.context(plan.mechanisms, plan.quotas).seed == public_seed(small()) == prepared.world.seed
 

@@ -261,6 +261,19 @@ def test_a_push_that_cannot_be_is_refused(push: Push) -> None:
     assert server.state.t == 0
 
 
+def test_only_the_server_is_obeyed_and_only_edges_are_served() -> None:
+    nodes = edge_cloud.build(Settings(nodes=2), context(2))
+    for node in nodes.values():
+        node.handle(Started(), 0.0)
+    clip, model = Public(np.zeros(1)), Public(np.ones(SIZE))
+    for message in (Newest(1, 5, 0, clip, model), Halt(9, model)):
+        with pytest.raises(PeerError, match="only server may send"):
+            nodes["node-0"].handle(Received("node-1", message), 1.0)
+    for wish in (Pull(1), Push(1, 0, Released(np.ones(SIZE))), Leave()):
+        with pytest.raises(PeerError, match="no edge of this server"):
+            nodes[SERVER].handle(Received("stranger", wish), 1.0)
+
+
 def test_an_edge_that_came_back_ignores_answers_to_what_it_asked_before() -> None:
     edge = edge_cloud.build(Settings(nodes=2), context(2))["node-0"]
     edge.handle(Started(), 0.0)

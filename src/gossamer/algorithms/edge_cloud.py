@@ -46,7 +46,7 @@ from gossamer.algorithms.learning_rate import ConstantRate, RateSchedule, StepRa
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.privacy.claims import Claim, mapa_claims
 from gossamer.privacy.clipping import QuantileClip
-from gossamer.privacy.mechanisms import L2Laplace
+from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.protocol.node import Node
 from gossamer.vectors import Model
@@ -209,4 +209,6 @@ def claims(settings: Settings, facts: Facts) -> list[Claim]:
     law = facts.mechanism
     if not isinstance(law, (L2Laplace, PaperNoise)):
         return []
-    return mapa_claims(law.epsilon, facts.releases, facts.delta)
+    # The paper's epsilon is that of replacing an example, which moves a sum by 2C.
+    epsilon = NeighboringRelation.REPLACE_ONE.sensitivity(law.clip) / law.scale
+    return mapa_claims(epsilon, facts.updates, facts.delta, conditions_hold=law.private)

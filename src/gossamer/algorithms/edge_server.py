@@ -100,6 +100,7 @@ class ServerNode(Node):
     @on(Pull)
     def pulled(self, sender: str, pull: Pull, now: float) -> Effects:
         s = self.state
+        self.only_from_edges(sender)
         s.left.discard(sender)
         s.working.pop(sender, None)  # the edge came back, and what it was computing is lost
         s.queue[sender] = pull.request
@@ -130,6 +131,7 @@ class ServerNode(Node):
     @on(Push)
     def pushed(self, sender: str, push: Push, now: float) -> Effects:
         s = self.state
+        self.only_from_edges(sender)
         check_model(push.gradient, self.answer)
         if not 0 <= push.version <= s.t:
             raise PeerError(f"{sender} pushes a gradient at version {push.version}, expected 0 to {s.t}")
@@ -187,6 +189,7 @@ class ServerNode(Node):
     @on(Leave)
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
         s = self.state
+        self.only_from_edges(sender)
         s.left.add(sender)
         yield from self.forget(sender)
         if s.left >= self.edges:
@@ -195,6 +198,11 @@ class ServerNode(Node):
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
         yield from self.forget(event.peer)
+
+    def only_from_edges(self, sender: str) -> None:
+        """Refuse what a stranger sends."""
+        if sender not in self.edges:
+            raise PeerError(f"{sender} is no edge of this server")
 
     def forget(self, edge: str) -> Effects:
         """Wait for ``edge`` no longer. What it pushed is still applied."""

@@ -111,11 +111,17 @@ def audit_run(
         progress=progress,
         watch=listener if score == "gradient" else None,
         data_side=_side(experiment.privacy.relation, planted),
+        purpose=_purpose(kind, planted),
     )
     scores = listener.scores if score == "gradient" else _losses(prepared, planted, result)
     found = _verdict(experiment, planted, scores, guesses, confidence, result)
     _publish(result.summary, "one_run", {**found, "canary": _kind(prepared, kind), "score": score}, folder)
     return result
+
+
+def _purpose(kind: CanaryChoice, planted: Canaries) -> str:
+    """Which slots hold which canaries, and who takes part: an audit shares its noise with no other run."""
+    return f"audit {kind} {planted.rows.tolist()} {planted.included.tolist()}"
 
 
 def canaries_of(prepared: Prepared, count: int, kind: CanaryChoice) -> Canaries:
@@ -155,7 +161,7 @@ class _Listener:
 
     prepared: Prepared
     canaries: Canaries
-    pending: dict[tuple[str, int], tuple[FloatArray, float]] = field(default_factory=dict)
+    pending: dict[tuple[str, int], tuple[FloatArray, float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.scores = np.zeros(len(self.canaries))
@@ -184,14 +190,16 @@ class _Listener:
             return
         event = step.event
         if isinstance(event, Completed) and (step.node, event.id) in self.pending:
-            model, clip = self.pending.pop((step.node, event.id))
+            model, clip, unit = self.pending.pop((step.node, event.id))
             objective, own = self.prepared.objective, self.own[step.node]
-            released = np.asarray(event.released.values)[: objective.size] - self._background(step.node, model, clip)
+            mean = np.asarray(event.released.values)[: objective.size] * unit
+            released = mean - self._background(step.node, model, clip)
             self.scores[self.places[step.node]] += gradient_scores(objective, model, released, own, clip)
         for effect in step.effects:
             if isinstance(effect, Compute):
                 task: Any = effect.task
-                self.pending[step.node, task.id] = (np.asarray(task.model.values), task.query.mechanism.clip)
+                query = task.query
+                self.pending[step.node, task.id] = (np.asarray(task.model.values), query.mechanism.clip, query.unit)
 
 
 def _rows(split: Split, rows: npt.NDArray[np.int64]) -> Split:

@@ -24,7 +24,8 @@ def with_estimates(
     objective : Objective
         What is minimised.
     dataset : Dataset
-        The protected one: only the shape of its examples and the number of its classes are looked at.
+        The protected one: the shape of its examples and the number of its classes are looked at, and whether a public
+        data set has an example of its.
     initial : ndarray [size]
         The common starting model.
     seed : int
@@ -49,4 +50,4 @@ def _sample(experiment: Experiment, settings: mapa.Settings, dataset: Dataset, s
     if settings.estimate_on == "synthetic":
         return synthetic_sample(shape, dataset.classes, seed=seed, unit_norm=own.normalise == "unit_norm")
     public = own.model_copy(update={"name": settings.estimate_on, "path": None, "test_path": None})
-    return public_sample(public, own, shape, dataset.classes, seed=seed)
+    return public_sample(public, own, shape, dataset.classes, seed=seed, protected=dataset.train)

@@ -224,6 +224,8 @@ def public_sample(
     classes: int | None,
     count: int = SAMPLE,
     seed: int = 0,
+    *,
+    protected: Split | None = None,
 ) -> Split:
     """Examples of a public data set, drawn without replacement from its training examples; all, if it has fewer.
 
@@ -237,11 +239,14 @@ def public_sample(
         Of the protected data set, as for `synthetic_sample`.
     count, seed : int
         How many examples, and which.
+    protected : Split, optional
+        The protected examples, to refuse a public data set that has one of them.
 
     Raises
     ------
     DataError
-        If it is the protected data set itself, or has examples of another shape or another number of classes.
+        If it is the protected data set itself, shares an example with it, or has examples of another shape or another
+        number of classes.
     """
     if (settings.name, settings.path) == (private.name, private.path):
         raise DataError(
@@ -254,8 +259,20 @@ def public_sample(
             f"the public data set {settings.name} has {_kind(*found)}, and the run {_kind(shape, classes)}; "
             "name one of the same kind, or use a synthetic sample"
         )
+    if protected is not None and not _rows(dataset.train).isdisjoint(_rows(protected)):
+        raise DataError(
+            f"the public data set {settings.name} has examples that are to be protected, so nothing may be estimated "
+            "from it; name another one, or use a synthetic sample"
+        )
     chosen = stream(seed, "public sample").permutation(len(dataset.train))[:count]
     return Split(dataset.train.features[chosen], dataset.train.targets[chosen])
+
+
+def _rows(split: Split) -> set[bytes]:
+    """The features of each example, as bytes."""
+    features: Any = split.features
+    rows = features.toarray() if split.sparse else features
+    return {np.ascontiguousarray(row).tobytes() for row in rows}
 
 
 def _kind(shape: tuple[int, ...], classes: int | None) -> str:

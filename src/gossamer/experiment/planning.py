@@ -196,8 +196,9 @@ def _guarantee(prepared: Prepared, epsilons: Mapping[str, float], mechanisms: Ma
         f"composed over the plan of the node that spends most ({accountant}){counted}; all a node sends is "
         "post-processing of its releases"
     )
+    # Also where the constants are written out: they may be what an earlier run estimated.
     estimated = getattr(spec.algorithm, "estimate_on", "synthetic") != "synthetic"
-    more = (guarantees.PUBLIC_EXAMPLES,) if estimated and prepared.estimates is not None else ()
+    more = (guarantees.PUBLIC_EXAMPLES,) if estimated else ()
     return guarantees.planned(epsilons[worst], spec.delta, relation, proof, *more)
 
 
@@ -219,13 +220,15 @@ def epsilon_so_far(prepared: Prepared, ledgers: Iterable[Ledger]) -> float | Non
 
     None without noise, and where so many nodes differ in their rates that reading them all would slow the run down.
     """
+    spec = prepared.experiment
+    if not (spec.private and spec.privacy.proved):
+        return None
     most: dict[ReleaseKind, int] = {}
     for ledger in ledgers:
         for kind, count in ledger.counts.items():
             most[kind] = max(count, most.get(kind, 0))
     if len(most) > _MOST_READINGS or not all(kind.mechanism.private for kind in most):
         return None
-    spec = prepared.experiment
     readings = [epsilon({kind: count}, spec.delta, spec.privacy.relation).epsilon for kind, count in most.items()]
     return max(readings, default=0.0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -197,24 +196,6 @@ def _check_clip(experiment: Experiment) -> None:
 def public_seed(experiment: Experiment) -> int:
     """The seed of what all nodes know: topology, partition, initial model, speeds, links, who asks whom."""
     return derive(experiment.seed, "public")
-
-
-def secret_seed(experiment: Experiment, mechanisms: Mapping[str, Mechanism]) -> int:
-    """The seed of sampling and noise, which does not follow from the public one.
-
-    It depends on all that decides a result, so that two runs of one seed with other settings, such as another noise
-    multiplier, do not share their noise up to a factor. Where files lie, how results are computed and who looks at
-    them decide nothing.
-    """
-    content = experiment.model_dump(mode="json", exclude={"compute", "evaluation"})
-    laws = [mechanism.describe() for mechanism in dict.fromkeys(mechanisms.values())]
-    return derive(experiment.seed, "secret", json.dumps([_without_paths(content), laws], sort_keys=True))
-
-
-def _without_paths(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _without_paths(value) for key, value in content.items() if not key.endswith("path")}
-    return content
 
 
 def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:

@@ -18,9 +18,10 @@ from gossamer.errors import SpecError
 from gossamer.experiment.driving import drive
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.planning import RunPlan, epsilon_so_far, plan_run
-from gossamer.experiment.prepare import Prepared, prepare, secret_seed
+from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
+from gossamer.experiment.secrets import secret_seed
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.privacy.data_side import DataSide, DataSides, IndexArray
@@ -138,6 +139,7 @@ def run_prepared(
     progress: Progress | None = None,
     watch: Callable[[Step], None] | None = None,
     data_side: Callable[[Ledger, IndexArray, int], DataSide] = DataSide,
+    purpose: str,
 ) -> Result:
     """Run what is prepared and planned already, such as an audit's examples in the place of the spec's own.
 
@@ -153,9 +155,13 @@ def run_prepared(
         Sees every step of every node, as a trace has it.
     data_side : callable
         Makes a node's data side of its ledger, its shard and a seed.
+    purpose : str
+        What decides gradients beside what is prepared; runs that differ in it share no noise.
     """
     with threadpool_limits(1):
-        return _Run(prepared, plan, folder, progress or Silence(), time.perf_counter(), watch, data_side).go()
+        started = time.perf_counter()
+        run = _Run(prepared, plan, folder, progress or Silence(), started, watch, data_side, purpose=purpose)
+        return run.go()
 
 
 def _open_trace(path: Path) -> BinaryIO:
@@ -177,6 +183,7 @@ class _Run:
     watch: Callable[[Step], None] | None
     data_side: Callable[[Ledger, IndexArray, int], DataSide] = DataSide
     measure: Measure | None = None
+    purpose: str = "run"
     rows: list[Row] = field(default_factory=list)
     status: str = "running"
 
@@ -184,7 +191,7 @@ class _Run:
         prepared, plan = self.prepared, self.plan
         context = prepared.context(plan.mechanisms, plan.quotas)
         nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
-        seed = secret_seed(prepared.experiment, plan.mechanisms)
+        seed = secret_seed(prepared, plan.mechanisms, self.purpose)
         sides = {
             name: self.data_side(plan.ledger(name), shard, seed)
             for name, shard in zip(prepared.names, prepared.shards, strict=True)

@@ -80,8 +80,9 @@ def plan_stages(
     count : int
         At least 1.
     nodes : int, optional
-        K edges that take strict turns: each is charged for ceil(T/K) releases. By default one edge is charged for all
-        T, which holds for every edge in whatever order they come.
+        K edges that take strict turns: each is charged for ceil((T + K - 1)/K) releases, since K - 1 are under way when
+        update T is made. By default one edge is charged for all T, which holds for every edge in whatever order they
+        come, as long as nothing is dropped and nobody crashes.
 
     Raises
     ------
@@ -99,7 +100,7 @@ def plan_stages(
 def _plan(problem: Problem, moment: Moment, count: int, nodes: int | None, clip: float | None) -> StagePlan:
     found = tuple(islice(stages(problem, moment, clip), count))
     updates = sum(stage.updates for stage in found)
-    return StagePlan(found, updates, -(-updates // (nodes or 1)))
+    return StagePlan(found, updates, -(-(updates + nodes - 1) // nodes) if nodes else updates)
 
 
 def gaussian_epsilon(

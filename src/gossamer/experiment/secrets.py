@@ -1,0 +1,102 @@
+"""The seed of sampling and noise: secret, and another one for every two runs that could be compared.
+
+Two runs that share their noise give it away: the difference of what they release is the difference of their clipped
+gradients, without any noise. So the seed depends on all that decides a gradient: the settings, the noise, the examples
+themselves and who holds which, what files the settings name, the source of one's own module, the version of the
+library; and on what the run is for, since an audit puts other examples in places of some. Two runs share their noise
+only if they are the same run.
+
+A seed that depends on examples tells nothing about them: it is never released, and noise from it is as good as from any
+other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from pydantic import BaseModel
+
+from gossamer.data.split import Split
+from gossamer.experiment.prepare import Prepared
+from gossamer.privacy.mechanisms import Mechanism
+from gossamer.randomness import derive
+from gossamer.version import __version__
+
+
+def secret_seed(prepared: Prepared, mechanisms: Mapping[str, Mechanism], purpose: str = "run") -> int:
+    """The seed of a run's sampling and noise, which does not follow from the public one.
+
+    Where files lie, how results are computed and who looks at them decide nothing.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        What is run.
+    mechanisms : mapping of str to Mechanism
+        The noise of each node.
+    purpose : str
+        What else decides a gradient, such as the canaries of an audit.
+    """
+    experiment = prepared.experiment
+    content = experiment.model_dump(mode="json", exclude={"compute", "evaluation"})
+    laws = [mechanism.describe() for mechanism in mechanisms.values()]
+    settings = json.dumps([_without_paths(content), laws], sort_keys=True)
+    return derive(experiment.seed, "secret", settings, _digest(prepared), __version__, purpose)
+
+
+def _without_paths(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _without_paths(value) for key, value in content.items() if not key.endswith("path")}
+    return content
+
+
+def _digest(prepared: Prepared) -> str:
+    """Of the examples, where they are, the files that settings name, and one's own module."""
+    found = hashlib.blake2b(digest_size=16)
+    for part in _parts(prepared):
+        found.update(len(part).to_bytes(8, "little"))
+        found.update(part)
+    return found.hexdigest()
+
+
+def _parts(prepared: Prepared) -> Iterator[bytes | memoryview]:
+    yield from _split(prepared.dataset.train)
+    for shard in prepared.shards:
+        yield np.ascontiguousarray(shard).tobytes()
+    for section in ("speeds", "algorithm"):  # the examples' own files have been read: what counts is what was in them
+        for path in _paths(getattr(prepared.experiment, section)):
+            yield path.read_bytes() if path.is_file() else b""
+    yield _source(prepared.experiment.objective.module)
+
+
+def _split(split: Split) -> Iterator[bytes | memoryview]:
+    features: Any = split.features
+    arrays = (features.data, features.indices, features.indptr) if sp.issparse(features) else (features,)
+    for array in (*arrays, split.targets):
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _paths(settings: BaseModel) -> Iterator[Path]:
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, Path):
+            yield value
+        elif isinstance(value, BaseModel):
+            yield from _paths(value)
+
+
+def _source(module: str | None) -> bytes:
+    if module is None:
+        return b""
+    try:
+        return inspect.getsource(importlib.import_module(module.partition(":")[0])).encode()
+    except (OSError, TypeError):  # no source, such as a compiled module
+        return b""

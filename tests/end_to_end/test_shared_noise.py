@@ -1,0 +1,80 @@
+"""No two different runs share their noise: the difference of their releases would show what a guarantee hides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gossamer as gs
+from gossamer.experiment.auditing import audit_run
+from gossamer.experiment.reading import parse_spec
+
+SPEC: dict[str, Any] = {
+    "algorithm": {"name": "audp", "nodes": 1},
+    "privacy": {"noise_multiplier": 5.0, "clip": 1.0},
+    "stop": {"updates": 1},
+}
+
+
+def weights(result: gs.Result) -> Any:
+    """Of one noisy step: noise of norm about 0.5 * 5 * sqrt(650) / 64 = 2, and hardly anything else."""
+    return result.model["weight"].ravel()
+
+
+def unlike(one: Any, other: Any) -> bool:
+    """Correlation of independent noise in 640 numbers stays below 0.25 with probability 1 - 1e-10."""
+    return bool(abs(np.corrcoef(one, other)[0, 1]) < 0.25)
+
+
+def test_an_audit_does_not_have_the_noise_of_the_run_nor_of_another_audit() -> None:
+    spec = parse_spec({"dataset": "digits", **SPEC})
+    plain = weights(gs.run(spec))
+    np.testing.assert_array_equal(plain, weights(gs.run(spec)))
+    audits = [weights(audit_run(spec, canaries=m, guesses=4)) for m in (20, 21)]
+    assert all(unlike(plain, audit) for audit in audits)
+    assert unlike(*audits)
+
+
+def rows(folder: Path, changed: float) -> Path:
+    values = np.random.default_rng(0).standard_normal((200, 640))
+    values[0, 0] = changed
+    path = folder / "data.csv"
+    lines = [",".join(f"{x:.5g}" for x in row) + f",{i % 2}" for i, row in enumerate(values)]
+    path.write_text(",".join(f"f{j}" for j in range(640)) + ",label\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def test_a_changed_example_changes_the_noise_and_where_the_file_lies_does_not(tmp_path: Path) -> None:
+    found = []
+    for name, changed in (("one", 1.0), ("two", 2.0), ("three", 1.0)):
+        (tmp_path / name).mkdir()
+        dataset = {"name": "mine", "path": str(rows(tmp_path / name, changed))}
+        logistic = {"dataset": dataset, "objective": "logistic", **SPEC}
+        found.append(weights(gs.run(parse_spec(logistic))))
+    assert unlike(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_changed_speeds_change_the_noise(tmp_path: Path) -> None:
+    """With other speeds gradients are taken at other models."""
+    found = []
+    for seconds in ("1.0", "2.0"):
+        path = tmp_path / "speeds.csv"
+        path.write_text(f"0,{seconds}\n")
+        found.append(
+            weights(gs.run(parse_spec({"dataset": "digits", "speeds": {"name": "file", "path": path}, **SPEC})))
+        )
+    assert unlike(*found)
+
+
+@pytest.mark.parametrize("clip", [1.0, {"policy": "quantile"}], ids=["fixed", "quantile"])
+def test_an_audit_sees_through_the_unit_of_a_moving_clip(clip: Any) -> None:
+    """With little noise nearly all coins are guessed, whichever policy. By chance 50 of 60 right has p = 1e-7."""
+    algorithm = {"name": "audp", "nodes": 4, "learning_rate": 0.5}
+    privacy = {"noise_multiplier": 0.3, "clip": clip}
+    spec = parse_spec({"dataset": "digits", "algorithm": algorithm, "privacy": privacy, "stop": {"updates": 200}})
+    result = audit_run(spec, canaries=120, guesses=60)
+    assert result.summary["privacy"]["audits"]["one_run"]["correct"] >= 50
