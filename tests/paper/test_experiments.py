@@ -200,6 +200,12 @@ def test_expectations(load: Callable[[str], Any]) -> None:
         unmet([{"what": "none", "left": {"of": {"a": "z"}, "take": "final_accuracy"}, "at_most": 1}], records)
 
 
+def test_table_1_clips_at_every_noise_level(load: Callable[[str], Any]) -> None:
+    """Without noise too: the levels differ in noise alone, as in A(DP)2SGD's table."""
+    clips = {variant.experiment.privacy.clip.bound for variant in load("adp2sgd").variants("table-1")}
+    assert clips == {1.0}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("paper", "study", "only"), AGAIN)
 def test_what_is_expected_comes_out(
