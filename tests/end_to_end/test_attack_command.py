@@ -40,6 +40,22 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(signal, "signal", lambda *_: before)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epsilon", "1e-300"], "--epsilon lies between 1e-9 and 10^12"),
+        (["--epsilon", "nan"], "--epsilon lies between 1e-9 and 10^12"),
+        (["--out", "spec.yaml"], "--out spec.yaml: cannot make this folder"),
+    ],
+)
+def test_what_cannot_be_attacked_gets_one_line(
+    spec: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["attack", "inversion", str(spec), "--examples", "1", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
 def document(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> dict[str, Any]:
     assert main(["attack", *map(str, arguments), "--json"]) == status
     found: dict[str, Any] = json.loads(capsys.readouterr().out)

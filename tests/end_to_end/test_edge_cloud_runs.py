@@ -88,25 +88,26 @@ def test_the_protected_examples_are_recognised_under_another_name(tmp_path: Path
 
 @pytest.mark.filterwarnings(ENDS_INSIDE)
 def test_what_is_not_said_is_estimated_and_written_down(tmp_path: Path) -> None:
-    """The results folder's own spec has the numbers, and gives the same run without estimating again."""
-    first = gs.run(spec(algorithm={"name": "mapa", "nodes": 4}), tmp_path / "first")
-    found = first.summary["estimates"]
+    """The folder's own spec has the numbers, and gives the same run without estimating again; what is said stays."""
+    experiment = spec(algorithm={"name": "mapa", "nodes": 4, "loss_gap": 0.5})
+    found = prepare(experiment).estimates.constants
+    assert set(found) == {"gradient_sd", "smoothness"}
+    gs.run(experiment, tmp_path / "first")
     written = (tmp_path / "first" / "spec.yaml").read_text()
-    for name in ("gradient_sd", "smoothness", "loss_gap"):
-        assert f"{name}: {found[name]}" in written
+    for name, value in {**found, "loss_gap": 0.5}.items():
+        assert f"{name}: {value}" in written
     from gossamer.experiment.reading import read_spec
 
-    again = gs.run(read_spec(tmp_path / "first" / "spec.yaml"), tmp_path / "again")
-    assert "estimates" not in again.summary
-    for name, values in first.model.items():
-        np.testing.assert_array_equal(values, again.model[name])
+    gs.run(read_spec(tmp_path / "first" / "spec.yaml"), tmp_path / "again")
+    for name in ("spec.yaml", "summary.json", "metrics.jsonl", "model.safetensors"):
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
 PAPER = {"mechanism": "l2_laplace", "epsilon": 0.1, "sampling": "fixed_size"}
 
 
 @pytest.mark.parametrize("extra", [{"norm": "exponential"}, {"noise_scope": "first_layer"}], ids=str)
-@pytest.mark.filterwarnings(ENDS_INSIDE)
+@pytest.mark.filterwarnings(ENDS_INSIDE, "ignore:l2_laplace:gossamer.errors.RunWarning")
 def test_the_papers_noise_guarantees_nothing(extra: dict[str, str], tmp_path: Path) -> None:
     sections = {"algorithm": MAPA, "privacy": {**PAPER, **extra}, "budget": None}
     result = gs.run(spec(**sections), tmp_path / "run")
@@ -234,3 +235,41 @@ def test_the_papers_claim_is_for_replacing_an_example_and_its_own_count() -> Non
 
 def _nodes(result: gs.Result) -> list[dict[str, Any]]:
     return list(result.summary["privacy"]["nodes"].values())
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        {"links": {"partitions": [{"group": [0], "start": 5}], "silence": 3}},
+        {"faults": {"absences": [{"node": 3, "start": 20}]}, "links": {"silence": 3}},
+    ],
+    ids=["an edge is cut off", "the server is gone"],
+)
+@pytest.mark.filterwarnings("ignore:no node can make another update:gossamer.errors.RunWarning")
+def test_a_run_ends_although_somebody_cannot_be_reached_for_ever(cut: dict[str, Any]) -> None:
+    result = gs.run(spec(algorithm={"name": "audp", "nodes": 3}, **cut))
+    server_gone = "faults" in cut
+    assert result.summary["status"] == ("stalled" if server_gone else "updates")
+    assert (result.summary["updates"] < 60) == server_gone
+
+
+@pytest.mark.filterwarnings(ENDS_INSIDE)
+def test_the_first_clip_of_mapa_is_recorded() -> None:
+    """s / sqrt(1 - sqrt(1 - kappa)) with s = 4.5 and kappa = 0.1."""
+    result = gs.run(spec(algorithm=MAPA))
+    expected = 4.5 / np.sqrt(1 - np.sqrt(0.9))
+    assert result.summary["privacy"]["mechanism"]["clip"] == pytest.approx(expected)
+    assert result.summary["mapa"]["stages"][0]["clip"] == pytest.approx(expected)
+
+
+def test_a_claim_beyond_all_numbers_is_null(tmp_path: Path) -> None:
+    """Advanced composition at an epsilon of 1,000 a release overflows."""
+    sections = {"algorithm": "audp", "privacy": {"mechanism": "l2_laplace", "epsilon": 1000.0}, "budget": None}
+    gs.run(spec(**sections), tmp_path / "run")
+    claims = json.loads((tmp_path / "run" / "summary.json").read_text())["privacy"]["claims"]
+    assert [claim["epsilon"] is None for claim in claims] == [False, False, True]
+
+
+def test_a_moving_clip_is_in_the_summary() -> None:
+    result = gs.run(spec(algorithm="audp"))
+    assert result.summary["audp"]["last_clip"] > 0.5  # from 0.1: the norms of digits' gradients are several

@@ -21,6 +21,7 @@ A module may have more, where the defaults do not fit:
 | `SERVERS` | ``()`` | nodes beside those that hold data; `build` puts them last |
 | `CLIP_POLICIES` | ``("fixed",)`` | the values of ``privacy.clip.policy`` that its nodes follow; others are refused |
 | `DEFAULT_CLIP` | ``FixedClip(bound=1)`` | what ``privacy.clip`` is where there is Gaussian noise and nothing is said |
+| `first_clip(settings)` | ``privacy.clip``'s | the clip at the start, where that says none |
 | `updates(nodes)` | computations | how many updates were made, where a computation is not one |
 | `report(nodes)` | nothing | figures of its own for the summary, as plain data |
 | `advice(settings, context, updates)` | nothing | warnings about a run of so many updates, a line each |

@@ -45,7 +45,7 @@ from gossamer.algorithms.edge_server import ServerNode, Step, newest
 from gossamer.algorithms.learning_rate import ConstantRate, RateSchedule, StepRate, WarmupAnnealRate, from_number
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.privacy.claims import Claim, mapa_claims
-from gossamer.privacy.clipping import QuantileClip
+from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.protocol.node import Node
@@ -167,7 +167,11 @@ def noise_on_mean(context: Context, clip: float | None = None) -> float:
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The edges by name, and the server."""
     per_epoch = sum(context.shard_sizes.values()) / settings.batch_size
-    course = AudpCourse(settings.learning_rate, settings.nodes, settings.batch_size, per_epoch, noise_on_mean(context))
+    policy = context.clipping.policy
+    # A clip that moves: no step is noisier than with its bound.
+    clip = policy.step_bound if isinstance(policy, QuantileClip) else None
+    noise = noise_on_mean(context, clip)
+    course = AudpCourse(settings.learning_rate, settings.nodes, settings.batch_size, per_epoch, noise)
     edges: dict[str, Node] = {name: EdgeNode(name, context) for name in context.names}
     return {**edges, SERVER: ServerNode(context, course, settings.staleness)}
 
@@ -201,6 +205,7 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
         "updates_dropped": state.dropped,
         "staleness_mean": state.staleness_sum / state.t if state.t else 0.0,
         "staleness_max": state.staleness_most,
+        "last_clip": bound_of(state.log_clip),
     }
 
 

@@ -45,7 +45,7 @@ from gossamer.algorithms.edge_cloud import updates as updates
 from gossamer.algorithms.edge_messages import SERVER
 from gossamer.algorithms.edge_node import EdgeNode
 from gossamer.algorithms.edge_server import ServerNode, Step
-from gossamer.algorithms.mapa_schedule import Problem, Schedule
+from gossamer.algorithms.mapa_schedule import Problem, Schedule, initial_clip
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
@@ -116,8 +116,8 @@ class MapaCourse:
         return Step(stage.learning_rate, number, stage.clip, values)
 
 
-def schedule_of(settings: Settings, context: Context) -> Schedule:
-    """The stages of a run.
+def problem_of(settings: Settings) -> Problem:
+    """What the stages are computed from.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def schedule_of(settings: Settings, context: Context) -> Schedule:
     """
     if settings.gradient_sd is None or settings.smoothness is None or settings.loss_gap is None:
         raise SpecError("mapa needs algorithm.gradient_sd, smoothness and loss_gap; give them or have them estimated")
-    problem = Problem(
+    return Problem(
         gradient_sd=settings.gradient_sd,
         smoothness=settings.smoothness,
         loss_gap=settings.loss_gap,
@@ -135,6 +135,16 @@ def schedule_of(settings: Settings, context: Context) -> Schedule:
         failure=settings.kappa,
         reduction=settings.reduction,
     )
+
+
+def first_clip(settings: Settings) -> float:
+    """The clip at the start, where the spec gives none (Theorem 3)."""
+    return initial_clip(problem_of(settings))
+
+
+def schedule_of(settings: Settings, context: Context) -> Schedule:
+    """The stages of a run; raises as `problem_of`."""
+    problem = problem_of(settings)
     return Schedule(problem, partial(noise_on_mean, context), context.clipping.policy.initial_bound)
 
 
@@ -147,6 +157,7 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
 
 def advice(settings: Settings, context: Context, updates: int) -> list[str]:
     """Says so if the run ends inside a stage: its clip and learning rate were chosen for more updates."""
+    updates = updates if context.updates is None else context.updates  # more is planned than made: some is under way
     stages = schedule_of(settings, context).lengths(updates)
     made = updates - sum(stage.updates for stage in stages[:-1])
     if not stages or made == stages[-1].updates:

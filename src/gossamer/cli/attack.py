@@ -8,7 +8,7 @@ from typing import Any
 
 from gossamer.cli.printing import Bar, print_json, say, table, wrapped
 from gossamer.cli.spec_options import add_spec, read_experiment
-from gossamer.errors import DataError
+from gossamer.errors import CallerError, DataError
 from gossamer.experiment.attacking import Inversion, invert
 from gossamer.experiment.auditing import MembershipAudit, audit_membership, audit_run
 from gossamer.experiment.prepare import prepare
@@ -30,7 +30,10 @@ def add_commands(commands: Any) -> None:
 
 
 def _folder(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CallerError(f"--out {path}: cannot make this folder ({error.strerror}); choose another") from None
     return path
 
 
@@ -63,6 +66,8 @@ def _add_inversion(attacks: Any) -> None:
 
 def inversion_command(options: argparse.Namespace) -> int:
     """Recover examples, draw them, and say how like the originals they are."""
+    if not all(1e-9 <= epsilon <= 1e12 for epsilon in options.epsilon):
+        raise CallerError(f"--epsilon lies between 1e-9 and 10^12, found {options.epsilon}")
     prepared = prepare(read_experiment(options))
     found = invert(
         prepared,

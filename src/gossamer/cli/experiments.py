@@ -80,11 +80,15 @@ def _report(result: Result) -> str:
 def _claims(claims: list[dict[str, Any]]) -> str:
     """What papers claim of such a run, which is not what is proved."""
     lines = [
-        f"Claimed, not proved: {claim['theorem']}: epsilon {claim['epsilon']:.4g} at delta {claim['delta']:g}"
+        f"Claimed, not proved: {claim['theorem']}: epsilon {_claimed(claim)} at delta {claim['delta']:g}"
         f"{'' if claim['valid'] else ', but its own conditions fail'}\n\n"
         for claim in claims
     ]
     return "".join(lines)
+
+
+def _claimed(claim: dict[str, Any]) -> str:
+    return "beyond all numbers" if claim["epsilon"] is None else f"{claim['epsilon']:.4g}"
 
 
 def _epsilon(value: float | None) -> str:
@@ -100,6 +104,8 @@ def check_command(options: argparse.Namespace) -> int:
     """Say what would happen."""
     prepared = prepare(read_experiment(options))
     plan = plan_run(prepared)
+    if plan.estimates is not None:
+        say(str(plan.estimates))
     if options.json:
         print_json(_check_document(prepared, plan))
     else:

@@ -11,7 +11,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from gossamer.experiment.estimating import Estimates
 from gossamer.experiment.noise import describe_law
 from gossamer.experiment.observing import Row
 from gossamer.experiment.planning import RunPlan
@@ -62,7 +61,7 @@ class Bar:
         laws = set(plan.mechanisms.values())
         noise = describe_law(laws.pop()) if len(laws) == 1 else f"{len(laws)} different noise laws"
         if plan.estimates is not None:
-            say(describe_estimates(plan.estimates))
+            say(str(plan.estimates))
         say(f"plan: {plan.updates} updates of {len(plan.schedules)} nodes, {noise}")
         if self.terminal:
             self.bar = tqdm(total=plan.updates, unit="update", file=sys.stderr, dynamic_ncols=True, leave=True)
@@ -84,14 +83,6 @@ class Bar:
         if self.bar is not None:
             self.bar.total = self.updates  # what was under way at the end counts as planned, not as made
             self.bar.close()
-
-
-def describe_estimates(found: Estimates) -> str:
-    """What was estimated, in brief."""
-    return (
-        f"estimated on {found.examples} examples that are not the nodes': gradient_sd {found.gradient_sd:.4g}, "
-        f"smoothness {found.smoothness:.4g} ({found.smoothness_by}), loss_gap {found.loss_gap:.4g}"
-    )
 
 
 def describe_row(row: Row) -> str:

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from gossamer.algorithms import mapa
 from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
-from gossamer.experiment.estimating import Estimates, estimate_problem, public_sample, synthetic_sample
+from gossamer.experiment.estimating import estimate_problem, public_sample, synthetic_sample
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.objective import FloatArray, Objective
 
 CONSTANTS = ("gradient_sd", "smoothness", "loss_gap")
 
 
+@dataclass(frozen=True)
+class Estimated:
+    """Constants that the spec leaves out, as they were estimated on so many examples that are not the nodes'."""
+
+    constants: Mapping[str, float]
+    examples: int
+    smoothness_by: str
+
+    def __str__(self) -> str:
+        how = {"smoothness": f" ({self.smoothness_by})"}
+        found = ", ".join(f"{name} {value:.4g}{how.get(name, '')}" for name, value in self.constants.items())
+        return f"estimated on {self.examples} examples that are not the nodes': {found}"
+
+
 def with_estimates(
     experiment: Experiment, objective: Objective, dataset: Dataset, initial: FloatArray, seed: int
-) -> tuple[Experiment, Estimates | None]:
+) -> tuple[Experiment, Estimated | None]:
     """The experiment with what its algorithm needs and does not say, and where that is from.
 
     Parameters
@@ -41,7 +58,8 @@ def with_estimates(
         return experiment, None
     found = estimate_problem(objective, _sample(experiment, settings, dataset, seed), initial, seed)
     missing = {name: getattr(found, name) for name in CONSTANTS if getattr(settings, name) is None}
-    return experiment.model_copy(update={"algorithm": settings.model_copy(update=missing)}), found
+    complete = experiment.model_copy(update={"algorithm": settings.model_copy(update=missing)})
+    return complete, Estimated(missing, found.examples, found.smoothness_by)
 
 
 def _sample(experiment: Experiment, settings: mapa.Settings, dataset: Dataset, seed: int) -> Split:

@@ -66,7 +66,10 @@ def _law(prepared: Prepared) -> Callable[[float], Mechanism]:
 
 def _first_clip(prepared: Prepared) -> float:
     clip = prepared.experiment.privacy.clip
-    return 1.0 if clip is None or clip.initial_bound is None else clip.initial_bound
+    if clip is not None and clip.initial_bound is not None:
+        return clip.initial_bound
+    first = getattr(prepared.algorithm, "first_clip", None)
+    return 1.0 if first is None else float(first(prepared.experiment.algorithm))
 
 
 def _first_layer(prepared: Prepared) -> int:
@@ -118,28 +121,32 @@ def describe_law(mechanism: Mechanism) -> str:
     if isinstance(mechanism, L2Laplace):
         return f"L2-Laplace noise (epsilon {mechanism.epsilon:.4g} a full-batch release)"
     if isinstance(mechanism, PaperNoise):
-        return f"noise of a {mechanism.norm} norm (epsilon {mechanism.epsilon:.4g} a release, which is not proved)"
+        return f"noise whose norm is {mechanism.norm} (epsilon {mechanism.epsilon:.4g} a release, which is not proved)"
     return "no noise" if isinstance(mechanism, NoNoise) else type(mechanism).__name__
 
 
 def advice_on_noise(prepared: Prepared, mechanisms: Mapping[str, Mechanism]) -> list[str]:
-    """A warning where noise of a Gamma norm is larger than any signal.
+    """A warning where noise of a pure epsilon is larger than any signal.
 
     The mean of clipped gradients is at most as long as the clip G. The noise on it has the expected norm
-    d S/(B epsilon), with S the sensitivity of the sum: a ratio of d (S/G) / (B epsilon).
+    d S/(B epsilon), with S the sensitivity of the sum: a ratio of d (S/G) / (B epsilon). (Where a paper's norm is
+    exponential, 1 stands in the place of d, and where it leaves coordinates out, the number of the others.)
     """
-    laws = [law for law in mechanisms.values() if isinstance(law, L2Laplace)]
+    laws = {name: law for name, law in mechanisms.items() if isinstance(law, (L2Laplace, PaperNoise))}
     if not laws:
         return []
     size, batch = prepared.objective.size, prepared.experiment.algorithm.batch_size
-    law = min(laws, key=lambda law: law.epsilon)
-    needed = size * law.relation.sensitivity(1.0) / batch
+    name = min(laws, key=lambda name: laws[name].epsilon)
+    law = laws[name]
+    needed = law.epsilon * law.mean_norm(size) / (law.clip * batch)
     if needed <= law.epsilon:
         return []
-    largest = math.floor(size * law.epsilon / needed)
+    proved = isinstance(law, L2Laplace)
+    largest = math.floor(size * law.epsilon / needed) if proved else 0
     smaller = f", and so would a model of {largest} parameters at epsilon {law.epsilon:.4g}" if largest else ""
+    whose = "" if len(set(laws.values())) == 1 else f" of {name}"
     return [
-        f"l2_laplace: the expected norm of the noise is {needed / law.epsilon:.4g} times the clip, larger than any "
-        f"gradient; for the {size} parameters of this model and batches of {batch}, an epsilon of {needed:.4g} a "
+        f"l2_laplace: the expected norm of the noise{whose} is {needed / law.epsilon:.4g} times the clip, larger than "
+        f"any gradient; for the {size} parameters of this model and batches of {batch}, an epsilon of {needed:.4g} a "
         f"release would make them equal{smaller}"
     ]

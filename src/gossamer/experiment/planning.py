@@ -15,8 +15,8 @@ from functools import cached_property
 
 from gossamer.algorithms.algorithm import Facts
 from gossamer.errors import RunWarning, SpecError
+from gossamer.experiment.completing import Estimated
 from gossamer.experiment.driving import Blind, drive
-from gossamer.experiment.estimating import Estimates
 from gossamer.experiment.noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import StopSettings
@@ -55,7 +55,7 @@ class RunPlan:
         The worst of them, in words.
     size : int
         Number of parameters.
-    estimates : Estimates or None
+    estimates : Estimated or None
         What the schedule rests on that the spec does not say.
     """
 
@@ -66,7 +66,7 @@ class RunPlan:
     epsilons: dict[str, float]
     guarantee: Guarantee
     size: int
-    estimates: Estimates | None = None
+    estimates: Estimated | None = None
 
     @cached_property
     def mechanism(self) -> Mechanism | None:

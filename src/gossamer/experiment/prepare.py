@@ -17,8 +17,7 @@ from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.partition import partition
 from gossamer.data.split import Split
 from gossamer.errors import DataError, ModelError, SpecError, did_you_mean
-from gossamer.experiment.completing import with_estimates
-from gossamer.experiment.estimating import Estimates
+from gossamer.experiment.completing import Estimated, with_estimates
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
@@ -59,7 +58,7 @@ class Prepared:
         What is minimised.
     graph : Graph
         Who may talk to whom.
-    estimates : Estimates or None
+    estimates : Estimated or None
         What was guessed from public or synthetic examples, because the spec does not say it.
     """
 
@@ -69,7 +68,7 @@ class Prepared:
     shards: tuple[npt.NDArray[np.int64], ...]
     objective: Objective
     graph: Graph
-    estimates: Estimates | None = None
+    estimates: Estimated | None = None
 
     @property
     def algorithm(self) -> ModuleType:

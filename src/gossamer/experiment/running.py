@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from gossamer.errors import SpecError
+from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.driving import drive
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.planning import RunPlan, epsilon_so_far, plan_run
@@ -218,6 +219,13 @@ class _Run:
             raise
         if self.status != "finished":
             self.simulator.stop(self.status)
+        if self.status == "stalled":
+            warnings.warn(
+                f"no node can make another update, from virtual second {self.simulator.elapsed:g} on or before, and "
+                "the run ends here; look at faults and links, or give stop.virtual_seconds",
+                RunWarning,
+                stacklevel=2,
+            )
         ended = self.plan.stop.virtual_seconds if self.status == "virtual_seconds" else None
         self.evaluator.look(self.simulator.elapsed if ended is None else ended)
         self.save()

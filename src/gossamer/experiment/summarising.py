@@ -37,7 +37,6 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
         "gone": sorted(simulator.gone),
         "metrics": {name: value for name, value in last.items() if name not in _COUNTS},
         **own_figures(prepared, simulator),
-        **({} if prepared.estimates is None else {"estimates": prepared.estimates.describe()}),
     }
 
 
@@ -65,9 +64,9 @@ class PrivacyReport:
         claims = self.prepared.algorithm.claims(settings, known) if known is not None else []
         return {
             "guarantee": self.plan.guarantee.as_dict(),
-            **({} if ways is None else {"compositions": ways}),
+            **({} if ways is None else {"compositions": {way: _finite(value) for way, value in ways.items()}}),
             "mechanism": {"mechanism": "different for each node"} if common is None else describe_mechanism(common),
-            "claims": [claim.as_dict() for claim in claims],
+            "claims": [{**claim.as_dict(), "epsilon": _finite(claim.epsilon)} for claim in claims],
         }
 
     def _spent_by(self, name: str, releases: Callable[[str], int]) -> dict[str, Any]:

@@ -158,6 +158,10 @@ class L2Laplace(Mechanism):
     def second_moment(self, size: int) -> float:
         return size * (size + 1) * self.scale**2
 
+    def mean_norm(self, size: int) -> float:
+        """The mean L2 norm of the noise on a sum of ``size`` coordinates."""
+        return size * self.scale
+
 
 @dataclass(frozen=True)
 class Laplace(Mechanism):

@@ -69,8 +69,16 @@ class PaperNoise(Mechanism):
         return draw
 
     def second_moment(self, size: int) -> float:
-        shape = self._noised(size) if self.norm == "gamma" else 1
+        shape = self._shape(size)
         return shape * (shape + 1) * self.scale**2
+
+    def mean_norm(self, size: int) -> float:
+        """The mean L2 norm of the noise on a sum of ``size`` coordinates."""
+        return self._shape(size) * self.scale
+
+    def _shape(self, size: int) -> int:
+        """Of the Gamma law of the noise's norm; an exponential law is the one of shape 1."""
+        return self._noised(size) if self.norm == "gamma" else 1
 
     def _noised(self, size: int) -> int:
         return min(self.coordinates, size) if self.coordinates else size
