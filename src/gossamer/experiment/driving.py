@@ -43,8 +43,8 @@ def drive(simulator: Simulator, stop: StopSettings, observer: Observer) -> str:
     Returns
     -------
     str
-        Why it ended: ``updates``, ``virtual_seconds``, ``accuracy``, ``finished``, or ``stalled``, where things go on and
-        on without an update, such as attempts to reach a node that is cut off for ever.
+        Why it ended: ``updates``, ``virtual_seconds``, ``accuracy``, ``finished``, or ``stalled``, where things go on
+        and on without an update, such as attempts to reach a node that is cut off for ever.
     """
     counters = simulator.counters
     patience = 100_000 + 1_000 * len(simulator.nodes)
