@@ -49,6 +49,7 @@ def drive(simulator: Simulator, stop: StopSettings, observer: Observer) -> str:
     counters = simulator.counters
     patience = 100_000 + 1_000 * len(simulator.nodes)
     last_update, idle = 0, 0
+    reached: float | None = None
     while (upcoming := simulator.next_time) is not None and not simulator.settled:
         if stop.virtual_seconds is not None and upcoming > stop.virtual_seconds:
             observer.before(stop.virtual_seconds)
@@ -58,9 +59,12 @@ def drive(simulator: Simulator, stop: StopSettings, observer: Observer) -> str:
         observer.after()
         idle = idle + 1 if counters.updates == last_update else 0
         last_update = counters.updates
-        enough = stop.updates is not None and last_update >= stop.updates
-        if enough and (not simulator.halts or idle > patience):
-            return "updates"  # whoever halts itself has had the time to tell everybody that can be told
+        if stop.updates is not None and last_update >= stop.updates:
+            reached = simulator.elapsed if reached is None else reached
+            # A server that halts the run has the time to tell everybody that can be told.
+            grace = 2 * simulator.world.links.silence if simulator.halts else 0.0
+            if simulator.elapsed >= reached + grace:
+                return "updates"
         if observer.satisfied:
             return "accuracy"
         if idle > patience:
