@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from gossamer.cli import main
+
+pytestmark = pytest.mark.usefixtures("called_here")
 
 pytest.importorskip("PIL", reason="needs gossamer[images]")
 pytest.importorskip("matplotlib", reason="needs gossamer[figures]")
@@ -29,15 +30,6 @@ def spec(tmp_path: Path) -> Path:
     path = tmp_path / "spec.yaml"
     path.write_text(yaml.safe_dump(SPEC))
     return path
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    # The command prints warnings its own way and leaves on SIGTERM; neither may outlive a test.
-    monkeypatch.setattr("warnings.showwarning", __import__("warnings").showwarning)
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(signal, "signal", lambda *_: before)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ import yaml
 
 from gossamer.cli import main
 
+pytestmark = pytest.mark.usefixtures("called_here")
+
 SPEC: dict[str, Any] = {
     "dataset": "digits",
     "algorithm": {"name": "gossip", "nodes": 4, "batch_size": 20, "updates_per_node": 5},
@@ -28,15 +30,6 @@ def spec(tmp_path: Path) -> Path:
     path = tmp_path / "spec.yaml"
     path.write_text(yaml.safe_dump(SPEC))
     return path
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    # The command prints warnings its own way and leaves on SIGTERM; neither may outlive a test.
-    monkeypatch.setattr("warnings.showwarning", __import__("warnings").showwarning)
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(signal, "signal", lambda *_: before)
 
 
 def mistake(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

@@ -204,6 +204,7 @@ def test_gradients_that_are_not_finite_are_in_the_nodes_own_log_only(tmp_path: P
     assert np.isfinite(gs.run(spec(dataset=dataset, algorithm=algorithm)).model["weight"]).all()
 
 
+@pytest.mark.usefixtures("called_here")
 @pytest.mark.filterwarnings(ENDS_INSIDE)
 def test_the_command_prints_warning_estimates_and_guarantee(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mapa.yaml"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 from typing import Any
 
 import pytest
 
 from gossamer.cli import main
+
+pytestmark = pytest.mark.usefixtures("called_here")
 
 PROBLEM = {
     "--batch-size": "16",
@@ -25,12 +26,6 @@ L2_LAPLACE = {"--noise": "l2_laplace", "--epsilon": "2"}
 GAUSSIAN = {"--noise": "gaussian", "--noise-multiplier": "1.5"}
 BUDGET = {"--noise": "gaussian", "--budget": "2", "--delta": "1e-5", "--dataset-size": "1600"}
 KEYS = {"sensitivity", "clip", "noise_second_moment", "penalty", "learning_rate", "updates"}
-
-
-@pytest.fixture(autouse=True)
-def _the_command_changes_nothing_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warnings.showwarning", __import__("warnings").showwarning)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
 
 
 def arguments(*parts: dict[str, str | None]) -> list[str]:

@@ -106,8 +106,6 @@ class Facts:
         B, the expected batch size.
     updates : int
         T, over all nodes.
-    releases : int
-        Of the node that makes most.
     mechanism : Mechanism
         Of the node with the least noise; its clip is the one at the start.
     delta : float
@@ -118,7 +116,6 @@ class Facts:
     smallest_shard: int
     batch_size: float
     updates: int
-    releases: int
     mechanism: Mechanism
     delta: float
 

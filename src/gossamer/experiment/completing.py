@@ -29,15 +29,20 @@ class Estimated:
         return f"estimated on {self.examples} examples that are not the nodes': {found}"
 
 
+def needs_estimates(experiment: Experiment) -> bool:
+    """Whether the algorithm needs what the spec does not say."""
+    return isinstance(experiment.algorithm, mapa.Settings) and not experiment.algorithm.complete
+
+
 def with_estimates(
     experiment: Experiment, objective: Objective, dataset: Dataset, initial: FloatArray, seed: int
-) -> tuple[Experiment, Estimated | None]:
+) -> tuple[Experiment, Estimated]:
     """The experiment with what its algorithm needs and does not say, and where that is from.
 
     Parameters
     ----------
     experiment : Experiment
-        The spec.
+        One that `needs_estimates`.
     objective : Objective
         What is minimised.
     dataset : Dataset
@@ -54,8 +59,7 @@ def with_estimates(
         If the sample does not fit, or nothing can be estimated from it.
     """
     settings = experiment.algorithm
-    if not isinstance(settings, mapa.Settings) or settings.complete:
-        return experiment, None
+    assert isinstance(settings, mapa.Settings)
     found = estimate_problem(objective, _sample(experiment, settings, dataset, seed), initial, seed)
     missing = {name: getattr(found, name) for name in CONSTANTS if getattr(settings, name) is None}
     complete = experiment.model_copy(update={"algorithm": settings.model_copy(update=missing)})

@@ -107,8 +107,7 @@ def plan_run(prepared: Prepared) -> RunPlan:
     guarantee = _guarantee(prepared, epsilons, mechanisms)
     size = prepared.objective.size
     plan = RunPlan(stop, quotas, mechanisms, schedules, epsilons, guarantee, size, prepared.estimates)
-    advice = prepared.advice(prepared.context(mechanisms, quotas), plan.updates)
-    for line in [*advice_on_noise(prepared, mechanisms), *advice]:
+    for line in [*advice_on_noise(prepared, mechanisms), *prepared.advice(mechanisms, quotas, plan.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)
     return plan
 
@@ -243,7 +242,6 @@ def facts(prepared: Prepared, plan: RunPlan) -> Facts | None:
         smallest_shard=min(prepared.shard_sizes.values()),
         batch_size=float(spec.algorithm.batch_size),
         updates=plan.updates,
-        releases=max(sum(schedule.values()) for schedule in plan.schedules.values()),
         mechanism=min(plan.mechanisms.values(), key=lambda law: law.second_moment(plan.size)),
         delta=spec.delta,
     )

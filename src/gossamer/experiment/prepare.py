@@ -17,7 +17,7 @@ from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.partition import partition
 from gossamer.data.split import Split
 from gossamer.errors import DataError, ModelError, SpecError, did_you_mean
-from gossamer.experiment.completing import Estimated, with_estimates
+from gossamer.experiment.completing import Estimated, needs_estimates, with_estimates
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
@@ -146,10 +146,12 @@ class Prepared:
         clip = self.experiment.privacy.clip
         return Clipping() if clip is None else Clipping(clip)
 
-    def advice(self, context: Context, updates: int) -> list[str]:
+    def advice(self, mechanisms: Mapping[str, Mechanism], quotas: dict[str, int] | None, updates: int) -> list[str]:
         """What the algorithm warns of before a run of so many updates."""
         advise = getattr(self.algorithm, "advice", None)
-        return [] if advise is None else list(advise(self.experiment.algorithm, context, updates))
+        if advise is None:
+            return []
+        return list(advise(self.experiment.algorithm, self.context(mechanisms, quotas), updates))
 
 
 def prepare(experiment: Experiment) -> Prepared:
@@ -175,6 +177,8 @@ def prepare(experiment: Experiment) -> Prepared:
     shards = partition(spec.partition, dataset.train.targets, nodes, stream(seed, "partition"), dataset.owners)
     objective = build_objective(spec, dataset)
     prepared = Prepared(spec, dataset, names, tuple(shards), objective, graph)
+    if not needs_estimates(spec):
+        return prepared
     spec, estimates = with_estimates(spec, objective, dataset, prepared.initial.values, seed)
     return replace(prepared, experiment=spec, estimates=estimates)
 
