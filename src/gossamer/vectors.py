@@ -213,6 +213,50 @@ def concatenate(vectors: Sequence[V]) -> V:
 
 
 @dataclass(frozen=True)
+class Coordinates:
+    """Every ``step``-th coordinate of a vector from ``first``; by default all of them.
+
+    The mask of van Dijk et al. (2020), Appendix C.1: the parts with the same ``step``, and each ``first`` below it,
+    make up the whole vector.
+    """
+
+    first: int = 0
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first < self.step:
+            raise ValueError(f"coordinates need 0 <= first < step, found first {self.first} and step {self.step}")
+
+    @property
+    def slice(self) -> slice:
+        """What to index a vector with."""
+        return slice(self.first, None, self.step)
+
+    def count(self, size: int) -> int:
+        """How many coordinates of a vector of ``size`` numbers these are."""
+        return len(range(self.first, size, self.step))
+
+
+def spread(vector: V, where: Coordinates, size: int) -> V:
+    """A vector [size] with ``vector`` [where.count(size)] at ``where`` and zeros elsewhere, of the same label.
+
+    Raises
+    ------
+    ValueError
+        If ``vector`` has another number of coordinates.
+    """
+    if vector.size != where.count(size):
+        raise ValueError(f"{where} of {size} numbers are {where.count(size)}, found a vector of {vector.size}")
+    if where.step == 1:
+        return vector
+    if isinstance(vector.values, Blank):
+        return type(vector)(Blank(size, vector.values.dtype))
+    whole = np.zeros(size, vector.values.dtype)
+    whole[where.slice] = vector.values
+    return type(vector)(whole)
+
+
+@dataclass(frozen=True)
 class Part:
     """One named array inside a flat vector, as in a ``state_dict``."""
 

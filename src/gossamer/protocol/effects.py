@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from gossamer.protocol.encoding import register
 from gossamer.protocol.messages import Message
+from gossamer.vectors import Model
 
 
 @runtime_checkable
@@ -37,6 +38,28 @@ class Compute(Effect):
     """Give ``task`` to the data side, which answers with `Completed` or `Refused`."""
 
     task: Task
+
+
+@register("effect.update")
+@dataclass(frozen=True, slots=True)
+class Update(Effect):
+    """Swap ``model`` into the running round ``task``, which may now take ``until`` steps in all.
+
+    The round goes on at the new model after the steps that it has done. It waits when it has done ``until`` steps,
+    which never fall. Nothing happens to a task that is not running: it may have just been completed.
+    """
+
+    task: int
+    model: Model
+    until: int
+
+
+@register("effect.interrupt")
+@dataclass(frozen=True, slots=True)
+class Interrupt(Effect):
+    """Have the running round ``task`` answer now, with the steps done so far; nothing happens if it is not running."""
+
+    task: int
 
 
 @register("effect.set_timer")
