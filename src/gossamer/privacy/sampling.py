@@ -1,12 +1,18 @@
-"""How a batch is drawn from a shard. Each scheme is paired with its accounting in `accountants`.
+"""How a batch is drawn from a shard. Each scheme is paired with its accounting in `rows`.
 
-Schemes that no accountant here is proved for (shuffled passes, with replacement) do not exist.
+| scheme | a batch | proved |
+|---|---|---|
+| `Poisson` | every example with the same probability, independently | yes |
+| `FixedSize` | so many distinct examples | yes, under replace-one |
+| `WithReplacement` | so many draws, an example may come twice | no: what uses it has no guarantee |
+
+Shuffled passes do not exist here.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +24,20 @@ IndexArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sampling:
-    """Base of the sampling schemes."""
+    """Base of the sampling schemes.
+
+    Attributes
+    ----------
+    proved : bool
+        Whether an accountant here is proved for releases on such batches, under some neighbouring relation.
+    """
+
+    proved: ClassVar[bool] = True
+
+    @classmethod
+    def of_batch(cls, size: int, batch: int) -> Self:
+        """The scheme that draws ``batch`` of ``size`` examples, exactly or on average."""
+        raise NotImplementedError
 
     @property
     def rate(self) -> float:
@@ -26,7 +45,20 @@ class Sampling:
         raise NotImplementedError
 
     def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
-        """Positions in a shard of ``count`` examples, [batch], sorted."""
+        """Positions in a shard of ``count`` examples, [batch]; sorted, unless an example may come twice."""
+        raise NotImplementedError
+
+    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
+        """At which of the ``steps`` of a round each of ``drawn`` examples takes its turn, [drawn].
+
+        Public numbers: they depend on how many were drawn for schemes that always draw as many, and otherwise each on
+        a coin of its own, never on an example's place among those drawn.
+
+        Raises
+        ------
+        SpecError
+            If the scheme draws a number of examples that is fixed, and it is not ``steps``.
+        """
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
@@ -44,6 +76,10 @@ class Poisson(Sampling):
         if not 0 < self.probability <= 1:
             raise SpecError(f"a Poisson sampling rate lies in (0, 1], found {self.probability!r}")
 
+    @classmethod
+    def of_batch(cls, size: int, batch: int) -> Self:
+        return cls(batch / size)
+
     @property
     def rate(self) -> float:
         return self.probability
@@ -53,13 +89,33 @@ class Poisson(Sampling):
         size = int(generator.binomial(count, self.probability))
         return np.sort(generator.choice(count, size, replace=False, shuffle=False)).astype(np.int64)
 
+    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
+        return generator.integers(steps, size=drawn)
+
 
 @dataclass(frozen=True)
-class FixedSize(Sampling):
-    """``batch_size`` distinct examples of ``dataset_size``, uniformly."""
+class _Sized(Sampling):
+    """Base of the schemes that always draw ``batch_size`` of ``dataset_size`` examples."""
 
     dataset_size: int
     batch_size: int
+
+    @classmethod
+    def of_batch(cls, size: int, batch: int) -> Self:
+        return cls(size, batch)
+
+    def _check(self, count: int) -> None:
+        if count != self.dataset_size:
+            raise SpecError(f"the shard holds {count} examples, but its sampling says {self.dataset_size}")
+
+    def _check_steps(self, drawn: int, steps: int) -> None:
+        if drawn != steps:
+            raise SpecError(f"a round takes one step for each example of a fixed batch, found {steps} for {drawn}")
+
+
+@dataclass(frozen=True)
+class FixedSize(_Sized):
+    """``batch_size`` distinct examples of ``dataset_size``, uniformly."""
 
     def __post_init__(self) -> None:
         if not 0 < self.batch_size <= self.dataset_size:
@@ -73,6 +129,38 @@ class FixedSize(Sampling):
         return self.batch_size / self.dataset_size
 
     def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
-        if count != self.dataset_size:
-            raise SpecError(f"the shard holds {count} examples, but its sampling says {self.dataset_size}")
+        self._check(count)
         return np.sort(generator.choice(count, self.batch_size, replace=False, shuffle=False)).astype(np.int64)
+
+    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
+        self._check_steps(drawn, steps)
+        return generator.permutation(drawn)
+
+
+@dataclass(frozen=True)
+class WithReplacement(_Sized):
+    """``batch_size`` independent draws, each uniform among ``dataset_size`` examples; no accountant knows it.
+
+    Examples stand in the order in which they were drawn, which is that of the steps of a round.
+    """
+
+    proved: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not (self.batch_size > 0 and self.dataset_size > 0):
+            raise SpecError(
+                f"draws with replacement need batch_size and dataset_size of at least 1, "
+                f"found batch_size {self.batch_size} of {self.dataset_size}"
+            )
+
+    @property
+    def rate(self) -> float:
+        return 1 - (1 - 1 / self.dataset_size) ** self.batch_size
+
+    def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
+        self._check(count)
+        return generator.integers(count, size=self.batch_size)
+
+    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
+        self._check_steps(drawn, steps)
+        return np.arange(drawn)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.protocol.encoding import register
-from gossamer.vectors import Model
+from gossamer.vectors import Coordinates, Model, Public, Released
 
 register("mechanism.gaussian")(Gaussian)
 register("mechanism.laplace")(Laplace)
@@ -20,6 +24,8 @@ register("mechanism.paper_noise")(PaperNoise)
 register("mechanism.none")(NoNoise)
 register("sampling.poisson")(Poisson)
 register("sampling.fixed_size")(FixedSize)
+register("sampling.with_replacement")(WithReplacement)
+register("coordinates")(Coordinates)
 
 
 @register("query")
@@ -79,3 +85,171 @@ class Gradient:
     def answer_size(self) -> int:
         """How many numbers the answer has."""
         return self.model.size + (1 if self.query.count_share else 0)
+
+    @property
+    def release(self) -> ReleaseKind:
+        """What is charged."""
+        return self.query.release(self.model.size)
+
+    @property
+    def steps(self) -> int:
+        """How many times a node's seconds the task takes."""
+        return 1
+
+
+@register("task.step_sizes")
+@dataclass(frozen=True)
+class StepSizes:
+    """Step sizes within a round: step h = 0, 1, ... has ``initial / (1 + beta (start + stride h)^exponent)``.
+
+    With ``stride`` 0 the step size is held over the round.
+    """
+
+    initial: float
+    beta: float = 0.0
+    exponent: float = 1.0
+    start: float = 0.0
+    stride: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.initial < math.inf:
+            raise SpecError(f"step sizes start at a finite number above 0, found {self.initial!r}")
+        if not all(0 <= value < math.inf for value in (self.exponent, self.start, self.stride)):
+            raise SpecError(f"exponent, start and stride of step sizes are finite numbers of at least 0, found {self}")
+        if not (math.isfinite(self.beta) and self.first > 0):
+            raise SpecError(f"step sizes are above 0, found {self}")
+
+    def at(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """The sizes of ``steps`` [any shape], counted from 0 within the round."""
+        place = self.start + self.stride * np.asarray(steps, np.float64)
+        return np.asarray(self.initial / (1.0 + self.beta * place**self.exponent))
+
+    @property
+    def first(self) -> float:
+        """The size of the round's first step, which its answer is given in units of."""
+        return float(self.at(np.zeros((), np.int64)))
+
+
+@register("task.swap")
+@dataclass(frozen=True)
+class Swap:
+    """From ``step`` on, counted from 0, a round goes on at ``model`` less what it has done itself."""
+
+    step: int
+    model: Model
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, (Public, Released)):
+            raise SpecError(f"a round is at a public or released model, found {type(self.model).__name__}")
+
+
+UPDATES: Mapping[str, bool] = {"batch": True, "clipped_sum": True, "sequential": False}
+"""The kinds of rounds, and whether a guarantee is proved for them; see `Round`."""
+
+
+@register("task.round")
+@dataclass(frozen=True)
+class Round:
+    """Some local steps, answered with one noisy sum U of their gradients.
+
+    U = sum_h (eta_h / eta_0) g_h over the steps h that were done, plus noise; on the coordinates ``where`` of every
+    D-th, of which g_h is D times the gradient. Nothing is divided by a number of examples.
+
+    | update | steps | what is bounded by the mechanism's clip C | guarantee |
+    |---|---|---|---|
+    | ``batch`` | all at the models swapped in | each g_h: one example is one of them | that of its release |
+    | ``clipped_sum`` | one after the other | U, by C/2: one example changes all later steps | that of its release |
+    | ``sequential`` | one after the other | each g_h, but one example changes all later ones | none |
+
+    Attributes
+    ----------
+    id : int
+        Unique within the node.
+    swaps : tuple of Swap
+        The models, the first from step 0 on. Of several at one step the last counts.
+    query : Query
+        Its sampling draws the examples of the whole round, its mechanism has clip and noise.
+    steps : int
+        Public number of steps, at one of which each example drawn takes its turn.
+    until : int
+        How many of them may be taken; where it is below ``steps`` the round waits there for an `effects.Update`. Of a
+        round that was cut short: how many were taken.
+    step_sizes : StepSizes
+        eta_h.
+    update : {"batch", "clipped_sum", "sequential"}
+        What is summed.
+    where : Coordinates
+        Which coordinates are computed, moved and released.
+
+    References
+    ----------
+    M. van Dijk, N. V. Nguyen, T. N. Nguyen, L. M. Nguyen, Q. Tran-Dinh and P. H. Nguyen, "Asynchronous federated
+    learning with reduced number of rounds and with differential privacy from less aggregated Gaussian noise", 2020,
+    Algorithm 1 and Appendix C.1. ``sequential`` is the paper's; its Algorithm 1 is given a guarantee that does not
+    hold, as one example moves the later gradients of its round too.
+    """
+
+    id: int
+    swaps: tuple[Swap, ...]
+    query: Query
+    steps: int
+    until: int
+    step_sizes: StepSizes
+    update: str
+    where: Coordinates = field(default_factory=Coordinates)
+
+    def __post_init__(self) -> None:
+        _check_swaps(self.swaps, self.steps)
+        if not 0 <= self.until <= self.steps:
+            raise SpecError(f"a round of {self.steps} steps takes 0 to {self.steps} of them, found {self.until}")
+        _check_round_query(self)
+
+    @property
+    def model(self) -> Model:
+        """At which the round starts."""
+        return self.swaps[0].model
+
+    @property
+    def answer_size(self) -> int:
+        """How many numbers the answer has."""
+        return self.where.count(self.model.size)
+
+    @property
+    def release(self) -> ReleaseKind:
+        """What is charged; of the whole model's size, so that rounds on different coordinates are of one kind."""
+        return self.query.release(self.model.size)
+
+    def swapped(self, step: int, model: Model, until: int) -> Round:
+        """The round with ``model`` swapped in after ``step`` steps, which may take ``until`` steps in all."""
+        return replace(self, swaps=(*self.swaps, Swap(step, model)), until=until)
+
+    def cut(self, steps: int) -> Round:
+        """The round of which only the first ``steps`` steps were taken."""
+        return replace(self, until=steps)
+
+
+def _check_swaps(swaps: tuple[Swap, ...], steps: int) -> None:
+    places = [swap.step for swap in swaps]
+    if steps < 1 or not places or places[0] != 0 or places != sorted(places) or places[-1] > steps:
+        raise SpecError(
+            f"a round of at least 1 step has its first model at step 0 and later ones in order, found {steps} steps "
+            f"and models at {places}"
+        )
+    if len({swap.model.size for swap in swaps}) > 1:
+        raise SpecError(f"all models of a round have one size, found {[swap.model.size for swap in swaps]}")
+
+
+def _check_round_query(task: Round) -> None:
+    query, sampling = task.query, task.query.sampling
+    if task.update not in UPDATES:
+        raise SpecError(f"a round's update is one of {', '.join(UPDATES)}, found {task.update!r}")
+    if (query.normaliser, query.count_share, query.unit) != (1.0, 0.0, 1.0):
+        raise SpecError(f"a round's sum has normaliser 1, unit 1 and no count, found {query}")
+    if getattr(sampling, "batch_size", task.steps) != task.steps:
+        raise SpecError(f"a round takes one step for each example of a fixed batch, found {task.steps} and {sampling}")
+    if query.mechanism.private and sampling.proved and not UPDATES[task.update]:
+        # An accountant would take its releases for those of a round that has a guarantee.
+        raise SpecError(f"nothing is proved for {task.update} rounds: sample with replacement, found {sampling}")
+    if task.where.step > 1 and not isinstance(query.mechanism, (Gaussian, NoNoise)):
+        # The other laws depend on how many coordinates are released, and that differs with the first of them.
+        raise SpecError(f"a part of the coordinates goes with Gaussian noise or none, found {query.mechanism}")
