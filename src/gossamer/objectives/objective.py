@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
+from gossamer.vectors import Coordinates
 from gossamer.vectors import Part as Part
 
 FloatArray = npt.NDArray[np.floating]
@@ -55,6 +56,53 @@ class Evaluation(NamedTuple):
 
     loss: npt.NDArray[np.float64]
     accuracy: npt.NDArray[np.float64]
+
+
+class LocalRound(NamedTuple):
+    """Sequential SGD: one step an example, in order; the model may be swapped between steps.
+
+    Attributes
+    ----------
+    models : ndarray [segments, size]
+        The model at the round's start and at each swap, without what the round itself has done.
+    starts : ndarray [segments] of int64
+        How many of ``examples`` are evaluated before each model counts: ``starts[0]`` is 0, and they never fall.
+        Of several swaps at one place the last counts.
+    examples : ndarray [count] of int64
+        Rows of the split in the order of evaluation. May be empty; an index may occur several times.
+    rates : ndarray [count] of float64
+        Step size of each step.
+    unit : float
+        The step size that the result is given in units of.
+    clip : float
+        C > 0, the most L2 norm of one example's loss gradient; ``math.inf`` leaves gradients as they are.
+    where : Coordinates
+        Only these coordinates are computed and moved.
+    """
+
+    models: FloatArray
+    starts: IndexArray
+    examples: IndexArray
+    rates: npt.NDArray[np.float64]
+    unit: float
+    clip: float
+    where: Coordinates = Coordinates()
+
+
+class LocalSums(NamedTuple):
+    """What local rounds did.
+
+    Attributes
+    ----------
+    sums : list of ndarray
+        U of each round, [where.count(size)], of the objective's dtype.
+    zeroed : ndarray [rounds] of int64
+        How many per-example gradients of each round were not finite and counted as zero. Raw: it is computed from
+        data, so it never leaves the node.
+    """
+
+    sums: list[FloatArray]
+    zeroed: npt.NDArray[np.int64]
 
 
 class Objective(ABC):
@@ -114,6 +162,46 @@ class Objective(ABC):
         DataError
             If there is not one clip for each model.
         """
+
+    def local_steps(self, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
+        """Sequential SGD, one step an example, for several rounds at once.
+
+        With D = ``where.step``, the k-th step of a round, at the example n and with the step size eta_k, is::
+
+            w = models[s] - unit U  on where, and models[s] elsewhere       (s: the last swap at or before k)
+            g = clip(D * gradient of n's loss at w, on where) + D l2 w      (on where)
+            U = U + eta_k / unit * g                                        (U = 0 before the first step)
+
+        so that w moves by ``-eta_k g``. The clip comes after masking and scaling, and the L2 term stays outside of
+        it. Without coordinates of its own (D = 1) this is plain SGD.
+
+        Parameters
+        ----------
+        rounds : sequence of LocalRound
+            May be empty. The result of one round does not depend on the others.
+        data : Split
+            The training examples that the indices refer to.
+
+        Returns
+        -------
+        LocalSums
+            With U of each round. A per-example gradient with a component that is not finite counts as zero.
+
+        Raises
+        ------
+        SpecError
+            If a clip, unit or step size is not positive, or a unit or step size not finite.
+        DataError
+            If the arrays of a round, or a round and ``data``, do not fit each other.
+
+        References
+        ----------
+        Van Dijk et al., "Asynchronous federated learning with reduced number of rounds and with differential
+        privacy from less aggregated Gaussian noise", arXiv:2007.09208, Algorithm 1 and Appendix C.1.
+        """
+        from gossamer.objectives.local_steps import step_by_step  # which is made of what this file declares
+
+        return step_by_step(self, rounds, data)
 
     @abstractmethod
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:

@@ -1,0 +1,91 @@
+"""Local rounds of any objective, one call of its `clipped_gradients` a step for all rounds that still run.
+
+What a round is, and what it computes, is said in `objective.LocalRound` and `objective.Objective.local_steps`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.split import Split
+from gossamer.errors import DataError, SpecError
+from gossamer.objectives.coordinates import clipped_on
+from gossamer.objectives.objective import FloatArray, IndexArray, LocalRound, LocalSums, Objective
+
+
+def step_by_step(objective: Objective, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
+    """`Objective.local_steps` for any objective.
+
+    The sums are accumulated in float64, so that the model of each step is rounded once.
+    """
+    rounds = [checked(each, objective.size, len(data)) for each in rounds]
+    sums = [np.zeros(each.where.count(objective.size)) for each in rounds]
+    zeroed = np.zeros(len(rounds), np.int64)
+    for step in range(max((len(each.examples) for each in rounds), default=0)):
+        running = [k for k, each in enumerate(rounds) if step < len(each.examples)]
+        some = [rounds[k] for k in running]
+        models = np.stack([_model(rounds[k], sums[k], step, objective.dtype) for k in running])
+        wheres = [each.where for each in some]
+        examples = [each.examples[step : step + 1] for each in some]
+        clips = np.array([each.clip for each in some])
+        found = clipped_on(objective, models, data, examples, clips, wheres)
+        zeroed[running] += found.zeroed
+        for k, each, model, gradient in zip(running, some, models, found.sums):
+            decay = each.where.step * objective.l2 * model[each.where.slice].astype(np.float64)
+            sums[k] += each.rates[step] / each.unit * (gradient + decay)
+    return LocalSums([total.astype(objective.dtype) for total in sums], zeroed)
+
+
+def checked(given: LocalRound, size: int, count: int) -> LocalRound:
+    """``given`` with arrays of the documented types, for a model of ``size`` numbers and ``count`` examples.
+
+    Raises
+    ------
+    SpecError
+        If a clip, unit or step size is not positive, or a unit or step size not finite.
+    DataError
+        If the arrays do not fit each other, the model or the examples.
+    """
+    models, rates = np.asarray(given.models), np.asarray(given.rates, np.float64)
+    starts, examples = _indices("starts", given.starts), _indices("examples", given.examples)
+    steps = len(examples)
+    if not given.clip > 0:
+        raise SpecError(f"every clip must be a positive number, found {given.clip:g}")
+    if not 0 < given.unit < math.inf:
+        raise SpecError(f"a round's unit is a positive finite step size, found {given.unit:g}")
+    if models.ndim != 2 or models.shape[1] != size or not len(models):
+        raise DataError(f"a round needs models [segments, {size}], at least one, found {list(models.shape)}")
+    if len(starts) != len(models) or starts[0] != 0 or starts[-1] > steps or (starts[1:] < starts[:-1]).any():
+        raise DataError(
+            f"starts of {len(models)} models in a round of {steps} steps must rise from 0 to at most {steps}, one a "
+            f"model, found {starts.tolist()[:8]}"
+        )
+    if rates.shape != (steps,):
+        raise DataError(f"a round of {steps} examples needs as many step sizes, found {list(rates.shape)}")
+    if given.where.first >= size:
+        raise DataError(f"coordinates of {size} numbers start below {size}, found {given.where}")
+    if steps and not (rates.min() > 0 and rates.max() < math.inf):
+        wrong = rates[~((rates > 0) & (rates < math.inf))]
+        raise SpecError(f"step sizes must be positive and finite, found {wrong[0]:g}")
+    if steps and not 0 <= examples.min() <= examples.max() < count:
+        raise DataError(f"a round's examples must be in 0..{count - 1}, found {examples.min()}..{examples.max()}")
+    return given._replace(models=models, starts=starts, examples=examples, rates=rates)
+
+
+def _indices(name: str, given: npt.ArrayLike) -> IndexArray:
+    array = np.asarray(given)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise DataError(f"a round's {name} are whole numbers in one row, found {list(array.shape)} of {array.dtype}")
+    return array.astype(np.int64, copy=False)
+
+
+def _model(of: LocalRound, total: FloatArray, step: int, dtype: np.dtype[np.floating]) -> FloatArray:
+    """The model [size] at which the example of ``step`` is evaluated."""
+    last = np.searchsorted(of.starts, step, side="right") - 1
+    model: FloatArray = of.models[last].astype(np.float64)
+    model[of.where.slice] -= of.unit * total
+    return model.astype(dtype, copy=False)
