@@ -17,9 +17,21 @@ import scipy.sparse as sp
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import glm_kernels as kernels
+from gossamer.objectives import glm_steps
 from gossamer.objectives.eigenvalues import largest_eigenvalue
 from gossamer.objectives.glm_losses import LOSSES, TargetArray
-from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective, clips_of
+from gossamer.objectives.local_steps import checked
+from gossamer.objectives.objective import (
+    Clip,
+    Evaluation,
+    FloatArray,
+    Gradients,
+    IndexArray,
+    LocalRound,
+    LocalSums,
+    Objective,
+    clips_of,
+)
 from gossamer.vectors import Part
 
 # An evaluation holds at once
@@ -33,7 +45,8 @@ class _Examples(NamedTuple):
 
     matrix: Any  # ndarray or csr_array [n, features]
     targets: TargetArray  # [n]
-    sums: Callable[..., None]  # the kernel for this layout,
+    sums: Callable[..., None]  # the kernels for this layout,
+    round: Callable[..., int]
     arrays: tuple[npt.NDArray[Any], ...]  # and the arrays it takes
 
 
@@ -148,6 +161,36 @@ class LinearModel(Objective):
         )
         return Gradients(sums, zeroed, unclipped)
 
+    def local_steps(self, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
+        """See `Objective.local_steps`: one compiled loop a round.
+
+        A sparse example costs time in proportion to its stored features, with an L2 term too; a round and each swap
+        of its model cost time in proportion to ``size``.
+
+        Raises
+        ------
+        SpecError
+            If a clip, unit or step size is not positive, or a unit or step size not finite.
+        DataError
+            If the arrays of a round, or a round and ``data``, do not fit each other or the model.
+        """
+        examples = self._examples(data)
+        sums, zeroed = [], np.empty(len(rounds), np.int64)
+        for k, each in enumerate([checked(each, self.size, len(data)) for each in rounds]):
+            sums.append(np.empty(each.where.count(self.size), self.dtype))
+            zeroed[k] = examples.round(
+                self.loss.code,
+                (_frozen(self._rows(each.models, len(each.models))), _frozen(each.starts)),
+                (_frozen(each.examples), _frozen(each.rates)),
+                examples.targets,
+                (float(each.clip), float(each.unit), float(self.l2)),
+                (self.outputs, self.features, self.intercept),
+                (each.where.first, each.where.step),
+                sums[k],
+                *examples.arrays,
+            )
+        return LocalSums(sums, zeroed)
+
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
         """Loss and accuracy of each of ``models`` [width, size] on ``split``, in bounded memory.
 
@@ -233,13 +276,12 @@ class LinearModel(Objective):
         if (known := self._memory.get(split)) is not None:
             return known
         matrix = _matrix(split, self.features)
-        sums, arrays = (
-            (kernels.csr_sums, (matrix.data, matrix.indices, matrix.indptr))
-            if sp.issparse(matrix)
-            else (kernels.dense_sums, (matrix,))
-        )
         targets = _targets(split, self.classes)
-        return self._memory.setdefault(split, _Examples(matrix, _frozen(targets), sums, tuple(map(_frozen, arrays))))
+        if sp.issparse(matrix):
+            loops, arrays = (kernels.csr_sums, glm_steps.csr_round), (matrix.data, matrix.indices, matrix.indptr)
+        else:
+            loops, arrays = (kernels.dense_sums, glm_steps.dense_round), (matrix,)
+        return self._memory.setdefault(split, _Examples(matrix, _frozen(targets), *loops, tuple(map(_frozen, arrays))))
 
 
 def _check_settings(loss: str, features: int, classes: int | None, l2: float, dtype: npt.DTypeLike) -> None:

@@ -1,0 +1,321 @@
+"""Compiled loops of generalised linear models: sequential SGD, one step an example.
+
+What they compute is said in `objective.Objective.local_steps`; models, residuals and layouts are those of
+`glm_kernels`. A round is one call. The gradient on some coordinates has the norm ``|r| |x|``, with each residual r_c
+weighted by its *share*: the part of ``|x|^2`` that lies on coordinates of output c.
+
+Whether a model is finite is not looked up at every step: ``reach`` bounds its entries, grows by each step's length,
+and only where it comes near the largest number are the entries themselves examined.
+
+A sparse example moves only the weights of its stored features, but the L2 term moves all of them. So a sparse
+round's model is held as ``scale y`` on the coordinates that move: the L2 term changes the scale alone, and a scale
+that comes too close to zero (or is zero, where step size times L2 is one) is multiplied into y.
+
+References
+----------
+The scaled representation: Bottou, "Stochastic gradient descent tricks", 2012, section 5.1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from gossamer.objectives.glm_kernels import csr_outputs, dense_outputs, residuals
+
+_compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+
+_SCALE = 2.0**100  # scales lie between its inverse and itself
+_HUGE = 2.0**900  # an entry of y that is below it stays finite when it is divided by a scale
+
+
+@_compiled
+def reach_of(w):  # type: ignore[no-untyped-def]
+    """A bound of the entries of w [size]; not finite if one of them is not."""
+    total = 0.0
+    for j in range(w.size):
+        total += abs(np.float64(w[j]))
+    return total
+
+
+@_compiled
+def is_within(w, most):  # type: ignore[no-untyped-def]
+    """Whether every entry of w [size] is a number between -most and most."""
+    beyond = 0
+    for j in range(w.size):
+        beyond += not abs(w[j]) <= most
+    return beyond == 0
+
+
+@_compiled
+def clip_step(z, shares, square, factor, clip):  # type: ignore[no-untyped-def]
+    """Scale the residuals z so that ``factor`` times the gradient on some coordinates is at most ``clip`` long.
+
+    ``square`` is |x|^2 as in `glm_kernels.clip_residuals`, and ``shares`` [outputs] the part of it on coordinates of
+    each output. Returns the length after clipping, or -1 where the gradient is not finite.
+    """
+    limits = np.finfo(z.dtype)
+    total, part = 0.0, 0.0
+    for c in range(z.size):
+        energy = np.float64(z[c]) * np.float64(z[c])
+        total += energy
+        part += energy * shares[c]
+    length = np.sqrt(square)
+    norm = factor * np.sqrt(part) * length
+    if not (np.sqrt(total) * length <= limits.max and norm <= limits.max):
+        return -1.0
+    if norm <= clip:
+        return norm
+    for c in range(z.size):
+        scaled = z[c] * (clip / norm)
+        # A subnormal number may be rounded up by half of itself, and the norm would exceed the clip.
+        z[c] = scaled if abs(scaled) >= limits.tiny else 0.0
+    return clip
+
+
+@_compiled
+def first_on(start, first, step):  # type: ignore[no-untyped-def]
+    """How far from ``start`` the next of the coordinates ``first + k step``, k >= 0, lies."""
+    return (first - start) % step
+
+
+@_compiled
+def dense_shares(x, square, shares, intercept, first, step):  # type: ignore[no-untyped-def]
+    """Write the part [outputs] of |x|^2 (plus one with an intercept) on coordinates of each output."""
+    outputs, features = shares.size, x.size
+    for c in range(outputs):
+        part = 0.0
+        for j in range(first_on(c * features, first, step), features, step):
+            part += np.float64(x[j]) * np.float64(x[j])
+        if intercept and first_on(outputs * features + c, first, step) == 0:
+            part += 1.0
+        shares[c] = part / square if square > 0.0 else 1.0
+
+
+@_compiled
+def dense_move(w, u, x, z, pace, decay, unit, intercept):  # type: ignore[no-untyped-def]
+    """u += step and w -= unit step, with the step ``pace z x' + decay w``."""
+    outputs, features = z.size, x.size
+    one = w.dtype.type
+    b, h = one(decay), one(unit)
+    for c in range(outputs):
+        a = one(pace * z[c])
+        row, sums = w[c * features : (c + 1) * features], u[c * features : (c + 1) * features]
+        for j in range(features):
+            move = a * x[j] + b * row[j]
+            sums[j] += move
+            row[j] -= h * move
+        if intercept:
+            move = a + b * w[outputs * features + c]
+            u[outputs * features + c] += move
+            w[outputs * features + c] -= h * move
+
+
+@_compiled
+def dense_move_some(w, u, x, z, pace, decay, unit, intercept, first, step):  # type: ignore[no-untyped-def]
+    """`dense_move` on every ``step``-th coordinate from ``first``, with u [coordinates]."""
+    outputs, features = z.size, x.size
+    one = w.dtype.type
+    b, h = one(decay), one(unit)
+    q = 0
+    for c in range(outputs):
+        a, start = one(pace * z[c]), c * features
+        for j in range(first_on(start, first, step), features, step):
+            move = a * x[j] + b * w[start + j]
+            u[q] += move
+            w[start + j] -= h * move
+            q += 1
+    if intercept:
+        for c in range(first_on(outputs * features, first, step), outputs, step):
+            move = one(pace * z[c]) + b * w[outputs * features + c]
+            u[q] += move
+            w[outputs * features + c] -= h * move
+            q += 1
+
+
+@_compiled
+def decay_only(w, u, decay, unit, first, step):  # type: ignore[no-untyped-def]
+    """The step of an example that counts as zero: u += decay w and w -= unit decay w."""
+    b, h = w.dtype.type(decay), w.dtype.type(unit)
+    for q in range(u.size):
+        move = b * w[first + q * step]
+        u[q] += move
+        w[first + q * step] -= h * move
+
+
+@_compiled
+def start_from(w, model, u, unit, first, step):  # type: ignore[no-untyped-def]
+    """w = model, less what the round has done."""
+    w[:] = model
+    for q in range(u.size):
+        w[first + q * step] -= w.dtype.type(unit) * u[q]
+
+
+@_compiled
+def dense_round(loss, segments, steps, targets, limits, shape, where, u, examples):  # type: ignore[no-untyped-def]
+    """A round of sequential SGD on dense examples.
+
+    Parameters
+    ----------
+    loss : int
+        One of the codes of `glm_kernels`.
+    segments : pair (models [segments, size], starts [segments] of int64)
+        The model from each start on, without what the round has done.
+    steps : pair (batch [count] of int64, rates [count] of float64)
+        The example and the step size of each step.
+    targets : ndarray [n] of float64
+        Class numbers or real values.
+    limits : tuple (clip, unit, l2)
+        Most norm of an example's gradient, step size that u is in units of, strength of the L2 term.
+    shape : tuple (outputs, features, intercept)
+        Of the model.
+    where : tuple (first, step)
+        The coordinates that move.
+    u : ndarray [coordinates]
+        Written: the sum of the round's gradients.
+    examples : ndarray [n, features] of float32
+        One example a row.
+
+    Returns
+    -------
+    int
+        How many gradients were not finite.
+    """
+    (models, starts), (batch, rates), (clip, unit, l2) = segments, steps, limits
+    (outputs, _, intercept), (first, step) = shape, where
+    w, z, shares = np.empty(models.shape[1], models.dtype), np.empty(outputs, models.dtype), np.ones(outputs)
+    safe = np.float64(np.finfo(models.dtype).max) / 2
+    zeroed = 0
+    u[:] = 0
+    for s in range(starts.size):
+        end = starts[s + 1] if s + 1 < starts.size else batch.size
+        if end == starts[s]:
+            continue
+        start_from(w, models[s], u, unit, first, step)
+        reach = reach_of(w)
+        for k in range(starts[s], end):
+            x, pace = examples[batch[k]], rates[k] / unit * step
+            decay = pace * l2
+            square = dense_outputs(w, x, z, intercept)
+            residuals(loss, z, targets[batch[k]])
+            if step > 1:
+                dense_shares(x, square, shares, intercept, first, step)
+            length = clip_step(z, shares, square, step, clip)
+            if length < 0.0 or not (reach <= safe or is_within(w, 2 * safe)):
+                zeroed += 1
+                length = 0.0
+                if decay > 0.0:
+                    decay_only(w, u, decay, unit, first, step)
+            elif step == 1:
+                dense_move(w, u, x, z, pace, decay, unit, intercept)
+            else:
+                dense_move_some(w, u, x, z, pace, decay, unit, intercept, first, step)
+            reach = max(1.0, abs(1.0 - unit * decay)) * reach + rates[k] * length
+    return zeroed
+
+
+@_compiled
+def csr_outputs_some(y, scale, x, at, z, shares, shape, first, step):  # type: ignore[no-untyped-def]
+    """`csr_outputs` and `dense_shares` at once, with the model ``scale y`` on the coordinates that move, else y."""
+    outputs, features, intercept = shape
+    square = 1.0 if intercept else 0.0
+    for p in range(x.size):
+        square += np.float64(x[p]) * np.float64(x[p])
+    for c in range(outputs):
+        still, moving, part = 0.0, 0.0, 0.0
+        for p in range(x.size):
+            j = c * features + at[p]
+            if j % step == first:
+                moving += y[j] * x[p]
+                part += np.float64(x[p]) * np.float64(x[p])
+            else:
+                still += y[j] * x[p]
+        if intercept:
+            j = outputs * features + c
+            if j % step == first:
+                moving += y[j]
+                part += 1.0
+            else:
+                still += y[j]
+        z[c] = scale * moving + still
+        shares[c] = part / square if square > 0.0 else 1.0
+    return square
+
+
+@_compiled
+def csr_move(y, x, at, z, pace, shape, first, step):  # type: ignore[no-untyped-def]
+    """y -= pace z x' on every ``step``-th coordinate from ``first``."""
+    outputs, features, intercept = shape
+    for c in range(outputs):
+        a = pace * z[c]
+        if step == 1:
+            for p in range(x.size):
+                y[c * features + at[p]] -= a * x[p]
+        else:
+            for p in range(x.size):
+                j = c * features + at[p]
+                if j % step == first:
+                    y[j] -= a * x[p]
+        if intercept and (outputs * features + c) % step == first:
+            y[outputs * features + c] -= a
+
+
+@_compiled
+def fold(y, scale, first, step):  # type: ignore[no-untyped-def]
+    """y = scale y on the coordinates that move."""
+    for j in range(first, y.size, step):
+        y[j] *= scale
+
+
+@_compiled
+def csr_round(loss, segments, steps, targets, limits, shape, where, u, *sparse):  # type: ignore[no-untyped-def]
+    """`dense_round` for examples in CSR form: ``values``, ``columns`` [stored] and ``rows`` [n + 1].
+
+    Its model is in float64, so that what the round has done is found as the difference of two models.
+    """
+    (models, starts), (batch, rates), (clip, unit, l2) = segments, steps, limits
+    (outputs, features, intercept), (first, step) = shape, where
+    values, columns, rows = sparse
+    y, moved = np.empty(models.shape[1], np.float64), np.zeros(u.size)
+    wide, z, shares = np.empty(outputs), np.empty(outputs, models.dtype), np.ones(outputs)
+    most = np.float64(np.finfo(models.dtype).max)
+    zeroed = 0
+    for s in range(starts.size):
+        end = starts[s + 1] if s + 1 < starts.size else batch.size
+        if end == starts[s]:
+            continue
+        start_from(y, models[s], moved, 1.0, first, step)
+        reach, scale = reach_of(y), 1.0
+        for k in range(starts[s], end):
+            i = batch[k]
+            x, at = values[rows[i] : rows[i + 1]], columns[rows[i] : rows[i + 1]]
+            if step == 1:
+                square = csr_outputs(y, x, at, wide, features, intercept)
+                wide *= scale
+            else:
+                square = csr_outputs_some(y, scale, x, at, wide, shares, shape, first, step)
+            z[:] = wide
+            residuals(loss, z, targets[i])
+            length = clip_step(z, shares, square, step, clip)
+            if not reach <= most / 2:
+                fold(y, scale, first, step)
+                scale = 1.0
+                length = length if is_within(y, most) else -1.0
+            factor = 1.0 - rates[k] * step * l2
+            scale *= factor
+            if not (1 / _SCALE <= abs(scale) <= _SCALE and reach <= _HUGE):
+                fold(y, scale, first, step)
+                scale = 1.0
+            if length >= 0.0:
+                csr_move(y, x, at, z, rates[k] * step / scale, shape, first, step)
+            else:
+                zeroed += 1
+                length = 0.0
+            reach = max(1.0, abs(factor)) * reach + rates[k] * length
+        for q in range(u.size):
+            start = models[s, first + q * step]
+            if l2 > 0.0 or np.isfinite(start):  # without the L2 term, what is not finite has not moved
+                moved[q] = start - scale * y[first + q * step]
+    for q in range(u.size):
+        u[q] = moved[q] / unit
+    return zeroed
