@@ -4,7 +4,7 @@ An algorithm is a module with a settings class and five functions:
 
 | name | what it gives |
 |---|---|
-| `Settings` | a frozen pydantic model with ``name``, ``nodes``, ``batch_size`` and ``updates_per_node`` |
+| `Settings` | a frozen pydantic model with ``name``, ``nodes``, ``updates_per_node`` and, unless there is a `workload`, ``batch_size`` |
 | `build(settings, context)` | the nodes, by name |
 | `model_of(node)` | the model this node would deploy |
 | `output(nodes)` | the model of the whole run, such as the mean |
@@ -18,7 +18,9 @@ A module may have more, where the defaults do not fit:
 
 | name | default | what it says |
 |---|---|---|
-| `SERVERS` | ``()`` | nodes beside those that hold data; `build` puts them last |
+| `servers(settings)` | ``()`` | nodes beside those that hold data; `build` puts them last |
+| `MECHANISMS` | all | the values of ``privacy.mechanism`` that it can do with |
+| `workload(settings, shard_sizes, seed)` | `Batches` | how many examples each update takes, where that differs |
 | `CLIP_POLICIES` | ``("fixed",)`` | the values of ``privacy.clip.policy`` that its nodes follow; others are refused |
 | `DEFAULT_CLIP` | ``FixedClip(bound=1)`` | what ``privacy.clip`` is where there is Gaussian noise and nothing is said |
 | `first_clip(settings)` | ``privacy.clip``'s | the clip at the start, where that says none |
@@ -29,10 +31,12 @@ A module may have more, where the defaults do not fit:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from gossamer.errors import DataError
 from gossamer.privacy.claims import Claim
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
@@ -41,6 +45,67 @@ from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Model, Public
+
+
+class Workload(Protocol):
+    """How many examples the updates of each node take, in expectation: public, and known before the run."""
+
+    @property
+    def quota(self) -> int | None:
+        """Updates of each node, where the settings bound them."""
+        ...
+
+    @property
+    def normaliser(self) -> float:
+        """What a release's sum is divided by."""
+        ...
+
+    def of(self, name: str, update: int) -> int:
+        """Examples of a node's ``update`` (from 0)."""
+        ...
+
+    def counts(self, name: str, updates: int) -> Mapping[int, int]:
+        """How many of a node's first ``updates`` take how many examples."""
+        ...
+
+    def updates_in(self, epochs: float) -> Mapping[str, int]:
+        """How many updates of each node cover its shard so often."""
+        ...
+
+    def check(self, updates: int) -> None:
+        """Raise SpecError unless every node can make so many updates."""
+        ...
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The workload of most algorithms: batches of one size."""
+
+    batch_size: int
+    shard_sizes: Mapping[str, int]
+    quota: int | None = None
+
+    @property
+    def normaliser(self) -> float:
+        return float(self.batch_size)
+
+    def of(self, name: str, update: int) -> int:
+        return self.batch_size
+
+    def counts(self, name: str, updates: int) -> Mapping[int, int]:
+        return {self.batch_size: updates}
+
+    def updates_in(self, epochs: float) -> Mapping[str, int]:
+        # Rounded first: 20 epochs of 0.1 * 3 updates are 6, not the 7 that floating point makes of them.
+        return {n: math.ceil(round(epochs * (size / self.batch_size), 6)) for n, size in self.shard_sizes.items()}
+
+    def check(self, updates: int) -> None:
+        for name, size in self.shard_sizes.items():
+            if size < self.batch_size:
+                raise DataError(
+                    f"{name} holds {size} examples, fewer than algorithm.batch_size {self.batch_size}; "
+                    "lower batch_size, use fewer nodes or another partition"
+                )
 
 
 @dataclass(frozen=True)
@@ -110,6 +175,12 @@ class Facts:
         Of the node with the least noise; its clip is the one at the start.
     delta : float
         At which claims are stated.
+    workload : Workload, optional
+        Examples of each update.
+    smallest : str
+        The node with the least number of examples.
+    releases : int
+        How many it makes.
     """
 
     nodes: int
@@ -118,6 +189,9 @@ class Facts:
     updates: int
     mechanism: Mechanism
     delta: float
+    workload: Workload | None = None
+    smallest: str = ""
+    releases: int = 0
 
 
 class Algorithm(Protocol):

@@ -51,7 +51,6 @@ from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.protocol.node import Node
 from gossamer.vectors import Model
 
-SERVERS = (SERVER,)
 CLIP_POLICIES = ("fixed", "quantile")
 DEFAULT_CLIP = QuantileClip()  # as good as the best fixed clip, and nothing to tune: experiments/mapa
 
@@ -162,6 +161,11 @@ def noise_on_mean(context: Context, clip: float | None = None) -> float:
         law = query.mechanism if clip is None else query.mechanism.with_clip(clip)
         moments.append(law.second_moment(context.initial.size) / query.normaliser**2)
     return max(moments)
+
+
+def servers(settings: Any) -> tuple[str, ...]:
+    """The cloud server."""
+    return (SERVER,)
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:

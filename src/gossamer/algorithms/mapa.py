@@ -41,6 +41,7 @@ from gossamer.algorithms.edge_cloud import invariants as invariants
 from gossamer.algorithms.edge_cloud import model_of as model_of
 from gossamer.algorithms.edge_cloud import noise_on_mean
 from gossamer.algorithms.edge_cloud import output as output
+from gossamer.algorithms.edge_cloud import servers as servers
 from gossamer.algorithms.edge_cloud import updates as updates
 from gossamer.algorithms.edge_messages import SERVER
 from gossamer.algorithms.edge_node import EdgeNode
@@ -51,7 +52,6 @@ from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node
 
-SERVERS = (SERVER,)
 CLIP_POLICIES = ("stages",)
 DEFAULT_CLIP = StageClip()
 

@@ -104,7 +104,7 @@ def plan_run(prepared: Prepared) -> RunPlan:
     mechanisms = choose_mechanisms(prepared, schedules)
     epsilons = _epsilons(prepared, schedules, mechanisms)
     check_budget(prepared, schedules, epsilons)
-    guarantee = _guarantee(prepared, epsilons, mechanisms)
+    guarantee = _guarantee(prepared, schedules, epsilons, mechanisms)
     size = prepared.objective.size
     plan = RunPlan(stop, quotas, mechanisms, schedules, epsilons, guarantee, size, prepared.estimates)
     for line in [*advice_on_noise(prepared, mechanisms), *prepared.advice(mechanisms, quotas, plan.updates)]:
@@ -118,26 +118,30 @@ def release_counts(schedule: Schedule, mechanism: Mechanism, size: int) -> Count
 
 
 def _quotas(prepared: Prepared, stop: StopSettings) -> dict[str, int] | None:
-    settings = prepared.experiment.algorithm
-    limits: list[dict[str, int]] = []
-    if settings.updates_per_node is not None:
-        limits.append(dict.fromkeys(prepared.names, settings.updates_per_node))
+    workload = prepared.workload
+    limits: list[Mapping[str, int]] = []
+    if workload.quota is not None:
+        limits.append(dict.fromkeys(prepared.names, workload.quota))
     if stop.epochs is not None:
-        per_epoch = {name: size / settings.batch_size for name, size in prepared.shard_sizes.items()}
-        # Rounded first: 20 epochs of 0.1 * 3 updates are 6, not the 7 that floating point makes of them.
-        limits.append({name: math.ceil(round(stop.epochs * count, 6)) for name, count in per_epoch.items()})
+        limits.append(workload.updates_in(stop.epochs))
     if not limits:
         return None
-    return {name: min(limit[name] for limit in limits) for name in prepared.names}
+    quotas = {name: min(limit[name] for limit in limits) for name in prepared.names}
+    workload.check(max(quotas.values()))
+    return quotas
 
 
 def _schedules(prepared: Prepared, stop: StopSettings, quotas: dict[str, int] | None) -> dict[str, Schedule]:
-    samplings = prepared.samplings
     cut_short = stop.updates is not None or stop.virtual_seconds is not None
     if quotas is not None and not cut_short and not prepared.experiment.faults.absences:
-        return {name: {samplings[name]: quotas[name]} for name in prepared.names}
+        return {name: _samplings(prepared, name, quotas[name]) for name in prepared.names}
     counts = _dry_run(prepared, stop, quotas)
     return {name: {kind.sampling: n for kind, n in counts.get(name, {}).items()} for name in prepared.names}
+
+
+def _samplings(prepared: Prepared, name: str, updates: int) -> Schedule:
+    counts = prepared.workload.counts(name, updates)
+    return {prepared.sampling(name, batch): count for batch, count in counts.items()}
 
 
 def _dry_run(
@@ -162,7 +166,8 @@ def _epsilons(
         key = mechanism, frozenset(schedule.items())
         if key not in known:
             counts = release_counts(schedule, mechanism, size)
-            known[key] = epsilon(counts, spec.delta, spec.privacy.relation).epsilon if mechanism.private else math.inf
+            proved = mechanism.private and all(sampling.proved for sampling in schedule)
+            known[key] = epsilon(counts, spec.delta, spec.privacy.relation).epsilon if proved else math.inf
         epsilons[name] = known[key]
     return epsilons
 
@@ -173,16 +178,29 @@ _PAPER_NOISE = (
 )
 
 
-def _guarantee(prepared: Prepared, epsilons: Mapping[str, float], mechanisms: Mapping[str, Mechanism]) -> Guarantee:
+_SEQUENTIAL_ROUNDS = (
+    "round_update: sequential is the paper's algorithm, in which one example changes all later gradients of its round; "
+    "no epsilon is proved for it: take batch or clipped_sum"
+)
+
+
+def _guarantee(
+    prepared: Prepared,
+    schedules: Mapping[str, Schedule],
+    epsilons: Mapping[str, float],
+    mechanisms: Mapping[str, Mechanism],
+) -> Guarantee:
     spec = prepared.experiment
     relation = spec.privacy.relation
     if not spec.private:
         return guarantees.none("privacy: none (nothing is noised, so messages may reveal examples)", relation)
     if not spec.privacy.proved:
         return guarantees.none(_PAPER_NOISE, relation)
+    if not getattr(spec.algorithm, "proved", True):
+        return guarantees.none(_SEQUENTIAL_ROUNDS, relation)
     worst = max(epsilons, key=lambda name: epsilons[name])
     mechanism = mechanisms[worst]
-    counts = release_counts({prepared.samplings[worst]: 1}, mechanism, prepared.objective.size)
+    counts = release_counts({next(iter(schedules[worst])): 1}, mechanism, prepared.objective.size)
     accountant = epsilon(counts, spec.delta, relation).accountant
     counted = (
         "; the gradient and the clip count of a batch are one release, charged jointly"
@@ -220,7 +238,7 @@ def epsilon_so_far(prepared: Prepared, ledgers: Iterable[Ledger]) -> float | Non
     None without noise, and where so many nodes differ in their rates that reading them all would slow the run down.
     """
     spec = prepared.experiment
-    if not (spec.private and spec.privacy.proved):
+    if not (spec.private and spec.privacy.proved and getattr(spec.algorithm, "proved", True)):
         return None
     most: dict[ReleaseKind, int] = {}
     for ledger in ledgers:
@@ -237,11 +255,15 @@ def facts(prepared: Prepared, plan: RunPlan) -> Facts | None:
     spec = prepared.experiment
     if not spec.private:
         return None
+    smallest = min(prepared.names, key=lambda name: prepared.shard_sizes[name])
     return Facts(
         nodes=len(prepared.names),
-        smallest_shard=min(prepared.shard_sizes.values()),
-        batch_size=float(spec.algorithm.batch_size),
+        smallest_shard=prepared.shard_sizes[smallest],
+        batch_size=prepared.workload.normaliser,
         updates=plan.updates,
         mechanism=min(plan.mechanisms.values(), key=lambda law: law.second_moment(plan.size)),
         delta=spec.delta,
+        workload=prepared.workload,
+        smallest=smallest,
+        releases=sum(plan.schedules[smallest].values()),
     )

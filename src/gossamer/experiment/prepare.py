@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.algorithms import ALGORITHMS
-from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.algorithm import Batches, Context, Workload
 from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.partition import partition
 from gossamer.data.split import Split
@@ -24,7 +24,7 @@ from gossamer.objectives.glm_losses import LOSSES
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
 from gossamer.randomness import derive, stream
@@ -35,8 +35,9 @@ from gossamer.topology.settings import Ring
 from gossamer.vectors import Blank, Public
 
 _SAMPLINGS: dict[str, Callable[[int, int], Sampling]] = {
-    "poisson": lambda size, batch: Poisson(batch / size),
-    "fixed_size": FixedSize,
+    "poisson": Poisson.of_batch,
+    "fixed_size": FixedSize.of_batch,
+    "with_replacement": WithReplacement.of_batch,
 }
 
 
@@ -95,39 +96,45 @@ class Prepared:
         """Examples at each node; public."""
         return {name: len(shard) for name, shard in zip(self.names, self.shards, strict=True)}
 
-    @property
-    def samplings(self) -> dict[str, Sampling]:
-        """How each node draws its batches.
+    @cached_property
+    def workload(self) -> Workload:
+        """How many examples each update of each node takes.
 
         Raises
         ------
-        DataError
-            If a node has fewer examples than its batch.
+        CallerError
+            If a node cannot make the first update, or the settings do not fit together.
         """
-        spec, batch = self.experiment, self.experiment.algorithm.batch_size
-        for name, size in self.shard_sizes.items():
-            if size < batch:
-                raise DataError(
-                    f"{name} holds {size} examples, fewer than algorithm.batch_size {batch}; "
-                    "lower batch_size, use fewer nodes or another partition"
-                )
-        make = _SAMPLINGS[spec.privacy.sampling]
-        return {name: make(size, batch) for name, size in self.shard_sizes.items()}
+        settings = self.experiment.algorithm
+        make = getattr(self.algorithm, "workload", None)
+        found: Workload
+        if make is None:
+            found = Batches(settings.batch_size, self.shard_sizes, settings.updates_per_node)
+        else:
+            found = make(settings, self.shard_sizes, public_seed(self.experiment))
+        found.check(1)
+        return found
+
+    def sampling(self, name: str, batch: int) -> Sampling:
+        """How node ``name`` draws so many examples."""
+        spec = self.experiment
+        scheme = getattr(spec.algorithm, "sampling", None) or spec.privacy.sampling
+        return _SAMPLINGS[scheme](self.shard_sizes[name], batch)
 
     def context(
         self, mechanisms: Mapping[str, Mechanism], quotas: dict[str, int] | None, *, blank: bool = False
     ) -> Context:
         """What the algorithm is built from; with ``blank`` vectors for a run of the schedule alone."""
         spec = self.experiment
-        samplings = self.samplings
-        batch = float(spec.algorithm.batch_size)
+        workload = self.workload
+        samplings = {name: self.sampling(name, workload.of(name, 0)) for name in self.names}
         initial = Public(Blank(self.objective.size, self.objective.dtype)) if blank else self.initial
         return Context(
             seed=public_seed(spec),
             names=self.names,
             graph=self.graph,
             initial=initial,
-            queries={name: Query(samplings[name], mechanisms[name], batch) for name in self.names},
+            queries={name: Query(samplings[name], mechanisms[name], workload.normaliser) for name in self.names},
             shard_sizes=self.shard_sizes,
             quotas=quotas,
             deadline=spec.stop.virtual_seconds,
@@ -166,7 +173,7 @@ def prepare(experiment: Experiment) -> Prepared:
     nodes, seed = spec.algorithm.nodes, public_seed(spec)
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
     check_world(spec.speeds, spec.faults, nodes, seed, spec.links, servers=len(servers(spec)))
-    _check_clip(spec)
+    _check_privacy(spec)
     graph = build_graph(getattr(spec.algorithm, "topology", Ring()), nodes, stream(seed, "topology"), names)
     dataset = load_dataset(spec.dataset)
     for split in (dataset.train, dataset.test):
@@ -185,12 +192,16 @@ def prepare(experiment: Experiment) -> Prepared:
 
 def servers(experiment: Experiment) -> tuple[str, ...]:
     """The nodes without data that the algorithm adds."""
-    return tuple(getattr(ALGORITHMS[experiment.algorithm.name], "SERVERS", ()))
+    named = getattr(ALGORITHMS[experiment.algorithm.name], "servers", None)
+    return () if named is None else tuple(named(experiment.algorithm))
 
 
-def _check_clip(experiment: Experiment) -> None:
-    """A policy that an algorithm would ignore is refused."""
+def _check_privacy(experiment: Experiment) -> None:
+    """A policy that an algorithm would ignore, or noise that it cannot do with, is refused."""
     name, clip = experiment.algorithm.name, experiment.privacy.clip
+    laws, law = getattr(ALGORITHMS[name], "MECHANISMS", None), experiment.privacy.mechanism
+    if laws is not None and law not in laws:
+        raise SpecError(f"privacy.mechanism: {name} knows {' and '.join(laws)}, found {law}")
     known = getattr(ALGORITHMS[name], "CLIP_POLICIES", ("fixed",))
     if clip is not None and clip.policy not in known:
         raise SpecError(f"privacy.clip.policy: {name} knows {' and '.join(known)}, found {clip.policy}")

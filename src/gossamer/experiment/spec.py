@@ -164,6 +164,13 @@ class Experiment(Section):
         return values
 
     @model_validator(mode="after")
+    def _algorithm_is_decided(self) -> Experiment:
+        """Fill in what of the algorithm depends on whether there is noise, so that a written spec says what was done."""
+        if hasattr(self.algorithm, "decided"):
+            object.__setattr__(self, "algorithm", self.algorithm.decided(self.private))
+        return self
+
+    @model_validator(mode="after")
     def _clip_is_decided(self) -> Experiment:
         """Fill in the default, which depends on the algorithm, so that a written spec says what was done."""
         default = getattr(ALGORITHMS[self.algorithm.name], "DEFAULT_CLIP", FixedClip())
@@ -183,6 +190,11 @@ class Experiment(Section):
             raise ValueError(f"give a budget, or privacy.{level}, or say privacy: none")
         if not self.private and self.budget is not None:
             raise ValueError("privacy: none meets no budget; leave the budget out, or name a mechanism")
+        if self.budget is not None and not getattr(self.algorithm, "proved", True):
+            raise ValueError(
+                "round_update: sequential meets no budget, because nothing is proved for it; take batch or "
+                "clipped_sum, or give privacy.noise_multiplier and no budget"
+            )
         if not self.privacy.proved and self.budget is not None:
             raise ValueError("norm: exponential and noise_scope: first_layer meet no budget; leave the budget out")
         if isinstance(self.privacy.clip, QuantileClip) and self.privacy.mechanism == "l2_laplace":
@@ -209,7 +221,8 @@ class Experiment(Section):
     def bounded(self) -> bool:
         """Whether the run's length is limited by something public."""
         stop = self.stop
-        return any((stop.updates, stop.epochs, stop.virtual_seconds, self.algorithm.updates_per_node))
+        own = (self.algorithm.updates_per_node, getattr(self.algorithm, "gradients", None))
+        return any((stop.updates, stop.epochs, stop.virtual_seconds, *own))
 
     @property
     def delta(self) -> float:

@@ -1,0 +1,351 @@
+"""Asynchronous federated learning in rounds of growing size, where nobody waits unless the wait rule says so.
+
+Client c, from its model w^ = v_0:                       Server, with v = v_0 and k = 0:
+
+for i = 0, 1, ...                                        for each (i, c, U), in any order:
+    U = 0                                                    v = v - eta_i U
+    for h < s_ic:                                            while round k is here from all clients:
+        [wait while the rule holds the client back]              k = k + 1, broadcast (v, k)
+        g = grad f(w^; xi), clipped to C
+        U = U + g
+        w^ = w^ - eta_i g
+    n = noise; U = U + n; w^ = w^ - eta_i n
+    send (i, c, U)
+
+and at any moment, when a (v, k) comes that is newer:
+    w^ = v - (own earlier updates that v lacks) - eta_i U
+
+The inner loop is one `Round` at the client's data side; (v, k) is swapped into it by the effect `Update`. The nodes are
+in `increasing_client`, `increasing_gatherer` and `increasing_server`; s_i, eta_i and the rule in `round_sizes`,
+`round_steps` and `round_delay`.
+
+| symbol | here |
+|---|---|
+| s_i, s_ic | `Settings.sizes`, with the weights p_c |
+| eta_i | `Settings.learning_rate` |
+| tau, d | `Settings.delay` |
+| D, the number of masks | `Settings.parts`: a client computes and sends every D-th coordinate, times D |
+| v, k | the server's `state.v`, `state.k` |
+| U | the sum in units of the round's first step size; a message carries eta_i U |
+
+What differs from the paper's box: a broadcast says which of the receiver's own rounds v holds, so that its own updates
+are neither lost nor counted twice when v comes before they do; the noise on w^ has the sign of the noise on v (the
+paper's differs by a slip); and what a round adds up is a choice, because nothing is proved for the paper's:
+
+| round_update | the round's gradients are | proved |
+|---|---|---|
+| ``batch`` | of one sample, at models made of released updates only | as for one release |
+| ``clipped_sum`` | the loop above, U clipped to C as a whole | with a sensitivity of 2C |
+| ``sequential`` | the loop above | nothing: one example changes all later gradients of its round |
+
+References
+----------
+M. van Dijk, N. V. Nguyen, T. N. Nguyen, L. M. Nguyen, Q. Tran-Dinh and P. H. Nguyen, "Asynchronous federated learning
+with reduced number of rounds and with differential privacy from less aggregated Gaussian noise", 2020: Algorithm 1,
+Appendix A (server, broadcasts, aggregators), Appendix C.1 (masks).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from gossamer.algorithms.algorithm import Context, Facts, InFlight
+from gossamer.algorithms.increasing_client import ClientNode
+from gossamer.algorithms.increasing_messages import SERVER
+from gossamer.algorithms.increasing_server import AggregatorNode, ServerNode
+from gossamer.algorithms.learning_rate import ConstantRate
+from gossamer.algorithms.round_delay import Delay, RoundsAhead, first_breach, first_stall, steps_allowed
+from gossamer.algorithms.round_sizes import ConstantSizes, Counts, PrivacySizes, RoundSizes, Sizes, Weights, check_sizes
+from gossamer.algorithms.round_steps import RoundRate
+from gossamer.errors import SpecError
+from gossamer.privacy.claims import Claim, increasing_claims
+from gossamer.privacy.mechanisms import Gaussian
+from gossamer.privacy.tasks import UPDATES, Query, StepSizes
+from gossamer.protocol.node import Node
+from gossamer.randomness import Stream
+from gossamer.vectors import Coordinates, Model
+
+MECHANISMS = ("gaussian", "none")
+
+
+class Settings(BaseModel):
+    """Settings of `increasing`.
+
+    Attributes
+    ----------
+    nodes : int
+        n, the number of clients; server and aggregators come on top.
+    sizes : int or schedule
+        s_i, gradients in round i: ``constant``, ``power``, ``log`` and ``theory`` of all clients together, ``privacy``
+        of each client.
+    weights : {"equal", "shards"} or list of float
+        p_c, the share of each client in s_i; a list sums to 1.
+    counts : {"rounded", "coins"}
+        Whether s_ic is p_c s_i rounded, or drawn by coin flips.
+    learning_rate : float or schedule
+        eta, of one gradient.
+    delay : rule
+        When a client waits: ``rounds`` holds it back in rounds beyond k + d, ``tau`` by a delay function.
+    round_update : {"batch", "clipped_sum", "sequential"}, optional
+        What a round's update is, and so what is proved. By default ``batch`` with noise, ``sequential`` without.
+    parts : int
+        D: in each round a client computes and sends one of D parts of the model, scaled by D.
+    aggregators : list of int
+        Between clients and server: how many there are on each level, from the server down.
+    patience : float
+        Seconds after which clients that others wait for are asked whether they are alive.
+    rounds : int, optional
+        T, rounds of each client.
+    gradients : int, optional
+        K, of all clients together: the run has the least number of rounds with so many.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: Literal["increasing"] = "increasing"
+    nodes: int = Field(default=5, ge=1, le=1_000_000)
+    sizes: Sizes = ConstantSizes(size=100)
+    weights: Weights = "equal"
+    counts: Counts = "rounded"
+    learning_rate: RoundRate = ConstantRate(initial=0.01)
+    delay: Delay = RoundsAhead()
+    round_update: Literal["batch", "clipped_sum", "sequential"] | None = None
+    parts: int = Field(default=1, ge=1)
+    aggregators: tuple[PositiveInt, ...] = ()
+    patience: PositiveFloat = 60.0
+    rounds: int | None = Field(default=None, ge=1, le=10_000_000)
+    gradients: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _aggregators_have_children(self) -> Self:
+        levels = [*self.aggregators, self.nodes]
+        if levels != sorted(levels):
+            raise ValueError(
+                f"aggregators: every level has at least as many as the one above, and at most as many as there are "
+                f"nodes ({self.nodes}); found {list(self.aggregators)}"
+            )
+        return self
+
+    @property
+    def updates_per_node(self) -> int | None:
+        """Rounds of each client, where the settings say it."""
+        return self.rounds
+
+    @property
+    def proved(self) -> bool:
+        """Whether a guarantee is proved for what a round's update is."""
+        return self.round_update is None or UPDATES[self.round_update]
+
+    @property
+    def sampling(self) -> str | None:
+        """How a round's examples are drawn, where the algorithm says it: nothing is proved for drawing with
+        replacement."""
+        return "with_replacement" if self.round_update == "sequential" else None
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one example moves a round's sum, in clips."""
+        return 2.0 if self.round_update == "clipped_sum" else 1.0
+
+    def decided(self, private: bool) -> Self:
+        """With the default filled in that depends on whether there is noise."""
+        if self.round_update is not None:
+            return self
+        return self.model_copy(update={"round_update": "batch" if private else "sequential"})
+
+
+@dataclass(frozen=True)
+class RoundWorkload:
+    """How much each client computes: s_ic examples in round i."""
+
+    settings: Settings
+    rounds: RoundSizes
+    normaliser: float = 1.0
+
+    @cached_property
+    def quota(self) -> int | None:
+        """Rounds of each client, where the settings bound them."""
+        settings = self.settings
+        limits = [settings.rounds] if settings.rounds is not None else []
+        if settings.gradients is not None:
+            limits.append(self.rounds.rounds_for(settings.gradients))
+        return min(limits, default=None)
+
+    def of(self, name: str, update: int) -> int:
+        return self.rounds.of(name, update)
+
+    def counts(self, name: str, updates: int) -> Mapping[int, int]:
+        return Counter(self.rounds.of(name, i) for i in range(updates))
+
+    def updates_in(self, epochs: float) -> Mapping[str, int]:
+        """The rounds in which all clients together go over their examples so often."""
+        total = round(epochs * float(np.sum(self.rounds.examples)), 6)
+        return dict.fromkeys(self.rounds.names, self.rounds.rounds_for(int(np.ceil(total))))
+
+    def check(self, updates: int) -> None:
+        """Raise SpecError unless so many rounds can be made: within the shards, and nobody waits for ever."""
+        if self.settings.sampling is None:
+            check_sizes(self.rounds, updates)
+        tau = self.settings.delay.tau
+        if self.settings.delay.rule == "tau" and (i := first_stall(tau, self.rounds, updates)) is not None:
+            raise SpecError(
+                f"delay: from round {i} on every client waits for ever, because its {self.rounds.total(i)} gradients "
+                f"are more than tau permits; take smaller sizes, a larger tau, or the rule rounds"
+            )
+
+
+def workload(settings: Settings, shard_sizes: Mapping[str, int], seed: int) -> RoundWorkload:
+    """How much each client computes.
+
+    Raises
+    ------
+    SpecError
+        If sizes, weights and shards do not go together.
+    """
+    return RoundWorkload(settings, RoundSizes(settings.sizes, settings.weights, settings.counts, shard_sizes, seed))
+
+
+class PublicRounds:
+    """What clients' rounds are made of, as all know it."""
+
+    def __init__(self, settings: Settings, sizes: RoundSizes, seed: int) -> None:
+        self.settings, self.sizes = settings, sizes
+        self.update = settings.decided(private=True).round_update or ""
+        self._parts = {name: Stream(seed, name, "part") for name in sizes.names}
+
+    def steps(self, name: str, i: int) -> int:
+        return self.sizes.of(name, i)
+
+    def step_sizes(self, name: str, i: int) -> StepSizes:
+        return self.settings.learning_rate.of_round(i, self.sizes, name)
+
+    def where(self, name: str, i: int) -> Coordinates:
+        """One of D parts, drawn by public coins; all of the model for D = 1, and from an aggregator."""
+        parts = self.settings.parts
+        if parts == 1 or name not in self._parts:
+            return Coordinates()
+        return Coordinates(int(self._parts[name].at(i).integers(parts)), parts)
+
+    def allowed(self, name: str, i: int, k: int) -> int:
+        return steps_allowed(self.settings.delay, self.sizes, name, i, k)
+
+
+def servers(settings: Settings) -> tuple[str, ...]:
+    """The aggregators, from the clients up, and the server."""
+    below = (f"aggregator-{level}-{number}" for level, number in _aggregators(settings))
+    return (*below, SERVER)
+
+
+def _aggregators(settings: Settings) -> list[tuple[int, int]]:
+    """(level, number) of each, the lowest level first; level 1 is the one below the server."""
+    levels = enumerate(settings.aggregators, 1)
+    return [(level, number) for level, count in reversed(list(levels)) for number in range(count)]
+
+
+def parents(settings: Settings, names: Sequence[str]) -> dict[str, str]:
+    """Whose child every node but the server is: each level is dealt out evenly to the one above."""
+    above = [SERVER]
+    found: dict[str, str] = {}
+    levels = [[f"aggregator-{level}-{n}" for n in range(count)] for level, count in enumerate(settings.aggregators, 1)]
+    for members in [*levels, list(names)]:
+        found.update({name: above[number * len(above) // len(members)] for number, name in enumerate(members)})
+        above = members
+    return found
+
+
+def build(settings: Settings, context: Context) -> dict[str, Node]:
+    """The clients by name, the aggregators, and the server."""
+    if settings.parts > context.initial.size:
+        raise SpecError(f"algorithm.parts is at most the model's size {context.initial.size}, found {settings.parts}")
+    sizes = workload(settings, context.shard_sizes, context.seed).rounds
+    rounds = PublicRounds(settings, sizes, context.seed)
+    above = parents(settings, context.names)
+
+    def query(name: str, i: int) -> Query:
+        common, size, examples = context.queries[name], sizes.of(name, i), context.shard_sizes[name]
+        if size > examples and settings.sampling is None:
+            check_sizes(sizes, i + 1)
+        sampling = type(common.sampling).of_batch(examples, size)
+        return replace(common, sampling=sampling)
+
+    clients: dict[str, Node] = {
+        name: ClientNode(name, above[name], context, rounds, query) for name in context.names
+    }
+    below: dict[str, dict[str, int]] = {name: {} for name in servers(settings)}
+    for name in [*context.names, *servers(settings)[:-1]]:
+        below[above[name]][name] = sum(below[name].values()) if name in below else 1
+    gatherers: dict[str, Node] = {
+        name: AggregatorNode(name, above[name], context, below[name], rounds.where, settings.patience)
+        for name in servers(settings)[:-1]
+    }
+    server = ServerNode(SERVER, context, below[SERVER], rounds.where, settings.patience)
+    return {**clients, **gatherers, SERVER: server}
+
+
+def model_of(node: Node) -> Model:
+    """The model this node would deploy: the newest global one, less a client's own updates that it lacks."""
+    model: Model = node.base if isinstance(node, ClientNode) else node.state.v
+    return model
+
+
+def output(nodes: Mapping[str, Node]) -> Model:
+    """The server's model, or where it is gone the newest that another has."""
+    model: Model = nodes[SERVER].state.v if SERVER in nodes else max(nodes.values(), key=lambda n: int(n.state.k)).state.v
+    return model
+
+
+def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict[str, Any]:
+    """None: what the server's model holds is tested against its updates, one by one."""
+    return {}
+
+
+def updates(nodes: Mapping[str, Node]) -> int:
+    """How many rounds of clients the server has applied."""
+    return int(nodes[SERVER].state.gathered)
+
+
+def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """Complete rounds, and how many gradients were computed for what clients sent."""
+    clients = [node for node in nodes.values() if isinstance(node, ClientNode)]
+    return {
+        "rounds": int(nodes[SERVER].state.k),
+        "updates_applied": updates(nodes),
+        "gradients": sum(node.state.steps for node in clients),
+    }
+
+
+def advice(settings: Settings, context: Context, updates: int) -> list[str]:
+    """Says so where a delay function is given that the sizes do not keep to."""
+    tau = settings.delay.tau
+    quotas = context.quotas
+    if tau is None or quotas is None:
+        return []
+    sizes = workload(settings, context.shard_sizes, context.seed).rounds
+    d = settings.delay.d
+    i = first_breach(tau, sizes, d, max(quotas.values()))
+    if i is None:
+        return []
+    return [
+        f"increasing: condition (2), tau(s_0 + ... + s_i) >= s_(i-{d}) + ... + s_i, fails first at i = {i}, so the "
+        "paper's convergence theorem says nothing of this run"
+    ]
+
+
+def claims(settings: Settings, facts: Facts) -> list[Claim]:
+    """What the paper's two theorems on privacy say of the client with the fewest examples."""
+    law = facts.mechanism
+    if not isinstance(law, Gaussian) or facts.workload is None:
+        return []
+    sizes = [facts.workload.of(facts.smallest, i) for i in range(facts.releases)]
+    schedule = settings.sizes
+    power = (schedule.q, schedule.m, schedule.p) if isinstance(schedule, PrivacySizes) else None
+    return increasing_claims(
+        sizes, facts.smallest_shard, law.noise_multiplier * settings.sensitivity, facts.delta, power
+    )

@@ -1,0 +1,186 @@
+"""The server, and the aggregators that may stand between it and the clients.
+
+When a round is complete, the server broadcasts the model, and an aggregator hands the round's sum on: to those above
+it, it is one child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.increasing_gatherer import Gatherer, GathererState, Where
+from gossamer.algorithms.increasing_messages import GlobalModel, Halt, Join, Leave, Probe, RoundUpdate
+from gossamer.errors import PeerError
+from gossamer.protocol.effects import Send, SetTimer
+from gossamer.protocol.events import Elapsed, Resumed, Started
+from gossamer.protocol.messages import check_model
+from gossamer.protocol.node import Effects, on
+from gossamer.vectors import Coordinates, Released, spread
+
+
+class ServerNode(Gatherer):
+    """The server: v^ -= eta_i U for every update, and a broadcast (v^, k) whenever round k is complete."""
+
+    def __init__(
+        self, name: str, context: Context, children: Mapping[str, int], where: Where, patience: float
+    ) -> None:
+        super().__init__(name, GathererState(context.initial), children, where, patience)
+        self.most, self.deadline = context.updates, context.deadline
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        if self.deadline is not None:
+            self.state.ends = now + self.deadline
+            yield SetTimer(self.deadline, "deadline")
+        yield from self.watch()
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """Timers are gone."""
+        s = self.state
+        s.waiting = False
+        if s.ends is not None and not s.finished:
+            yield SetTimer(max(s.ends - now, 0.0), "deadline")
+        yield from self.watch()
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        yield from self.halt("deadline") if event.timer == "deadline" else self.probe()
+
+    def apply(self, update: RoundUpdate, where: Coordinates) -> None:
+        self.state.v = self.state.v - spread(update.step, where, self.state.v.size)
+
+    def advance(self) -> Effects:
+        s = self.state
+        if s.finished:
+            return
+        if self.most is not None and s.gathered >= self.most:
+            yield from self.halt("updates")
+        elif self.all_left:
+            s.k = max(s.held.values())
+            yield from self.halt("all clients left")
+        else:
+            yield from self.broadcast()
+
+    def broadcast(self) -> Effects:
+        """Move k past all rounds that are complete, and tell the children if there was one."""
+        s, before = self.state, self.state.k
+        # If everyone is away, there is nobody to go on with.
+        while self.complete(s.k) and any(s.held[child] > s.k or s.ahead[child] for child in self.order):
+            s.k += 1
+        if s.k > before:
+            for child in self.listeners:
+                yield Send(child, self.news(child))
+
+
+@dataclass
+class AggregatorState(GathererState):
+    """State of an aggregator; see `GathererState`.
+
+    Attributes
+    ----------
+    i : int
+        The first round that was not handed on.
+    first : int
+        The first round that those above were told nothing of.
+    sums : dict of int to Released
+        Of the updates of rounds from i on.
+    counts : dict of int to int
+        How many rounds of clients are in each.
+    known, known_ahead : int
+        Of its rounds, what the newest broadcast holds.
+    left : bool
+        Whether it told those above that its children have left.
+    """
+
+    i: int = 0
+    first: int = 0
+    sums: dict[int, Released] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    known: int = 0
+    known_ahead: int = 0
+    left: bool = False
+
+
+class AggregatorNode(Gatherer):
+    """An aggregator: hands the sum of a round's updates on to ``parent``, and what comes from there to its children.
+
+    ``sums`` has what was gathered of the rounds that were not handed on. An update that comes after its round was is
+    handed on with the next one.
+    """
+
+    state: AggregatorState
+
+    def __init__(
+        self, name: str, parent: str, context: Context, children: Mapping[str, int], where: Where, patience: float
+    ) -> None:
+        super().__init__(name, AggregatorState(context.initial), children, where, patience)
+        self.parent = parent
+
+    @on(Started, Resumed)
+    def start(self, event: Started | Resumed, now: float) -> Effects:
+        self.state.waiting = False
+        if isinstance(event, Resumed) and not self.state.finished:
+            yield Send(self.parent, Join())
+        yield from self.watch()
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        yield from self.probe()
+
+    @property
+    def round(self) -> int:
+        return self.state.i
+
+    def apply(self, update: RoundUpdate, where: Coordinates) -> None:
+        s = self.state
+        i = max(update.round, s.i)
+        step = spread(update.step, where, s.v.size)
+        s.sums[i] = s.sums[i] + step if i in s.sums else step
+        s.counts[i] = s.counts.get(i, 0) + update.rounds
+
+    def advance(self) -> Effects:
+        s = self.state
+        while not s.finished and s.sums and self.complete(s.i):
+            if s.i in s.sums:
+                yield Send(self.parent, RoundUpdate(s.first, s.i, s.counts.pop(s.i), s.sums.pop(s.i)))
+                s.first = s.i + 1
+            s.i += 1
+        if self.all_left and not s.left and not s.finished:
+            s.left = True
+            yield Send(self.parent, Leave(s.first))
+
+    @on(GlobalModel)
+    def broadcast(self, sender: str, newer: GlobalModel, now: float) -> Effects:
+        """What the model holds of this aggregator's rounds it holds of those of each of its children."""
+        s = self.state
+        self.only_from_parent(sender)
+        check_model(newer.model, s.v)
+        if newer.k > s.k:
+            s.v, s.k, s.known, s.known_ahead = newer.model, newer.k, newer.held, newer.ahead
+            for child in self.listeners:
+                yield Send(child, newer)
+
+    def news(self, child: str) -> GlobalModel:
+        s = self.state
+        return GlobalModel(s.k, s.known, s.known_ahead, s.v)
+
+    @on(Halt)
+    def halted(self, sender: str, halt: Halt, now: float) -> Effects:
+        s = self.state
+        self.only_from_parent(sender)
+        check_model(halt.model, s.v)
+        s.v, s.k = halt.model, max(s.k, halt.k)
+        yield from self.halt("halt")
+
+    @on(Probe)
+    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+        self.only_from_parent(sender)
+        yield from ()
+
+    def only_from_parent(self, sender: str) -> None:
+        """Refuse what another than the parent sends."""
+        if sender != self.parent:
+            raise PeerError(f"{sender} sends what only {self.parent} may send")
