@@ -2,6 +2,9 @@
 
 A task is first *admitted*: the ledger is asked and charged. Only then is a batch drawn, the clipped sum computed and
 noise added, and only then is there a `Released` vector. Many admitted tasks can be computed in one call.
+
+A round of local steps may still change between the two: newer models are swapped into it, and it is cut short. It is
+`amended` to what it became, is still the release that was charged, and is answered once.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.split import Split
+from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.ledger import Ledger
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.tasks import Gradient
+from gossamer.privacy.round_answers import RoundSum, Turns, amended, rates_of, round_sum
+from gossamer.privacy.tasks import Gradient, Round
 from gossamer.randomness import Stream
 from gossamer.vectors import Blank, Released
 
@@ -35,6 +40,25 @@ class Admitted:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class AdmittedRound:
+    """A round whose release is charged, as it is or as it became since."""
+
+    side: DataSide
+    task: Round
+    number: int
+
+    def amended(self, task: Round) -> AdmittedRound:
+        """What it is now that the round has become ``task``.
+
+        Raises
+        ------
+        SpecError
+            If ``task`` is another round than the one that was admitted.
+        """
+        return replace(self, task=amended(self.task, task))
+
+
 class DataSide:
     """The data side of one simulated node.
 
@@ -48,25 +72,34 @@ class DataSide:
         Of reproducible sampling and noise; good for simulation only.
     """
 
-    __slots__ = ("_noise", "_sampling", "ledger", "shard")
+    __slots__ = ("_noise", "_open", "_sampling", "ledger", "shard")
 
     def __init__(self, ledger: Ledger, shard: IndexArray, seed: int) -> None:
         self.ledger = ledger
         self.shard = shard
         self._sampling = Stream(seed, ledger.owner, "sampling")
         self._noise = Stream(seed, ledger.owner, "noise")
+        self._open: set[int] = set()  # rounds that are admitted and not answered
 
-    def admit(self, task: Gradient) -> Admitted:
+    def admit(self, task: Gradient | Round) -> Admitted | AdmittedRound:
         """Charge ``task``.
 
         Raises
         ------
         BudgetSpent
             If the ledger does not cover it.
+        SpecError
+            If the step sizes of a round are not what its kind allows; nothing is charged.
         """
-        self.ledger.charge(task.query.release(task.model.size))
+        if isinstance(task, Round):
+            rates_of(task)
+        self.ledger.charge(task.release)
         # Our own count, not the node's id: no node can make two releases share their noise.
-        return Admitted(self, task, self.ledger.releases)
+        number = self.ledger.releases
+        if isinstance(task, Gradient):
+            return Admitted(self, task, number)
+        self._open.add(number)
+        return AdmittedRound(self, task, number)
 
     def batch(self, admitted: Admitted) -> IndexArray:
         """Rows of the training split, [batch]."""
@@ -92,6 +125,30 @@ class DataSide:
         if l2:
             answer[:size] += l2 * task.model.values  # the model is public or released, so this is post-processing
         return Answer(Released(answer), gradients.zeroed)
+
+    def turns(self, admitted: AdmittedRound) -> Turns:
+        """The examples of a round, drawn once.
+
+        Raises
+        ------
+        SpecError
+            If the round was answered before: a second answer, at other models, would have the same noise.
+        """
+        if admitted.number not in self._open:
+            raise SpecError(f"a round is answered once, found round {admitted.task.id} of {self.ledger.owner} again")
+        self._open.remove(admitted.number)
+        sampling, generator = admitted.task.query.sampling, self._sampling.at(admitted.number)
+        drawn = sampling.draw(generator, len(self.shard))
+        return Turns(self.shard[drawn], sampling.slots(generator, len(drawn), admitted.task.steps))
+
+    def release_round(self, admitted: AdmittedRound, found: RoundSum) -> Answer:
+        """Noise on every coordinate of the sum, then what is public."""
+        law, generator = admitted.task.query.mechanism, self._noise.at(admitted.number)
+        answer = law.noise(generator, admitted.task.answer_size, found.total.dtype)
+        answer += found.total
+        answer += found.public
+        np.nan_to_num(answer, copy=False)  # what nothing bounds can overflow: it saturates
+        return Answer(Released(answer), found.zeroed)
 
 
 class Sums(NamedTuple):
@@ -134,6 +191,10 @@ class Computer(Protocol):
         """Charge a task and give it a ticket, or raise `BudgetSpent`."""
         ...
 
+    def amended(self, ticket: Any, task: Any) -> Any:
+        """The ticket of a round that was admitted and has become ``task``; called right before it is computed."""
+        ...
+
     def compute(self, tickets: Sequence[Any]) -> list[Answer]:
         """The answers to ``tickets``, in order."""
         ...
@@ -162,10 +223,22 @@ class DataSides:
         self.data = data
         self._models = np.empty((0, objective.size), objective.dtype)  # reused from call to call
 
-    def admit(self, node: str, task: Gradient) -> Admitted:
+    def admit(self, node: str, task: Gradient | Round) -> Admitted | AdmittedRound:
         return self.sides[node].admit(task)
 
-    def compute(self, tickets: Sequence[Admitted]) -> list[Answer]:
+    def amended(self, ticket: AdmittedRound, task: Round) -> AdmittedRound:
+        return ticket.amended(task)
+
+    def compute(self, tickets: Sequence[Admitted | AdmittedRound]) -> list[Answer]:
+        gradients = [ticket for ticket in tickets if isinstance(ticket, Admitted)]
+        answers = iter(self._gradients(gradients) if gradients else ())
+        return [next(answers) if isinstance(ticket, Admitted) else self._round(ticket) for ticket in tickets]
+
+    def _round(self, ticket: AdmittedRound) -> Answer:
+        found = round_sum(ticket.task, ticket.side.turns(ticket), self.objective, self.data)
+        return ticket.side.release_round(ticket, found)
+
+    def _gradients(self, tickets: Sequence[Admitted]) -> list[Answer]:
         if len(self._models) < len(tickets):
             self._models = np.empty((len(tickets), self.objective.size), self.objective.dtype)
         models = self._models[: len(tickets)]
@@ -192,13 +265,15 @@ class NullDataSides:
     def __init__(self) -> None:
         self.counts: dict[str, dict[ReleaseKind, int]] = {}
 
-    def admit(self, node: str, task: Gradient) -> Gradient:
+    def admit(self, node: str, task: Gradient | Round) -> Gradient | Round:
         kinds = self.counts.setdefault(node, {})
-        kind = task.query.release(task.model.size)
-        kinds[kind] = kinds.get(kind, 0) + 1
+        kinds[task.release] = kinds.get(task.release, 0) + 1
         return task
 
-    def compute(self, tickets: Sequence[Gradient]) -> list[Answer]:
+    def amended(self, ticket: Round, task: Round) -> Round:
+        return amended(ticket, task)
+
+    def compute(self, tickets: Sequence[Gradient | Round]) -> list[Answer]:
         return [Answer(Released(Blank(task.answer_size, task.model.values.dtype))) for task in tickets]
 
     def releases(self, node: str) -> int:

@@ -202,6 +202,8 @@ class Round:
         _check_swaps(self.swaps, self.steps)
         if not 0 <= self.until <= self.steps:
             raise SpecError(f"a round of {self.steps} steps takes 0 to {self.steps} of them, found {self.until}")
+        if self.where.first >= self.model.size:
+            raise SpecError(f"coordinates of {self.model.size} numbers start below that, found {self.where}")
         _check_round_query(self)
 
     @property

@@ -2,9 +2,6 @@
 
 Events happen in order of virtual time, ties in order of scheduling, so a run depends on its inputs and nothing
 else. The clock starts at an offset drawn from the seed, so that nobody takes it for another clock.
-
-A computation's *result* is needed only when the clock reaches its completion. Until then it waits, and the first
-that falls due has all pending ones computed in one call: that is where the speed comes from.
 """
 
 from __future__ import annotations
@@ -12,25 +9,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from gossamer.algorithms.algorithm import InFlight
-from gossamer.errors import BudgetSpent, PeerError, SpecError
-from gossamer.privacy.data_side import Answer, Computer
-from gossamer.protocol.effects import CancelTimer, Compute, Effect, Finish, Record, Send, SetTimer
-from gossamer.protocol.events import (
-    Completed,
-    Elapsed,
-    Event,
-    Refused,
-    Resumed,
-    Started,
-    Stop,
-)
+from gossamer.errors import PeerError, SpecError
+from gossamer.privacy.data_side import Computer
+from gossamer.protocol.effects import CancelTimer, Compute, Effect, Finish, Interrupt, Record, Send, SetTimer, Update
+from gossamer.protocol.events import Elapsed, Event, Resumed, Started, Stop
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
 from gossamer.randomness import stream
+from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.post import Action, Post
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
@@ -58,17 +47,6 @@ class World:
     seed: int = 0
     width: int = 1024
     servers: tuple[str, ...] = ()
-
-
-@dataclass
-class Counters:
-    """What a run amounted to so far."""
-
-    updates: int = 0
-    events: int = 0
-    rejected: int = 0
-    calls: int = 0
-    computed: int = 0
 
 
 class Simulator:
@@ -111,14 +89,14 @@ class Simulator:
         self.start = self.now = float(stream(world.seed, "clock").integers(1 << 14, 1 << 15))
         names = tuple(nodes)
         self._numbers = {name: number for number, name in enumerate(self.workers)}
-        self._speeds = Speeds(world.speeds, len(self.workers), world.seed)
+        speeds = Speeds(world.speeds, len(self.workers), world.seed)
+        self._computations = Computations(
+            computer, speeds, self._numbers, world.width, self.counters, self._schedule, self._happen, self._log
+        )
         self._watch, self._record, self._count = watch, record, count
         self._heap: list[tuple[float, int, Action, str, Any]] = []
         self._scheduled = 0
         self._timers: dict[tuple[str, str], int] = {}
-        self._tickets: dict[tuple[str, int], Any] = {}
-        self._results: dict[tuple[str, int], Answer] = {}
-        self._asked: dict[str, int] = dict.fromkeys(names, 0)
         self._begun: set[str] = set()
         self._down: dict[str, float] = {}
         self._settling: float | None = None
@@ -126,7 +104,7 @@ class Simulator:
         self._post = Post(names, world.links, lossy, world.seed, self.start, self._schedule, self._happen)
         for name in world.servers:
             self._schedule(self.start, self._begin, name, None)
-        for name, start in zip(self.workers, self._speeds.starts, strict=True):
+        for name, start in zip(self.workers, speeds.starts, strict=True):
             self._schedule(self.start + float(start), self._begin, name, None)
         self._schedule_absences(names)
 
@@ -219,41 +197,13 @@ class Simulator:
         self._post.send(name, effect.to, effect.message, self.now)
 
     def _compute(self, name: str, effect: Compute) -> None:
-        task = effect.task
-        self._asked[name] += 1
-        try:
-            ticket = self.computer.admit(name, task)
-        except BudgetSpent:
-            refusal = Refused(task.id, self.computer.releases(name))
-            self._schedule(self.now, self._refuse, name, refusal)
-            return
-        self._tickets[name, task.id] = ticket
-        seconds = self._speeds.seconds(self._numbers[name], self._asked[name])
-        self._schedule(self.now + seconds, self._complete, name, task.id)
+        self._computations.compute(name, effect, self.now)
 
-    def _refuse(self, name: str, refusal: Refused, now: float) -> None:
-        self._happen(name, refusal)
+    def _update(self, name: str, effect: Update) -> None:
+        self._computations.update(name, effect, self.now)
 
-    def _complete(self, name: str, task: int, now: float) -> None:
-        key = (name, task)
-        if key in self._tickets:
-            self._compute_pending(key)
-        if key not in self._results:  # the node was away and has lost it
-            return
-        self.counters.updates += 1
-        answer = self._results.pop(key)
-        if answer.not_finite:
-            self._log(name, Record("gradients_not_finite", float(answer.not_finite)))
-        self._happen(name, Completed(task, answer.released, 1))
-
-    def _compute_pending(self, due: tuple[str, int]) -> None:
-        """Compute what is due, and with it what else is pending, oldest first."""
-        others = (key for key in self._tickets if key != due)
-        keys = [due, *islice(others, self.world.width - 1)]
-        answers = self.computer.compute([self._tickets.pop(key) for key in keys])
-        self._results.update(zip(keys, answers, strict=True))
-        self.counters.calls += 1
-        self.counters.computed += len(keys)
+    def _interrupt(self, name: str, effect: Interrupt) -> None:
+        self._computations.interrupt(name, effect, self.now)
 
     # Timers, records, the end
 
@@ -293,8 +243,7 @@ class Simulator:
         self._post.leave(name)
         if end is None:
             self.gone.add(name)
-        self._tickets = {key: ticket for key, ticket in self._tickets.items() if key[0] != name}
-        self._results = {key: result for key, result in self._results.items() if key[0] != name}
+        self._computations.lose(name)
         self._timers = {key: token for key, token in self._timers.items() if key[0] != name}
 
     def _come_back(self, name: str, _: None, now: float) -> None:
@@ -334,6 +283,8 @@ def check_world(
 _CARRY_OUT: dict[type[Effect], Callable[[Simulator, str, Any], None]] = {
     Send: Simulator._send,
     Compute: Simulator._compute,
+    Update: Simulator._update,
+    Interrupt: Simulator._interrupt,
     SetTimer: Simulator._set_timer,
     CancelTimer: Simulator._cancel_timer,
     Record: Simulator._log,

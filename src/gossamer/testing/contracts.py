@@ -23,7 +23,7 @@ from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.data_side import Answer, NullDataSides
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.tasks import Gradient, Query
+from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Completed, Received
@@ -55,12 +55,15 @@ class FixedAnswers:
         self.most = most
         self.asked: dict[str, int] = {}
 
-    def admit(self, node: str, task: Gradient) -> Released:
+    def admit(self, node: str, task: Gradient | Round) -> Released:
         if self.releases(node) >= self.most:
             raise BudgetSpent(f"{node} has made {self.most} releases")
         self.asked[node] = self.releases(node) + 1
         values = stream(7, node, number=self.asked[node]).standard_normal(task.answer_size)
         return Released(values.astype(task.model.values.dtype))
+
+    def amended(self, ticket: Released, task: Round) -> Released:
+        return ticket
 
     def compute(self, tickets: Sequence[Released]) -> list[Answer]:
         return [Answer(ticket) for ticket in tickets]
@@ -107,7 +110,8 @@ class AlgorithmContract:
     @property
     def servers(self) -> tuple[str, ...]:
         """Nodes without data."""
-        return tuple(getattr(self.algorithm, "SERVERS", ()))
+        servers = getattr(self.algorithm, "servers", None)
+        return tuple(servers(self.settings)) if servers else ()
 
     def nodes(self, **options: Any) -> dict[str, Node]:
         built: dict[str, Node] = self.algorithm.build(self.settings, self.context(**options))

@@ -1,0 +1,182 @@
+"""What a round of local steps sums, before noise. For the data side only: what it gives is raw.
+
+The kinds of rounds stand in `tasks.Round`; each bounds what one example can move the sum by, by other means:
+
+- ``batch``: the model and the weight at which an example is evaluated depend on its own slot and on what was released,
+  so another example changes nothing about it. Its share is clipped to C, and weighted by eta_h/eta_0 <= 1.
+- ``clipped_sum``: one example may change all that comes after it, so the whole sum is clipped to C/2. Two such sums
+  are at most C apart, whatever the data. The unclipped sum is not kept.
+- ``sequential``: nothing is bounded.
+
+In all of them only slots below ``until`` are used, a number that is public.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.split import Split
+from gossamer.errors import SpecError
+from gossamer.objectives.coordinates import clipped_on
+from gossamer.objectives.objective import FloatArray, IndexArray, LocalRound, LocalSums, Objective
+from gossamer.privacy.tasks import Round
+
+_NUMBERS = 2**20  # of models that are held at once
+
+
+class Turns(NamedTuple):
+    """Raw: the examples that a round has drawn.
+
+    Attributes
+    ----------
+    rows : ndarray [drawn] of int64
+        Of the training split.
+    slots : ndarray [drawn] of int64
+        At which step each takes its turn.
+    """
+
+    rows: IndexArray
+    slots: IndexArray
+
+
+class RoundSum(NamedTuple):
+    """What a round sums.
+
+    Attributes
+    ----------
+    total : ndarray [answer_size]
+        Raw, to be noised: of the objective's dtype.
+    zeroed : int
+        Raw: gradients, or sums to be clipped, that were not finite and counted as zero.
+    public : ndarray [answer_size] or float
+        Added after the noise: made of released models and public numbers only.
+    """
+
+    total: FloatArray
+    zeroed: int
+    public: FloatArray | float = 0.0
+
+
+def round_sum(task: Round, turns: Turns, objective: Objective, data: Split) -> RoundSum:
+    """The sum of ``task`` over the examples whose slot was reached."""
+    reached = turns.slots < task.until
+    # In the order of their slots; of several in one slot the first of the shard goes first.
+    order = np.argsort(turns.slots[reached], kind="stable")
+    taken = Turns(turns.rows[reached][order], turns.slots[reached][order])
+    return _SUMS[task.update](task, taken, objective, data)
+
+
+def rates_of(task: Round) -> npt.NDArray[np.float64]:
+    """The step sizes of all steps of ``task``, [steps].
+
+    Raises
+    ------
+    SpecError
+        If one is not positive; or, for ``batch``, above the first, which would let one example weigh more than C.
+    """
+    rates = task.step_sizes.at(np.arange(task.steps))
+    if not (np.isfinite(rates).all() and (rates > 0).all()):
+        raise SpecError(f"step sizes are positive in all {task.steps} steps of a round, found {task.step_sizes}")
+    if task.update == "batch" and not (rates <= rates[0]).all():
+        raise SpecError(
+            f"no step of a batch round is larger than its first, as the clip bounds that, found {task.step_sizes}"
+        )
+    return rates
+
+
+def amended(task: Round, became: Round) -> Round:
+    """``became``, if ``task`` can have become it: models swapped in after its own, and another ``until``.
+
+    Raises
+    ------
+    SpecError
+        If anything else has changed, such as what was charged.
+    """
+    admitted = (task.id, task.query, task.steps, task.step_sizes, task.update, task.where)
+    found = (became.id, became.query, became.steps, became.step_sizes, became.update, became.where)
+    if found != admitted or became.swaps[: len(task.swaps)] != task.swaps:
+        raise SpecError(
+            f"only models are swapped into the admitted round {task.id}, after those it has; found another round, "
+            f"{became.id}: submit it as a task of its own"
+        )
+    return became
+
+
+def _models(task: Round, dtype: np.dtype[np.floating]) -> FloatArray:
+    return np.stack([swap.model.values for swap in task.swaps]).astype(dtype, copy=False)
+
+
+def _starts(task: Round) -> IndexArray:
+    """From which slot on each model counts."""
+    return np.array([swap.step for swap in task.swaps], np.int64)
+
+
+def _batch(task: Round, taken: Turns, objective: Objective, data: Split) -> RoundSum:
+    models, rates = _models(task, objective.dtype), rates_of(task)
+    weights = rates / rates[0]
+    model_of = np.searchsorted(_starts(task), np.arange(task.steps), side="right") - 1
+    # Slots in a row that share model and weight are computed together.
+    changes = (np.diff(model_of) != 0) | (np.diff(weights) != 0)
+    begins = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    group = np.searchsorted(begins, taken.slots, side="right") - 1
+    groups, firsts = np.unique(group, return_index=True)
+    batches = np.split(taken.rows, firsts[1:]) if len(groups) else []
+    total, zeroed = np.zeros(task.answer_size), 0
+    width = max(1, _NUMBERS // objective.size)
+    for start in range(0, len(groups), width):
+        some = slice(start, start + width)
+        slots = begins[groups[some]]
+        clips, wheres = np.full(len(slots), task.query.mechanism.clip), [task.where] * len(slots)
+        found = clipped_on(objective, models[model_of[slots]], data, batches[some], clips, wheres)
+        for weight, row in zip(weights[slots], found.sums, strict=True):
+            total += weight * row
+        zeroed += int(found.zeroed.sum())
+    return RoundSum(total.astype(objective.dtype), zeroed, _decay(task, models, model_of, weights, objective.l2))
+
+
+def _decay(
+    task: Round, models: FloatArray, model_of: IndexArray, weights: npt.NDArray[np.float64], l2: float
+) -> FloatArray | float:
+    """The L2 term of all slots that were reached, whether or not an example was drawn for them: a public number."""
+    if not l2:
+        return 0.0
+    held = np.bincount(model_of[: task.until], weights[: task.until], minlength=len(models))
+    decay = np.zeros(task.answer_size)
+    for weight, model in zip(held, models, strict=True):
+        decay += task.where.step * l2 * weight * model[task.where.slice]
+    return decay
+
+
+def _local_sums(task: Round, taken: Turns, clip: float, objective: Objective, data: Split) -> LocalSums:
+    models, rates = _models(task, objective.dtype), rates_of(task)
+    starts = np.searchsorted(taken.slots, _starts(task)).astype(np.int64)
+    steps = LocalRound(models, starts, taken.rows, rates[taken.slots], float(rates[0]), clip, task.where)
+    return objective.local_steps([steps], data)
+
+
+def _clipped_sum(task: Round, taken: Turns, objective: Objective, data: Split) -> RoundSum:
+    found = _local_sums(task, taken, math.inf, objective, data)
+    total, zeroed = found.sums[0].astype(np.float64), int(found.zeroed[0])
+    norm, most = float(np.linalg.norm(total)), task.query.mechanism.clip / 2
+    if not math.isfinite(norm):
+        return RoundSum(np.zeros(task.answer_size, objective.dtype), zeroed + 1)
+    if norm > most:
+        total *= most / norm
+    return RoundSum(total.astype(objective.dtype), zeroed)
+
+
+def _sequential(task: Round, taken: Turns, objective: Objective, data: Split) -> RoundSum:
+    found = _local_sums(task, taken, task.query.mechanism.clip, objective, data)
+    return RoundSum(found.sums[0], int(found.zeroed[0]))
+
+
+_SUMS: Mapping[str, Callable[[Round, Turns, Objective, Split], RoundSum]] = {
+    "batch": _batch,
+    "clipped_sum": _clipped_sum,
+    "sequential": _sequential,
+}

@@ -1,0 +1,183 @@
+"""What nodes have asked of their data sides in a simulation: when it falls due, and when it is computed.
+
+A computation's *result* is needed only when the clock reaches its completion. Until then it waits, and the first
+that falls due has all pending ones computed in one call: that is where the speed comes from.
+
+A round of local steps takes a node's seconds for each of them. It is computed only when it falls due, because until
+then a newer model may be swapped into it; it waits, for as long as it takes, where it may not go on yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from gossamer.errors import BudgetSpent
+from gossamer.privacy.data_side import Answer, Computer
+from gossamer.privacy.tasks import Round
+from gossamer.protocol.effects import Compute, Interrupt, Record, Update
+from gossamer.protocol.events import Completed, Event, Refused
+from gossamer.runtimes.post import Action
+from gossamer.runtimes.speeds import Speeds
+
+_ROUNDING = 1e-9  # of a step: so that a step that ends now counts as done, whatever the clock's last bits are
+
+
+@dataclass
+class Counters:
+    """What a run amounted to so far."""
+
+    updates: int = 0
+    events: int = 0
+    rejected: int = 0
+    calls: int = 0
+    computed: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Running:
+    """A round that is running: at ``since`` it had done ``done`` steps, and went on."""
+
+    ticket: Any
+    task: Round
+    seconds: float
+    since: float
+    done: int = 0
+    ended: bool = False
+
+    def steps(self, now: float) -> int:
+        """How many steps are done."""
+        return min(self.task.until, self.done + int((now - self.since) / self.seconds + _ROUNDING))
+
+    @property
+    def end(self) -> float | None:
+        """When all steps are done; None if it will wait before."""
+        left = self.task.steps - self.done
+        return self.since + left * self.seconds if self.task.until == self.task.steps else None
+
+
+class Computations:
+    """The computations of one run.
+
+    Parameters
+    ----------
+    computer : Computer
+        The data sides.
+    speeds : Speeds
+        How long a step takes.
+    numbers : mapping of str to int
+        Of the nodes with data.
+    width : int
+        Most computations gathered into one call.
+    counters : Counters
+        Where to count.
+    schedule : callable
+        Has an action happen: (time, action, node, what).
+    happen : callable
+        Shows a node an event: (node, event).
+    log : callable
+        Writes to a node's private log: (node, record).
+    """
+
+    def __init__(
+        self,
+        computer: Computer,
+        speeds: Speeds,
+        numbers: Mapping[str, int],
+        width: int,
+        counters: Counters,
+        schedule: Callable[[float, Action, str, Any], None],
+        happen: Callable[[str, Event], None],
+        log: Callable[[str, Record], None],
+    ) -> None:
+        self._computer, self._speeds, self._numbers, self._width = computer, speeds, numbers, width
+        self._counters, self._schedule, self._happen, self._log = counters, schedule, happen, log
+        self._asked = dict.fromkeys(numbers, 0)
+        self._tickets: dict[tuple[str, int], Any] = {}
+        self._results: dict[tuple[str, int], Answer] = {}
+        self._rounds: dict[tuple[str, int], _Running] = {}
+
+    def compute(self, name: str, effect: Compute, now: float) -> None:
+        """Admit a task and have it fall due."""
+        task: Any = effect.task
+        self._asked[name] += 1
+        try:
+            ticket = self._computer.admit(name, task)
+        except BudgetSpent:
+            self._schedule(now, self._refuse, name, Refused(task.id, self._computer.releases(name)))
+            return
+        seconds = self._speeds.seconds(self._numbers[name], self._asked[name])
+        if isinstance(task, Round):
+            self._rounds[name, task.id] = running = _Running(ticket, task, seconds, now)
+            self._schedule_end(name, running)
+        else:
+            self._tickets[name, task.id] = ticket
+            self._schedule(now + seconds, self._complete, name, task.id)
+
+    def update(self, name: str, effect: Update, now: float) -> None:
+        """Swap a model into a running round, which may wait no longer."""
+        running = self._rounds.get((name, effect.task))
+        if running is None or running.ended:
+            return
+        done, before = running.steps(now), running.task.until
+        if done == before:  # it has waited until now
+            running.done, running.since = done, now
+        running.task = running.task.swapped(done, effect.model, max(before, effect.until))
+        if before < running.task.until:
+            self._schedule_end(name, running)
+
+    def interrupt(self, name: str, effect: Interrupt, now: float) -> None:
+        """Have a running round answer with the steps done so far."""
+        running = self._rounds.get((name, effect.task))
+        if running is not None and not running.ended:
+            running.task, running.ended = running.task.cut(running.steps(now)), True
+            self._schedule(now, self._complete_round, name, running)
+
+    def lose(self, name: str) -> None:
+        """Forget the computations of a node; what they were charged stays charged."""
+        for pending in (self._tickets, self._results, self._rounds):
+            for key in [key for key in pending if key[0] == name]:
+                del pending[key]
+
+    def _refuse(self, name: str, refusal: Refused, now: float) -> None:
+        self._happen(name, refusal)
+
+    def _schedule_end(self, name: str, running: _Running) -> None:
+        if (end := running.end) is not None:
+            self._schedule(end, self._complete_round, name, running)
+
+    def _complete_round(self, name: str, running: _Running, now: float) -> None:
+        key = (name, running.task.id)
+        if self._rounds.get(key) is running:  # otherwise it was cut short, or the node was away and has lost it
+            del self._rounds[key]
+            ticket = self._computer.amended(running.ticket, running.task)
+            (answer,) = self._compute([ticket])
+            self._answer(name, running.task.id, answer, running.task.until)
+
+    def _complete(self, name: str, task: int, now: float) -> None:
+        key = (name, task)
+        if key in self._tickets:
+            self._compute_pending(key)
+        if key in self._results:  # otherwise the node was away and has lost it
+            self._answer(name, task, self._results.pop(key), 1)
+
+    def _compute_pending(self, due: tuple[str, int]) -> None:
+        """Compute what is due, and with it what else is pending, oldest first."""
+        others = (key for key in self._tickets if key != due)
+        keys = [due, *islice(others, self._width - 1)]
+        answers = self._compute([self._tickets.pop(key) for key in keys])
+        self._results.update(zip(keys, answers, strict=True))
+
+    def _compute(self, tickets: list[Any]) -> list[Answer]:
+        answers = self._computer.compute(tickets)
+        self._counters.calls += 1
+        self._counters.computed += len(tickets)
+        return answers
+
+    def _answer(self, name: str, task: int, answer: Answer, steps: int) -> None:
+        self._counters.updates += 1
+        if answer.not_finite:
+            self._log(name, Record("gradients_not_finite", float(answer.not_finite)))
+        self._happen(name, Completed(task, answer.released, steps))
