@@ -19,6 +19,7 @@ from gossamer.privacy.claims.adp2sgd_utility import (
     adp2sgd_theorem1_conditions,
 )
 from gossamer.privacy.claims.claim import Claim, UtilityClaim
+from gossamer.privacy.claims.increasing import increasing_claims
 from gossamer.privacy.claims.mapa import mapa_claims
 
 __all__ = [
@@ -38,5 +39,6 @@ __all__ = [
     "adp2sgd_theorem2",
     "adp2sgd_theorem2_least_epsilon",
     "adp2sgd_theorem2_variance",
+    "increasing_claims",
     "mapa_claims",
 ]
