@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.vectors import Blank, Masked, Part, Public, Released, Vector, concatenate, pack, unpack
+from gossamer.vectors import (
+    Blank,
+    Coordinates,
+    Masked,
+    Part,
+    Public,
+    Released,
+    Vector,
+    concatenate,
+    pack,
+    spread,
+    unpack,
+)
 
 RAW = np.ndarray
 KINDS: dict[type, Callable[[np.ndarray], Any]] = {
@@ -184,3 +196,46 @@ def test_pack_and_unpack_refuse_other_shapes() -> None:
         pack({"weight": np.zeros((3, 2))}, parts, np.float32)
     with pytest.raises(ValueError, match=r"6 numbers.*\(5,\)"):
         unpack(np.zeros(5), parts)
+
+
+# Coordinates
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_the_parts_of_a_step_make_up_the_whole(size: int) -> None:
+    whole = Released(np.arange(1.0, size + 1))
+    for step in range(1, 5):
+        parts = [Coordinates(first, step) for first in range(step)]
+        assert [part.count(size) for part in parts] == [len(range(size)[part.slice]) for part in parts]
+        together = sum(
+            (spread(whole[part.slice], part, size) for part in parts[1:]), spread(whole[::step], parts[0], size)
+        )
+        assert together == whole
+
+
+def test_spreading_keeps_label_and_dtype() -> None:
+    for vector in (Public(np.ones(2, np.float32)), Released(np.ones(2)), Masked(np.ones(2))):
+        spreaded = spread(vector, Coordinates(1, 2), 4)
+        assert type(spreaded) is type(vector)
+        assert spreaded.values.dtype == vector.values.dtype
+        np.testing.assert_array_equal(spreaded.values, [0, 1, 0, 1])
+    blank = spread(Released(Blank(2, np.float64)), Coordinates(0, 3), 5)
+    assert (type(blank), blank.size, blank.values.dtype) == (Released, 5, np.float64)
+    assert isinstance(blank.values, Blank)
+
+
+def test_all_coordinates_are_the_vector_itself() -> None:
+    vector = Released(np.ones(3))
+    assert spread(vector, Coordinates(), 3) is vector
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_only_a_vector_of_these_coordinates_is_spread(count: int) -> None:
+    with pytest.raises(ValueError, match="are 2, found a vector of"):
+        spread(Released(np.ones(count)), Coordinates(0, 2), 4)
+
+
+@pytest.mark.parametrize(("first", "step"), [(-1, 2), (2, 2), (0, 0)])
+def test_coordinates_that_do_not_exist_are_refused(first: int, step: int) -> None:
+    with pytest.raises(ValueError, match="first < step"):
+        Coordinates(first, step)
