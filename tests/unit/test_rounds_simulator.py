@@ -34,7 +34,7 @@ QUERY = Query(Poisson(0.5), NoNoise(), 1.0)
 
 
 def model(value: float) -> Public:
-    return Public(np.full(3, value))
+    return Public(np.full(3, float(value)))
 
 
 def a_round(number: int = 1, steps: int = 5, until: int | None = None, query: Query = QUERY) -> Round:
@@ -229,7 +229,8 @@ def test_a_trace_with_rounds_replays() -> None:
         write_step(file, step)
     file.seek(0)
     assert list(read_steps(file)) == steps
-    replay({"a": Scripted("a", [a_round(until=2)], script)}, steps)
+    assert replay(steps, {"a": Scripted("a", [a_round(until=2)], script)}) is None
+    assert replay(steps, {"a": Scripted("a", [a_round(until=3)], script)}) is not None
 
 
 def test_values_follow_the_clock_and_nothing_else() -> None:
