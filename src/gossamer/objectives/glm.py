@@ -46,7 +46,7 @@ class _Examples(NamedTuple):
     matrix: Any  # ndarray or csr_array [n, features]
     targets: TargetArray  # [n]
     sums: Callable[..., None]  # the kernels for this layout,
-    round: Callable[..., int]
+    steps: Callable[..., int]
     arrays: tuple[npt.NDArray[Any], ...]  # and the arrays it takes
 
 
@@ -178,14 +178,14 @@ class LinearModel(Objective):
         sums, zeroed = [], np.empty(len(rounds), np.int64)
         for k, each in enumerate([checked(each, self.size, len(data)) for each in rounds]):
             sums.append(np.empty(each.where.count(self.size), self.dtype))
-            zeroed[k] = examples.round(
+            zeroed[k] = examples.steps(
                 self.loss.code,
                 (_frozen(self._rows(each.models, len(each.models))), _frozen(each.starts)),
                 (_frozen(each.examples), _frozen(each.rates)),
                 examples.targets,
                 (float(each.clip), float(each.unit), float(self.l2)),
                 (self.outputs, self.features, self.intercept),
-                (each.where.first, each.where.step),
+                (int(each.where.first), int(each.where.step)),
                 sums[k],
                 *examples.arrays,
             )
@@ -277,11 +277,11 @@ class LinearModel(Objective):
             return known
         matrix = _matrix(split, self.features)
         targets = _targets(split, self.classes)
-        if sp.issparse(matrix):
-            loops, arrays = (kernels.csr_sums, glm_steps.csr_round), (matrix.data, matrix.indices, matrix.indptr)
-        else:
-            loops, arrays = (kernels.dense_sums, glm_steps.dense_round), (matrix,)
-        return self._memory.setdefault(split, _Examples(matrix, _frozen(targets), *loops, tuple(map(_frozen, arrays))))
+        sparse = sp.issparse(matrix)
+        sums, steps = (kernels.csr_sums, glm_steps.csr_round) if sparse else (kernels.dense_sums, glm_steps.dense_round)
+        arrays = (matrix.data, matrix.indices, matrix.indptr) if sparse else (matrix,)
+        examples = _Examples(matrix, _frozen(targets), sums, steps, tuple(map(_frozen, arrays)))
+        return self._memory.setdefault(split, examples)
 
 
 def _check_settings(loss: str, features: int, classes: int | None, l2: float, dtype: npt.DTypeLike) -> None:

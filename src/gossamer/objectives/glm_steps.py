@@ -7,9 +7,10 @@ weighted by its *share*: the part of ``|x|^2`` that lies on coordinates of outpu
 Whether a model is finite is not looked up at every step: ``reach`` bounds its entries, grows by each step's length,
 and only where it comes near the largest number are the entries themselves examined.
 
-A sparse example moves only the weights of its stored features, but the L2 term moves all of them. So a sparse
-round's model is held as ``scale y`` on the coordinates that move: the L2 term changes the scale alone, and a scale
-that comes too close to zero (or is zero, where step size times L2 is one) is multiplied into y.
+A sparse example moves only the weights of its stored features, but the L2 term moves all of them, by multiples of
+themselves. So on the coordinates that move, a sparse round holds its model as ``scale y`` and what it has done as
+``u + weight y``: the L2 term changes the two numbers, an example its own places of y and u. A scale that comes near
+zero (or is zero, where step size times L2 is one) is multiplied into y, before rounding shows.
 
 References
 ----------
@@ -25,8 +26,7 @@ from gossamer.objectives.glm_kernels import csr_outputs, dense_outputs, residual
 
 _compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 
-_SCALE = 2.0**100  # scales lie between its inverse and itself
-_HUGE = 2.0**900  # an entry of y that is below it stays finite when it is divided by a scale
+_SCALE = 2.0**10  # scales lie between its inverse and itself, which costs at most 10 of a float64's 53 bits
 
 
 @_compiled
@@ -243,40 +243,46 @@ def csr_outputs_some(y, scale, x, at, z, shares, shape, first, step):  # type: i
 
 
 @_compiled
-def csr_move(y, x, at, z, pace, shape, first, step):  # type: ignore[no-untyped-def]
-    """y -= pace z x' on every ``step``-th coordinate from ``first``."""
+def csr_move(y, u, x, at, z, down, up, shape, first, step):  # type: ignore[no-untyped-def]
+    """y -= down z x' and u += up z x' on every ``step``-th coordinate from ``first``."""
     outputs, features, intercept = shape
     for c in range(outputs):
-        a = pace * z[c]
+        fall, rise = down * z[c], up * z[c]
         if step == 1:
             for p in range(x.size):
-                y[c * features + at[p]] -= a * x[p]
+                y[c * features + at[p]] -= fall * x[p]
+                u[c * features + at[p]] += rise * x[p]
         else:
             for p in range(x.size):
                 j = c * features + at[p]
                 if j % step == first:
-                    y[j] -= a * x[p]
+                    y[j] -= fall * x[p]
+                    u[j] += rise * x[p]
         if intercept and (outputs * features + c) % step == first:
-            y[outputs * features + c] -= a
+            y[outputs * features + c] -= fall
+            u[outputs * features + c] += rise
 
 
 @_compiled
-def fold(y, scale, first, step):  # type: ignore[no-untyped-def]
-    """y = scale y on the coordinates that move."""
+def fold(y, u, scale, weight, first, step):  # type: ignore[no-untyped-def]
+    """u += weight y and y = scale y on the coordinates that move, so that the scale is 1 and the weight 0 again."""
+    if weight != 0.0:  # zero times what is not finite would be no zero
+        for j in range(first, y.size, step):
+            u[j] += weight * y[j]
     for j in range(first, y.size, step):
         y[j] *= scale
 
 
 @_compiled
-def csr_round(loss, segments, steps, targets, limits, shape, where, u, *sparse):  # type: ignore[no-untyped-def]
+def csr_round(loss, segments, steps, targets, limits, shape, where, sums, *sparse):  # type: ignore[no-untyped-def]
     """`dense_round` for examples in CSR form: ``values``, ``columns`` [stored] and ``rows`` [n + 1].
 
-    Its model is in float64, so that what the round has done is found as the difference of two models.
+    Its sums are accumulated in float64, and so is its model.
     """
     (models, starts), (batch, rates), (clip, unit, l2) = segments, steps, limits
     (outputs, features, intercept), (first, step) = shape, where
     values, columns, rows = sparse
-    y, moved = np.empty(models.shape[1], np.float64), np.zeros(u.size)
+    y, u = np.empty(models.shape[1], np.float64), np.zeros(models.shape[1], np.float64)
     wide, z, shares = np.empty(outputs), np.empty(outputs, models.dtype), np.ones(outputs)
     most = np.float64(np.finfo(models.dtype).max)
     zeroed = 0
@@ -284,10 +290,10 @@ def csr_round(loss, segments, steps, targets, limits, shape, where, u, *sparse):
         end = starts[s + 1] if s + 1 < starts.size else batch.size
         if end == starts[s]:
             continue
-        start_from(y, models[s], moved, 1.0, first, step)
-        reach, scale = reach_of(y), 1.0
+        start_from(y, models[s], u[first::step], unit, first, step)
+        reach, scale, weight = reach_of(y), 1.0, 0.0
         for k in range(starts[s], end):
-            i = batch[k]
+            i, pace = batch[k], rates[k] / unit * step
             x, at = values[rows[i] : rows[i + 1]], columns[rows[i] : rows[i + 1]]
             if step == 1:
                 square = csr_outputs(y, x, at, wide, features, intercept)
@@ -297,25 +303,23 @@ def csr_round(loss, segments, steps, targets, limits, shape, where, u, *sparse):
             z[:] = wide
             residuals(loss, z, targets[i])
             length = clip_step(z, shares, square, step, clip)
-            if not reach <= most / 2:
-                fold(y, scale, first, step)
-                scale = 1.0
+            if not reach <= most / 2 / _SCALE:
+                fold(y, u, scale, weight, first, step)
+                scale, weight = 1.0, 0.0
                 length = length if is_within(y, most) else -1.0
             factor = 1.0 - rates[k] * step * l2
+            weight += pace * l2 * scale
             scale *= factor
-            if not (1 / _SCALE <= abs(scale) <= _SCALE and reach <= _HUGE):
-                fold(y, scale, first, step)
-                scale = 1.0
+            if not 1 / _SCALE <= abs(scale) <= _SCALE:
+                fold(y, u, scale, weight, first, step)
+                scale, weight = 1.0, 0.0
             if length >= 0.0:
-                csr_move(y, x, at, z, rates[k] * step / scale, shape, first, step)
+                down = rates[k] * step / scale
+                csr_move(y, u, x, at, z, down, pace + weight * down, shape, first, step)
             else:
                 zeroed += 1
                 length = 0.0
             reach = max(1.0, abs(factor)) * reach + rates[k] * length
-        for q in range(u.size):
-            start = models[s, first + q * step]
-            if l2 > 0.0 or np.isfinite(start):  # without the L2 term, what is not finite has not moved
-                moved[q] = start - scale * y[first + q * step]
-    for q in range(u.size):
-        u[q] = moved[q] / unit
+        fold(y, u, scale, weight, first, step)
+    sums[:] = u[first::step]
     return zeroed

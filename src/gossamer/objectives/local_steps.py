@@ -25,6 +25,19 @@ def step_by_step(objective: Objective, rounds: Sequence[LocalRound], data: Split
     rounds = [checked(each, objective.size, len(data)) for each in rounds]
     sums = [np.zeros(each.where.count(objective.size)) for each in rounds]
     zeroed = np.zeros(len(rounds), np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):  # a model that is no longer finite has zeroed gradients
+        _run(objective, rounds, data, sums, zeroed)
+    return LocalSums([total.astype(objective.dtype) for total in sums], zeroed)
+
+
+def _run(
+    objective: Objective,
+    rounds: Sequence[LocalRound],
+    data: Split,
+    sums: Sequence[FloatArray],
+    zeroed: npt.NDArray[np.int64],
+) -> None:
+    """All steps of ``rounds``, added to their ``sums`` [coordinates] and numbers of ``zeroed`` gradients [rounds]."""
     for step in range(max((len(each.examples) for each in rounds), default=0)):
         running = [k for k, each in enumerate(rounds) if step < len(each.examples)]
         some = [rounds[k] for k in running]
@@ -36,8 +49,7 @@ def step_by_step(objective: Objective, rounds: Sequence[LocalRound], data: Split
         zeroed[running] += found.zeroed
         for k, each, model, gradient in zip(running, some, models, found.sums):
             decay = each.where.step * objective.l2 * model[each.where.slice].astype(np.float64)
-            sums[k] += each.rates[step] / each.unit * (gradient + decay)
-    return LocalSums([total.astype(objective.dtype) for total in sums], zeroed)
+            sums[k][:] += each.rates[step] / each.unit * (gradient + decay)
 
 
 def checked(given: LocalRound, size: int, count: int) -> LocalRound:
@@ -50,7 +62,7 @@ def checked(given: LocalRound, size: int, count: int) -> LocalRound:
     DataError
         If the arrays do not fit each other, the model or the examples.
     """
-    models, rates = np.asarray(given.models), np.asarray(given.rates, np.float64)
+    models, rates = np.asarray(given.models), np.ascontiguousarray(given.rates, np.float64)
     starts, examples = _indices("starts", given.starts), _indices("examples", given.examples)
     steps = len(examples)
     if not given.clip > 0:
@@ -80,7 +92,7 @@ def _indices(name: str, given: npt.ArrayLike) -> IndexArray:
     array = np.asarray(given)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise DataError(f"a round's {name} are whole numbers in one row, found {list(array.shape)} of {array.dtype}")
-    return array.astype(np.int64, copy=False)
+    return np.ascontiguousarray(array, np.int64)
 
 
 def _model(of: LocalRound, total: FloatArray, step: int, dtype: np.dtype[np.floating]) -> FloatArray:
