@@ -126,26 +126,28 @@ def main_theorem(
 ) -> Claim:
     """The main theorem solved for epsilon: the lesser of its two cases, at the least r0 that the sizes allow."""
     q, m, p = power
-    require_positive(q=q, m=m)
+    require_positive(q=q)
     require_power(p)
-    rounds = counts.size
-    shares = q * (np.arange(rounds) + m) ** p
-    alpha = max(float(counts.max()) / dataset_size, q * (rounds + m) ** p)
+    if not 0 <= m < math.inf:
+        raise SpecError(f"m must be a finite number >= 0, found {m!r}")
+    with np.errstate(over="ignore"):  # infinite is too large for any condition
+        shares = q * (np.arange(counts.size + 1) + m) ** p
+    alpha = max(float(counts.max()) / dataset_size, float(shares[-1]))
     failures = _failures(sigma * alpha, sigma)
     if sigma < LEAST_SIGMA:
         failures.append(f"the main theorem needs sigma >= {LEAST_SIGMA}, found {sigma:g}")
-    rounding = counts - dataset_size * shares
+    rounding = counts - dataset_size * shares[:-1]
     if not np.all((rounding > -1e-6) & (rounding < 1 + 1e-6)):
         place = int(np.argmax(np.abs(rounding)))
         failures.append(
             f"the sizes do not follow ceil(N q (i + m)^p): round {place} has {counts[place]:.0f}, "
-            f"the formula {math.ceil(dataset_size * shares[place])}"
+            f"and N q (i + m)^p is {dataset_size * shares[place]:.6g}"
         )
     parameters: dict[str, Any] = {"q": q, "m": m, "p": p, "r0": sigma * alpha, "sigma": sigma}
     if sigma * alpha > largest_r0(sigma) or not math.isfinite(higher_order(sigma * alpha, sigma)):
         return Claim(MAIN, math.inf, delta, False, "; ".join(failures), parameters)
-    theorem = MainTheorem(p, sigma * alpha, sigma, m / rounds)
-    cases = theorem.least_epsilons(float(counts.sum()) / dataset_size, q, rounds, delta)
+    theorem = MainTheorem(p, sigma * alpha, sigma, m / counts.size)
+    cases = theorem.least_epsilons(float(counts.sum()) / dataset_size, q, counts.size, delta)
     case = int(np.argmin(cases))
     epsilon = cases[case]
     limit = (theorem.k_minus, theorem.k_plus)[case](epsilon, q, dataset_size)
