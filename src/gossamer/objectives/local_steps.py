@@ -23,18 +23,18 @@ def step_by_step(objective: Objective, rounds: Sequence[LocalRound], data: Split
     The sums are accumulated in float64, so that the model of each step is rounded once.
     """
     rounds = [checked(each, objective.size, len(data)) for each in rounds]
-    sums = [np.zeros(each.where.count(objective.size)) for each in rounds]
+    sums: list[FloatArray] = [np.zeros(each.where.count(objective.size)) for each in rounds]
     zeroed = np.zeros(len(rounds), np.int64)
     with np.errstate(over="ignore", invalid="ignore"):  # a model that is no longer finite has zeroed gradients
         _run(objective, rounds, data, sums, zeroed)
-    return LocalSums([total.astype(objective.dtype) for total in sums], zeroed)
+        return LocalSums([total.astype(objective.dtype) for total in sums], zeroed)
 
 
 def _run(
     objective: Objective,
     rounds: Sequence[LocalRound],
     data: Split,
-    sums: Sequence[FloatArray],
+    sums: list[FloatArray],
     zeroed: npt.NDArray[np.int64],
 ) -> None:
     """All steps of ``rounds``, added to their ``sums`` [coordinates] and numbers of ``zeroed`` gradients [rounds]."""
@@ -48,8 +48,10 @@ def _run(
         found = clipped_on(objective, models, data, examples, clips, wheres)
         zeroed[running] += found.zeroed
         for k, each, model, gradient in zip(running, some, models, found.sums):
-            decay = each.where.step * objective.l2 * model[each.where.slice].astype(np.float64)
-            sums[k][:] += each.rates[step] / each.unit * (gradient + decay)
+            move = gradient.astype(np.float64)
+            if objective.l2 > 0:  # zero times what is not finite would be no zero
+                move += each.where.step * objective.l2 * model[each.where.slice]
+            sums[k] += each.rates[step] / each.unit * move
 
 
 def checked(given: LocalRound, size: int, count: int) -> LocalRound:
