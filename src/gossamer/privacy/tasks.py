@@ -121,8 +121,9 @@ class StepSizes:
 
     def at(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """The sizes of ``steps`` [any shape], counted from 0 within the round."""
-        place = self.start + self.stride * np.asarray(steps, np.float64)
-        return np.asarray(self.initial / (1.0 + self.beta * place**self.exponent))
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # the data side refuses what is no size
+            place = self.start + self.stride * np.asarray(steps, np.float64)
+            return np.asarray(self.initial / (1.0 + self.beta * place**self.exponent))
 
     @property
     def first(self) -> float:
