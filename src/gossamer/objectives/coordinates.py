@@ -82,7 +82,7 @@ def clipped_on(
         for k, total in zip(whole, found.sums):
             sums[k] = total
         zeroed[whole], unclipped[whole] = found.zeroed, found.unclipped
-    most = np.finfo(objective.dtype).max
+    most = float(np.finfo(objective.dtype).max)
     for k, gradient in _one_by_one(objective, models, data, batches, wheres):
         with np.errstate(over="ignore"):
             share = wheres[k].step * gradient[wheres[k].slice].astype(np.float64)
