@@ -113,6 +113,7 @@ def test_rounding_up_forgives_rounding_only():
     assert totals(PowerSizes(a=0.1), 31)[30] == 3
     assert totals(PowerSizes(a=0.1, b=1e-6), 31)[30] == 4
     assert totals(PowerSizes(a=0.1, b=1e-10), 31)[30] == 3
+    assert totals(ConstantSizes(size=3e5 + 1e-4), 1) == [300_000]
     assert totals(ConstantSizes(size=1e-12), 1) == [1]
     assert totals(ConstantSizes(size=3e10), 1) == [30_000_000_000]
 
@@ -250,6 +251,9 @@ def test_too_many_rounds():
     for gradients, name in [(5 * 10**7 + 1, None), (10**7 + 1, "client-3"), (10**30, None)]:
         with pytest.raises(SpecError, match=r"within 10,000,000 rounds, found sizes that do not; raise"):
             sizes.rounds_for(gradients, name)
+    # What cannot be is refused before ten million rounds of coins are thrown.
+    with pytest.raises(SpecError, match="within 10,000,000 rounds"):
+        rounds_of(ConstantSizes(size=5), *[10] * 5, counts="coins").rounds_for(10**9)
 
 
 @pytest.mark.parametrize("i", [-1, MOST_ROUNDS + 1])

@@ -218,8 +218,7 @@ class RoundSizes:
         known = len(self._sums) - 1
         if i > known:
             _check(i)
-            until = min(max(i, 2 * known), MOST_ROUNDS)
-            totals = [rows @ self._clients for _, rows in self._blocks(known, until)]
+            totals = [rows @ self._clients for _, rows in self._blocks(known, max(i, 2 * known))]
             self._sums = np.concatenate([self._sums, self._sums[-1] + np.cumsum(np.concatenate(totals))])
         _check(i)
         return int(self._sums[i])
