@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gossamer.algorithms import allreduce, edge_cloud, gossip, mapa
+from gossamer.algorithms import allreduce, edge_cloud, gossip, increasing, mapa
 
 ALGORITHMS: dict[str, ModuleType] = {
     "gossip": gossip,
@@ -16,9 +16,11 @@ ALGORITHMS: dict[str, ModuleType] = {
     "audp": edge_cloud,
     "asgd": edge_cloud,
     "csgd": edge_cloud,
+    "increasing": increasing,
 }
 
 AlgorithmSettings = Annotated[
-    gossip.Settings | allreduce.Settings | mapa.Settings | edge_cloud.Settings, Field(discriminator="name")
+    gossip.Settings | allreduce.Settings | mapa.Settings | edge_cloud.Settings | increasing.Settings,
+    Field(discriminator="name"),
 ]
 """The settings of any algorithm, told apart by ``name``."""

@@ -4,7 +4,7 @@ An algorithm is a module with a settings class and five functions:
 
 | name | what it gives |
 |---|---|
-| `Settings` | a frozen pydantic model with ``name``, ``nodes``, ``updates_per_node`` and, unless there is a `workload`, ``batch_size`` |
+| `Settings` | a frozen pydantic model with ``name``, ``nodes``, ``updates_per_node`` and ``batch_size`` |
 | `build(settings, context)` | the nodes, by name |
 | `model_of(node)` | the model this node would deploy |
 | `output(nodes)` | the model of the whole run, such as the mean |
@@ -20,7 +20,7 @@ A module may have more, where the defaults do not fit:
 |---|---|---|
 | `servers(settings)` | ``()`` | nodes beside those that hold data; `build` puts them last |
 | `MECHANISMS` | all | the values of ``privacy.mechanism`` that it can do with |
-| `workload(settings, shard_sizes, seed)` | `Batches` | how many examples each update takes, where that differs |
+| `workload(settings, shard_sizes, seed)` | `Batches` | examples of each update, where there is no one ``batch_size`` |
 | `CLIP_POLICIES` | ``("fixed",)`` | the values of ``privacy.clip.policy`` that its nodes follow; others are refused |
 | `DEFAULT_CLIP` | ``FixedClip(bound=1)`` | what ``privacy.clip`` is where there is Gaussian noise and nothing is said |
 | `first_clip(settings)` | ``privacy.clip``'s | the clip at the start, where that says none |
@@ -55,11 +55,6 @@ class Workload(Protocol):
         """Updates of each node, where the settings bound them."""
         ...
 
-    @property
-    def normaliser(self) -> float:
-        """What a release's sum is divided by."""
-        ...
-
     def of(self, name: str, update: int) -> int:
         """Examples of a node's ``update`` (from 0)."""
         ...
@@ -84,10 +79,6 @@ class Batches:
     batch_size: int
     shard_sizes: Mapping[str, int]
     quota: int | None = None
-
-    @property
-    def normaliser(self) -> float:
-        return float(self.batch_size)
 
     def of(self, name: str, update: int) -> int:
         return self.batch_size

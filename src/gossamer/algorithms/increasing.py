@@ -60,10 +60,9 @@ from gossamer.algorithms.algorithm import Context, Facts, InFlight
 from gossamer.algorithms.increasing_client import ClientNode
 from gossamer.algorithms.increasing_messages import SERVER
 from gossamer.algorithms.increasing_server import AggregatorNode, ServerNode
-from gossamer.algorithms.learning_rate import ConstantRate
-from gossamer.algorithms.round_delay import Delay, RoundsAhead, first_breach, first_stall, steps_allowed
+from gossamer.algorithms.round_delay import Delay, RoundsAhead, WithinTau, first_breach, first_stall, steps_allowed
 from gossamer.algorithms.round_sizes import ConstantSizes, Counts, PrivacySizes, RoundSizes, Sizes, Weights, check_sizes
-from gossamer.algorithms.round_steps import RoundRate
+from gossamer.algorithms.round_steps import ConstantRate, RoundRate
 from gossamer.errors import SpecError
 from gossamer.privacy.claims import Claim, increasing_claims
 from gossamer.privacy.mechanisms import Gaussian
@@ -167,7 +166,6 @@ class RoundWorkload:
 
     settings: Settings
     rounds: RoundSizes
-    normaliser: float = 1.0
 
     @cached_property
     def quota(self) -> int | None:
@@ -193,8 +191,8 @@ class RoundWorkload:
         """Raise SpecError unless so many rounds can be made: within the shards, and nobody waits for ever."""
         if self.settings.sampling is None:
             check_sizes(self.rounds, updates)
-        tau = self.settings.delay.tau
-        if self.settings.delay.rule == "tau" and (i := first_stall(tau, self.rounds, updates)) is not None:
+        delay = self.settings.delay
+        if isinstance(delay, WithinTau) and (i := first_stall(delay.tau, self.rounds, updates)) is not None:
             raise SpecError(
                 f"delay: from round {i} on every client waits for ever, because its {self.rounds.total(i)} gradients "
                 f"are more than tau permits; take smaller sizes, a larger tau, or the rule rounds"
@@ -217,7 +215,7 @@ class PublicRounds:
 
     def __init__(self, settings: Settings, sizes: RoundSizes, seed: int) -> None:
         self.settings, self.sizes = settings, sizes
-        self.update = settings.decided(private=True).round_update or ""
+        self.update: str = settings.decided(private=True).round_update or "batch"
         self._parts = {name: Stream(seed, name, "part") for name in sizes.names}
 
     def steps(self, name: str, i: int) -> int:
@@ -273,11 +271,9 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
         if size > examples and settings.sampling is None:
             check_sizes(sizes, i + 1)
         sampling = type(common.sampling).of_batch(examples, size)
-        return replace(common, sampling=sampling)
+        return replace(common, sampling=sampling, normaliser=1.0)
 
-    clients: dict[str, Node] = {
-        name: ClientNode(name, above[name], context, rounds, query) for name in context.names
-    }
+    clients: dict[str, Node] = {name: ClientNode(name, above[name], context, rounds, query) for name in context.names}
     below: dict[str, dict[str, int]] = {name: {} for name in servers(settings)}
     for name in [*context.names, *servers(settings)[:-1]]:
         below[above[name]][name] = sum(below[name].values()) if name in below else 1
@@ -297,7 +293,8 @@ def model_of(node: Node) -> Model:
 
 def output(nodes: Mapping[str, Node]) -> Model:
     """The server's model, or where it is gone the newest that another has."""
-    model: Model = nodes[SERVER].state.v if SERVER in nodes else max(nodes.values(), key=lambda n: int(n.state.k)).state.v
+    newest = nodes[SERVER] if SERVER in nodes else max(nodes.values(), key=lambda node: int(node.state.k))
+    model: Model = newest.state.v
     return model
 
 
@@ -328,7 +325,7 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
     if tau is None or quotas is None:
         return []
     sizes = workload(settings, context.shard_sizes, context.seed).rounds
-    d = settings.delay.d
+    d = settings.delay.d if isinstance(settings.delay, RoundsAhead) else 1
     i = first_breach(tau, sizes, d, max(quotas.values()))
     if i is None:
         return []
@@ -344,6 +341,8 @@ def claims(settings: Settings, facts: Facts) -> list[Claim]:
     if not isinstance(law, Gaussian) or facts.workload is None:
         return []
     sizes = [facts.workload.of(facts.smallest, i) for i in range(facts.releases)]
+    if max(sizes) > facts.smallest_shard:
+        return []  # possible for sequential rounds only, and the theorems know no such rounds
     schedule = settings.sizes
     power = (schedule.q, schedule.m, schedule.p) if isinstance(schedule, PrivacySizes) else None
     return increasing_claims(

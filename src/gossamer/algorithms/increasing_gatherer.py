@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.increasing_messages import MOST_AHEAD, GlobalModel, Halt, Join, Leave, Probe, RoundUpdate
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Finish, Send, SetTimer
-from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started, Stop
+from gossamer.protocol.events import PeerDown, PeerUp, Stop
 from gossamer.protocol.messages import Message, check_model
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.vectors import Blank, Coordinates, Model, Public, Released, spread
+from gossamer.vectors import Blank, Coordinates, Model, Public
 
 Where = Callable[[str, int], Coordinates]
 """The coordinates that an update of a child (by name) in a round has."""

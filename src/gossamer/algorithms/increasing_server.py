@@ -23,9 +23,7 @@ from gossamer.vectors import Coordinates, Released, spread
 class ServerNode(Gatherer):
     """The server: v^ -= eta_i U for every update, and a broadcast (v^, k) whenever round k is complete."""
 
-    def __init__(
-        self, name: str, context: Context, children: Mapping[str, int], where: Where, patience: float
-    ) -> None:
+    def __init__(self, name: str, context: Context, children: Mapping[str, int], where: Where, patience: float) -> None:
         super().__init__(name, GathererState(context.initial), children, where, patience)
         self.most, self.deadline = context.updates, context.deadline
 

@@ -141,8 +141,9 @@ def advice_on_noise(prepared: Prepared, mechanisms: Mapping[str, Mechanism]) -> 
     laws = {name: law for name, law in mechanisms.items() if isinstance(law, (L2Laplace, PaperNoise))}
     if not laws:
         return []
-    size, batch = prepared.objective.size, prepared.experiment.algorithm.batch_size
+    size = prepared.objective.size
     name = min(laws, key=lambda name: laws[name].epsilon)
+    batch = prepared.workload.of(name, 0)
     law = laws[name]
     needed = law.epsilon * law.mean_norm(size) / (law.clip * batch)
     if needed <= law.epsilon:

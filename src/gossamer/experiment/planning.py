@@ -259,7 +259,7 @@ def facts(prepared: Prepared, plan: RunPlan) -> Facts | None:
     return Facts(
         nodes=len(prepared.names),
         smallest_shard=prepared.shard_sizes[smallest],
-        batch_size=prepared.workload.normaliser,
+        batch_size=float(prepared.workload.of(smallest, 0)),
         updates=plan.updates,
         mechanism=min(plan.mechanisms.values(), key=lambda law: law.second_moment(plan.size)),
         delta=spec.delta,

@@ -105,7 +105,7 @@ class Prepared:
         CallerError
             If a node cannot make the first update, or the settings do not fit together.
         """
-        settings = self.experiment.algorithm
+        settings: Any = self.experiment.algorithm
         make = getattr(self.algorithm, "workload", None)
         found: Workload
         if make is None:
@@ -127,14 +127,14 @@ class Prepared:
         """What the algorithm is built from; with ``blank`` vectors for a run of the schedule alone."""
         spec = self.experiment
         workload = self.workload
-        samplings = {name: self.sampling(name, workload.of(name, 0)) for name in self.names}
+        batches = {name: workload.of(name, 0) for name in self.names}
         initial = Public(Blank(self.objective.size, self.objective.dtype)) if blank else self.initial
         return Context(
             seed=public_seed(spec),
             names=self.names,
             graph=self.graph,
             initial=initial,
-            queries={name: Query(samplings[name], mechanisms[name], workload.normaliser) for name in self.names},
+            queries={n: Query(self.sampling(n, batch), mechanisms[n], float(batch)) for n, batch in batches.items()},
             shard_sizes=self.shard_sizes,
             quotas=quotas,
             deadline=spec.stop.virtual_seconds,

@@ -66,7 +66,7 @@ class PrivacyReport:
             "guarantee": self.plan.guarantee.as_dict(),
             **({} if ways is None else {"compositions": {way: _finite(value) for way, value in ways.items()}}),
             "mechanism": {"mechanism": "different for each node"} if common is None else describe_mechanism(common),
-            "claims": [{**claim.as_dict(), "epsilon": _finite(claim.epsilon)} for claim in claims],
+            "claims": [_all_finite(claim.as_dict()) for claim in claims],
         }
 
     def _spent_by(self, name: str, releases: Callable[[str], int]) -> dict[str, Any]:
@@ -86,3 +86,9 @@ def describe_mechanism(mechanism: Mechanism) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _all_finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """With None where there is an infinite number, or none at all: JSON knows no others."""
+    clean = {key: _all_finite(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    return {key: _finite(value) if isinstance(value, float) else value for key, value in clean.items()}
