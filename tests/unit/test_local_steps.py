@@ -218,6 +218,27 @@ def test_a_model_that_overflows_within_the_round_has_zeroed_gradients_from_there
     assert steps_of(model, [given], split_for(2)).zeroed.tolist() == [STEPS - finite]
 
 
+def test_a_model_that_overflows_by_its_gradients_has_zeroed_gradients_from_there(steps_of: Callable[..., Any]) -> None:
+    """Hinge, both examples of the class 1: from 0, steps of 2e38 lead to 2e38 (1, 1) and then to 2e38 (2, -9).
+
+    The second is beyond float32, and the hinge's gradient there, of an output that is no number, would look finite.
+    """
+    data = Split(np.array([[1, 1], [1, -10]], np.float32), np.array([1, 1]))
+    model = LinearModel("hinge", 2, 2, intercept=False)
+    rates = np.full(5, 2e38)
+    given = LocalRound(np.zeros((1, 2)), np.array([0]), np.array([0, 1, 0, 1, 0]), rates, 2e38, math.inf)
+    assert steps_of(model, [given], data).zeroed.tolist() == [3]
+
+
+def test_a_tiny_scale_is_rounded_towards_zero(steps_of: Callable[..., Any]) -> None:
+    """Clip 2^-23 at x = 2^127 scales by 2^-150, half the least float32: rounded up, it doubles the norm."""
+    data = Split(np.array([[2.0**127]], np.float32), np.array([-1], np.float32))
+    model = LinearModel("squared", 1, None, intercept=False)
+    for clip in (1.01 * 2.0**-23, 1.7 * 2.0**-22):
+        given = LocalRound(np.zeros((1, 1)), np.array([0]), np.array([0]), np.array([1.0]), 1.0, clip)
+        assert steps_of(model, [given], data).sums[0][0] <= clip
+
+
 def test_a_gradient_beyond_the_largest_number_is_zeroed(steps_of: Callable[..., Any]) -> None:
     """Of norm 2e38 in float32; doubled on one coordinate, it is more than that holds."""
     data = Split(np.array([[1e19, 0]], np.float32), np.array([-2e19], np.float32))
