@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossamer.algorithms import allreduce, edge_cloud, gossip, mapa
+from gossamer.algorithms import allreduce, edge_cloud, gossip, increasing, mapa
 from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
 from gossamer.testing.contracts import AlgorithmContract
 
@@ -61,3 +61,22 @@ class TestCentralised(AlgorithmContract):
 class TestMapa(AlgorithmContract):
     settings = mapa.Settings(nodes=4, gradient_sd=1.0, smoothness=1.0, loss_gap=0.5)
     clipping = Clipping(StageClip())
+
+
+class TestIncreasing(AlgorithmContract):
+    settings = increasing.Settings(nodes=4, sizes={"name": "power", "a": 4, "b": 8})
+
+
+class TestIncreasingBelowAggregators(AlgorithmContract):
+    settings = increasing.Settings(
+        nodes=5, sizes={"name": "power", "a": 4, "b": 8}, aggregators=[1, 3], delay={"rule": "rounds", "d": 2}
+    )
+
+
+class TestIncreasingInParts(AlgorithmContract):
+    settings = increasing.Settings(
+        nodes=3,
+        sizes={"name": "power", "a": 2, "b": 8},
+        delay={"rule": "tau", "tau": {"name": "power", "constant": 12, "factor": 0.9, "exponent": 1}},
+        parts=3,
+    )

@@ -62,7 +62,7 @@ def drive(simulator: Simulator, stop: StopSettings, observer: Observer) -> str:
         if stop.updates is not None and last_update >= stop.updates:
             reached = simulator.elapsed if reached is None else reached
             # A server that halts the run has the time to tell everybody that can be told.
-            grace = 2 * simulator.world.links.silence if simulator.halts else 0.0
+            grace = simulator.grace if simulator.halts else 0.0
             if simulator.elapsed >= reached + grace:
                 return "updates"
         if observer.satisfied:

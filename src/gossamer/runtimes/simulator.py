@@ -152,7 +152,13 @@ class Simulator:
             return False
         if self._settling is None:
             self._settling = self.now
-        return not self._post.under_way or self.now - self._settling > 2 * self.world.links.silence
+        return not self._post.under_way or self.now - self._settling > self.grace
+
+    @property
+    def grace(self) -> float:
+        """Seconds in which word of the run's end gets to all that can be reached: two silences for each server that it
+        may have to pass."""
+        return 2 * self.world.links.silence * max(1, len(self.world.servers))
 
     def step(self) -> None:
         """Let the next event happen."""

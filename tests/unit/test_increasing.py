@@ -1,0 +1,411 @@
+"""Clients, server and aggregators of `increasing`, event by event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gossamer.algorithms import increasing
+from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.increasing_messages import (
+    MOST_AHEAD,
+    SERVER,
+    GlobalModel,
+    Halt,
+    Join,
+    Leave,
+    Probe,
+    RoundUpdate,
+)
+from gossamer.errors import PeerError, SpecError
+from gossamer.privacy.mechanisms import NoNoise
+from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.tasks import Query, Round
+from gossamer.protocol.effects import Compute, Effect, Finish, Interrupt, Send, SetTimer, Update
+from gossamer.protocol.events import (
+    Completed,
+    Elapsed,
+    PeerDown,
+    PeerUp,
+    Received,
+    Refused,
+    Resumed,
+    Started,
+    Stop,
+)
+from gossamer.protocol.messages import Message
+from gossamer.protocol.node import Node
+from gossamer.topology.graphs import Graph
+from gossamer.vectors import Public, Released
+
+SIZE = 4
+ZERO = np.zeros(SIZE)
+RATE = 0.5
+
+
+def context(nodes: int, **changes: Any) -> Context:
+    names = tuple(f"node-{i}" for i in range(nodes))
+    fields: dict[str, Any] = {
+        "seed": 0,
+        "names": names,
+        "graph": Graph(nodes, np.empty((0, 2), int)),
+        "initial": Public(ZERO),
+        "queries": dict.fromkeys(names, Query(Poisson(0.5), NoNoise(), 1.0)),
+        "shard_sizes": dict.fromkeys(names, 100),
+        "quotas": dict.fromkeys(names, 5),
+    }
+    return Context(**{**fields, **changes})
+
+
+def build(nodes: int = 2, known: Context | None = None, **options: Any) -> dict[str, Node]:
+    options = {"sizes": 8, "learning_rate": RATE, **options}
+    return increasing.build(increasing.Settings(nodes=nodes, **options), known or context(nodes))
+
+
+def started(node: Node) -> Round:
+    (compute,) = of(Compute, node.handle(Started(), 0.0))
+    return compute.task
+
+
+def of(kind: type[Effect], effects: list[Effect]) -> list[Any]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def sent(effects: list[Effect], kind: type[Message]) -> list[tuple[str, Any]]:
+    return [(e.to, e.message) for e in of(Send, effects) if isinstance(e.message, kind)]
+
+
+def one(value: float) -> Released:
+    return Released(np.full(SIZE, value))
+
+
+def ones(model: Any) -> float:
+    """The number that all of a model's coordinates are."""
+    assert np.ptp(model.values) < 1e-12
+    return float(model.values[0])
+
+
+class TestClient:
+    def node(self, **options: Any) -> Node:
+        return build(**{"delay": {"rule": "rounds", "d": 3}, **options})["node-0"]
+
+    def test_a_round_starts_where_the_last_one_ended(self) -> None:
+        """w^ = w^ - eta_i (U + n): with U = 3 and eta = 1/2 the next round is at -1.5."""
+        node = self.node()
+        task = started(node)
+        effects = node.handle(Completed(task.id, one(3.0), task.steps), 1.0)
+        ((to, update),) = sent(effects, RoundUpdate)
+        assert (to, update.first, update.round, update.rounds) == (SERVER, 0, 0, 1)
+        assert ones(update.step) == 1.5
+        (following,) = of(Compute, effects)
+        assert ones(following.task.swaps[0].model) == -1.5
+
+    def test_own_updates_that_the_model_lacks_are_kept(self) -> None:
+        """Round 0 is on its way, round 1 overtook it: v = 10 holds round 1 only."""
+        node = self.node()
+        effects = node.handle(Completed(started(node).id, one(2.0), 4), 1.0)
+        for value in (4.0, 8.0):
+            (compute,) = of(Compute, effects)
+            effects = node.handle(Completed(compute.task.id, one(value), 4), 2.0)
+        (running,) = of(Compute, effects)
+        assert ones(running.task.swaps[0].model) == -7.0
+        newer = GlobalModel(1, 0, 0b1, Public(np.full(SIZE, 10.0)))
+        (update,) = of(Update, node.handle(Received(SERVER, newer), 3.0))
+        assert update.task == running.task.id
+        assert ones(update.model) == 10.0 - 1.0 - 4.0
+
+    def test_older_and_repeated_models_change_nothing(self) -> None:
+        node = self.node()
+        started(node)
+        node.handle(Received(SERVER, GlobalModel(2, 0, 0, Public(np.full(SIZE, 5.0)))), 1.0)
+        for k in (2, 1):
+            again = GlobalModel(k, 0, 0, Public(np.full(SIZE, 6.0)))
+            assert not node.handle(Received(SERVER, again), 2.0)
+        assert ones(increasing.model_of(node)) == 5.0
+
+    def test_it_waits_within_a_round(self) -> None:
+        """tau(t) = 10 and rounds of 8 + 8: t_delay = 8 (i - k + 1) + 4 + h is below 10 at h < 2 for i = k + ..."""
+        tau = {"name": "power", "constant": 14, "factor": 0, "exponent": 0}
+        node = build(delay={"rule": "tau", "tau": tau})["node-0"]
+        task = started(node)
+        assert (task.steps, task.until) == (4, 4)
+        effects = node.handle(Completed(task.id, one(0.0), 4), 1.0)
+        (compute,) = of(Compute, effects)
+        assert compute.task.until == 2
+        (update,) = of(Update, node.handle(Received(SERVER, GlobalModel(1, 1, 0, Public(ZERO))), 2.0))
+        assert update.until == 4
+
+    def test_nobody_is_further_ahead_than_one_integer_tells(self) -> None:
+        known = context(2, quotas=None)
+        node = build(known=known, delay={"rule": "rounds", "d": 1000})["node-0"]
+        effects, rounds = node.handle(Started(), 0.0), 0
+        while computes := of(Compute, effects):
+            effects = node.handle(Completed(computes[0].task.id, one(0.0), 4), 1.0)
+            rounds += 1
+        assert rounds == MOST_AHEAD + 1
+
+    def test_the_last_round_is_followed_by_leave(self) -> None:
+        node = self.node(delay={"rule": "rounds", "d": 9})
+        effects = node.handle(Started(), 0.0)
+        while computes := of(Compute, effects):
+            effects = node.handle(Completed(computes[0].task.id, one(0.0), 4), 1.0)
+        assert sent(effects, Leave) == [(SERVER, Leave(5))]
+        assert [finish.reason for finish in of(Finish, effects)] == ["quota"]
+
+    def test_who_is_stopped_hands_in_what_is_done(self) -> None:
+        node = self.node()
+        task = started(node)
+        assert of(Interrupt, node.handle(Stop("maintenance"), 1.0)) == [Interrupt(task.id)]
+        effects = node.handle(Completed(task.id, one(2.0), 3), 1.0)
+        assert sent(effects, RoundUpdate) == [(SERVER, RoundUpdate(0, 0, 1, one(1.0)))]
+        assert sent(effects, Leave) == [(SERVER, Leave(1))]
+        assert not of(Compute, effects)
+
+    def test_noise_alone_is_not_sent(self) -> None:
+        node = self.node()
+        task = started(node)
+        node.handle(Stop("maintenance"), 1.0)
+        effects = node.handle(Completed(task.id, one(2.0), 0), 1.0)
+        assert not sent(effects, RoundUpdate)
+        assert sent(effects, Leave) == [(SERVER, Leave(0))]
+
+    def test_who_comes_back_goes_on_at_the_round_of_the_others(self) -> None:
+        node = self.node()
+        started(node)
+        effects = node.handle(Resumed(10.0), 20.0)
+        assert sent(effects, Join) == [(SERVER, Join())]
+        (again,) = of(Compute, effects)
+        node.handle(Received(SERVER, GlobalModel(4, 0, 0, Public(np.full(SIZE, 9.0)))), 21.0)
+        effects = node.handle(Completed(again.task.id, one(2.0), 4), 22.0)
+        assert sent(effects, RoundUpdate) == [(SERVER, RoundUpdate(0, 0, 1, one(1.0)))]
+        (following,) = of(Compute, effects)
+        assert ones(following.task.swaps[0].model) == 8.0
+        effects = node.handle(Completed(following.task.id, one(2.0), 4), 23.0)
+        assert sent(effects, RoundUpdate) == [(SERVER, RoundUpdate(1, 4, 1, one(1.0)))]
+
+    def test_the_end_of_the_run_ends_its_round(self) -> None:
+        node = self.node()
+        task = started(node)
+        effects = node.handle(Received(SERVER, Halt(3, Public(np.full(SIZE, 2.0)))), 1.0)
+        assert of(Interrupt, effects) == [Interrupt(task.id)]
+        assert [finish.reason for finish in of(Finish, effects)] == ["halt"]
+        assert not node.handle(Completed(task.id, one(7.0), 1), 1.0)
+        assert ones(increasing.model_of(node)) == 2.0
+
+    def test_a_spent_budget_ends_its_rounds(self) -> None:
+        node = self.node()
+        task = started(node)
+        effects = node.handle(Refused(task.id, 0), 1.0)
+        assert sent(effects, Leave) == [(SERVER, Leave(0))]
+
+    @pytest.mark.parametrize(
+        "message", [GlobalModel(1, 0, 0, Public(ZERO)), Halt(1, Public(ZERO)), Probe()], ids=lambda m: type(m).__name__
+    )
+    def test_only_the_server_is_listened_to(self, message: Message) -> None:
+        node = self.node()
+        with pytest.raises(PeerError, match="only server"):
+            node.handle(Received("node-1", message), 0.0)
+
+    def test_a_round_takes_its_sample_for_all_of_its_steps(self) -> None:
+        known = context(2, queries=dict.fromkeys(("node-0", "node-1"), Query(FixedSize(100, 1), NoNoise(), 1.0)))
+        task = started(build(known=known, sizes=20)["node-0"])
+        assert task.query.sampling == FixedSize(100, 10)
+        assert task.steps == 10
+
+
+class TestServer:
+    def test_updates_are_applied_in_any_order_and_once(self) -> None:
+        server = build(3)[SERVER]
+        for sender, i in [("node-1", 1), ("node-0", 0), ("node-1", 1), ("node-1", 0), ("node-0", 0)]:
+            assert not sent(server.handle(Received(sender, RoundUpdate(i, i, 1, one(1.0))), 0.0), GlobalModel)
+        assert ones(server.state.v) == -3.0
+        effects = server.handle(Received("node-2", RoundUpdate(0, 0, 1, one(1.0))), 0.0)
+        told = dict(sent(effects, GlobalModel))
+        assert {name: (news.k, news.held, news.ahead) for name, news in told.items()} == {
+            "node-0": (1, 1, 0),
+            "node-1": (1, 2, 0),
+            "node-2": (1, 1, 0),
+        }
+        assert all(ones(news.model) == -4.0 for news in told.values())
+
+    def test_it_tells_of_rounds_beyond_one_that_it_lacks(self) -> None:
+        server = build(2)[SERVER]
+        for sender, i in [("node-0", 1), ("node-0", 3), ("node-1", 0)]:
+            server.handle(Received(sender, RoundUpdate(i, i, 1, one(1.0))), 0.0)
+        news = server.news("node-0")
+        assert (news.held, news.ahead) == (0, 0b101)
+
+    def test_several_rounds_may_be_complete_at_once(self) -> None:
+        server = build(2)[SERVER]
+        for sender, i in [("node-0", 0), ("node-0", 1), ("node-1", 1)]:
+            server.handle(Received(sender, RoundUpdate(i, i, 1, one(1.0))), 0.0)
+        effects = server.handle(Received("node-1", RoundUpdate(0, 0, 1, one(1.0))), 0.0)
+        assert {news.k for _, news in sent(effects, GlobalModel)} == {2}
+
+    def test_who_is_away_is_not_waited_for(self) -> None:
+        server = build(2)[SERVER]
+        server.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 0.0)
+        effects = server.handle(PeerDown("node-1", "silent"), 1.0)
+        assert [to for to, _ in sent(effects, GlobalModel)] == ["node-0"]
+        effects = server.handle(PeerUp("node-1"), 2.0)
+        assert [(to, news.k, news.held) for to, news in sent(effects, GlobalModel)] == [("node-1", 1, 0)]
+        server.handle(Received("node-0", RoundUpdate(1, 1, 1, one(1.0))), 3.0)
+        assert server.state.k == 1, "who is back is waited for"
+        server.handle(Received("node-1", RoundUpdate(0, 1, 1, one(1.0))), 4.0)
+        assert (server.state.k, server.state.held["node-1"]) == (2, 2)
+
+    def test_a_late_update_of_who_was_away_still_counts(self) -> None:
+        server = build(2)[SERVER]
+        server.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 0.0)
+        server.handle(PeerDown("node-1", "silent"), 1.0)
+        server.handle(Received("node-1", RoundUpdate(0, 0, 1, one(1.0))), 2.0)
+        assert ones(server.state.v) == -2.0
+
+    def test_who_leaves_is_waited_for_up_to_its_last_round(self) -> None:
+        server = build(2)[SERVER]
+        server.handle(Received("node-1", Leave(1)), 0.0)
+        server.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 1.0)
+        assert server.state.k == 0
+        server.handle(Received("node-1", RoundUpdate(0, 0, 1, one(1.0))), 2.0)
+        assert server.state.k == 1
+        effects = server.handle(Received("node-0", RoundUpdate(1, 1, 1, one(1.0))), 3.0)
+        assert [(to, news.k) for to, news in sent(effects, GlobalModel)] == [("node-0", 2)]
+
+    def test_when_all_have_left_everybody_gets_the_last_model(self) -> None:
+        server = build(2)[SERVER]
+        for name in ("node-0", "node-1"):
+            server.handle(Received(name, RoundUpdate(0, 0, 1, one(1.0))), 0.0)
+            effects = server.handle(Received(name, Leave(1)), 1.0)
+        assert [(to, halt.k, ones(halt.model)) for to, halt in sent(effects, Halt)] == [
+            ("node-0", 1, -2.0),
+            ("node-1", 1, -2.0),
+        ]
+        assert of(Finish, effects)
+
+    def test_so_many_updates_end_the_run(self) -> None:
+        server = build(known=context(2, updates=2))[SERVER]
+        server.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 0.0)
+        effects = server.handle(Received("node-0", RoundUpdate(1, 1, 1, one(1.0))), 0.0)
+        assert len(sent(effects, Halt)) == 2
+
+    def test_the_deadline_ends_the_run_also_after_a_crash(self) -> None:
+        server = build(known=context(2, deadline=10.0))[SERVER]
+        assert SetTimer(10.0, "deadline") in server.handle(Started(), 5.0)
+        assert SetTimer(6.0, "deadline") in server.handle(Resumed(2.0), 9.0)
+        assert sent(server.handle(Elapsed("deadline"), 15.0), Halt)
+
+    def test_after_a_while_those_who_are_waited_for_are_probed(self) -> None:
+        server = build(3, patience=7.0)[SERVER]
+        assert SetTimer(7.0, "probe") in server.handle(Started(), 0.0)
+        assert not sent(server.handle(Elapsed("probe"), 7.0), Probe), "nobody waits yet"
+        server.handle(Received("node-1", RoundUpdate(0, 0, 1, one(1.0))), 8.0)
+        effects = server.handle(Elapsed("probe"), 14.0)
+        assert [to for to, _ in sent(effects, Probe)] == ["node-0", "node-2"]
+        assert SetTimer(7.0, "probe") in effects
+
+    @pytest.mark.parametrize(
+        "update",
+        [
+            RoundUpdate(1, 0, 1, one(1.0)),
+            RoundUpdate(-1, 0, 1, one(1.0)),
+            RoundUpdate(0, MOST_AHEAD + 1, 1, one(1.0)),
+            RoundUpdate(0, 0, 0, one(1.0)),
+            RoundUpdate(0, 0, 1000, one(1.0)),
+            RoundUpdate(0, 0, 1, Released(np.zeros(SIZE + 1))),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, update: RoundUpdate) -> None:
+        with pytest.raises(PeerError):
+            build(2)[SERVER].handle(Received("node-0", update), 0.0)
+
+    def test_strangers_are_refused(self) -> None:
+        server = build(2, aggregators=[1])[SERVER]
+        for message in (RoundUpdate(0, 0, 1, one(1.0)), Join(), Leave(0)):
+            with pytest.raises(PeerError, match="no child"):
+                server.handle(Received("node-0", message), 0.0)
+
+
+class TestAggregator:
+    def nodes(self) -> dict[str, Node]:
+        return build(4, aggregators=[2])
+
+    def test_a_round_is_handed_on_as_one_update(self) -> None:
+        above = self.nodes()["aggregator-1-0"]
+        assert set(above.children) == {"node-0", "node-1"}
+        above.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 0.0)
+        above.handle(Received("node-0", RoundUpdate(1, 1, 1, one(10.0))), 0.0)
+        effects = above.handle(Received("node-1", RoundUpdate(0, 0, 1, one(2.0))), 0.0)
+        assert sent(effects, RoundUpdate) == [(SERVER, RoundUpdate(0, 0, 2, one(3.0)))]
+        effects = above.handle(Received("node-1", RoundUpdate(1, 1, 1, one(20.0))), 0.0)
+        assert sent(effects, RoundUpdate) == [(SERVER, RoundUpdate(1, 1, 2, one(30.0)))]
+
+    def test_what_comes_too_late_goes_with_the_next_round(self) -> None:
+        above = self.nodes()["aggregator-1-0"]
+        above.handle(PeerDown("node-1", "silent"), 0.0)
+        effects = above.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 0.0)
+        assert sent(effects, RoundUpdate) == [(SERVER, RoundUpdate(0, 0, 1, one(1.0)))]
+        above.handle(PeerUp("node-1"), 1.0)
+        above.handle(Received("node-1", RoundUpdate(0, 0, 1, one(2.0))), 2.0)
+        above.handle(Received("node-0", RoundUpdate(1, 1, 1, one(4.0))), 3.0)
+        effects = above.handle(Received("node-1", RoundUpdate(1, 1, 1, one(8.0))), 4.0)
+        assert sent(effects, RoundUpdate) == [(SERVER, RoundUpdate(1, 1, 3, one(14.0)))]
+
+    def test_a_broadcast_goes_on_as_it_is(self) -> None:
+        above = self.nodes()["aggregator-1-1"]
+        newer = GlobalModel(3, 3, 0b10, Public(np.full(SIZE, 5.0)))
+        effects = above.handle(Received(SERVER, newer), 0.0)
+        assert sent(effects, GlobalModel) == [("node-2", newer), ("node-3", newer)]
+        assert not above.handle(Received(SERVER, GlobalModel(2, 2, 0, Public(ZERO))), 1.0)
+        effects = above.handle(Received("node-2", Join()), 2.0)
+        assert sent(effects, GlobalModel) == [("node-2", newer)]
+
+    def test_when_its_children_have_left_it_leaves_but_stays_for_the_end(self) -> None:
+        above = self.nodes()["aggregator-1-0"]
+        for name in ("node-0", "node-1"):
+            above.handle(Received(name, RoundUpdate(0, 0, 1, one(1.0))), 0.0)
+            effects = above.handle(Received(name, Leave(1)), 1.0)
+        assert sent(effects, Leave) == [(SERVER, Leave(1))]
+        assert not of(Finish, effects)
+        effects = above.handle(Received(SERVER, Halt(1, Public(ZERO))), 2.0)
+        assert [to for to, _ in sent(effects, Halt)] == ["node-0", "node-1"]
+        assert of(Finish, effects)
+
+    def test_levels_are_dealt_out_evenly(self) -> None:
+        chosen = increasing.Settings(nodes=7, aggregators=[2, 3])
+        above = increasing.parents(chosen, [f"node-{i}" for i in range(7)])
+        assert [above[f"node-{i}"][-1] for i in range(7)] == list("0001122")
+        assert [above[f"aggregator-2-{i}"] for i in range(3)] == [f"aggregator-1-{i}" for i in (0, 0, 1)]
+        assert {above["aggregator-1-0"], above["aggregator-1-1"]} == {SERVER}
+
+    @pytest.mark.parametrize("levels", [[3, 2], [9], [0]])
+    def test_levels_that_cannot_be_are_refused(self, levels: list[int]) -> None:
+        with pytest.raises(ValueError, match="aggregators"):
+            increasing.Settings(nodes=8, aggregators=levels)
+
+
+class TestParts:
+    def test_parts_are_public_and_all_are_chosen(self) -> None:
+        """200 draws miss one of 4 parts with a chance of at most 4 (3/4)^200 < 1e-24."""
+        chosen = increasing.Settings(nodes=2, parts=4)
+        known = increasing.workload(chosen, {"node-0": 100, "node-1": 100}, 3).rounds
+        first, second = (increasing.PublicRounds(chosen, known, 3) for _ in range(2))
+        parts = [first.where("node-0", i) for i in range(200)]
+        assert parts == [second.where("node-0", i) for i in range(200)]
+        assert {part.first for part in parts} == {0, 1, 2, 3}
+        assert parts != [first.where("node-1", i) for i in range(200)]
+
+    def test_only_the_part_is_sent(self) -> None:
+        node = build(parts=2)["node-0"]
+        task = started(node)
+        effects = node.handle(Completed(task.id, Released(np.ones(2)), 4), 1.0)
+        ((_, update),) = sent(effects, RoundUpdate)
+        assert update.step.size == 2
+        expected = np.zeros(SIZE)
+        expected[task.where.slice] = -RATE
+        np.testing.assert_array_equal(increasing.model_of(node).values, expected)
+
+    def test_more_parts_than_parameters_are_refused(self) -> None:
+        with pytest.raises(SpecError, match="parts"):
+            build(parts=SIZE + 1)
