@@ -156,16 +156,18 @@ class Paper:
 
     def _run(self, study: str, variant: Variant, folder: Path | None) -> Record:
         result = gs.run(variant.experiment, folder, overwrite=True, measure=self.measures.get(study))
-        return self._record(variant, result)
+        return self.record(variant, result)
 
-    def _record(self, variant: Variant, result: gs.Result) -> Record:
+    def record(self, variant: Variant, result: gs.Result) -> Record:
+        """What is kept of a run."""
         privacy, algorithm = result.summary["privacy"], result.summary["algorithm"]
         own = {algorithm: result.summary[algorithm]} if algorithm in result.summary else {}
+        batch_size = getattr(variant.experiment.algorithm, "batch_size", None)  # rounds have sizes of their own
         return {
             "epsilon": privacy["guarantee"]["epsilon"],
             "delta": privacy["guarantee"]["delta"],
             "claims": [{key: claim[key] for key in ("theorem", "epsilon", "valid")} for claim in privacy["claims"]],
-            "batch_size": variant.experiment.algorithm.batch_size,
+            **({"batch_size": batch_size} if batch_size is not None else {}),
             **own,
             "curve": [{key: row[key] for key in self.kept if key in row} for row in result.metrics],
         }

@@ -198,6 +198,13 @@ def test_condition_2_is_word_for_word():
             assert first_breach(tau, sizes, d, 60) == (breaches[0] if breaches else None)
 
 
+def test_condition_2_may_be_met_with_nothing_to_spare():
+    """10 a round, d = 1: s_{i-1} + s_i = 20."""
+    sizes = rounds_of(ConstantSizes(size=10))
+    assert first_breach(PowerDelay(constant=20, factor=0), sizes, 1, 50) is None
+    assert first_breach(PowerDelay(constant=19.99, factor=0), sizes, 1, 50) == 2
+
+
 def test_a_stall_is_a_round_that_nobody_can_finish():
     """10 i steps a round of five clients and tau = 35: round 4 has 40, and step 36 has a delay of 35."""
     sizes = rounds_of(PowerSizes(a=10), *[99] * 5)

@@ -1,0 +1,106 @@
+"""Asynchronous learning in rounds of growing size, with and without noise: run, draw and check the paper's studies.
+
+    python experiments/increasing/run.py [STUDY ...] [--out DIR] [--full] [--check] [--resume] [--redraw] [--jobs N]
+
+A study is a folder beside this file: `sweep.yaml` holds one spec and the axes along which it is varied, `expected.json`
+what must come out, `figure.png` and `results.json` what did. ``--full`` adds data sets that have to be fetched first.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from figures import draw  # noqa: E402
+from sweeps import KEPT, Paper, Record, Variant, main  # noqa: E402
+
+import gossamer as gs  # noqa: E402
+from gossamer.algorithms.round_sizes import RoundSizes  # noqa: E402
+from gossamer.data.datasets import DatasetSettings, load_dataset  # noqa: E402
+
+TRAINED = (
+    "table-3",
+    "figures-4-5",
+    "figures-6-7",
+    "figure-8",
+    "figure-9",
+    "figures-10-11",
+    "figures-12-13",
+    "dp",
+)
+STUDIES = ("table-3", "figure-3", *TRAINED[1:])
+SHOWN = ("updates", "rounds", "gradients", "mean_model_test_accuracy", "mean_model_test_loss")
+
+
+def counted(study: str, variant: Variant, folder: Path | None) -> Record:
+    """How many rounds the gradients take; nothing is trained."""
+    rounds = sizes_of(variant.experiment).rounds_for(variant.experiment.algorithm.gradients)
+    return {"rounds": rounds}
+
+
+def trained(study: str, variant: Variant, folder: Path | None) -> Record:
+    """A run, with how many rounds were complete, and how many gradients they had, at each look."""
+    with TemporaryDirectory() as scratch:
+        result = gs.run(with_labels_only(variant.experiment, Path(scratch)), folder, overwrite=True)
+    record = PAPER.record(variant, result)
+    sizes, nodes = sizes_of(variant.experiment), variant.experiment.algorithm.nodes
+    for row in record["curve"]:
+        row["rounds"] = row["updates"] // nodes  # an update is a client's round
+        row["gradients"] = sizes.before(row["rounds"])
+    counts = record.pop("increasing")
+    multiplier = result.summary["privacy"]["mechanism"].get("noise_multiplier")
+    return {**record, "rounds": counts["rounds"], "gradients": counts["gradients"], "noise_multiplier": multiplier}
+
+
+def sizes_of(experiment: Any) -> RoundSizes:
+    """The sizes of a run's rounds; shards matter to those that are given a size."""
+    settings = experiment.algorithm
+    shards = getattr(experiment.partition, "sizes", [1] * settings.nodes)
+    names = {f"client {number}": examples for number, examples in enumerate(shards)}
+    return RoundSizes(settings.sizes, settings.weights, settings.counts, names, experiment.seed)
+
+
+def with_labels_only(experiment: Any, folder: Path) -> Any:
+    """The experiment on those examples that have one of the ``labels`` its data set names, if it names some.
+
+    Gossamer itself refuses data with other labels than those named.
+    """
+    settings = experiment.dataset
+    if settings.labels is None:
+        return experiment
+    whole = load_dataset(settings.model_copy(update={"labels": None}))
+    arrays = {}
+    for part, split in (("train", whole.train), ("test", whole.test)):
+        labels = np.array(whole.labels, np.float64)[split.targets]
+        chosen = np.isin(labels, settings.labels)
+        arrays[f"{part}_features"], arrays[f"{part}_targets"] = split.features[chosen], labels[chosen]
+    path = folder / "examples.npz"
+    np.savez(path, **arrays)
+    return experiment.model_copy(update={"dataset": DatasetSettings(name=settings.name, path=path, divide_by=1)})
+
+
+def condense(study: str, record: Record) -> Record:
+    """Without what no figure shows."""
+    if "curve" not in record:
+        return record
+    return {**record, "curve": [{key: row[key] for key in SHOWN if key in row} for row in record["curve"]]}
+
+
+PAPER = Paper(
+    HERE,
+    STUDIES,
+    draw,
+    kept=(*KEPT, "mean_model_test_loss"),
+    runners={"figure-3": counted, **dict.fromkeys(TRAINED, trained)},
+    condense=condense,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(PAPER, str(__doc__)))
