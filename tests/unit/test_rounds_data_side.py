@@ -29,6 +29,7 @@ from gossamer.vectors import Coordinates, Masked, Public, Released
 
 N, FEATURES, STEPS = 8, 5, 6
 PROVED = ("batch", "clipped_sum")
+FALLING = StepSizes(0.5, 0.2, 0.5, 3.0, 2.0)
 LOSSES = [("logistic", 2), ("softmax", 3), ("squared", None), ("hinge", 2)]
 
 
@@ -52,7 +53,7 @@ def a_round(
     models = stream(2).standard_normal((4, objective.size))
     swaps = tuple(Swap(step, Released(models[k])) for k, step in enumerate((0, 1, 4, 4)))
     query = Query(sampling or Poisson(0.5), mechanism or NoNoise(0.3), 1.0)
-    made = Round(7, swaps, query, STEPS, STEPS, StepSizes(0.5, 0.2, 0.5, 3.0, 2.0), update)
+    made = Round(7, swaps, query, STEPS, STEPS, FALLING, update)
     return replace(made, **changes)
 
 
@@ -115,15 +116,16 @@ TURNS = Turns(np.array([4, 0, 6, 2, 5, 7]), np.array([3, 0, 5, 3, 0, 4]))
 WHERES = [Coordinates(), Coordinates(1, 3), Coordinates(0, 2)]
 
 
+@pytest.mark.parametrize("sizes", [FALLING, StepSizes(0.5)], ids=["falling", "held"])
 @pytest.mark.parametrize("l2", [0.0, 0.1])
 @pytest.mark.parametrize("where", WHERES)
 @pytest.mark.parametrize("until", [0, 1, 4, 6])
 @pytest.mark.parametrize(("loss", "classes"), LOSSES)
 def test_a_batch_is_summed_at_the_models_of_its_slots(
-    loss: str, classes: int | None, until: int, where: Coordinates, l2: float
+    loss: str, classes: int | None, until: int, where: Coordinates, l2: float, sizes: StepSizes
 ) -> None:
     objective, data = objective_of(loss, classes, l2), data_of(classes)
-    task = a_round(objective, until=until, where=where)
+    task = a_round(objective, until=until, where=where, step_sizes=sizes)
     found = round_sum(task, TURNS, objective, data)
     total, decay = slow_batch(task, TURNS, objective, data)
     np.testing.assert_allclose(found.total, total, rtol=0, atol=1e-13)
