@@ -287,6 +287,20 @@ def test_the_answer_is_noise_and_sum_of_the_examples_drawn() -> None:
         np.testing.assert_allclose(answer.released.values, total + decay + noise, rtol=0, atol=1e-12)
 
 
+def test_a_round_is_on_the_nodes_own_examples() -> None:
+    """All of them take part, at one step, so that the sums are those of rows 1, 5 and of rows 2, 3, 7."""
+    objective, data = objective_of(), data_of()
+    shards = {"a": [5, 1], "b": [2, 7, 3]}
+    made = {name: DataSide(Ledger(name, Unlimited()), np.array(rows), seed=5) for name, rows in shards.items()}
+    where = DataSides(made, objective, data)
+    swaps = (Swap(0, Public(np.ones(objective.size))),)
+    task = a_round(objective, sampling=Poisson(1.0), swaps=swaps, steps=1, until=1)
+    answers = where.compute([where.admit(name, task) for name in shards])
+    for found, rows in zip(answers, shards.values()):
+        expected, _ = slow_batch(task, Turns(np.array(rows), np.zeros(len(rows), np.int64)), objective, data)
+        np.testing.assert_allclose(found.released.values, expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize("update", PROVED)
 def test_the_charge_comes_before_batch_and_noise(update: str, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
