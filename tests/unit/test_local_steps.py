@@ -218,15 +218,19 @@ def test_a_model_that_overflows_within_the_round_has_zeroed_gradients_from_there
     assert steps_of(model, [given], split_for(2)).zeroed.tolist() == [STEPS - finite]
 
 
-def test_a_model_that_overflows_by_its_gradients_has_zeroed_gradients_from_there(steps_of: Callable[..., Any]) -> None:
-    """Hinge, both examples of the class 1: from 0, steps of 2e38 lead to 2e38 (1, 1) and then to 2e38 (2, -9).
+@pytest.mark.parametrize("clip", [1.0, math.inf])
+def test_a_model_that_overflows_by_its_gradients_has_zeroed_gradients_from_there(
+    clip: float, steps_of: Callable[..., Any]
+) -> None:
+    """Hinge, both examples of class 1. From 0, a step of 3.2e38 leads to about 3.2e38 (1, 0.1), and a second to
+    3.5e38 or more in the first place, whether clipped to a norm of 1 or not.
 
-    The second is beyond float32, and the hinge's gradient there, of an output that is no number, would look finite.
+    That is beyond float32, and the hinge's gradient there, at an infinite output, would look finite.
     """
-    data = Split(np.array([[1, 1], [1, -10]], np.float32), np.array([1, 1]))
+    data = Split(np.array([[1, 0.1], [1, -10.1]], np.float32), np.array([1, 1]))
     model = LinearModel("hinge", 2, 2, intercept=False)
-    rates = np.full(5, 2e38)
-    given = LocalRound(np.zeros((1, 2)), np.array([0]), np.array([0, 1, 0, 1, 0]), rates, 2e38, math.inf)
+    rates = np.full(5, 3.2e38)
+    given = LocalRound(np.zeros((1, 2)), np.array([0]), np.array([0, 1, 0, 1, 0]), rates, 3.2e38, clip)
     assert steps_of(model, [given], data).zeroed.tolist() == [3]
 
 
