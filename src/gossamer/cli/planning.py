@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from gossamer.algorithms.mapa_schedule import Problem, gaussian_second_moment, l2_laplace_second_moment
+from gossamer.cli import plan_increasing
+from gossamer.cli.option_ranges import COUNT, POSITIVE, SHARE, Range, check_needed, check_ranges, given_of
 from gossamer.cli.printing import print_json, table, wrapped
 from gossamer.errors import CallerError
 from gossamer.experiment.stage_planning import StagePlan, calibrate_stages, gaussian_epsilon, plan_stages
@@ -30,28 +30,23 @@ class _Privacy:
     delta: float | None = None
 
 
-_Fits = Callable[[float], bool]
-_POSITIVE: tuple[str, _Fits] = ("a finite number > 0", lambda value: 0 < value < math.inf)
-_SHARE: tuple[str, _Fits] = ("inside (0, 1)", lambda value: 0 < value < 1)
-_COUNT: tuple[str, _Fits] = ("a whole number >= 1", lambda value: value >= 1)
-
-_RANGES: dict[str, tuple[str, _Fits]] = {
-    "--batch-size": _COUNT,
-    "--gradient-sd": _POSITIVE,
-    "--smoothness": _POSITIVE,
-    "--loss-gap": _POSITIVE,
+_RANGES: dict[str, Range] = {
+    "--batch-size": COUNT,
+    "--gradient-sd": POSITIVE,
+    "--smoothness": POSITIVE,
+    "--loss-gap": POSITIVE,
     "--staleness": ("a whole number >= 0", lambda value: value >= 0),
-    "--size": _COUNT,
-    "--kappa": _SHARE,
-    "--reduction": _SHARE,
-    "--clip": _POSITIVE,
-    "--stages": _COUNT,
-    "--nodes": _COUNT,
-    "--epsilon": _POSITIVE,
+    "--size": COUNT,
+    "--kappa": SHARE,
+    "--reduction": SHARE,
+    "--clip": POSITIVE,
+    "--stages": COUNT,
+    "--nodes": COUNT,
+    "--epsilon": POSITIVE,
     "--noise-multiplier": ("between 0.01 and 10^6", lambda value: 1e-2 <= value <= 1e6),
-    "--budget": _POSITIVE,
-    "--delta": _SHARE,
-    "--dataset-size": _COUNT,
+    "--budget": POSITIVE,
+    "--delta": SHARE,
+    "--dataset-size": COUNT,
 }
 _NEEDED = ("--batch-size", "--gradient-sd", "--smoothness", "--loss-gap", "--staleness", "--size")
 _OF_L2_LAPLACE = ("--epsilon",)
@@ -75,6 +70,7 @@ def add_commands(commands: Any) -> None:
     _add_noise(mapa)
     mapa.add_argument("--json", action="store_true", help="print one JSON document on stdout")
     mapa.set_defaults(command=mapa_command)
+    plan_increasing.add_plan(kinds)
 
 
 def _add_problem(mapa: argparse.ArgumentParser) -> None:
@@ -117,22 +113,13 @@ def mapa_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def _given(options: argparse.Namespace, flag: str) -> Any:
-    return getattr(options, flag[2:].replace("-", "_"))
-
-
 def _check(options: argparse.Namespace) -> None:
     if options.noise is None:
         raise CallerError("plan mapa needs --noise l2_laplace or --noise gaussian")
-    missing = [flag for flag in _NEEDED if _given(options, flag) is None]
-    if missing:
-        raise CallerError(f"plan mapa needs {', '.join(missing)}")
-    for flag, (wanted, fits) in _RANGES.items():
-        value = _given(options, flag)
-        if value is not None and not fits(value):
-            raise CallerError(f"{flag} must be {wanted}, found {value:g}")
+    check_needed(options, "plan mapa", _NEEDED)
+    check_ranges(options, _RANGES)
     other, others = ("gaussian", _OF_GAUSSIAN) if options.noise == "l2_laplace" else ("l2_laplace", _OF_L2_LAPLACE)
-    foreign = [flag for flag in others if _given(options, flag) is not None]
+    foreign = given_of(options, others)
     if foreign:
         raise CallerError(f"{', '.join(foreign)}: only for --noise {other}; leave out with --noise {options.noise}")
 
