@@ -194,6 +194,21 @@ class TestClient:
         assert not node.handle(Completed(task.id, one(7.0), 1), 1.0)
         assert ones(increasing.model_of(node)) == 2.0
 
+    def test_the_last_model_is_the_servers_alone(self) -> None:
+        """What v lacked of one's own updates is not taken off the run's result."""
+        node = self.node()
+        task = started(node)
+        node.handle(Completed(task.id, one(2.0), 4), 1.0)
+        node.handle(Received(SERVER, Halt(3, Public(np.full(SIZE, 2.0)))), 2.0)
+        assert ones(increasing.model_of(node)) == 2.0
+
+    def test_the_answer_to_a_lost_round_is_ignored(self) -> None:
+        node = self.node()
+        lost = started(node)
+        (again,) = of(Compute, node.handle(Resumed(1.0), 2.0))
+        assert not node.handle(Completed(lost.id, one(2.0), 4), 3.0)
+        assert sent(node.handle(Completed(again.task.id, one(2.0), 4), 4.0), RoundUpdate)
+
     def test_a_spent_budget_ends_its_rounds(self) -> None:
         node = self.node()
         task = started(node)
@@ -213,6 +228,18 @@ class TestClient:
         task = started(build(known=known, sizes=20)["node-0"])
         assert task.query.sampling == FixedSize(100, 10)
         assert task.steps == 10
+
+    def test_rounds_have_sizes_and_step_sizes_of_their_own(self) -> None:
+        queries = dict.fromkeys(("node-0", "node-1"), Query(Poisson(0.5), NoNoise(), 8.0))
+        rate = {"schedule": "diminishing2", "initial": 1.0, "beta": 1.0}
+        node = build(known=context(2, queries=queries), sizes={"name": "power", "a": 4, "b": 8}, learning_rate=rate)
+        first = started(node["node-0"])
+        effects = node["node-0"].handle(Completed(first.id, one(1.0), 4), 1.0)
+        (second,) = (compute.task for compute in of(Compute, effects))
+        assert (first.steps, second.steps) == (4, 6)
+        assert second.query == Query(Poisson(0.06), NoNoise(), 1.0)
+        assert (first.step_sizes.first, second.step_sizes.first) == (1.0, 1 / 9)
+        assert ones(second.swaps[0].model) == -1.0
 
 
 class TestServer:
@@ -256,6 +283,14 @@ class TestServer:
         server.handle(Received("node-1", RoundUpdate(0, 1, 1, one(1.0))), 4.0)
         assert (server.state.k, server.state.held["node-1"]) == (2, 2)
 
+    def test_who_was_away_for_a_moment_only_is_waited_for(self) -> None:
+        server = build(3)[SERVER]
+        server.handle(PeerDown("node-0", "silent"), 0.0)
+        server.handle(PeerUp("node-0"), 1.0)
+        for name in ("node-1", "node-2"):
+            server.handle(Received(name, RoundUpdate(0, 0, 1, one(1.0))), 2.0)
+        assert server.state.k == 0
+
     def test_a_late_update_of_who_was_away_still_counts(self) -> None:
         server = build(2)[SERVER]
         server.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 0.0)
@@ -283,6 +318,29 @@ class TestServer:
             ("node-1", 1, -2.0),
         ]
         assert of(Finish, effects)
+
+    def test_the_end_waits_for_what_those_who_left_have_sent(self) -> None:
+        server = build(2)[SERVER]
+        for name in ("node-0", "node-1"):
+            effects = server.handle(Received(name, Leave(1)), 0.0)
+        server.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 1.0)
+        assert not sent(effects, Halt)
+        assert not server.state.finished
+        assert sent(server.handle(Received("node-1", RoundUpdate(0, 0, 1, one(1.0))), 1.0), Halt)
+
+    def test_the_last_model_is_of_all_rounds(self) -> None:
+        """Round 1 of one client is complete once the other has left, so k = 2 at the end."""
+        server = build(2)[SERVER]
+        server.handle(Received("node-1", Leave(0)), 0.0)
+        server.handle(Received("node-0", RoundUpdate(1, 1, 1, one(1.0))), 1.0)
+        server.handle(Received("node-0", Leave(2)), 2.0)
+        effects = server.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 3.0)
+        assert {halt.k for _, halt in sent(effects, Halt)} == {2}
+
+    def test_an_aggregators_update_counts_for_all_that_are_in_it(self) -> None:
+        nodes = build(4, aggregators=[2])
+        nodes[SERVER].handle(Received("aggregator-1-0", RoundUpdate(0, 0, 2, one(1.0))), 0.0)
+        assert increasing.updates(nodes) == 2
 
     def test_so_many_updates_end_the_run(self) -> None:
         server = build(known=context(2, updates=2))[SERVER]
@@ -351,6 +409,15 @@ class TestAggregator:
         above.handle(Received("node-0", RoundUpdate(1, 1, 1, one(4.0))), 3.0)
         effects = above.handle(Received("node-1", RoundUpdate(1, 1, 1, one(8.0))), 4.0)
         assert sent(effects, RoundUpdate) == [(SERVER, RoundUpdate(1, 1, 3, one(14.0)))]
+
+    def test_rounds_that_nobody_made_are_left_out(self) -> None:
+        """Both children come back at round 3: those above learn that there are no rounds 1 and 2."""
+        above = self.nodes()["aggregator-1-0"]
+        for name in ("node-0", "node-1"):
+            above.handle(Received(name, RoundUpdate(0, 0, 1, one(1.0))), 0.0)
+        for name in ("node-0", "node-1"):
+            effects = above.handle(Received(name, RoundUpdate(1, 3, 1, one(1.0))), 1.0)
+        assert sent(effects, RoundUpdate) == [(SERVER, RoundUpdate(1, 3, 2, one(2.0)))]
 
     def test_a_broadcast_goes_on_as_it_is(self) -> None:
         above = self.nodes()["aggregator-1-1"]
