@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import Any
 
-from gossamer.cli.option_ranges import POSITIVE, SHARE, Range, check_needed, check_ranges, given_of
+from gossamer.cli.option_ranges import POSITIVE, Range, check_needed, check_ranges, given_of
 from gossamer.cli.printing import print_json, table, wrapped
 from gossamer.errors import CallerError
 from gossamer.experiment.round_planning import Proved, RoundPlan, Sizes, plan_rounds, prove
@@ -29,7 +29,7 @@ _RANGES: dict[str, Range] = {
     "--gradients": ("a whole number from 1 to 10^15", lambda value: 1 <= value <= 10**15),
     "--sigma": ("a finite number from 1.137 to 10^6, as the main theorem needs", lambda value: 1.137 <= value <= 1e6),
     "--epsilon": POSITIVE,
-    "--delta": SHARE,
+    "--delta": ("from 1e-200 to below 1", lambda value: 1e-200 <= value < 1),
     "--power": ("a number from 0 to 4", lambda value: 0 <= value <= 4),
     "--most-size": ("a whole number from 1 to 10^12", lambda value: 1 <= value <= 10**12),
     "--most-sigma": ("a number from 0.05 to 1000", lambda value: 0.05 <= value <= 1000),
@@ -289,8 +289,8 @@ def _print_found(found: FoundRounds) -> None:
     tried = (
         f"Proved: noise multiplier {found.sigma:.5g}; ({found.epsilon:.5g}, {asked.delta:g})-differential privacy "
         f"({asked.relation.value}) with gradients at released models (round_update: batch).\n"
-        f"Searched for the {goal}: powers {powers}; initial sizes {starts}; rounds of at most {asked.largest}; sigma at "
-        f"most {asked.most_sigma:g}; aggregate noise at most {asked.most_noise:g} "
+        f"Searched for the {goal}: powers {powers}; initial sizes {starts}; rounds of at most {asked.largest}; sigma "
+        f"at most {asked.most_sigma:g}; aggregate noise at most {asked.most_noise:g} "
         "times that of rounds of the initial size."
     )
     if found.power == 0 and not asked.initial_sizes:

@@ -144,7 +144,7 @@ def selection_pass(problem: RoundProblem, assumed: float) -> Pass:
     if not rounds <= MOST_ROUNDS:
         raise SpecError(
             f"{problem.gradients} gradients would take more than {MOST_ROUNDS:,} rounds in sizes that the main theorem "
-            f"allows at epsilon {problem.epsilon:g}; ask for fewer gradients, or a larger epsilon or r0"
+            f"allows at epsilon {problem.epsilon:g}; ask for fewer gradients, a smaller first round or a larger epsilon"
         )
     return Pass(assumed, q_minus, q_star, q, m, math.ceil(rounds))
 
