@@ -91,7 +91,7 @@ class Settings(BaseModel):
     learning_rate : float or schedule
         eta, of one gradient.
     delay : rule
-        When a client waits: ``rounds`` holds it back in rounds beyond k + d, ``tau`` by a delay function.
+        When a client waits: ``rounds`` holds it back in rounds beyond k + d, ``tau`` by the age of its model.
     round_update : {"batch", "clipped_sum", "sequential"}, optional
         What a round's update is, and so what is proved. By default ``batch`` with noise, ``sequential`` without.
     parts : int
@@ -260,8 +260,7 @@ def parents(settings: Settings, names: Sequence[str]) -> dict[str, str]:
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, the aggregators, and the server."""
-    if settings.parts > context.initial.size:
-        raise SpecError(f"algorithm.parts is at most the model's size {context.initial.size}, found {settings.parts}")
+    _check_parts(settings, context)
     sizes = workload(settings, context.shard_sizes, context.seed).rounds
     rounds = PublicRounds(settings, sizes, context.seed)
     above = parents(settings, context.names)
@@ -283,6 +282,11 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     }
     server = ServerNode(SERVER, context, below[SERVER], rounds.where, settings.patience)
     return {**clients, **gatherers, SERVER: server}
+
+
+def _check_parts(settings: Settings, context: Context) -> None:
+    if settings.parts > context.initial.size:
+        raise SpecError(f"algorithm.parts is at most the model's size {context.initial.size}, found {settings.parts}")
 
 
 def model_of(node: Node) -> Model:
@@ -319,7 +323,14 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
 
 
 def advice(settings: Settings, context: Context, updates: int) -> list[str]:
-    """Says so where a delay function is given that the sizes do not keep to."""
+    """Says so where a delay function is given that the sizes do not keep to.
+
+    Raises
+    ------
+    SpecError
+        If the model has fewer parameters than parts.
+    """
+    _check_parts(settings, context)
     tau = settings.delay.tau
     quotas = context.quotas
     if tau is None or quotas is None:
