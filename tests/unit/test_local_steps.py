@@ -286,7 +286,7 @@ def test_arrays_are_left_alone_and_any_layout_is_compiled_once() -> None:
         models=np.asfortranarray(given.models),
         starts=given.starts.astype(np.int32),
         examples=np.repeat(given.examples, 2)[::2],
-        rates=np.repeat(given.rates, 2)[::2].astype(np.float64),
+        rates=np.repeat(given.rates, 2)[::2],
         clip=np.float32(2),
         where=Coordinates(np.int64(0), np.int64(1)),
     )
