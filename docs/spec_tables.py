@@ -25,6 +25,7 @@ PAGES = (
     DOCS / "algorithms" / "allreduce.md",
     DOCS / "algorithms" / "edge-cloud.md",
     DOCS / "algorithms" / "mapa.md",
+    DOCS / "algorithms" / "increasing.md",
     DOCS / "privacy" / "clipping.md",
 )
 BLOCK = re.compile(r"<!-- settings: ([\w.]+)(?:: (\w+))? -->\n.*?<!-- end -->", re.DOTALL)
@@ -58,12 +59,21 @@ def sections(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, list
                 yield from sections(inside, place)
 
 
-SECTIONS = dict(sections(SCHEMA))
+def all_sections() -> dict[str, list[dict[str, Any]]]:
+    """Every place, with the kinds of all algorithms; of those that are called the same the first."""
+    found: dict[str, dict[Any, dict[str, Any]]] = {}
+    for place, kinds in sections(SCHEMA):
+        for kind in kinds:
+            found.setdefault(place, {}).setdefault(tag(kind) or kind["title"], kind)
+    return {place: list(kinds.values()) for place, kinds in found.items()}
 
 
 def tag(kind: dict[str, Any]) -> tuple[str, str] | None:
     """The key and value that tell a kind of settings from its alternatives."""
     return next(((key, value["const"]) for key, value in kind["properties"].items() if "const" in value), None)
+
+
+SECTIONS = all_sections()
 
 
 def names(kind: dict[str, Any]) -> list[str]:

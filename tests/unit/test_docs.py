@@ -40,6 +40,7 @@ RUN = [
         "algorithms/gossip.md",
         "algorithms/allreduce.md",
         "algorithms/mapa.md",
+        "algorithms/increasing.md",
         "privacy/guarantees.md",
         "privacy/attacks.md",
         "how-to/simulate.md",
@@ -275,7 +276,9 @@ def test_every_section_of_a_spec_is_described() -> None:
     assert [re.findall(r"`(\w+)`", row[0])[0] for row in overview[1:]] == list(gs.Experiment.model_fields)
 
 
-@pytest.mark.parametrize(("page", "algorithm"), [("gossip",) * 2, ("allreduce",) * 2, ("edge-cloud", "audp")])
+@pytest.mark.parametrize(
+    ("page", "algorithm"), [("gossip",) * 2, ("allreduce",) * 2, ("edge-cloud", "audp"), ("increasing",) * 2]
+)
 def test_lines_of_the_box_are_where_the_page_says(page: str, algorithm: str) -> None:
     (rows,) = (t for t in tables((DOCS / "algorithms" / f"{page}.md").read_text()) if t[0][0] == "line")
     for row in rows[1:]:

@@ -83,9 +83,12 @@ class TheoryConstants(BaseModel):
 class TheoryDelay(DelayFunction, TheoryConstants):
     """tau(t) = M1 + sqrt((t + M0)/(4 ln(t + M0))).
 
-    With M0 = (m + 1)^2/4 and M1 = max{d + 1, 2 L alpha/mu, s_0/2}, s_0 of `TheorySizes`. As M0 >= e^2 (`check_theory`),
-    tau is increasing; so is t - tau(t), since with y = t + M0 the slope of tau is (ln y - 1)/(4 sqrt(y) ln(y)^(3/2)),
-    below 1/25.
+    M0 = (m + 1)^2/4 and M1 = max{d + 1, 2 L alpha/mu, s_0/2}, with the s_0 of the sizes ``theory``.
+
+    Notes
+    -----
+    As M0 >= e^2 (`check_theory`), tau is increasing; so is t - tau(t), since with y = t + M0 the slope of tau is
+    (ln y - 1)/(4 sqrt(y) ln(y)^(3/2)), below 1/25.
     """
 
     name: Literal["theory"] = "theory"
@@ -109,6 +112,8 @@ class TheoryDelay(DelayFunction, TheoryConstants):
 class PowerDelay(DelayFunction):
     """tau(t) = constant + factor t^exponent.
 
+    Notes
+    -----
     For t - tau(t) not to fall from one computation to the next, tau may grow by at most 1. With an exponent up to 1 it
     grows most from t = 0 to 1, by ``factor``; with one above 1 it grows by more and more.
     """
@@ -142,14 +147,14 @@ class WaitRule(BaseModel):
 
 
 class RoundsAhead(WaitRule):
-    """A client computes in round i while i <= k + d.
+    """A client computes in round i while i <= k + d, where the newest global model holds all rounds below k.
 
     Attributes
     ----------
     d : int
         1 is what the paper expects to need.
     tau : delay function, optional
-        Only compared with: see `first_breach`.
+        Nobody waits for it: a warning before the run says where condition (2) fails.
     """
 
     rule: Literal["rounds"] = "rounds"

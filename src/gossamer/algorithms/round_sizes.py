@@ -87,8 +87,10 @@ class LogSizes(SizeSchedule):
 
 
 class TheorySizes(SizeSchedule):
-    """s_i = ceil((m + i + 1)/(16 (d + 1)^2) / ln((m + i + 1)/(2 (d + 1)))).
+    """s_i = ceil((m + i + 1)/(16 (d + 1)^2) / ln((m + i + 1)/(2 (d + 1)))), for m + 1 >= 2 e (d + 1).
 
+    Notes
+    -----
     With x = (m + i + 1)/(d + 1) this is x/(16 (d + 1) ln(x/2)), Lemma B.3 for g = 2 and gamma(z) = 4 ln z. The lemma
     asks for gamma(z) >= 2 z gamma'(z) = 8, so for z >= e^2, at all z that occur; the least is (x/2)^2 at i = 0. It then
     holds word for word of gamma(z) = 4 ln max(z, e^2). So m + 1 >= 2 e (d + 1), which also makes the logarithm at least

@@ -77,7 +77,7 @@ class DiminishingByRound(_Diminishing):
 class TheoryRate(RoundRateSchedule, TheoryConstants):
     """eta_i = (12/mu)/(S + 2 M1 + sqrt((M0 + S)/ln(M0 + S))) with S = s_0 + ... + s_{i-1}, held over the round.
 
-    That is 12/(mu (S + 2 tau(S))), with the tau of `TheoryDelay`.
+    That is 12/(mu (S + 2 tau(S))), with the delay function ``theory`` of the same constants.
     """
 
     schedule: Literal["theory"] = "theory"
