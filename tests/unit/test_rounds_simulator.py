@@ -20,7 +20,7 @@ from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Effect, Interrupt, SetTimer, Update
-from gossamer.protocol.events import Completed, Elapsed, Event, Refused, Started
+from gossamer.protocol.events import Completed, Elapsed, Event, Refused, Resumed, Started
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step, read_steps, replay, write_step
 from gossamer.runtimes.links import FaultSettings
@@ -203,13 +203,31 @@ def test_tasks_of_one_node_run_side_by_side() -> None:
     assert done == [(1.5, 1, 1), (3.0, 2, 3)]
 
 
-def test_a_node_that_leaves_loses_its_rounds() -> None:
-    """Also one that was cut short in the same instant, and a new round has nothing to do with it."""
-    absence = {"node": 0, "start": 2.5, "end": 8.0}
-    world = World(TOGETHER, faults=FaultSettings.model_validate({"absences": [absence]}))
+def away(start: float, end: float) -> World:
+    absence = {"node": 0, "start": start, "end": end}
+    return World(TOGETHER, faults=FaultSettings.model_validate({"absences": [absence]}))
+
+
+@pytest.mark.parametrize("until", [2, 5])
+def test_a_node_that_leaves_loses_its_rounds(until: int) -> None:
     computer = Watched()
-    assert run([a_round()], {2.5: [Interrupt(1)]}, world, computer) == ([], [])
+    assert run([a_round(until=until)], world=away(2.5, 4.0), computer=computer) == ([], [])
     assert computer.releases("a") == 1
+
+
+def test_a_lost_round_does_not_end_one_of_the_same_number() -> None:
+    """Asked for again at 4, it ends at 9; at 5 the lost one would have."""
+
+    class Persistent(Scripted):
+        def handle(self, event: Event, now: float) -> list[Effect]:
+            effects = super().handle(event, now)
+            return [Compute(a_round())] if isinstance(event, Resumed) else effects
+
+    simulator = Simulator({"a": Persistent("a", [a_round()])}, FixedAnswers(), away(2.5, 4.0))
+    while simulator.next_time is not None:
+        simulator.step()
+    events = simulator.nodes["a"].state.events
+    assert [at - simulator.start for at, event in events if isinstance(event, Completed)] == [9.0]
 
 
 def test_a_refused_round_is_not_run() -> None:
