@@ -139,6 +139,15 @@ def test_a_round_that_is_let_on_in_time_does_not_wait() -> None:
     assert swaps(became) == [(0, 0.0), (0, 1.0), (2, 2.0), (3, 3.0)]
 
 
+def test_an_update_of_a_round_that_may_go_on_schedules_nothing() -> None:
+    simulator = Simulator(
+        {"a": Scripted("a", [a_round()], {2.5: [Update(1, model(7), 5)]})}, Watched(), World(TOGETHER)
+    )
+    while not any(isinstance(event, Completed) for _, event in simulator.nodes["a"].state.events):
+        simulator.step()
+    assert simulator.next_time is None
+
+
 def test_a_round_waits_more_than_once_and_from_the_start() -> None:
     """From 4 it does one step, until 5; from 6 two more, until 8; from 10 the last two."""
     script = {float(at): [Update(1, model(at), until)] for at, until in {4: 1, 6: 3, 10: 5}.items()}

@@ -131,7 +131,7 @@ class Computations:
     def interrupt(self, name: str, effect: Interrupt, now: float) -> None:
         """Have a running round answer with the steps done so far."""
         running = self._rounds.get((name, effect.task))
-        if running is not None and not running.ended:
+        if running is not None:
             running.task, running.ended = running.task.cut(running.steps(now)), True
             self._schedule(now, self._complete_round, name, running)
 
