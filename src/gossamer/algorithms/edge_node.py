@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.edge_messages import SERVER, Halt, Leave, Newest, Probe, Pull, Push
-from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute, Finish, Record, Send
 from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
-from gossamer.protocol.messages import check_model
+from gossamer.protocol.messages import check_model, check_sender
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Model
 
@@ -54,7 +53,7 @@ class EdgeNode(Node):
     def compute(self, sender: str, newest: Newest, now: float) -> Effects:
         """The gradient at the model of this moment, clipped at what is the clip now."""
         s = self.state
-        only_from_server(sender)
+        check_sender(sender, SERVER)
         check_model(newest.model, s.w)
         check_model(newest.log_clip, self.log_clip)
         if newest.request != s.request:
@@ -78,7 +77,7 @@ class EdgeNode(Node):
     @on(Halt)
     def halt(self, sender: str, halt: Halt, now: float) -> Effects:
         s = self.state
-        only_from_server(sender)
+        check_sender(sender, SERVER)
         check_model(halt.model, s.w)
         if halt.version >= s.version:
             s.w, s.version = halt.model, halt.version
@@ -86,7 +85,7 @@ class EdgeNode(Node):
 
     @on(Probe)
     def probed(self, sender: str, probe: Probe, now: float) -> Effects:
-        only_from_server(sender)
+        check_sender(sender, SERVER)
         yield from ()
 
     @on(Refused)
@@ -111,15 +110,3 @@ class EdgeNode(Node):
         if not self.state.finished:
             self.state.finished = reason
             yield Finish(reason)
-
-
-def only_from_server(sender: str) -> None:
-    """Refuse what another than the server sends.
-
-    Raises
-    ------
-    PeerError
-        If it does.
-    """
-    if sender != SERVER:
-        raise PeerError(f"{sender} sends what only {SERVER} may send")

@@ -13,11 +13,10 @@ from typing import Protocol
 
 from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.increasing_messages import MOST_AHEAD, GlobalModel, Halt, Join, Leave, Probe, RoundUpdate
-from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Send, Update
 from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
-from gossamer.protocol.messages import check_model
+from gossamer.protocol.messages import check_model, check_sender
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Coordinates, Model, Released, spread
 
@@ -149,7 +148,7 @@ class ClientNode(Node):
     def receive(self, sender: str, newer: GlobalModel, now: float) -> Effects:
         """The paper's ISRReceive: w^ = v - eta_i U, here with v less one's own earlier updates that it lacks."""
         s = self.state
-        self.only_from_parent(sender)
+        check_sender(sender, self.parent)
         check_model(newer.model, s.v)
         if newer.k > s.k:
             s.v, s.k = newer.model, newer.k
@@ -183,7 +182,7 @@ class ClientNode(Node):
     @on(Halt)
     def halt(self, sender: str, halt: Halt, now: float) -> Effects:
         s = self.state
-        self.only_from_parent(sender)
+        check_sender(sender, self.parent)
         check_model(halt.model, s.v)
         s.v, s.k, s.own = halt.model, max(halt.k, s.k), {}
         if s.running:
@@ -192,7 +191,7 @@ class ClientNode(Node):
 
     @on(Probe)
     def probed(self, sender: str, probe: Probe, now: float) -> Effects:
-        self.only_from_parent(sender)
+        check_sender(sender, self.parent)
         yield from ()
 
     @on(Refused)
@@ -224,11 +223,6 @@ class ClientNode(Node):
         if not self.state.finished:
             self.state.finished = reason
             yield Finish(reason)
-
-    def only_from_parent(self, sender: str) -> None:
-        """Refuse what another than the parent sends."""
-        if sender != self.parent:
-            raise PeerError(f"{sender} sends what only {self.parent} may send")
 
 
 def holds(held: int, ahead: int, j: int) -> bool:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.increasing_gatherer import Gatherer, GathererState, Where
 from gossamer.algorithms.increasing_messages import GlobalModel, Halt, Join, Leave, Probe, RoundUpdate
-from gossamer.errors import PeerError
 from gossamer.protocol.effects import Send, SetTimer
 from gossamer.protocol.events import Elapsed, Resumed, Started
-from gossamer.protocol.messages import check_model
+from gossamer.protocol.messages import check_model, check_sender
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Coordinates, Released, spread
 
@@ -154,7 +153,7 @@ class AggregatorNode(Gatherer):
     def broadcast(self, sender: str, newer: GlobalModel, now: float) -> Effects:
         """What the model holds of this aggregator's rounds it holds of those of each of its children."""
         s = self.state
-        self.only_from_parent(sender)
+        check_sender(sender, self.parent)
         check_model(newer.model, s.v)
         if newer.k > s.k:
             s.v, s.k, s.known, s.known_ahead = newer.model, newer.k, newer.held, newer.ahead
@@ -168,17 +167,12 @@ class AggregatorNode(Gatherer):
     @on(Halt)
     def halted(self, sender: str, halt: Halt, now: float) -> Effects:
         s = self.state
-        self.only_from_parent(sender)
+        check_sender(sender, self.parent)
         check_model(halt.model, s.v)
         s.v, s.k = halt.model, max(s.k, halt.k)
         yield from self.halt("halt")
 
     @on(Probe)
     def probed(self, sender: str, probe: Probe, now: float) -> Effects:
-        self.only_from_parent(sender)
+        check_sender(sender, self.parent)
         yield from ()
-
-    def only_from_parent(self, sender: str) -> None:
-        """Refuse what another than the parent sends."""
-        if sender != self.parent:
-            raise PeerError(f"{sender} sends what only {self.parent} may send")

@@ -133,6 +133,18 @@ def without_header(data: bytes, limit: int) -> memoryview:
     return memoryview(data)[len(HEADER) :]
 
 
+def check_sender(sender: str, expected: str) -> None:
+    """Refuse what another than ``expected`` sends.
+
+    Raises
+    ------
+    PeerError
+        If it does.
+    """
+    if sender != expected:
+        raise PeerError(f"{sender} sends what only {expected} may send")
+
+
 def check_model(incoming: Vector, like: Vector) -> None:
     """Refuse a peer's vector that cannot be combined with ours.
 
