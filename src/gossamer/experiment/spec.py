@@ -165,7 +165,7 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _algorithm_is_decided(self) -> Experiment:
-        """Fill in what of the algorithm depends on whether there is noise, so that a written spec says what was done."""
+        """Fill in what depends on whether there is noise, so that a written spec says what was done."""
         if hasattr(self.algorithm, "decided"):
             object.__setattr__(self, "algorithm", self.algorithm.decided(self.private))
         return self
