@@ -35,7 +35,7 @@ def test_constants_of_example_3() -> None:
 
 @pytest.mark.parametrize(("sigma", "value"), [(3, 0.0110), (5, 0.0203), (8, 0.0248)])
 def test_r0_of_sigma(sigma: float, value: float) -> None:
-    """The paper prints 0.0110, 0.0202 and 0.0247: the last two are cut off, not rounded."""
+    """The paper prints 0.0110, 0.0202 and 0.0247."""
     assert round(recommended_r0(sigma, 1), 4) == value
 
 

@@ -43,6 +43,7 @@ RUN = [
         "algorithms/increasing.md",
         "privacy/guarantees.md",
         "privacy/attacks.md",
+        "privacy/increasing-planner.md",
         "how-to/simulate.md",
         "how-to/results.md",
         "how-to/python.md",

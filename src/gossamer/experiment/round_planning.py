@@ -61,13 +61,16 @@ class RoundPlan:
 
     @property
     def rounds(self) -> int:
-        """T."""
-        return self.passes[-1].rounds
+        """T, or more where that falls short of K: the theorem counts from i = 1, the sizes from i = 0."""
+        return int(self.sizes.size)
 
     @cached_property
     def sizes(self) -> Sizes:
         """s_i = ceil(N_c q (i + m)^p), [rounds]."""
-        return power_sizes(self.problem.initial_size, self.m, self.problem.power, self.rounds)
+        start, rounds = self.problem.initial_size, self.passes[-1].rounds
+        enough = -(-self.problem.gradients // start)
+        sizes = power_sizes(start, self.m, self.problem.power, min(2 * rounds + 2, max(rounds, enough)))
+        return sizes[: max(rounds, rounds_for(sizes, self.problem.gradients))]
 
     @property
     def rounds_for_gradients(self) -> int:
@@ -131,9 +134,15 @@ def plan_rounds(problem: RoundProblem) -> RoundPlan:
     Raises
     ------
     SpecError
-        If m/T does not settle, the rounds are too many, or delta would be no failure probability.
+        If m/T does not settle, the rounds are too many or larger than the data set, or delta would be no failure
+        probability.
     """
     plan = RoundPlan(problem, tuple(selection_passes(problem)))
+    if plan.sizes.max() > problem.dataset_size:
+        raise SpecError(
+            f"sizes over the data set: round {int(plan.sizes.argmax())} of {plan.rounds} would have {plan.sizes.max()} "
+            f"gradients of {problem.dataset_size} examples; ask for more gradients, so that there are more rounds"
+        )
     if not LEAST_DELTA <= plan.delta < 1:
         raise SpecError(
             f"the claim's delta, exp(-{plan.budget**2 * problem.epsilon / 2:.4g}), must be at least {LEAST_DELTA:g} "

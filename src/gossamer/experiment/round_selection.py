@@ -144,7 +144,7 @@ def selection_pass(problem: RoundProblem, assumed: float) -> Pass:
     if not rounds <= MOST_ROUNDS:
         raise SpecError(
             f"{problem.gradients} gradients would take more than {MOST_ROUNDS:,} rounds in sizes that the main theorem "
-            f"allows at epsilon {problem.epsilon:g}; ask for fewer gradients, a smaller first round or a larger epsilon"
+            f"allows at epsilon {problem.epsilon:g}, as they hardly grow; ask for fewer, start smaller or raise epsilon"
         )
     return Pass(assumed, q_minus, q_star, q, m, math.ceil(rounds))
 
@@ -162,7 +162,7 @@ def selection_passes(problem: RoundProblem) -> list[Pass]:
         if len(passes) >= _MOST_PASSES or passes[-1].found > 1e3:
             raise SpecError(
                 f"no schedule for epsilon {problem.epsilon:g}: m/T rises without end from {passes[0].found:.3g} on, as "
-                "the sizes may hardly grow; ask for fewer gradients, a smaller initial size or a larger epsilon"
+                "the sizes hardly grow; ask for fewer gradients, start smaller or raise epsilon"
             )
         passes.append(selection_pass(problem, passes[-1].found))
     return passes

@@ -1,0 +1,229 @@
+"""``gossamer plan increasing``: figures on stdout, and one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from gossamer.cli import main
+
+pytestmark = pytest.mark.usefixtures("called_here")
+
+EXAMPLE_3 = {
+    "--initial-size": "16",
+    "--dataset-size": "10000",
+    "--gradients": "25000",
+    "--sigma": "8",
+    "--epsilon": "1",
+    "--power": "1",
+    "--r0": "max",
+}
+SEARCH = {
+    "--search": "rounds",
+    "--initial-size": "8",
+    "--dataset-size": "5000",
+    "--gradients": "5000",
+    "--epsilon": "1",
+    "--delta": "1e-6",
+    "--power": "1",
+}
+KEYS = {
+    *("q", "m", "rounds", "gradients", "formula", "sizes", "r0", "r", "k_minus", "k_plus", "k_star", "budget_b"),
+    *("delta", "aggregate_noise", "constant", "proved", "claim_valid", "claim_problem"),
+}
+
+Options = dict[str, str | None]
+
+
+def arguments(base: dict[str, str], changed: Options) -> list[str]:
+    """The call; None takes a flag out."""
+    merged: Options = {**base, **changed}
+    words = (word for flag, value in merged.items() if value is not None for word in (flag, value))
+    return ["plan", "increasing", *words]
+
+
+def document(capsys: pytest.CaptureFixture[str], base: dict[str, str], changed: Options | None = None) -> Any:
+    assert main([*arguments(base, changed or {}), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_example_3(capsys: pytest.CaptureFixture[str]) -> None:
+    """Figures of D.3.2; the proved epsilon is dp-accounting's."""
+    found = document(capsys, EXAMPLE_3)
+    assert set(found) == KEYS
+    assert found["q"] == pytest.approx(0.00013216327772100012, rel=1e-12)
+    assert found["m"] == pytest.approx(12.106237281566509, rel=1e-12)
+    assert (found["rounds"], len(found["sizes"]), found["gradients"]) == (195, 195, 28215)
+    assert found["sizes"] == [16 + math.ceil(1.3216327772100012 * i) for i in range(195)]
+    assert found["formula"].startswith("16 + ceil(1.32163277721")
+    assert found["sizes"] == [eval(found["formula"], {"ceil": math.ceil, "i": i}) for i in range(195)]
+    assert found["r0"] == pytest.approx(1 / math.e)
+    assert found["r"] == pytest.approx(5.7460446671129635)
+    assert found["k_minus"] == pytest.approx(25_000)
+    assert found["k_star"] == pytest.approx(0.0010573069002860367 / 1.061482363524607**2 / found["q"] * 10_000)
+    assert found["k_plus"] > found["k_minus"]
+    assert found["budget_b"] == pytest.approx(5.78195582192962)
+    assert found["delta"] == pytest.approx(5.502343985212556e-08)
+    assert found["aggregate_noise"] == pytest.approx(math.sqrt(195) * 8)
+    assert found["constant"]["rounds"] == 1563
+    assert found["constant"]["aggregate_noise"] == pytest.approx(math.sqrt(1563) * found["budget_b"])
+    assert found["proved"]["epsilon"] == pytest.approx(0.126, rel=1e-2)
+    assert 1 < found["proved"]["smallest_sigma"] < 8
+    assert (found["claim_valid"], found["claim_problem"]) == (True, None)
+
+
+def test_r0_and_relation(capsys: pytest.CaptureFixture[str]) -> None:
+    """A number is as good as max; under replace-one twice as much is proved at most; r0(8) is the default."""
+    expected = document(capsys, EXAMPLE_3)
+    found = document(capsys, EXAMPLE_3, {"--r0": repr(1 / math.e), "--relation": "replace_one"})
+    assert found["q"] == expected["q"]
+    assert found["proved"]["epsilon"] == pytest.approx(0.253, rel=1e-2)
+    assert found["proved"]["smallest_sigma"] > expected["proved"]["smallest_sigma"]
+    default = document(capsys, EXAMPLE_3, {"--r0": None, "--power": None, "--initial-size": "4"})
+    assert default["r0"] == pytest.approx(0.0248, abs=5e-5)
+
+
+def test_people_get_claim_and_proof_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, EXAMPLE_3)
+    assert main(arguments(EXAMPLE_3, {})) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    rows = {line.split("  ")[0]: line.split() for line in out.splitlines()}
+    assert rows["epsilon"][-2:] == ["1", f"{found['proved']['epsilon']:.4g}"]
+    assert rows["at delta"][-2:] == [f"{found['delta']:.4g}"] * 2
+    assert rows["sigma needed for epsilon 1"][-2:] == ["8", f"{found['proved']['smallest_sigma']:.5g}"]
+    assert rows["rounds"][-2:] == ["195", "1563"]
+    text = " ".join(out.split())
+    assert "Claim and proof are different things" in text
+    assert "The proved figure is the one that counts." in text
+    assert "the first 183 rounds make the 25000 gradients" in text
+    assert "no less noise, 8.54 times fewer rounds" in text
+
+
+def test_a_useless_delta_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Example 2, with the right factor in K*."""
+    example_2: Options = {"--gradients": "100000", "--sigma": "5", "--epsilon": "2", "--r0": None}
+    assert main(arguments(EXAMPLE_3, example_2)) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "This delta is above 1/10000: it protects next to nobody" in text
+    assert "no constant schedule with as much proved privacy" in text
+
+
+def test_where_only_the_claim_is_invalid_the_schedule_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """N r0/sigma is 27.1, and rounding up makes 28 of the last sizes: too large for any r0."""
+    changed: Options = {"--initial-size": "12", "--dataset-size": "663", "--gradients": "1038", "--sigma": "9"}
+    changed |= {"--epsilon": "4.7", "--power": "0.5"}
+    found = document(capsys, EXAMPLE_3, changed)
+    assert found["sizes"][-1] == 28 > 663 / (9 * math.e)
+    assert not found["claim_valid"]
+    assert "the largest round is 0.04223 of the data set" in found["claim_problem"]
+    assert found["proved"]["epsilon"] > 0
+    assert main(arguments(EXAMPLE_3, changed)) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "The claim is not valid: the largest round is 0.04223 of the data set" in text
+
+
+def test_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, SEARCH)
+    assert found["gradients"] >= 5000
+    assert found["sizes"][0] == 8
+    assert max(found["sizes"]) <= 500
+    assert found["proved"]["epsilon"] <= 1
+    assert found["aggregate_noise"] == pytest.approx(math.sqrt(found["rounds"]) * found["sigma"])
+    assert found["constant"]["rounds"] == 625
+    assert found["searched"] == {
+        "objective": "rounds",
+        "powers": [1.0],
+        "initial_sizes": [8],
+        "most_size": 500,
+        "most_sigma": 8.0,
+        "most_noise": 1.25,
+    }
+    assert main(arguments(SEARCH, {})) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"({found['rounds']} rounds, {found['gradients']} gradients)" in text
+    assert "Searched for the fewest rounds: powers 1; initial sizes 8; rounds of at most 500; sigma at most 8" in text
+
+
+def test_the_search_for_noise_and_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = document(capsys, SEARCH, {"--search": "noise", "--most-size": "200", "--most-sigma": "4"})
+    assert max(quiet["sizes"]) <= 200
+    assert quiet["sigma"] <= 4
+    assert main(arguments(SEARCH, {"--initial-size": None, "--power": None})) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Sizes: always 500 500 (10 rounds, 5000 gradients)" in text
+    assert "--initial-size makes it start small" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            dict.fromkeys(EXAMPLE_3),
+            "plan increasing needs --initial-size, --dataset-size, --gradients, --sigma, --epsilon",
+        ),
+        (
+            {"--sigma": "1.1"},
+            "--sigma must be a finite number from 1.137 to 10^6, as the main theorem needs, found 1.1",
+        ),
+        ({"--sigma": "nan"}, "found nan"),
+        ({"--sigma": "inf"}, "found inf"),
+        ({"--epsilon": "0"}, "--epsilon must be a finite number > 0, found 0"),
+        ({"--epsilon": "inf"}, "--epsilon must be a finite number > 0, found inf"),
+        ({"--epsilon": "1e-200"}, "more than 1,000,000 rounds"),
+        ({"--epsilon": "1e9"}, "plan a smaller epsilon"),
+        ({"--gradients": "1000000000000"}, "more than 1,000,000 rounds"),
+        ({"--gradients": "1" + "0" * 400}, "10^15, found a number of 401 digits"),
+        ({"--gradients": "0"}, "--gradients must be a whole number from 1 to 10^15, found 0"),
+        ({"--gradients": "10"}, "10 gradients are fewer than the 16 of the first round"),
+        ({"--initial-size": "10001"}, "the initial size must be from 1 to the 10000 examples"),
+        ({"--initial-size": "500"}, "the first round is 0.05 of the data set"),
+        (
+            {"--initial-size": "1", "--dataset-size": "500", "--gradients": "2", "--sigma": "2", "--epsilon": "8"},
+            "sizes over the data set: round 1 of 2 would have",
+        ),
+        ({"--power": "0"}, "--power must be at least 0.1 for the main theorem, found 0"),
+        ({"--power": "5"}, "--power must be a number from 0 to 4, found 5"),
+        ({"--r0": "0.37"}, "--r0 must be max or a number in (0, 1/e], 1/e = 0.367879; found 0.37"),
+        ({"--r0": "0"}, "--r0 must be max or a number in (0, 1/e]"),
+        ({"--r0": "large"}, "found large"),
+        ({"--sigma": "1.5", "--r0": "0.3"}, "r0 must lie in (0, 1/e] with u0 and u1 below 1"),
+        ({"--delta": "1e-5"}, "--delta: only with --search; leave out"),
+        ({"--most-size": "50"}, "--most-size: only with --search; leave out"),
+    ],
+)
+def test_a_mistake_gets_one_line(capsys: pytest.CaptureFixture[str], changed: Options, expected: str) -> None:
+    one_line(capsys, arguments(EXAMPLE_3, changed), expected)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"--delta": None}, "plan increasing --search needs --delta"),
+        ({"--delta": "1"}, "--delta must be from 1e-200 to below 1, found 1"),
+        ({"--sigma": "8"}, "--sigma: only without --search; leave out"),
+        ({"--r0": "max"}, "--r0: only without --search; leave out"),
+        ({"--most-size": "4"}, "an initial size of 8 and a largest of 4"),
+        ({"--most-size": "6000"}, "a largest of 6000"),
+        ({"--most-sigma": "0"}, "--most-sigma must be a number from 0.05 to 1000, found 0"),
+        ({"--most-noise": "nan"}, "--most-noise must be a finite number > 0, found nan"),
+        ({"--most-noise": "0.001"}, "no schedule of at most 500 gradients a round"),
+        ({"--gradients": "1000000000000"}, "more than 1,000,000 rounds of at most 500"),
+    ],
+)
+def test_a_mistake_in_a_search_gets_one_line(
+    capsys: pytest.CaptureFixture[str], changed: Options, expected: str
+) -> None:
+    one_line(capsys, arguments(SEARCH, changed), expected)
+
+
+def one_line(capsys: pytest.CaptureFixture[str], call: list[str], expected: str) -> None:
+    assert main(call) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("gossamer: error: ")
+    assert expected in line
