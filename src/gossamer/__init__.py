@@ -8,6 +8,7 @@
 from gossamer.algorithms.allreduce import Settings as Allreduce
 from gossamer.algorithms.edge_cloud import Settings as EdgeCloud
 from gossamer.algorithms.gossip import Settings as Gossip
+from gossamer.algorithms.increasing import Settings as Increasing
 from gossamer.algorithms.mapa import Settings as Mapa
 from gossamer.errors import (
     AccountingError,
@@ -56,6 +57,7 @@ __all__ = [
     "GossamerError",
     "Gossip",
     "Guarantee",
+    "Increasing",
     "MalformedMessage",
     "Mapa",
     "ModelError",

@@ -243,3 +243,22 @@ def test_the_command_says_where_a_schedule_breaks_off(tmp_path: Path, capsys: py
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "round 5" in error
+
+
+def test_what_is_spent_so_far_is_read_of_rounds_of_many_rates() -> None:
+    """Up to the whole plan, which has 12 rates."""
+    rows = gs.run(private(evaluation={"every_updates": 8})).metrics
+    readings = [row["epsilon_so_far"] for row in rows]
+    assert readings[0] == 0
+    assert readings == sorted(readings)
+    assert readings[-1] == pytest.approx(4, rel=3e-3)
+
+
+def test_a_claim_that_does_not_apply_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "dataset: digits\nbudget: {epsilon: 4}\nalgorithm: {name: increasing, sizes: 200, rounds: 3, delay: {d: 2}}\n"
+    )
+    assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Theorem 3 (first) claims nothing of such a run: the largest round is" in printed

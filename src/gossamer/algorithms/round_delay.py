@@ -32,10 +32,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
 
 from gossamer.algorithms.round_sizes import RoundSizes, TheorySizes, check_theory
 
@@ -169,8 +169,13 @@ class WithinTau(WaitRule):
     tau: Tau
 
 
-Delay = Annotated[RoundsAhead | WithinTau, Field(discriminator="rule")]
-"""A mapping with a ``rule``."""
+def _rule_of_rounds(value: Any) -> Any:
+    """The default rule, where a mapping names none."""
+    return {"rule": "rounds", **value} if isinstance(value, dict) else value
+
+
+Delay = Annotated[Annotated[RoundsAhead | WithinTau, Field(discriminator="rule")], BeforeValidator(_rule_of_rounds)]
+"""A mapping; without a ``rule`` it is that of rounds."""
 
 
 def steps_allowed(rule: RoundsAhead | WithinTau, sizes: RoundSizes, name: str, i: int, k: int) -> int:

@@ -305,9 +305,10 @@ def check_sizes(sizes: RoundSizes, rounds: int) -> None:
     if found is not None:
         i, name = found
         examples = int(sizes.examples[sizes.names.index(name)])
+        sooner = f", or end after {i} rounds" if i else ""
         raise SpecError(
             f"sizes over the data set: expected at most {examples:,} steps in a round of {name}, which has so many "
-            f"examples, found {sizes.of(name, i):,} in round {i}; lower the sizes, or end after {i} rounds"
+            f"examples, found {sizes.of(name, i):,} in round {i}; lower the sizes{sooner}"
         )
 
 
@@ -316,12 +317,15 @@ def _normalised(weights: Literal["equal", "shards"] | Sequence[float], examples:
         shares: RealArray = {"equal": np.ones(len(examples)), "shards": examples}[weights]
         return shares / float(shares.sum())
     if len(weights) != len(examples):
-        raise SpecError(f"weights: expected one a client, {len(examples)} in all, found {len(weights)}; give each one")
+        raise SpecError(
+            f"algorithm.weights: expected one a client, {len(examples)} in all, found {len(weights)}; give each one"
+        )
     given, total = np.array(weights, np.float64), math.fsum(weights)
     if not (given.min() > 0 and abs(total - 1) <= 1e-6):
         raise SpecError(
-            f"weights: expected positive numbers with a sum of 1, found {', '.join(f'{p:g}' for p in weights[:8])}"
-            f"{' ...' if len(weights) > 8 else ''} with a sum of {total:.9g}; divide each by the sum"
+            "algorithm.weights: expected positive numbers with a sum of 1, found "
+            f"{', '.join(f'{p:g}' for p in weights[:8])}{' ...' if len(weights) > 8 else ''} "
+            f"with a sum of {total:.9g}; divide each by the sum"
         )
     return given / total
 

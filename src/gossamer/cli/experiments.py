@@ -79,16 +79,14 @@ def _report(result: Result) -> str:
 
 def _claims(claims: list[dict[str, Any]]) -> str:
     """What papers claim of such a run, which is not what is proved."""
-    lines = [
-        f"Claimed, not proved: {claim['theorem']}: epsilon {_claimed(claim)} at delta {claim['delta']:g}"
-        f"{'' if claim['valid'] else ', but its own conditions fail'}\n\n"
-        for claim in claims
-    ]
-    return "".join(lines)
+    return "".join(f"{wrapped(_claim(claim))}\n\n" for claim in claims)
 
 
-def _claimed(claim: dict[str, Any]) -> str:
-    return "beyond all numbers" if claim["epsilon"] is None else f"{claim['epsilon']:.4g}"
+def _claim(claim: dict[str, Any]) -> str:
+    if claim["epsilon"] is None:
+        return f"{claim['theorem']} claims nothing of such a run: {claim['why']}"
+    said = f"Claimed, not proved: {claim['theorem']}: epsilon {claim['epsilon']:.4g} at delta {claim['delta']:g}"
+    return said if claim["valid"] else f"{said}, but its own conditions fail: {claim['why']}"
 
 
 def _epsilon(value: float | None) -> str:

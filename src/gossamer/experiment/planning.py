@@ -26,7 +26,7 @@ from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.data_side import NullDataSides
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.ledger import Ledger, Plan, Policy, Unlimited
-from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
+from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NoNoise
 from gossamer.privacy.pure_composition import compositions
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Sampling
@@ -207,10 +207,12 @@ def _guarantee(
         if isinstance(spec.privacy.clip, QuantileClip)
         else ""
     )
+    clips = getattr(spec.algorithm, "sensitivity", 1.0)
+    moved = "" if clips == 1 else f"; one example moves a release by {clips:g} clips, and noise multipliers are of that"
     samples = spec.privacy.sampling.replace("_", "-")
     proof = (
         f"each node's ledger enforces a plan fixed before the run; {describe_law(mechanism)} on {samples} samples is "
-        f"composed over the plan of the node that spends most ({accountant}){counted}; all a node sends is "
+        f"composed over the plan of the node that spends most ({accountant}){counted}{moved}; all a node sends is "
         "post-processing of its releases"
     )
     # Also where the constants are written out: they may be what an earlier run estimated.
@@ -232,17 +234,28 @@ def composed(prepared: Prepared, plan: RunPlan) -> dict[str, float] | None:
 _MOST_READINGS = 32
 
 
+def _revealed(counts: Counts) -> float:
+    """Roughly how much counts of Gaussian releases reveal: n (q/z)^2 in all, of rate q and noise multiplier z."""
+    laws = [(n, kind.sampling.rate, kind.mechanism) for kind, n in counts.items()]
+    return sum(n * (q / law.noise_multiplier) ** 2 for n, q, law in laws if isinstance(law, Gaussian))
+
+
 def epsilon_so_far(prepared: Prepared, ledgers: Iterable[Ledger]) -> float | None:
     """The largest epsilon of what nodes have released so far: a reading, not a guarantee, which covers the whole plan.
 
-    None without noise, and where so many nodes differ in their rates that reading them all would slow the run down.
+    None without noise, and where so many nodes differ in their rates that reading them all would slow the run down. Of
+    nodes whose own rates differ from one release to the next only the one is read that has revealed most, roughly.
     """
     spec = prepared.experiment
     if not (spec.private and spec.privacy.proved and getattr(spec.algorithm, "proved", True)):
         return None
+    counts = [ledger.counts for ledger in ledgers]
+    if any(len(own) > 1 for own in counts):  # a node whose rates differ from round to round
+        busiest = max(counts, key=_revealed)
+        return epsilon(busiest, spec.delta, spec.privacy.relation).epsilon
     most: dict[ReleaseKind, int] = {}
-    for ledger in ledgers:
-        for kind, count in ledger.counts.items():
+    for own in counts:
+        for kind, count in own.items():
             most[kind] = max(count, most.get(kind, 0))
     if len(most) > _MOST_READINGS or not all(kind.mechanism.private for kind in most):
         return None
