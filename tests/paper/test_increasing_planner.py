@@ -372,7 +372,7 @@ def test_the_fewest_rounds_against_trying_all(most_sigma: float, gradients: int)
     found = checked(search_rounds(asked))
 
     def fits(rounds: int) -> bool:
-        for m in np.geomspace(1000, 1, 4000):
+        for m in np.geomspace(100, 1, 40_000):
             sizes = np.ceil(4 * (1 + np.arange(rounds) / m) - 1e-9).astype(np.int64)
             if sizes.sum() >= gradients:
                 return (
