@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ COLORS = {
     # step sizes
     "diminishing1": "tab:blue",
     "diminishing2": "tab:orange",
+    "diminishing1 from 0.1": "tab:red",
+    "diminishing1 from 0.01": "tab:blue",
+    "diminishing2 from 0.01": "tab:orange",
     "constant 0.1": "tab:green",
     "constant 0.01": "tab:olive",
     "constant 0.005": "tab:brown",
@@ -57,8 +61,7 @@ LINES = {
 
 def draw(study: str, records: Sequence[Record], path: Path) -> None:
     """The figure of ``study``, as a PNG."""
-    draws: dict[str, Callable[[Sequence[Record]], Any]] = {"table-3": _sizes, "figure-3": _rounds, "dp": _schedules}
-    figure = draws[study](records) if study in draws else _curves(records, *LINES[study])
+    figure = DRAWS[study](records) if study in DRAWS else _curves(records, *LINES[study])
     figure.savefig(path, dpi=100)
     plt.close(figure)
     with Image.open(path) as image:  # a palette is enough, and a third of the size
@@ -74,19 +77,25 @@ def _at(records: Sequence[Record], place: dict[str | None, str]) -> list[Record]
     return [r for r in records if all(r[axis] == value for axis, value in place.items() if axis is not None)]
 
 
-def _settled(record: Record) -> float:
-    """Accuracy, the median of the last tenth of the looks."""
-    found = [row[ACCURACY] for row in record["curve"]]
-    return float(statistics.median(found[-max(1, len(found) // 10) :]))
+def _median_curve(records: Sequence[Record]) -> tuple[list[int], list[float]]:
+    """(gradients, median accuracy over the seeds) of each look; all seeds look at the same rounds."""
+    looks = list(zip(*(record["curve"] for record in records), strict=True))
+    heights = [statistics.median(row[ACCURACY] for row in rows) for rows in looks]
+    return [rows[0]["gradients"] for rows in looks], heights
 
 
-def _sizes(records: Sequence[Record]) -> Any:
-    """Final accuracy over the size of rounds, a line a problem; the number of rounds below."""
+def _sizes(records: Sequence[Record], line: str = "problem") -> Any:
+    """Final accuracy over the size of rounds: the median a line, the seeds as dots; the number of rounds below."""
     figure, axis = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
     sizes = _values(records, "size")
-    for marker, problem in zip(MARKERS, _values(records, "problem")):
-        rows = _at(records, {"problem": problem})
-        axis.plot([r["size"] for r in rows], [r["curve"][-1][ACCURACY] for r in rows], marker=marker, label=problem)
+    for marker, name in zip(MARKERS, _values(records, line)):
+        rows = _at(records, {line: name})
+        places = [size for size in sizes if _at(rows, {"size": size})]
+        heights = [[row["curve"][-1][ACCURACY] for row in _at(rows, {"size": size})] for size in places]
+        middle = [statistics.median(found) for found in heights]
+        (drawn,) = axis.plot([sizes.index(size) for size in places], middle, marker=marker, label=name)
+        for size, found in zip(places, heights, strict=True):
+            axis.plot([sizes.index(size)] * len(found), found, ".", color=drawn.get_color(), alpha=0.4, markersize=4)
     rounds = [_at(records, {"size": size})[0]["rounds"] for size in sizes]
     axis.set_xticks(range(len(sizes)), [f"{size}\n{number} rounds" for size, number in zip(sizes, rounds, strict=True)])
     axis.set(xlabel="gradients of a client in each round", ylabel="test accuracy after 20,000 gradients")
@@ -115,11 +124,10 @@ def _curves(records: Sequence[Record], line: str, column: str | None, row: str |
     figure, axes = plt.subplots(tall, wide, figsize=size, layout="constrained", squeeze=False)
     panels = [({column: at, row: below}, " / ".join(filter(None, (at, below)))) for below in rows for at in columns]
     for axis, (place, title) in zip(axes.flat, panels):
-        for record in _at(records, place):
-            name, curve = record[line], record["curve"]
-            places, heights = [look["gradients"] for look in curve], [look[ACCURACY] for look in curve]
-            label = f"{name} ({record['rounds']} rounds)"
-            axis.plot(places, heights, color=COLORS[name], label=label, marker=".", markersize=4)
+        for name in _values(_at(records, place), line):
+            rows = _at(records, {**place, line: name})
+            label = f"{name} ({rows[0]['rounds']} rounds)"
+            axis.plot(*_median_curve(rows), color=COLORS[name], label=label, marker=".", markersize=4)
         axis.set_title(title, fontsize=10)
         axis.grid(alpha=0.3)
         _magnify(axis)
@@ -142,25 +150,40 @@ def _magnify(axis: Any) -> None:
 
 
 def _schedules(records: Sequence[Record]) -> Any:
-    """Accuracy of every seed, a panel a problem; below each schedule its rounds, noise and guarantee."""
-    problems, names = _values(records, "problem"), _values(records, "schedule")
-    figure, axes = plt.subplots(1, len(problems), figsize=(4.4 * len(problems), 4), layout="constrained", squeeze=False)
-    for axis, problem in zip(axes[0], problems, strict=True):
+    """Accuracy of every seed of the proved runs, a panel a problem; below each schedule its rounds and noise."""
+    proved = _at(records, {"update": "batch"})
+    problems = _values(proved, "problem")
+    wide, tall = 3, -(-len(problems) // 3)
+    figure, axes = plt.subplots(tall, wide, figsize=(4.2 * wide, 3.4 * tall), layout="constrained", squeeze=False)
+    for axis, problem in zip(axes.flat, problems):
         labels = []
-        for number, name in enumerate(names):
-            rows = _at(records, {"problem": problem, "schedule": name})
-            found = [_settled(r) for r in rows]
+        for number, name in enumerate(_values(_at(proved, {"problem": problem}), "schedule")):
+            rows = _at(proved, {"problem": problem, "schedule": name})
+            ends = [row["curve"][-1] for row in rows]
+            found = [end.get("balanced_accuracy", end[ACCURACY]) for end in ends]
             axis.plot([number] * len(found), found, "o", color=COLORS[name], alpha=0.5)
             axis.plot([number - 0.2, number + 0.2], [statistics.median(found)] * 2, color=COLORS[name])
             labels.append(_schedule(name, rows[0]))
-        axis.set_xticks(range(len(names)), labels, fontsize=7)
-        axis.set(title=problem, xlim=(-0.5, len(names) - 0.5))
+        two = "balanced_accuracy" in _at(proved, {"problem": problem})[0]["curve"][-1]
+        axis.set_xticks(range(len(labels)), labels, fontsize=7)
+        axis.set(title=problem, xlim=(-0.5, len(labels) - 0.5), ylabel="balanced accuracy" if two else "test accuracy")
+        if two:
+            axis.set_ylim(0.45, 1.0)
         axis.grid(alpha=0.3, axis="y")
-    axes[0, 0].set_ylabel("test accuracy: five seeds and their median")
+    for axis in axes.flat[len(problems) :]:
+        axis.set_visible(False)
     return figure
 
 
 def _schedule(name: str, record: Record) -> str:
     sigma, rounds = record["noise_multiplier"], record["rounds"]
-    in_all = sigma * rounds**0.5
-    return f"{name}\n{rounds} rounds\nsigma {sigma:.3g}, in all {in_all:.0f}\nproved {record['epsilon']:.3g}"
+    noise = f"{rounds} rounds, sigma {sigma:.3g}\nnoise in all {sigma * rounds**0.5:.0f}"
+    return f"{name}\n{noise}\nproved {record['epsilon']:.3g}"
+
+
+DRAWS: dict[str, Callable[[Sequence[Record]], Any]] = {
+    "table-3": _sizes,
+    "table-3-large": partial(_sizes, line="change"),
+    "figure-3": _rounds,
+    "dp": _schedules,
+}

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+
+from gossamer.data.split import Split
+from gossamer.objectives.glm import LinearModel
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 STUDIES = {
     "adp2sgd": ("table-1", "figure-2", "figure-3", "figure-4"),
     "mapa": ("figure-4", "figure-5", "figure-6", "figure-7", "figure-9", "proved-linear", "proved-cnn"),
+    "increasing": (
+        "table-3",
+        "table-3-large",
+        "figure-3",
+        "figures-4-5",
+        "figures-6-7",
+        "figure-8",
+        "figure-9",
+        "figures-10-11",
+        "figures-12-13",
+        "dp",
+    ),
 }
 EACH = [(paper, study) for paper, studies in STUDIES.items() for study in studies]
 # What is run again: all that takes minutes at most, and of the rest a part.
@@ -26,6 +43,10 @@ AGAIN: list[tuple[str, str, dict[str, str]]] = [
     ("mapa", "figure-4", {}),
     ("mapa", "figure-5", {}),
     ("mapa", "figure-6", {"problem": "lr usps"}),
+    ("increasing", "table-3", {"problem": "a9a strongly convex"}),
+    ("increasing", "figure-3", {}),
+    ("increasing", "figures-4-5", {"problem": "a9a convex"}),
+    ("increasing", "figures-6-7", {"problem": "ijcnn1 convex"}),
 ]
 
 Record = dict[str, Any]
@@ -65,10 +86,11 @@ def unmet(expected: list[Record], records: list[Record]) -> list[str]:
 
 
 def spoilt(record: Record) -> Record:
-    """The record of a run in which nothing was learnt, or of an attack that found nothing."""
-    curve = [{**row, "mean_model_test_accuracy": 0.1, "gradient_norm": 1.0} for row in record.get("curve", [])[:1]]
+    """The record of a run in which nothing was learnt in many rounds, or of an attack that found nothing."""
+    nothing = {"mean_model_test_accuracy": 0.1, "balanced_accuracy": 0.1, "gradient_norm": 1.0}
+    curve = [{**row, **nothing} for row in record.get("curve", [])[:1]]
     never = dict.fromkeys(record.get("iterations_to", {}))
-    return {**record, "curve": curve, "iterations_to": never, "ssim": 0.0, "cosine": 0.0}
+    return {**record, "curve": curve, "iterations_to": never, "ssim": 0.0, "cosine": 0.0, "rounds": 10**6}
 
 
 @pytest.mark.parametrize(("paper", "study"), EACH)
@@ -102,11 +124,36 @@ def test_results_are_drawn_from_records_alone(
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("study", STUDIES["mapa"])
-def test_condensed_records_are_condensed_already(load: Callable[[str], Any], study: str) -> None:
+@pytest.mark.parametrize(("paper", "study"), [(paper, study) for paper, study in EACH if paper != "adp2sgd"])
+def test_condensed_records_are_condensed_already(load: Callable[[str], Any], paper: str, study: str) -> None:
     """So drawing again changes nothing."""
-    records = json.loads((EXPERIMENTS / "mapa" / study / "results.json").read_text())
-    assert load("mapa").placed(study, records) == records
+    records = json.loads((EXPERIMENTS / paper / study / "results.json").read_text())
+    assert load(paper).placed(study, records) == records
+
+
+@pytest.mark.parametrize("looks", [1, 2, 40, 41, 80, 81, 400])
+def test_thinned_curves_keep_their_end(load: Callable[[str], Any], looks: int) -> None:
+    load("increasing")
+    condense = sys.modules["experiments_run"].condense
+    curve = [{"rounds": look} for look in range(looks)]
+    thinned = condense("dp", {"curve": curve})["curve"]
+    assert thinned[-1] == curve[-1]
+    assert min(looks, 20) <= len(thinned) <= 40
+    assert len({second["rounds"] - first["rounds"] for first, second in itertools.pairwise(thinned)}) <= 1
+
+
+def test_balanced_accuracy_of_one_answer_is_a_half(load: Callable[[str], Any]) -> None:
+    """w = 0, b = -1 says class 0 of everything; w = (10, 0), b = -5 tells x_1 = 1 from x_1 = 0."""
+    load("increasing")
+    balanced_accuracy = sys.modules["experiments_run"].balanced_accuracy
+    features = np.array([[0, 1], [0, 0], [0, 1], [1, 0]], np.float32)
+    dataset = SimpleNamespace(test=Split(features, np.array([0, 0, 0, 1])), classes=2)
+    prepared = SimpleNamespace(dataset=dataset, objective=LinearModel("logistic", 2, 2))
+    assert balanced_accuracy(prepared, np.array([0.0, 0.0, -1.0])) == {"balanced_accuracy": 0.5}
+    assert balanced_accuracy(prepared, np.array([10.0, 0.0, -5.0])) == {"balanced_accuracy": 1.0}
+    assert balanced_accuracy(prepared, np.array([0.0, 10.0, -5.0])) == {"balanced_accuracy": pytest.approx(1 / 6)}
+    prepared.dataset.classes = 10
+    assert balanced_accuracy(prepared, np.zeros(3)) == {}
 
 
 def test_iterations_to_a_threshold(load: Callable[[str], Any]) -> None:
@@ -196,6 +243,8 @@ def test_expectations(load: Callable[[str], Any]) -> None:
     assert unmet([{"what": "both", "left": both, "at_most": 0.65}], records) == []  # of 0.5 0.6 0.7 0.9
     never = {"of": {"a": "y"}, "take": "iterations_to_4"}
     assert unmet([{"what": "never", "left": never, "at_most": math.inf}], records)
+    assert problems(left=of(), at_least=0.71, fails="so it is") == []
+    assert problems(left=of(), at_least=0.7, fails="so it is") == ["x: it: 0.7, said to fail: so it is"]
     with pytest.raises(ValueError, match="no run"):
         unmet([{"what": "none", "left": {"of": {"a": "z"}, "take": "final_accuracy"}, "at_most": 1}], records)
 
