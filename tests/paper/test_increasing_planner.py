@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gossamer.errors import BudgetUnreachable, SpecError
+from gossamer.experiment.round_candidates import search_rounds
 from gossamer.experiment.round_planning import (
     Proved,
     RoundPlan,
@@ -22,7 +23,7 @@ from gossamer.experiment.round_planning import (
     proved_epsilon,
     schedule_of,
 )
-from gossamer.experiment.round_search import FoundRounds, Objective, RoundSearch, search_rounds
+from gossamer.experiment.round_search import FoundRounds, Objective, RoundSearch
 from gossamer.experiment.round_selection import SETTLED, Pass, RoundProblem, maximal_r0, selection_pass
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson

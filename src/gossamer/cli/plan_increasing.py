@@ -9,8 +9,9 @@ from typing import Any
 from gossamer.cli.option_ranges import POSITIVE, Range, check_needed, check_ranges, given_of
 from gossamer.cli.printing import print_json, table, wrapped
 from gossamer.errors import CallerError
+from gossamer.experiment.round_candidates import search_rounds
 from gossamer.experiment.round_planning import Proved, RoundPlan, Sizes, plan_rounds, prove
-from gossamer.experiment.round_search import POWERS, FoundRounds, Objective, RoundSearch, search_rounds
+from gossamer.experiment.round_search import POWERS, FoundRounds, Objective, RoundSearch
 from gossamer.experiment.round_selection import RoundProblem, maximal_r0
 from gossamer.privacy.mechanisms import NeighboringRelation
 

@@ -9,12 +9,6 @@ What bounds it. Without bounds the fewest rounds would be one round of all K gra
 that of the constant schedule of size s_0 with K gradients, at its own least sigma for the same (epsilon, delta). And
 m >= 1: the second round is at most 2^p times the first, so that growth is not a jump.
 
-How T is searched. Upwards from the fewest rounds that the largest size and m allow, in steps of a quarter; for the
-fewest rounds the step before the first that fits is then bisected. sigma falls as T grows, so with most_sigma alone
-that is the fewest; the bound on the noise may leave a gap that a step jumps over. To save time, a candidate is left out
-where its largest round alone reveals too much, or where sampling would have to spare 5 % of the noise that full batches
-with the same ``sum_i (s_i/N_c)^2`` need (measured: never more than 0.5 %).
-
 What to expect. As long as sigma is not small, sqrt(T) sigma is about sqrt(T sum_i s_i^2)/N_c times a constant. By the
 Cauchy-Schwarz inequality that is least, for any T, when all s_i are equal. So under the proved accountant growing sizes
 save neither noise nor rounds against larger rounds of one size. What they buy is a small start: give s_0, and the
@@ -24,40 +18,29 @@ search finds how fast rounds may grow from there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
-import numpy as np
-
-from gossamer.errors import BudgetUnreachable, SpecError
+from gossamer.errors import SpecError
 from gossamer.experiment.round_planning import (
     Sizes,
     constant_schedule,
-    power_sizes,
     proved_epsilon,
-    rounds_for,
     schedule_of,
     smallest_sigma,
 )
 from gossamer.experiment.round_selection import MOST_ROUNDS
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.planner import LEAST_MULTIPLIER
-from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.renyi import check_delta, check_epsilon
-from gossamer.privacy.rows import row_of
-from gossamer.privacy.sampling import Poisson
 
 POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Searched where no power is given; with 0 sizes are constant."""
 
 LEAST_M = 1.0
 """Smaller m would make the second round more than 2^p times the first."""
-
-_STEP = 1.25
-_SLACK = 0.95
-_BETTER = 0.999  # less improvement of the noise than this is not worth a calibration
 
 
 class Objective(StrEnum):
@@ -202,28 +185,6 @@ class FoundRounds:
         return constant_noise(self.search, self.initial_size)
 
 
-def search_rounds(search: RoundSearch) -> FoundRounds:
-    """The best schedule of the grid.
-
-    Raises
-    ------
-    BudgetUnreachable
-        If no schedule of the grid keeps the bounds.
-    """
-    best: FoundRounds | None = None
-    full = smallest_sigma({Poisson(1.0): 1}, search.epsilon, search.delta, search.relation) or 0.0
-    for start in search.starts:
-        for power in search.powers:
-            best = _Candidates(search, start, power, full).better_than(best)
-    if best is None:
-        raise BudgetUnreachable(
-            f"no schedule of at most {search.largest} gradients a round and {search.gradients} in all meets epsilon "
-            f"{search.epsilon:g} at delta {search.delta:g} with sigma up to {search.most_sigma:g} and "
-            f"{search.most_noise:g} times the constant schedule's noise; allow more, or a larger epsilon"
-        )
-    return best
-
-
 @lru_cache(maxsize=64)
 def _constant_noise(
     size: int, dataset_size: int, gradients: int, epsilon: float, delta: float, relation: NeighboringRelation
@@ -236,125 +197,3 @@ def _constant_noise(
 def constant_noise(search: RoundSearch, size: int) -> float | None:
     """Aggregate noise of the constant schedule of ``size`` at its least sigma; None where that is above 1000."""
     return _constant_noise(size, search.dataset_size, search.gradients, search.epsilon, search.delta, search.relation)
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    """The schedules of one initial size and power, by their number of rounds."""
-
-    search: RoundSearch
-    start: int
-    power: float
-    full: float  # sigma of one release on the full batch
-
-    @property
-    def cap(self) -> float:
-        """On the aggregate noise."""
-        reference = constant_noise(self.search, self.start)
-        return math.inf if reference is None else self.search.most_noise * reference
-
-    def better_than(self, best: FoundRounds | None) -> FoundRounds | None:
-        """The best of these and ``best``."""
-        return self._fewest(best) if self.search.objective is Objective.ROUNDS else self._quietest(best)
-
-    def _fewest(self, best: FoundRounds | None) -> FoundRounds | None:
-        below = 0
-        for rounds in self._grid(MOST_ROUNDS if best is None else best.rounds - 1):
-            if self._fits(rounds):
-                return self._found(self._bisected(below, rounds))
-            below = rounds
-        return best
-
-    def _bisected(self, below: int, fits: int) -> int:
-        while fits - below > 1:
-            middle = (below + fits) // 2
-            below, fits = (below, middle) if self._fits(middle) else (middle, fits)
-        return fits
-
-    def _quietest(self, best: FoundRounds | None) -> FoundRounds | None:
-        for rounds in self._grid(MOST_ROUNDS):
-            noise = math.inf if best is None else best.aggregate_noise * _BETTER
-            if self._fits(rounds, noise):
-                best = self._found(rounds, noise)
-        return best
-
-    def _fits(self, rounds: int, noise: float = math.inf) -> bool:
-        """Whether K gradients in T rounds meet the budget within the bounds and with at most ``noise`` in all."""
-        known = self._sizes(rounds)
-        if known is None:
-            return False
-        sizes, search = known[1], self.search
-        unsampled = _SLACK * self.full * math.sqrt(float(np.sum(np.square(sizes / search.dataset_size))))
-        # The constant schedule's noise, which the last bound needs, takes longer than the others.
-        if unsampled > min(search.most_sigma, noise / math.sqrt(sizes.size)):
-            return False
-        sigma = self._most_sigma(sizes, noise)
-        if sigma < max(unsampled, LEAST_MULTIPLIER):
-            return False
-        if self._reveals_too_much(int(sizes[-1]), sigma):
-            return False
-        schedule = schedule_of(sizes, search.dataset_size)
-        return proved_epsilon(schedule, sigma, search.delta, search.relation) <= search.epsilon
-
-    def _reveals_too_much(self, size: int, sigma: float) -> bool:
-        """Whether a single round spends more than delta at epsilon, exactly; small sigmas take long to account for."""
-        search = self.search
-        kind = ReleaseKind(Gaussian(1.0, sigma), Poisson(size / search.dataset_size), 1)
-        profile = row_of(kind, search.relation).profile(kind)
-        return bool(profile.forward(np.array([search.epsilon]))[0] > search.delta)
-
-    def _found(self, rounds: int, noise: float = math.inf) -> FoundRounds:
-        """What fits, with its least sigma."""
-        known = self._sizes(rounds)
-        assert known is not None
-        m, sizes = known
-        search = self.search
-        sigma = smallest_sigma(schedule_of(sizes, search.dataset_size), search.epsilon, search.delta, search.relation)
-        # It is found to 0.1 %, which may be above a bound that the true one keeps.
-        most = self._most_sigma(sizes, noise)
-        return FoundRounds(search, self.start, self.power, m, sizes, most if sigma is None else min(sigma, most))
-
-    def _most_sigma(self, sizes: Sizes, noise: float) -> float:
-        return min(self.search.most_sigma, min(noise, self.cap) / math.sqrt(float(sizes.size)))
-
-    def _grid(self, most: int) -> Iterator[int]:
-        """Numbers of rounds up to ``most``, from the fewest that most_size allows to those of the constant schedule."""
-        constant = -(-self.search.gradients // self.start)
-        last = min(constant, most)
-        first = rounds = constant if self.power == 0 else self._fewest_by_size(constant)
-        while rounds < last:
-            yield rounds
-            rounds = max(rounds + 1, math.floor(rounds * _STEP))
-        if first <= last:
-            yield last
-
-    def _fewest_by_size(self, last: int) -> int:
-        low, high = 0, min(last, MOST_ROUNDS + 1)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._sizes(middle) is not None else (middle, high)
-        return high
-
-    def _sizes(self, rounds: int) -> tuple[float, Sizes] | None:
-        """m and the sizes of the slowest growth that makes K gradients in so many rounds; None where even the fastest
-        one does not."""
-        wanted = self.search.gradients
-        if self.power == 0 or rounds * self.start >= wanted:
-            enough = -(-wanted // self.start)
-            return (1.0, power_sizes(self.start, 1.0, 0.0, enough)) if enough <= min(rounds, MOST_ROUNDS) else None
-        most = min(float(self.search.largest), self.start * (1.0 + (rounds - 1) / LEAST_M) ** self.power)
-        if self._grown(most, rounds)[1].sum() < wanted:
-            return None
-        low, high = float(self.start), most
-        while high - low > 1e-6 * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if self._grown(middle, rounds)[1].sum() >= wanted else (middle, high)
-        m, sizes = self._grown(high, rounds)
-        return m, sizes[: rounds_for(sizes, wanted)]
-
-    def _grown(self, last_size: float, rounds: int) -> tuple[float, Sizes]:
-        """m and the sizes that start at s_0 and end at ``last_size``."""
-        if last_size <= self.start:
-            return math.inf, power_sizes(self.start, 1.0, 0.0, rounds)
-        m = (rounds - 1) / math.expm1(math.log(last_size / self.start) / self.power)
-        return m, power_sizes(self.start, m, self.power, rounds)
