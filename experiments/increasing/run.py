@@ -109,7 +109,9 @@ def with_labels_only(experiment: Any, folder: Path) -> Any:
         arrays[f"{part}_features"], arrays[f"{part}_targets"] = split.features[chosen], labels[chosen]
     path = folder / "examples.npz"
     np.savez(path, **arrays)
-    return experiment.model_copy(update={"dataset": DatasetSettings(name=settings.name, path=path, divide_by=1)})
+    return experiment.model_copy(
+        update={"dataset": DatasetSettings(name=settings.name, path=path, format="npz", divide_by=1)}
+    )
 
 
 def condense(study: str, record: Record) -> Record:
