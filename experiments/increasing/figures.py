@@ -28,9 +28,9 @@ COLORS = {
     # step sizes
     "diminishing1": "tab:blue",
     "diminishing2": "tab:orange",
-    "diminishing1 from 0.1": "tab:red",
     "diminishing1 from 0.01": "tab:blue",
-    "diminishing2 from 0.01": "tab:orange",
+    "diminishing1 from 0.0025": "tab:cyan",
+    "constant 0.0025": "tab:brown",
     "constant 0.1": "tab:green",
     "constant 0.01": "tab:olive",
     "constant 0.005": "tab:brown",
@@ -90,12 +90,11 @@ def _sizes(records: Sequence[Record], line: str = "problem") -> Any:
     sizes = _values(records, "size")
     for marker, name in zip(MARKERS, _values(records, line)):
         rows = _at(records, {line: name})
-        places = [size for size in sizes if _at(rows, {"size": size})]
-        heights = [[row["curve"][-1][ACCURACY] for row in _at(rows, {"size": size})] for size in places]
-        middle = [statistics.median(found) for found in heights]
-        (drawn,) = axis.plot([sizes.index(size) for size in places], middle, marker=marker, label=name)
-        for size, found in zip(places, heights, strict=True):
-            axis.plot([sizes.index(size)] * len(found), found, ".", color=drawn.get_color(), alpha=0.4, markersize=4)
+        heights = [[row["curve"][-1][ACCURACY] for row in _at(rows, {"size": size})] for size in sizes]
+        middle = [statistics.median(found) if found else np.nan for found in heights]  # no line where a size is missing
+        (drawn,) = axis.plot(range(len(sizes)), middle, marker=marker, label=name)
+        for place, found in enumerate(heights):
+            axis.plot([place] * len(found), found, ".", color=drawn.get_color(), alpha=0.4, markersize=4)
     rounds = [_at(records, {"size": size})[0]["rounds"] for size in sizes]
     axis.set_xticks(range(len(sizes)), [f"{size}\n{number} rounds" for size, number in zip(sizes, rounds, strict=True)])
     axis.set(xlabel="gradients of a client in each round", ylabel="test accuracy after 20,000 gradients")
@@ -118,12 +117,15 @@ def _rounds(records: Sequence[Record]) -> Any:
 def _curves(records: Sequence[Record], line: str, column: str | None, row: str | None = None) -> Any:
     """Accuracy over gradients, a line a place on ``line``; legends say how many rounds there were."""
     columns, rows = _values(records, column), _values(records, row)
-    wide = min(3, len(columns))
+    wide = len(columns) if len(columns) <= 3 else 2
     tall = len(rows) * -(-len(columns) // wide)
     size = (4.2 * wide + (2.4 if wide == 1 else 0), 3.2 * tall + 0.6)
     figure, axes = plt.subplots(tall, wide, figsize=size, layout="constrained", squeeze=False)
     panels = [({column: at, row: below}, " / ".join(filter(None, (at, below)))) for below in rows for at in columns]
     for axis, (place, title) in zip(axes.flat, panels):
+        if not _at(records, place):
+            axis.set_visible(False)
+            continue
         for name in _values(_at(records, place), line):
             rows = _at(records, {**place, line: name})
             label = f"{name} ({rows[0]['rounds']} rounds)"
@@ -167,8 +169,7 @@ def _schedules(records: Sequence[Record]) -> Any:
         two = "balanced_accuracy" in _at(proved, {"problem": problem})[0]["curve"][-1]
         axis.set_xticks(range(len(labels)), labels, fontsize=7)
         axis.set(title=problem, xlim=(-0.5, len(labels) - 0.5), ylabel="balanced accuracy" if two else "test accuracy")
-        if two:
-            axis.set_ylim(0.45, 1.0)
+        axis.set_ylim(0, 1)
         axis.grid(alpha=0.3, axis="y")
     for axis in axes.flat[len(problems) :]:
         axis.set_visible(False)
@@ -177,8 +178,8 @@ def _schedules(records: Sequence[Record]) -> Any:
 
 def _schedule(name: str, record: Record) -> str:
     sigma, rounds = record["noise_multiplier"], record["rounds"]
-    noise = f"{rounds} rounds, sigma {sigma:.3g}\nnoise in all {sigma * rounds**0.5:.0f}"
-    return f"{name}\n{noise}\nproved {record['epsilon']:.3g}"
+    noise = f"sigma {sigma:.3g}, in all {sigma * rounds**0.5:.0f}"
+    return f"{name}\n{rounds} rounds\n{noise}\nproved {record['epsilon']:.3g}"
 
 
 DRAWS: dict[str, Callable[[Sequence[Record]], Any]] = {

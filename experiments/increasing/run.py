@@ -38,8 +38,10 @@ STUDIES = (
     "figures-12-13",
     "dp",
 )
-POINTS = 40
+POINTS = 20
 """At most so many looks of a run are kept; the last is one of them."""
+ENDS = ("dp",)
+"""Studies of which only the last look is shown."""
 SHOWN = ("rounds", "gradients", "mean_model_test_accuracy", "mean_model_test_loss", "balanced_accuracy")
 
 
@@ -118,7 +120,7 @@ def condense(study: str, record: Record) -> Record:
     """Without what no figure shows."""
     if "curve" not in record:
         return record
-    every = -(-len(record["curve"]) // POINTS)
+    every = -(-len(record["curve"]) // (1 if study in ENDS else POINTS))
     thinned = record["curve"][::-1][::every][::-1]  # a few, the last among them: of these, thinning leaves all
     return {**record, "curve": [{key: row[key] for key in SHOWN if key in row} for row in thinned]}
 
