@@ -237,6 +237,10 @@ class Coordinates:
         return len(range(self.first, size, self.step))
 
 
+ALL = Coordinates()
+"""All coordinates."""
+
+
 def spread(vector: V, where: Coordinates, size: int) -> V:
     """A vector [size] with ``vector`` [where.count(size)] at ``where`` and zeros elsewhere, of the same label.
 

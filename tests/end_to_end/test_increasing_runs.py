@@ -254,6 +254,27 @@ def test_what_is_spent_so_far_is_read_of_rounds_of_many_rates() -> None:
     assert readings[-1] == pytest.approx(4, rel=3e-3)
 
 
+def test_the_reading_is_of_the_node_that_spent_most_whatever_its_noise() -> None:
+    """node-1 samples little with little noise: its epsilon is the larger one."""
+    noise = {"noise_multiplier": [2.0, 0.3]}
+    chosen = private(algorithm={"nodes": 2, "weights": [0.93, 0.07]}, privacy=noise, budget=None)
+    result = gs.run(chosen)
+    spent = [node["epsilon"] for node in result.summary["privacy"]["nodes"].values()]
+    assert spent[1] > 2 * spent[0]
+    assert result.metrics[-1]["epsilon_so_far"] == result.guarantee.epsilon == spent[1]
+
+
+@pytest.mark.parametrize("update", ["batch", "clipped_sum"])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_an_audit_of_a_run_stays_below_what_is_proved(update: str, parts: int) -> None:
+    """False alarm: 1e-3 for each of the four, as the bound's confidence is 0.999."""
+    from gossamer.experiment.auditing import audit_run
+
+    chosen = private(algorithm={"round_update": update, "parts": parts})
+    found = audit_run(chosen, canaries=60, guesses=30, confidence=0.999)
+    assert not found.summary["privacy"]["audits"]["one_run"]["refuted"]
+
+
 def test_a_claim_that_does_not_apply_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -22,8 +24,8 @@ from gossamer.privacy.data_side import DataSide, DataSides
 from gossamer.privacy.ledger import Ledger, Unlimited
 from gossamer.privacy.mechanisms import NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.tasks import Gradient, Query
-from gossamer.vectors import Public
+from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
+from gossamer.vectors import Coordinates, Public
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 GENERATOR = np.random.default_rng(1)
@@ -120,6 +122,40 @@ def test_a_blank_slot_is_sampled_and_has_no_gradient() -> None:
     np.testing.assert_array_equal(batches[1], np.setdiff1d(batches[0], blank))
     expected = objective.clipped_gradients(np.zeros((1, objective.size)), TRAIN, [batches[1]], 1.0).sums[0] / 7
     np.testing.assert_allclose(answers[1], expected, rtol=1e-12)
+
+
+def test_a_blank_slot_takes_no_turn_in_a_round() -> None:
+    """The others take the turns that they would have had."""
+    shard, blank = np.arange(50), np.array([3, 20, 21, 44])
+    objective = LinearModel("softmax", 6, 3, dtype=np.float64)
+    query = Query(Poisson(0.8), NoNoise(1.0), 1.0)
+    task = Round(1, (Swap(0, Public(np.zeros(objective.size))),), query, 40, 40, StepSizes(0.1), "batch")
+    plain, blanked = (
+        side.turns(side.admit(task))
+        for side in (
+            DataSide(Ledger("node", Unlimited()), shard, 5),
+            BlankingSide(blank, Ledger("node", Unlimited()), shard, 5),
+        )
+    )
+    held = ~np.isin(plain.rows, blank)
+    assert not held.all()
+    np.testing.assert_array_equal(blanked.rows, plain.rows[held])
+    np.testing.assert_array_equal(blanked.slots, plain.slots[held])
+    everything = BlankingSide(shard, Ledger("node", Unlimited()), shard, 5)
+    sides = DataSides({"node": everything}, objective, TRAIN)
+    for update in ("batch", "clipped_sum"):
+        answer = sides.compute([sides.admit("node", replace(task, update=update))])[0]
+        np.testing.assert_array_equal(answer.released.values, 0.0)
+
+
+def test_scores_on_some_coordinates_are_of_these() -> None:
+    objective = LinearModel("softmax", 6, 3, l2=0.5, dtype=np.float64)
+    model, loss_gradient = np.random.default_rng(6).standard_normal((2, objective.size))
+    examples, where = canaries().examples, Coordinates(1, 4)
+    released = 4 * (loss_gradient + 0.5 * model)[where.slice]
+    scores = gradient_scores(objective, model, released, examples, 0.3, where)
+    own = objective.clipped_gradients(model[None], examples, [np.array([0])], 0.3).sums[0]
+    assert scores[0] == pytest.approx(4 * own[where.slice] @ loss_gradient[where.slice], rel=1e-6)
 
 
 def test_scores_are_inner_products_with_the_canaries_clipped_gradients() -> None:

@@ -49,3 +49,18 @@ def test_no_guarantee_says_none_and_why() -> None:
     assert str(nothing) == "Guarantee: none. privacy: none"
     assert nothing.as_dict()["epsilon"] is None
     assert nothing.as_dict()["privacy"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("bound", "digits", "text"),
+    [
+        (2.77106, 4, "2.772"),
+        (4.0, 4, "4"),
+        (0.11450001, 3, "0.115"),
+        (9.9999, 4, "10"),
+        (0.1, 4, "0.1"),
+        (0, 4, "0"),
+    ],
+)
+def test_a_bound_is_never_printed_smaller_than_it_is(bound: float, digits: int, text: str) -> None:
+    assert guarantees.rounded_up(bound, digits) == text

@@ -223,6 +223,33 @@ class TestClient:
         with pytest.raises(PeerError, match="only server"):
             node.handle(Received("node-1", message), 0.0)
 
+    @pytest.mark.parametrize("k", [-1, 6, 10**9])
+    def test_more_rounds_than_the_run_has_are_refused(self, k: int) -> None:
+        node = self.node()
+        started(node)
+        with pytest.raises(PeerError, match="more than this run can have"):
+            node.handle(Received(SERVER, GlobalModel(k, 0, 0, Public(ZERO))), 1.0)
+
+    def test_rounds_that_outgrow_the_shard_are_refused(self) -> None:
+        """Of the rounds of 4 + 10 i steps, with 100 examples, 9 is the last: k = 10 may be, and k = 11 not."""
+        known = context(2, quotas=None)
+        for k, fine in ((10, True), (11, False)):
+            node = build(known=known, sizes={"name": "power", "a": 20, "b": 8})["node-0"]
+            started(node)
+            news = Received(SERVER, GlobalModel(k, 0, 0, Public(ZERO)))
+            if fine:
+                assert of(Update, node.handle(news, 1.0))
+            else:
+                with pytest.raises(PeerError, match="more than this run can have"):
+                    node.handle(news, 1.0)
+
+    def test_a_round_goes_on_freely_once_the_others_are_ahead(self) -> None:
+        tau = {"name": "power", "constant": 14, "factor": 0, "exponent": 0}
+        node = build(delay={"rule": "tau", "tau": tau})["node-0"]
+        started(node)
+        (update,) = of(Update, node.handle(Received(SERVER, GlobalModel(5, 0, 0, Public(ZERO))), 1.0))
+        assert update.until == 4
+
     def test_a_round_takes_its_sample_for_all_of_its_steps(self) -> None:
         known = context(2, queries=dict.fromkeys(("node-0", "node-1"), Query(FixedSize(100, 1), NoNoise(), 1.0)))
         task = started(build(known=known, sizes=20)["node-0"])
@@ -298,6 +325,21 @@ class TestServer:
         server.handle(Received("node-1", RoundUpdate(0, 0, 1, one(1.0))), 2.0)
         assert ones(server.state.v) == -2.0
 
+    def test_who_was_away_for_very_long_is_counted_again(self) -> None:
+        """Its update of round 200 comes before that of round 0, which is given up: one number cannot tell both."""
+        server = build(2)[SERVER]
+        server.handle(PeerDown("node-1", "silent"), 0.0)
+        for i in range(200):
+            server.handle(Received("node-0", RoundUpdate(i, i, 1, one(0.0))), 1.0)
+        server.handle(PeerUp("node-1"), 2.0)
+        server.handle(Received("node-1", RoundUpdate(1, 200, 1, one(1.0))), 3.0)
+        server.handle(Received("node-0", RoundUpdate(200, 200, 1, one(0.0))), 4.0)
+        assert server.state.k == 201
+        server.handle(Received("node-1", RoundUpdate(0, 0, 1, one(1.0))), 5.0)
+        assert ones(server.state.v) == -1.0
+        news = server.news("node-1")
+        assert (news.held, news.ahead) == (201, 0)
+
     def test_who_leaves_is_waited_for_up_to_its_last_round(self) -> None:
         server = build(2)[SERVER]
         server.handle(Received("node-1", Leave(1)), 0.0)
@@ -368,6 +410,7 @@ class TestServer:
         [
             RoundUpdate(1, 0, 1, one(1.0)),
             RoundUpdate(-1, 0, 1, one(1.0)),
+            RoundUpdate(-1, -1, 1, one(1.0)),
             RoundUpdate(0, MOST_AHEAD + 1, 1, one(1.0)),
             RoundUpdate(0, 0, 0, one(1.0)),
             RoundUpdate(0, 0, 1000, one(1.0)),
@@ -453,6 +496,10 @@ class TestAggregator:
 
 
 class TestParts:
+    def test_a_round_that_cannot_be_has_no_part(self) -> None:
+        with pytest.raises(PeerError, match="rounds -1 to -1"):
+            build(parts=2)[SERVER].handle(Received("node-0", RoundUpdate(-1, -1, 1, Released(np.ones(2)))), 0.0)
+
     def test_parts_are_public_and_all_are_chosen(self) -> None:
         """200 draws miss one of 4 parts with a chance of at most 4 (3/4)^200 < 1e-24."""
         chosen = increasing.Settings(nodes=2, parts=4)

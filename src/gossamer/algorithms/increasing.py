@@ -69,7 +69,7 @@ from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.tasks import UPDATES, Query, StepSizes
 from gossamer.protocol.node import Node
 from gossamer.randomness import Stream
-from gossamer.vectors import Coordinates, Model
+from gossamer.vectors import ALL, Coordinates, Model
 
 MECHANISMS = ("gaussian", "none")
 
@@ -228,8 +228,11 @@ class PublicRounds:
         """One of D parts, drawn by public coins; all of the model for D = 1, and from an aggregator."""
         parts = self.settings.parts
         if parts == 1 or name not in self._parts:
-            return Coordinates()
+            return ALL
         return Coordinates(int(self._parts[name].at(i).integers(parts)), parts)
+
+    def possible(self, name: str, i: int) -> bool:
+        return self.settings.sampling is not None or self.sizes.of(name, i) <= self.sizes.shard_sizes[name]
 
     def allowed(self, name: str, i: int, k: int) -> int:
         return steps_allowed(self.settings.delay, self.sizes, name, i, k)

@@ -13,6 +13,8 @@ from typing import Protocol
 
 from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.increasing_messages import MOST_AHEAD, GlobalModel, Halt, Join, Leave, Probe, RoundUpdate
+from gossamer.algorithms.round_sizes import MOST_ROUNDS
+from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Send, Update
 from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
@@ -40,7 +42,11 @@ class Rounds(Protocol):
         ...
 
     def allowed(self, name: str, i: int, k: int) -> int:
-        """How many steps of round i may be taken with the global model of round k."""
+        """How many steps of round i may be taken with the global model of round k <= i."""
+        ...
+
+    def possible(self, name: str, i: int) -> bool:
+        """Whether the client has enough examples for round i, and there is such a round."""
         ...
 
 
@@ -142,7 +148,7 @@ class ClientNode(Node):
 
     def allowed(self) -> int:
         s = self.state
-        return self.rounds.allowed(self.name, s.i, s.k) if s.i - s.k <= MOST_AHEAD else 0
+        return self.rounds.allowed(self.name, s.i, min(s.k, s.i)) if s.i - s.k <= MOST_AHEAD else 0
 
     @on(GlobalModel)
     def receive(self, sender: str, newer: GlobalModel, now: float) -> Effects:
@@ -150,6 +156,7 @@ class ClientNode(Node):
         s = self.state
         check_sender(sender, self.parent)
         check_model(newer.model, s.v)
+        self.check_round(newer.k)
         if newer.k > s.k:
             s.v, s.k = newer.model, newer.k
             s.own = {j: step for j, step in s.own.items() if not holds(newer.held, newer.ahead, j)}
@@ -158,6 +165,12 @@ class ClientNode(Node):
             elif s.i < s.k:
                 s.i = s.k  # others went on without this client
         yield from self.go_on()
+
+    def check_round(self, k: int) -> None:
+        """Refuse a broadcast of more rounds than there can be."""
+        most = self.quota if self.quota is not None else MOST_ROUNDS
+        if not 0 <= k <= most or (k > self.state.i and not self.rounds.possible(self.name, k - 1)):
+            raise PeerError(f"{self.parent} says that {k} rounds are complete, more than this run can have")
 
     @on(Completed)
     def send(self, done: Completed, now: float) -> Effects:

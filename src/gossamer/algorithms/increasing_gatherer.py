@@ -95,20 +95,21 @@ class Gatherer(Node):
     def receive(self, sender: str, update: RoundUpdate, now: float) -> Effects:
         s = self.state
         self.only_from_children(sender)
-        held, where = s.held[sender], self.where(sender, update.round)
-        check_model(update.step, Public(Blank(where.count(s.v.size), s.v.values.dtype)))
-        if not 0 <= update.first <= update.round <= held + MOST_AHEAD:
-            raise PeerError(
-                f"{sender} sends rounds {update.first} to {update.round}, expected at most {held + MOST_AHEAD}"
-            )
+        held = s.held[sender]
+        last = max(held, s.k) + MOST_AHEAD
+        if not 0 <= update.first <= update.round <= last:
+            raise PeerError(f"{sender} sends rounds {update.first} to {update.round}, expected at most {last}")
         most = self.children[sender] * (MOST_AHEAD + 1)  # an aggregator may have late ones to hand on
         if not 1 <= update.rounds <= most:
             raise PeerError(f"{sender} sends {update.rounds} rounds in one, expected 1 to {most}")
+        where = self.where(sender, update.round)
+        check_model(update.step, Public(Blank(where.count(s.v.size), s.v.values.dtype)))
         if s.finished or self.holds(sender, update.round):
             return  # it came before: a duplicate
         self.apply(update, where)
         s.gathered += update.rounds
-        self.mark(sender, update.first, update.round)
+        # Of who was away for so long that one integer cannot tell its rounds, the earlier ones are given up.
+        self.mark(sender, update.first if update.round <= held + MOST_AHEAD else held, update.round)
         yield from self.advance()
         yield from self.watch()
 

@@ -187,6 +187,7 @@ class RoundSizes:
             )
         self.schedule, self.counts = schedule, counts
         self.names = tuple(shard_sizes)
+        self.shard_sizes = dict(shard_sizes)
         self.examples: RealArray = np.array(list(shard_sizes.values()), np.float64)
         self.weights = _normalised(weights, self.examples)
         self._coins = Stream(seed, "round sizes")
@@ -304,7 +305,7 @@ def check_sizes(sizes: RoundSizes, rounds: int) -> None:
     found = sizes.first_over(rounds)
     if found is not None:
         i, name = found
-        examples = int(sizes.examples[sizes.names.index(name)])
+        examples = sizes.shard_sizes[name]
         sooner = f", or end after {i} rounds" if i else ""
         raise SpecError(
             f"sizes over the data set: expected at most {examples:,} steps in a round of {name}, which has so many "

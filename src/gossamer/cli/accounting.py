@@ -10,6 +10,7 @@ from typing import Any
 from gossamer.cli.printing import print_json
 from gossamer.errors import CallerError, DataError
 from gossamer.privacy.accountants import epsilon
+from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.planner import calibrate, gaussian_family, l2_laplace_family
 from gossamer.privacy.pure_composition import COMPOSITIONS, compositions
@@ -129,7 +130,7 @@ def calibrate_command(options: argparse.Namespace) -> int:
     name, amount = next(iter(_noise(found.mechanism).items()))
     words = "epsilon per full-batch release" if name == "release_epsilon" else "noise multiplier"
     print(
-        f"{words} {amount:.6g}, for ({found.epsilon:.6g}, {options.delta:g})-differential "
+        f"{words} {amount:.6g}, for ({rounded_up(found.epsilon, 6)}, {options.delta:g})-differential "
         f"privacy ({relation.value}) in {document['releases']} releases"
     )
     return 0

@@ -14,6 +14,7 @@ from gossamer.experiment.auditing import MembershipAudit, audit_membership, audi
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.results import to_json
 from gossamer.privacy.attacks.audit import REPORTED
+from gossamer.privacy.guarantees import rounded_up
 
 
 def add_commands(commands: Any) -> None:
@@ -223,7 +224,7 @@ def _audit_report(audit: dict[str, Any]) -> str:
     proved = audit["proved_epsilon"]
     rows = [
         ("measured: epsilon is at least", f"{audit['epsilon_lower_bound']:.4g}", f"confidence {audit['confidence']:g}"),
-        ("proved: epsilon is at most", "none" if proved is None else f"{proved:.4g}", ""),
+        ("proved: epsilon is at most", "none" if proved is None else rounded_up(proved), ""),
     ]
     return (
         f"\n{audit['correct']} of {audit['guesses']} guesses are right, about {audit['canaries']} canaries "

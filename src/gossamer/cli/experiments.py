@@ -15,6 +15,7 @@ from gossamer.experiment.planning import RunPlan, plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.running import Result, run
 from gossamer.experiment.summarising import describe_mechanism
+from gossamer.privacy.guarantees import rounded_up
 
 _NODES = 16
 """How many nodes a report lists one by one."""
@@ -90,7 +91,7 @@ def _claim(claim: dict[str, Any]) -> str:
 
 
 def _epsilon(value: float | None) -> str:
-    return "none" if value is None or math.isinf(value) else f"{value:.4g}"
+    return "none" if value is None or math.isinf(value) else rounded_up(value)
 
 
 def _node_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -13,6 +13,7 @@ from gossamer.experiment.round_candidates import search_rounds
 from gossamer.experiment.round_planning import Proved, RoundPlan, Sizes, plan_rounds, prove
 from gossamer.experiment.round_search import POWERS, FoundRounds, Objective, RoundSearch
 from gossamer.experiment.round_selection import RoundProblem, maximal_r0
+from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 
 _DESCRIPTION = """Compute rounds of growing size, s_i = ceil(N q (i + m)^p), from public constants. No data is read.
@@ -175,7 +176,7 @@ def _print_plan(plan: RoundPlan, proved: Proved, relation: NeighboringRelation) 
     smallest = "above 1000" if proved.smallest_sigma is None else f"{proved.smallest_sigma:.5g}"
     rows = [
         ["", "claimed (main theorem)", f"proved ({relation.value})"],
-        ["epsilon", f"{asked.epsilon:g}", f"{proved.epsilon:.4g}"],
+        ["epsilon", f"{asked.epsilon:g}", rounded_up(proved.epsilon)],
         ["at delta", f"{plan.delta:.4g}", f"{plan.delta:.4g}"],
         ["with sigma", f"{asked.sigma:g}", f"{asked.sigma:g}"],
         [f"sigma needed for epsilon {asked.epsilon:g}", f"{asked.sigma:g}", smallest],
@@ -215,9 +216,9 @@ def _by_proof(plan: RoundPlan, proved: Proved) -> str:
         return f"{text}; there is no constant schedule with as much proved privacy to compare with."
     less = "also less" if proved.fair_noise < constant else "no less"
     return (
-        f"{text} and have epsilon {proved.fair_epsilon:.3g}. For that epsilon, rounds of {plan.problem.initial_size} "
-        f"need an aggregate noise of {constant:.4g}; these have {proved.fair_noise:.4g}: {less} noise, "
-        f"{plan.constant_rounds / done:.3g} times fewer rounds."
+        f"{text} and have epsilon {rounded_up(proved.fair_epsilon, 3)}. For that epsilon, rounds of "
+        f"{plan.problem.initial_size} need an aggregate noise of {constant:.4g}; these have {proved.fair_noise:.4g}: "
+        f"{less} noise, {plan.constant_rounds / done:.3g} times fewer rounds."
     )
 
 
@@ -288,8 +289,8 @@ def _print_found(found: FoundRounds) -> None:
     goal = "fewest rounds" if asked.objective is Objective.ROUNDS else "least aggregate noise"
     powers, starts = (", ".join(f"{value:g}" for value in values) for values in (asked.powers, sorted(asked.starts)))
     tried = (
-        f"Proved: noise multiplier {found.sigma:.5g}; ({found.epsilon:.5g}, {asked.delta:g})-differential privacy "
-        f"({asked.relation.value}) with gradients at released models (round_update: batch).\n"
+        f"Proved: noise multiplier {rounded_up(found.sigma, 5)}; ({rounded_up(found.epsilon, 5)}, {asked.delta:g})-"
+        f"differential privacy ({asked.relation.value}) with gradients at released models (round_update: batch).\n"
         f"Searched for the {goal}: powers {powers}; initial sizes {starts}; rounds of at most {asked.largest}; sigma "
         f"at most {asked.most_sigma:g}; aggregate noise at most {asked.most_noise:g} "
         "times that of rounds of the initial size."

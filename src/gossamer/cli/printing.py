@@ -15,6 +15,7 @@ from gossamer.experiment.noise import describe_law
 from gossamer.experiment.observing import Row
 from gossamer.experiment.planning import RunPlan
 from gossamer.experiment.results import to_json
+from gossamer.privacy.guarantees import rounded_up
 
 
 def say(text: str = "") -> None:
@@ -88,7 +89,7 @@ class Bar:
 def describe_row(row: Row) -> str:
     """The figures of an evaluation, in brief."""
     spent = row["epsilon_so_far"]
-    privacy = "" if spent is None else f"; epsilon so far {spent:.3g}"
+    privacy = "" if spent is None else f"; epsilon so far {rounded_up(spent, 3)}"
     if "mean_model_test_accuracy" in row:
         return (
             f"accuracy: mean model {row['mean_model_test_accuracy']:.3f}, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
+from gossamer.experiment.listening import Listener, rows_of
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import read_spec
@@ -24,13 +25,10 @@ from gossamer.experiment.results import ResultsFolder
 from gossamer.experiment.running import Progress, Result, run_prepared
 from gossamer.experiment.spec import Experiment
 from gossamer.privacy.attacks.audit import REPORTED, epsilon_one_run
-from gossamer.privacy.attacks.canaries import BlankingSide, Canaries, choose_canaries, gradient_scores, judge, plant
+from gossamer.privacy.attacks.canaries import BlankingSide, Canaries, choose_canaries, judge, plant
 from gossamer.privacy.attacks.membership import membership
 from gossamer.privacy.data_side import DataSide
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.protocol.effects import Compute
-from gossamer.protocol.events import Completed
-from gossamer.protocol.trace import Step
 from gossamer.randomness import derive, stream
 from gossamer.vectors import FloatArray, pack
 
@@ -40,8 +38,6 @@ Score = Literal["gradient", "loss"]
 MOST = 10_000
 """Examples of either kind whose losses membership inference compares."""
 
-_BACKGROUND = 256
-"""Examples in no slot whose mean gradient is taken off what a node released."""
 
 _NO_BOUND = (
     "losses of one model's training and test examples are not independent runs, and no coins decided who is a member; "
@@ -103,7 +99,7 @@ def audit_run(
     prepared = prepare(experiment)
     planted = canaries_of(prepared, canaries, kind)
     with_canaries = replace(prepared, dataset=replace(prepared.dataset, train=plant(prepared.dataset.train, planted)))
-    listener = _Listener(with_canaries, planted)
+    listener = Listener(with_canaries, planted)
     result = run_prepared(
         with_canaries,
         plan_run(prepared),
@@ -149,62 +145,6 @@ def _side(relation: NeighboringRelation, canaries: Canaries) -> Any:
     if relation is not NeighboringRelation.ADD_OR_REMOVE_ONE:
         return DataSide
     return partial(BlankingSide, canaries.rows[~canaries.included])
-
-
-@dataclass
-class _Listener:
-    """Scores canaries by the gradients that their nodes release, as a run goes on.
-
-    It learns nothing of the coins: it sees models, clips, released vectors and examples that are in no slot. The mean
-    gradient of some of the latter is taken off what was released, since it hides the canaries.
-    """
-
-    prepared: Prepared
-    canaries: Canaries
-    pending: dict[tuple[str, int], tuple[FloatArray, float, float]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.scores = np.zeros(len(self.canaries))
-        shards = zip(self.prepared.names, self.prepared.shards, strict=True)
-        places = {name: np.flatnonzero(np.isin(self.canaries.rows, shard)) for name, shard in shards}
-        self.places = {name: found for name, found in places.items() if len(found)}
-        self.own = {name: _rows(self.canaries.examples, found) for name, found in self.places.items()}
-        self.others = {name: self._others(shard) for name, shard in zip(self.prepared.names, self.prepared.shards)}
-
-    def _others(self, shard: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Some rows of a shard that are no slots."""
-        rows = np.setdiff1d(shard, self.canaries.rows)
-        return rows[np.linspace(0, len(rows) - 1, min(_BACKGROUND, len(rows))).astype(np.int64)]
-
-    def _background(self, node: str, model: FloatArray, clip: float) -> FloatArray | float:
-        """What the examples in no slot add to a mean gradient of ``node``, about, [size]."""
-        rows, objective = self.others[node], self.prepared.objective
-        if not len(rows):
-            return 0.0
-        shard = self.prepared.shard_sizes[node]
-        mean: FloatArray = objective.clipped_gradients(model[None], self.prepared.dataset.train, [rows], clip).sums[0]
-        return mean * (1 - len(self.places[node]) / shard) / len(rows)
-
-    def __call__(self, step: Step) -> None:
-        if step.node not in self.places:
-            return
-        event = step.event
-        if isinstance(event, Completed) and (step.node, event.id) in self.pending:
-            model, clip, unit = self.pending.pop((step.node, event.id))
-            objective, own = self.prepared.objective, self.own[step.node]
-            mean = np.asarray(event.released.values)[: objective.size] * unit
-            released = mean - self._background(step.node, model, clip)
-            self.scores[self.places[step.node]] += gradient_scores(objective, model, released, own, clip)
-        for effect in step.effects:
-            if isinstance(effect, Compute):
-                task: Any = effect.task
-                query = task.query
-                self.pending[step.node, task.id] = (np.asarray(task.model.values), query.mechanism.clip, query.unit)
-
-
-def _rows(split: Split, rows: npt.NDArray[np.int64]) -> Split:
-    features: Any = split.features
-    return Split(features[rows], split.targets[rows])
 
 
 def _losses(prepared: Prepared, canaries: Canaries, result: Result) -> npt.NDArray[np.float64]:
@@ -304,7 +244,7 @@ def audit_membership(path: str | Path) -> MembershipAudit:
 
 
 def _some(split: Split, rows: npt.NDArray[np.int64], generator: np.random.Generator) -> Split:
-    return _rows(split, np.sort(generator.permutation(rows)[:MOST]))
+    return rows_of(split, np.sort(generator.permutation(rows)[:MOST]))
 
 
 def _read_summary(path: Path) -> dict[str, Any]:

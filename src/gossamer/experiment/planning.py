@@ -26,7 +26,7 @@ from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.data_side import NullDataSides
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.ledger import Ledger, Plan, Policy, Unlimited
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NoNoise
+from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
 from gossamer.privacy.pure_composition import compositions
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Sampling
@@ -234,33 +234,40 @@ def composed(prepared: Prepared, plan: RunPlan) -> dict[str, float] | None:
 _MOST_READINGS = 32
 
 
-def _revealed(counts: Counts) -> float:
-    """Roughly how much counts of Gaussian releases reveal: n (q/z)^2 in all, of rate q and noise multiplier z."""
-    laws = [(n, kind.sampling.rate, kind.mechanism) for kind, n in counts.items()]
-    return sum(n * (q / law.noise_multiplier) ** 2 for n, q, law in laws if isinstance(law, Gaussian))
-
-
 def epsilon_so_far(prepared: Prepared, ledgers: Iterable[Ledger]) -> float | None:
     """The largest epsilon of what nodes have released so far: a reading, not a guarantee, which covers the whole plan.
 
-    None without noise, and where so many nodes differ in their rates that reading them all would slow the run down. Of
-    nodes whose own rates differ from one release to the next only the one is read that has revealed most, roughly.
+    None without noise, and where nodes differ so much that reading them all would slow the run down.
     """
     spec = prepared.experiment
     if not (spec.private and spec.privacy.proved and getattr(spec.algorithm, "proved", True)):
         return None
-    counts = [ledger.counts for ledger in ledgers]
-    if any(len(own) > 1 for own in counts):  # a node whose rates differ from round to round
-        busiest = max(counts, key=_revealed)
-        return epsilon(busiest, spec.delta, spec.privacy.relation).epsilon
-    most: dict[ReleaseKind, int] = {}
-    for own in counts:
-        for kind, count in own.items():
-            most[kind] = max(count, most.get(kind, 0))
-    if len(most) > _MOST_READINGS or not all(kind.mechanism.private for kind in most):
+    most = _undominated(ledger.counts for ledger in ledgers)
+    if len(most) > _MOST_READINGS or not all(kind.mechanism.private for counts in most for kind in counts):
         return None
-    readings = [epsilon({kind: count}, spec.delta, spec.privacy.relation).epsilon for kind, count in most.items()]
-    return max(readings, default=0.0)
+    return max((epsilon(counts, spec.delta, spec.privacy.relation).epsilon for counts in most), default=0.0)
+
+
+def _undominated(all_counts: Iterable[Counts]) -> list[Counts]:
+    """Those of several nodes' counts that may be the worst: no other has as many releases of every kind and more."""
+    single: dict[ReleaseKind, int] = {}
+    mixed: dict[frozenset[tuple[ReleaseKind, int]], Counts] = {}
+    for counts in all_counts:
+        if len(counts) > 1:  # a node whose rates differ from one release to the next
+            mixed[frozenset(counts.items())] = counts
+        for kind, count in counts.items() if len(counts) == 1 else ():
+            single[kind] = max(count, single.get(kind, 0))
+    front: list[Counts] = []
+    for counts in [*mixed.values(), *({kind: count} for kind, count in single.items())]:
+        if len(front) > _MOST_READINGS:
+            break
+        if not any(_within(counts, other) for other in front):
+            front = [other for other in front if not _within(other, counts)] + [counts]
+    return front
+
+
+def _within(some: Counts, others: Counts) -> bool:
+    return all(count <= others.get(kind, 0) for kind, count in some.items())
 
 
 def facts(prepared: Prepared, plan: RunPlan) -> Facts | None:

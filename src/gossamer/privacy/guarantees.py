@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -12,6 +13,13 @@ _NEIGHBORS = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: "whether any one example was present or absent",
     NeighboringRelation.REPLACE_ONE: "whether any one example was replaced by another",
 }
+
+
+def rounded_up(bound: float, digits: int = 4) -> str:
+    """A proved upper bound with so many digits: never less than what is proved."""
+    # From the shortest decimal that is this float: the float 0.1 is a little more than 0.1.
+    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(bound)))
+    return f"{float(up):.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -50,8 +58,8 @@ class Guarantee:
             return f"Guarantee: none. {self.proof}"
         assumptions = "\n".join(f"  - {assumption}" for assumption in self.assumptions)
         return (
-            f"Guarantee: ({self.epsilon:.4g}, {self.delta:g})-differential privacy for each {self.unit}, against "
-            f"{self.observer}:\nit stays hard to tell {_NEIGHBORS[self.neighboring_relation]} "
+            f"Guarantee: ({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy for each {self.unit}, "
+            f"against {self.observer}:\nit stays hard to tell {_NEIGHBORS[self.neighboring_relation]} "
             f"({self.neighboring_relation.value}).\nProof: {self.proof}\nThis assumes:\n{assumptions}"
         )
 
@@ -72,7 +80,7 @@ PLANNED = Guarantee(
     neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
     observer=OTHER_NODES,
     assumptions=(
-        "shard sizes, sampling rates, batch sizes and numbers of updates are public constants",
+        "shard sizes, sampling rates, batch sizes, step sizes and numbers of updates are public constants",
         "so are the numbers of features and classes, the choice of test examples, and who holds which example",
         "each person's data sits at one node",
         "clip, noise, rate and count are enforced by each node on its own data",

@@ -24,9 +24,11 @@ from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.objective import FloatArray, IndexArray, Objective
 from gossamer.privacy.attacks.audit import REPORTED, LowerBound, epsilon_one_run
-from gossamer.privacy.data_side import Admitted, DataSide
+from gossamer.privacy.data_side import Admitted, AdmittedRound, DataSide
 from gossamer.privacy.ledger import Ledger
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.round_answers import Turns
+from gossamer.vectors import ALL, Coordinates
 
 CanaryKind = Literal["random", "mislabelled"]
 
@@ -139,9 +141,19 @@ class BlankingSide(DataSide):
         rows = super().batch(admitted)
         return rows[~np.isin(rows, self._blank)]
 
+    def turns(self, admitted: AdmittedRound) -> Turns:
+        rows, slots = super().turns(admitted)
+        held = ~np.isin(rows, self._blank)
+        return Turns(rows[held], slots[held])
+
 
 def gradient_scores(
-    objective: Objective, model: FloatArray, released: FloatArray, canaries: Split, clip: float
+    objective: Objective,
+    model: FloatArray,
+    released: FloatArray,
+    canaries: Split,
+    clip: float,
+    where: Coordinates = ALL,
 ) -> npt.NDArray[np.float64]:
     """Inner products of one released mean gradient with the canaries' own clipped gradients, [canaries].
 
@@ -157,11 +169,14 @@ def gradient_scores(
         The canaries of the node that released it.
     clip : float
         Of that release.
+    where : Coordinates
+        Those that it has, of every D-th, where it is D times the gradient.
     """
     models = np.broadcast_to(model, (len(canaries), objective.size))
     own = objective.clipped_gradients(models, canaries, list(np.arange(len(canaries))[:, None]), clip).sums
-    seen = released[: objective.size].astype(np.float64) - objective.l2 * model.astype(np.float64)
-    return own.astype(np.float64) @ seen
+    decay = where.step * objective.l2 * model[where.slice].astype(np.float64)
+    seen = released[: where.count(objective.size)].astype(np.float64) - decay
+    return own[:, where.slice].astype(np.float64) @ seen
 
 
 def judge(
