@@ -31,8 +31,22 @@ SEARCH = {
     "--power": "1",
 }
 KEYS = {
-    *("q", "m", "rounds", "gradients", "formula", "sizes", "r0", "r", "k_minus", "k_plus", "k_star", "budget_b"),
-    *("delta", "aggregate_noise", "constant", "proved", "claim_valid", "claim_problem"),
+    *(
+        "q",
+        "m",
+        "rounds",
+        "rounds_for_gradients",
+        "gradients",
+        "formula",
+        "sizes",
+        "r0",
+        "r",
+        "k_minus",
+        "k_plus",
+        "k_star",
+        "budget_b",
+    ),
+    *("delta", "aggregate_noise", "constant", "proved", "claim_valid", "claim_problem", "note"),
 }
 
 Options = dict[str, str | None]
@@ -73,6 +87,7 @@ def test_example_3(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["proved"]["epsilon"] == pytest.approx(0.126, rel=1e-2)
     assert 1 < found["proved"]["smallest_sigma"] < 8
     assert (found["claim_valid"], found["claim_problem"]) == (True, None)
+    assert (found["rounds_for_gradients"], found["note"]) == (183, None)
 
 
 def test_r0_and_relation(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,6 +141,40 @@ def test_where_only_the_claim_is_invalid_the_schedule_is_printed(capsys: pytest.
     assert "The claim is not valid: the largest round is 0.04223 of the data set" in text
 
 
+def test_more_gradients_than_asked_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """The default r0: T of the paper makes 3 times K, in rounds of up to 0.0032 with r0/sigma 0.0031."""
+    found = document(capsys, EXAMPLE_3, {"--r0": None})
+    assert not found["claim_valid"]
+    assert "above r0/sigma = 0.0031" in found["claim_problem"]
+    assert (found["rounds"], found["rounds_for_gradients"], found["gradients"]) == (3302, 1286, 79_488)
+    assert "3.18 times as many as asked" in found["note"]
+    assert main(arguments(EXAMPLE_3, {"--r0": None})) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"More than asked: {found['note']}." in text
+    assert f"The claim is not valid: {found['claim_problem']}." in text
+
+
+def test_json_has_a_line_for_each_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments(EXAMPLE_3, {}), "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(KEYS) + 2
+
+
+def test_one_is_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    changed: Options = {"--initial-size": "1", "--dataset-size": "1000", "--gradients": "1", "--epsilon": "4"}
+    assert main(arguments(EXAMPLE_3, changed)) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "the first round makes the 1 gradient and has epsilon" in text
+
+
+def test_choices_are_listed_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments(SEARCH, {"--search": "foo"}))
+    err = capsys.readouterr().err
+    assert "Objective" not in err
+    assert "rounds" in err.splitlines()[-1]
+
+
 def test_the_search(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, SEARCH)
     assert found["gradients"] >= 5000
@@ -175,6 +224,7 @@ def test_the_search_for_noise_and_of_everything(capsys: pytest.CaptureFixture[st
         ({"--epsilon": "inf"}, "--epsilon must be a finite number > 0, found inf"),
         ({"--epsilon": "1e-200"}, "more than 1,000,000 rounds"),
         ({"--epsilon": "1e9"}, "plan a smaller epsilon"),
+        ({"--epsilon": "1e308"}, "plan a smaller epsilon"),
         ({"--gradients": "1000000000000"}, "more than 1,000,000 rounds"),
         ({"--gradients": "1" + "0" * 400}, "10^15, found a number of 401 digits"),
         ({"--gradients": "0"}, "--gradients must be a whole number from 1 to 10^15, found 0"),
@@ -190,7 +240,10 @@ def test_the_search_for_noise_and_of_everything(capsys: pytest.CaptureFixture[st
         ({"--r0": "0.37"}, "--r0 must be max or a number in (0, 1/e], 1/e = 0.367879; found 0.37"),
         ({"--r0": "0"}, "--r0 must be max or a number in (0, 1/e]"),
         ({"--r0": "large"}, "found large"),
-        ({"--sigma": "1.5", "--r0": "0.3"}, "r0 must lie in (0, 1/e] with u0 and u1 below 1"),
+        (
+            {"--sigma": "1.5", "--r0": "0.3"},
+            "r0 must lie in (0, 1/e], and with sigma 1.5 the theorem needs it to be at most 0.0995",
+        ),
         ({"--delta": "1e-5"}, "--delta: only with --search; leave out"),
         ({"--most-size": "50"}, "--most-size: only with --search; leave out"),
     ],

@@ -12,17 +12,9 @@ import numpy as np
 import pytest
 
 from gossamer.errors import BudgetUnreachable, SpecError
+from gossamer.experiment.round_calibration import constant_schedule, proved_epsilon, schedule_of
 from gossamer.experiment.round_candidates import search_rounds
-from gossamer.experiment.round_planning import (
-    Proved,
-    RoundPlan,
-    constant_schedule,
-    plan_rounds,
-    power_sizes,
-    prove,
-    proved_epsilon,
-    schedule_of,
-)
+from gossamer.experiment.round_planning import Proved, RoundPlan, plan_rounds, power_sizes, prove
 from gossamer.experiment.round_search import FoundRounds, Objective, RoundSearch
 from gossamer.experiment.round_selection import SETTLED, Pass, RoundProblem, maximal_r0, selection_pass
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -128,14 +120,35 @@ def test_examples_1_2_and_4_as_they_are_printed() -> None:
 
 @pytest.mark.parametrize("example", [1, 2, 4])
 def test_the_right_k_star_keeps_the_last_round_within_r0_over_sigma(example: int) -> None:
-    """The printed schedules end above it; ours do not, but for the 1 % to which m/T settles."""
+    """The printed schedules end above it; ours do not, but for the 1 % to which m/T settles, and for rounding up.
+
+    The theorem is about rounds of at most r0/sigma, so that is a problem of the claim, whatever its size.
+    """
     problem = EXAMPLES[example]
     alpha = problem.theorem(0.0).alpha
     printed = as_printed(example, alpha * problem.sigma)
     assert printed.q * (printed.rounds + printed.m) > 1.08 * alpha
     found = plan(example)
     assert alpha * 0.99 < found.q * (found.rounds + found.m) < alpha * (1 + SETTLED)
-    assert found.claim_problem is None
+    above = int(np.sum(found.sizes > alpha * problem.dataset_size))
+    assert found.claim_problem is not None
+    assert found.claim_problem.startswith(f"the last {above} of the {found.rounds} rounds are above r0/sigma")
+
+
+def test_rounds_above_r0_over_sigma_make_the_claim_invalid() -> None:
+    """Example 3 with r0(sigma): 32 of 10,000 are 0.0032, and r0/sigma is 0.0031; T makes 3 times K."""
+    found = plan_rounds(RoundProblem(16, 10_000, 25_000, 8, 1))
+    assert found.theorem.alpha == pytest.approx(0.0031, abs=1e-5)
+    assert (found.rounds, int(found.sizes.sum()), found.sizes[-1]) == (3302, 79_488, 32)
+    assert found.claim_problem is not None
+    assert "r0/sigma = 0.0031 of the data set, up to 0.0032" in found.claim_problem
+    assert found.note is not None
+    assert "its 3302 rounds make 79488 gradients, 3.18 times as many as asked; 1286 rounds would" in found.note
+    assert found.sizes[:1286].sum() >= 25_000 > found.sizes[:1285].sum()
+
+
+def test_a_little_more_than_asked_is_not_worth_a_note() -> None:
+    assert plan(3).note is None
 
 
 # The table of the page: what the formulas give, by the words of the first column.
@@ -326,6 +339,14 @@ def test_small_problems_settle_although_the_rounds_are_whole_numbers() -> None:
             "m/T rises without end",
         ),
         ({"epsilon": 1e9}, "plan a smaller epsilon"),
+        ({"epsilon": 1e308}, "plan a smaller epsilon"),
+        ({"r0": "max"}, "r0 must be a number, found 'max'"),
+        ({"sigma": "8"}, "sigma must be a number, found '8'"),
+        ({"epsilon": None}, "epsilon must be a number, found None"),
+        ({"dataset_size": math.inf}, "dataset_size must be a whole number from 0 to 1e[+]15, found inf"),
+        ({"dataset_size": 10**16}, "dataset_size must be a whole number"),
+        ({"initial_size": 16.5}, r"initial_size must be a whole number from 0 to 1e[+]15, found 16\.5"),
+        ({"gradients": 25_000.5}, r"gradients must be a whole number from 0 to 1e[+]15, found 25000\.5"),
     ],
 )
 def test_what_cannot_be_planned(change: dict[str, float], words: str) -> None:
@@ -451,6 +472,12 @@ def test_a_budget_that_no_schedule_meets() -> None:
         ({"most_noise": math.nan}, "a largest noise above 0"),
         ({"gradients": 10**12}, "more than 1,000,000 rounds of at most 500"),
         ({"gradients": 0}, "expected examples and gradients"),
+        ({"gradients": 0.5}, "gradients must be a whole number"),
+        ({"dataset_size": math.inf}, "dataset_size must be a whole number"),
+        ({"most_size": 4.5}, "most_size must be a whole number"),
+        ({"initial_sizes": (1.5,)}, "initial size must be a whole number"),
+        ({"powers": ("max",)}, "power must be a number"),
+        ({"most_sigma": "max"}, "most_sigma must be a number"),
     ],
 )
 def test_what_cannot_be_searched(change: dict[str, object], words: str) -> None:

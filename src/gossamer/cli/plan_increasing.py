@@ -7,10 +7,11 @@ import math
 from typing import Any
 
 from gossamer.cli.option_ranges import POSITIVE, Range, check_needed, check_ranges, given_of
-from gossamer.cli.printing import print_json, table, wrapped
+from gossamer.cli.printing import table, wrapped
 from gossamer.errors import CallerError
+from gossamer.experiment.results import to_json
 from gossamer.experiment.round_candidates import search_rounds
-from gossamer.experiment.round_planning import Proved, RoundPlan, Sizes, plan_rounds, prove
+from gossamer.experiment.round_planning import Proved, RoundPlan, Sizes, counted, plan_rounds, prove
 from gossamer.experiment.round_search import POWERS, FoundRounds, Objective, RoundSearch
 from gossamer.experiment.round_selection import RoundProblem, maximal_r0
 from gossamer.privacy.guarantees import rounded_up
@@ -49,7 +50,11 @@ def add_plan(kinds: Any) -> None:
     plan = kinds.add_parser(
         "increasing", help="rounds of growing size: sizes, noise, what is claimed and proved", description=_DESCRIPTION
     )
-    plan.add_argument("--search", choices=list(Objective), help="look for the best schedule that is proved")
+    plan.add_argument(
+        "--search",
+        choices=[objective.value for objective in Objective],
+        help="look for the best schedule that is proved",
+    )
     plan.add_argument("--initial-size", type=int, metavar="S", help="s_0, gradients in the first round")
     plan.add_argument("--dataset-size", type=int, metavar="N", help="examples of the client")
     plan.add_argument("--gradients", type=int, metavar="K", help="gradients in all rounds together")
@@ -105,7 +110,7 @@ def _plan(options: argparse.Namespace, relation: NeighboringRelation) -> None:
     plan = plan_rounds(problem)
     proved = prove(plan, relation)
     if options.json:
-        print_json(_plan_document(plan, proved))
+        _print_document(_plan_document(plan, proved))
     else:
         _print_plan(plan, proved, relation)
 
@@ -128,6 +133,7 @@ def _plan_document(plan: RoundPlan, proved: Proved) -> dict[str, Any]:
         "q": plan.q,
         "m": plan.m,
         "rounds": plan.rounds,
+        "rounds_for_gradients": plan.rounds_for_gradients,
         "gradients": int(plan.sizes.sum()),
         "formula": _formula(asked.initial_size, plan.m, asked.power),
         "sizes": plan.sizes.tolist(),
@@ -143,7 +149,14 @@ def _plan_document(plan: RoundPlan, proved: Proved) -> dict[str, Any]:
         "proved": {"epsilon": proved.epsilon, "smallest_sigma": proved.smallest_sigma},
         "claim_valid": plan.claim_problem is None,
         "claim_problem": plan.claim_problem,
+        "note": plan.note,
     }
+
+
+def _print_document(document: dict[str, Any]) -> None:
+    """One JSON document on stdout, a line for each key: there are too many sizes for lines of their own."""
+    lines = ",\n".join(f"  {to_json(key)}: {to_json(value)}" for key, value in document.items())
+    print(f"{{\n{lines}\n}}")
 
 
 def _formula(start: int, m: float, power: float) -> str:
@@ -154,17 +167,19 @@ def _formula(start: int, m: float, power: float) -> str:
 
 
 def _listed(sizes: Sizes) -> str:
-    """The first and the last ones."""
-    if sizes[0] == sizes[-1]:
-        return str(sizes[0])
+    """The first and the last ones, and how many there are."""
     shown = [str(size) for size in sizes.tolist()]
-    return ", ".join(shown if len(shown) <= 2 * _SHOWN else [*shown[:_SHOWN], "...", *shown[-_SHOWN:]])
+    if sizes[0] == sizes[-1]:
+        shown = shown[:1]
+    elif len(shown) > 2 * _SHOWN:
+        shown = [*shown[:_SHOWN], "...", *shown[-_SHOWN:]]
+    return f"  {', '.join(shown)} ({counted(sizes.size, 'round')}, {counted(int(sizes.sum()), 'gradient')})"
 
 
 def _print_plan(plan: RoundPlan, proved: Proved, relation: NeighboringRelation) -> None:
     asked, theorem = plan.problem, plan.theorem
     print(f"Sizes: ceil({asked.dataset_size} q (i + m)^{asked.power:g}), q = {plan.q:.5g}, m = {plan.m:.5g}")
-    print(wrapped(f"  {_listed(plan.sizes)} ({plan.rounds} rounds, {plan.sizes.sum()} gradients)"))
+    print(wrapped(_listed(plan.sizes)))
     limits = (
         f"  r0 {theorem.r0:.4g}, r {theorem.r:.4g}, m/T {plan.passes[-1].found:.4g} after {len(plan.passes)} passes; "
         f"K {asked.gradients}, K- {theorem.k_minus(asked.epsilon, plan.q, asked.dataset_size):.6g}, "
@@ -200,6 +215,8 @@ def _which_counts(plan: RoundPlan) -> str:
         "proof is an accountant's figure for these rounds on Poisson samples, with gradients at released models "
         "(round_update: batch). The proved figure is the one that counts."
     )
+    if plan.note is not None:
+        text += f"\nMore than asked: {plan.note}."
     if plan.claim_problem is not None:
         text += f"\nThe claim is not valid: {plan.claim_problem}."
     if plan.delta > 1 / plan.problem.dataset_size:
@@ -211,12 +228,14 @@ def _which_counts(plan: RoundPlan) -> str:
 
 def _by_proof(plan: RoundPlan, proved: Proved) -> str:
     done, constant = proved.fair_rounds, proved.constant_noise
-    text = f"By proof: the first {done} rounds make the {plan.problem.gradients} gradients"
+    one = done == 1
+    first = "the first round makes" if one else f"the first {done} rounds make"
+    text = f"By proof: {first} the {counted(plan.problem.gradients, 'gradient')}"
     if constant is None:
         return f"{text}; there is no constant schedule with as much proved privacy to compare with."
     less = "also less" if proved.fair_noise < constant else "no less"
     return (
-        f"{text} and have epsilon {rounded_up(proved.fair_epsilon, 3)}. For that epsilon, rounds of "
+        f"{text} and {'has' if one else 'have'} epsilon {rounded_up(proved.fair_epsilon, 3)}. For that epsilon, rounds of "
         f"{plan.problem.initial_size} need an aggregate noise of {constant:.4g}; these have {proved.fair_noise:.4g}: "
         f"{less} noise, {plan.constant_rounds / done:.3g} times fewer rounds."
     )
@@ -238,7 +257,7 @@ def _search(options: argparse.Namespace, relation: NeighboringRelation) -> None:
         )
     )
     if options.json:
-        print_json(_found_document(found))
+        _print_document(_found_document(found))
     else:
         _print_found(found)
 
@@ -277,7 +296,7 @@ def _print_found(found: FoundRounds) -> None:
         print(f"Sizes: always {found.initial_size}")
     else:
         print(f"Sizes: ceil({asked.dataset_size} q (i + m)^{found.power:g}), q = {found.q:.5g}, m = {found.m:.5g}")
-    print(wrapped(f"  {_listed(found.sizes)} ({found.rounds} rounds, {found.sizes.sum()} gradients)"))
+    print(wrapped(_listed(found.sizes)))
     print()
     noise = "sigma above 1000" if found.constant_noise is None else f"{found.constant_noise:.4g}"
     rows = [

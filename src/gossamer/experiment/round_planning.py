@@ -19,21 +19,25 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from gossamer.errors import BudgetUnreachable, SpecError
+from gossamer.errors import SpecError
+from gossamer.experiment.round_calibration import (
+    Sizes,
+    constant_schedule,
+    proved_epsilon,
+    schedule_of,
+    smallest_sigma,
+)
 from gossamer.experiment.round_selection import SETTLED, Pass, RoundProblem, selection_passes
-from gossamer.privacy import accountants
 from gossamer.privacy.claims import Claim, increasing_claims
 from gossamer.privacy.claims.increasing_theorem import MainTheorem
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.planner import Schedule, calibrate_noise_multiplier, gaussian_releases
-from gossamer.privacy.sampling import Poisson, Sampling
-
-Sizes = npt.NDArray[np.int64]
 
 LEAST_DELTA = 1e-200
 """A smaller delta is not accounted for."""
+
+FAR = 1.25
+"""So many times the gradients that were asked for are worth a note."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,33 @@ class RoundPlan:
         return rounds_for(self.sizes, self.problem.gradients)
 
     @property
+    def most_share(self) -> float:
+        """r0/sigma, of the data set: the claim is about rounds of at most this."""
+        return self.theorem.alpha
+
+    @property
+    def largest_share(self) -> float:
+        """Of the data set, in a round."""
+        return int(self.sizes.max()) / self.problem.dataset_size
+
+    @property
+    def too_large(self) -> int:
+        """How many of the last rounds are above r0/sigma of the data set."""
+        return int(np.count_nonzero(self.sizes > self.most_share * self.problem.dataset_size * (1 + 1e-12)))
+
+    @property
+    def note(self) -> str | None:
+        """That T makes far more gradients than were asked for; None if it does not."""
+        made, asked, done = int(self.sizes.sum()), self.problem.gradients, self.rounds_for_gradients
+        if made <= FAR * asked:
+            return None
+        return (
+            f"the paper's T neglects m, and m/T is {self.passes[-1].found:.3g} here: its {self.rounds} rounds make "
+            f"{made} gradients, {made / asked:.3g} times as many as asked; {counted(done, 'round')} would make the "
+            f"{asked}, but the claim is about all of them"
+        )
+
+    @property
     def theorem(self) -> MainTheorem:
         """The constants that the last pass worked with."""
         return self.problem.theorem(self.passes[-1].assumed)
@@ -120,12 +151,24 @@ class RoundPlan:
         main = self.claims[-1]
         if not main.valid:
             return main.why
+        if self.too_large:
+            return (
+                f"the last {self.too_large} of the {self.rounds} rounds are above r0/sigma = {self.most_share:.4g} of "
+                f"the data set, up to {self.largest_share:.4g}, as sizes are whole numbers and m/T settles to 1 %; with "
+                f"r0 {main.parameters['r0']:.4g} instead of {self.theorem.r0:.4g} the main theorem claims epsilon "
+                f"{main.epsilon:.6g} of them"
+            )
         if main.epsilon > self.problem.epsilon * (1 + SETTLED):
             return (
                 f"for the {self.sizes.sum()} gradients of these {self.rounds} rounds and their m/T the main theorem "
                 f"claims no less than epsilon {main.epsilon:.4g}"
             )
         return None
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 round``, ``2 rounds``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def plan_rounds(problem: RoundProblem) -> RoundPlan:
@@ -160,31 +203,6 @@ def power_sizes(initial_size: int, m: float, power: float, rounds: int) -> Sizes
 def rounds_for(sizes: Sizes, gradients: int) -> int:
     """How many of the rounds make so many gradients, or all of them if they do not."""
     return min(int(np.searchsorted(np.cumsum(sizes), gradients)) + 1, sizes.size)
-
-
-def schedule_of(sizes: Sizes, dataset_size: int) -> Schedule:
-    """Poisson samples, one a round, at rates s_i/N_c."""
-    values, counts = np.unique(sizes, return_counts=True)
-    return {Poisson(size / dataset_size): count for size, count in zip(values.tolist(), counts.tolist())}
-
-
-def constant_schedule(size: int, dataset_size: int, gradients: int) -> Schedule:
-    """Rounds of one size that make so many gradients."""
-    sampling: Sampling = Poisson(size / dataset_size)
-    return {sampling: -(-gradients // size)}
-
-
-def proved_epsilon(schedule: Schedule, sigma: float, delta: float, relation: NeighboringRelation) -> float:
-    """Epsilon proved for Gaussian noise of multiplier sigma on every round, gradients taken at released models."""
-    return accountants.epsilon(gaussian_releases(sigma, schedule), delta, relation).epsilon
-
-
-def smallest_sigma(schedule: Schedule, epsilon: float, delta: float, relation: NeighboringRelation) -> float | None:
-    """The least multiplier, to 0.1 %, for which (epsilon, delta) is proved; None if it is above 1000."""
-    try:
-        return calibrate_noise_multiplier(epsilon, delta, relation, [schedule]).noise_multiplier
-    except BudgetUnreachable:
-        return None
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,14 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from gossamer.errors import SpecError
-from gossamer.experiment.round_planning import (
+from gossamer.experiment.round_calibration import (
     Sizes,
     constant_schedule,
     proved_epsilon,
     schedule_of,
     smallest_sigma,
 )
-from gossamer.experiment.round_selection import MOST_ROUNDS
+from gossamer.experiment.round_selection import MOST_ROUNDS, require_count, require_number
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.planner import LEAST_MULTIPLIER
 from gossamer.privacy.renyi import check_delta, check_epsilon
@@ -96,6 +96,14 @@ class RoundSearch:
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
+        for name in ("dataset_size", "gradients", "most_size"):
+            require_count(name, getattr(self, name), optional=name == "most_size")
+        for size in self.initial_sizes:
+            require_count("initial size", size)
+        for name in ("most_sigma", "most_noise"):
+            require_number(name, getattr(self, name))
+        for power in self.powers:
+            require_number("power", power)
         if self.dataset_size < 1 or self.gradients < 1:
             raise SpecError(f"expected examples and gradients, found {self.dataset_size} and {self.gradients}")
         if not (all(0 <= p <= 4 for p in self.powers) and self.powers):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 from gossamer.errors import SpecError
 from gossamer.privacy.claims.increasing_theorem import MainTheorem, largest_r0, recommended_r0
@@ -21,10 +22,27 @@ from gossamer.privacy.claims.increasing_theorem import MainTheorem, largest_r0, 
 MOST_ROUNDS = 10**6
 """More rounds than this are not planned."""
 
+MOST_COUNT = 10**15
+"""More examples or gradients than this are not planned."""
+
 SETTLED = 0.01
 """m/T counts as found when a pass changes it by no more than this share of it, and so would all further ones."""
 
 _MOST_PASSES = 2000
+
+
+def require_count(name: str, value: object, optional: bool = False) -> None:
+    """Raise SpecError unless the value is a whole number from 0 to `MOST_COUNT`, or None where that is ``optional``."""
+    if optional and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= value <= MOST_COUNT:
+        raise SpecError(f"{name} must be a whole number from 0 to {MOST_COUNT:.0e}, found {value!r:.60}")
+
+
+def require_number(name: str, value: object, optional: bool = False) -> None:
+    """Raise SpecError unless the value is a number, or None where that is ``optional``."""
+    if not (optional and value is None) and (isinstance(value, bool) or not isinstance(value, Real)):
+        raise SpecError(f"{name} must be a number, found {value!r:.60}")
 
 
 @dataclass(frozen=True)
@@ -63,6 +81,10 @@ class RoundProblem:
     r0: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("initial_size", "dataset_size", "gradients"):
+            require_count(name, getattr(self, name))
+        for name in ("sigma", "epsilon", "power", "r0"):
+            require_number(name, getattr(self, name), optional=name == "r0")
         if not 1 <= self.initial_size <= self.dataset_size:
             raise SpecError(
                 f"the initial size must be from 1 to the {self.dataset_size} examples of the data set, "
@@ -133,7 +155,10 @@ def selection_pass(problem: RoundProblem, assumed: float) -> Pass:
     """
     p, theorem = problem.power, problem.theorem(assumed)
     coefficient = theorem.b * problem.epsilon ** ((1 + p) / (1 + 2 * p))
-    q_minus = (coefficient / problem.epochs) ** (1 + 2 * p)
+    try:
+        q_minus = (coefficient / problem.epochs) ** (1 + 2 * p)
+    except OverflowError:  # of a budget so large that only K* binds
+        q_minus = math.inf
     q_star = math.exp(p * (theorem.log_d - math.log(problem.epochs)))
     q = min(q_minus, q_star)
     share = problem.initial_size / problem.dataset_size

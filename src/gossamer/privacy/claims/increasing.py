@@ -157,13 +157,16 @@ def main_theorem(
 
 
 def _failures(r0: float, sigma: float) -> list[str]:
-    """Why no round may be as large as r0/sigma; empty if it may."""
+    """Why no round may be as large as r0/sigma; empty if it may.
+
+    The theorem needs r0 <= 1/e, and u0 and u1 of eq. 14 below 1 (`increasing_theorem.u_constants`).
+    """
     most = largest_r0(sigma)
     if r0 <= most and math.isfinite(higher_order(r0, sigma)):
         return []
     return [
-        f"the largest round is {r0 / sigma:.4g} of the data set, and with sigma {sigma:g} it may be at most "
-        f"r0/sigma = {most / sigma:.4g} (r0 at most 1/e, u0 and u1 below 1)"
+        f"the largest round is {r0 / sigma:.4g} of the data set, and with sigma {sigma:g} the theorem needs every "
+        f"round to be at most r0/sigma = {most / sigma:.4g}"
     ]
 
 

@@ -109,8 +109,8 @@ class MainTheorem:
         most = largest_r0(self.sigma)
         if not (0 < self.r0 <= most and math.isfinite(self.r)):
             raise SpecError(
-                f"r0 must lie in (0, 1/e] with u0 and u1 below 1, which at sigma {self.sigma:g} is up to {most:.6g}; "
-                f"found {self.r0!r}"
+                f"r0 must lie in (0, 1/e], and with sigma {self.sigma:g} the theorem needs it to be at most "
+                f"{most:.6g}; found {self.r0!r}"
             )
 
     @property
