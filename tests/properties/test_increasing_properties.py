@@ -22,7 +22,7 @@ from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query, Round
 from gossamer.protocol.effects import Compute, Send, Update
-from gossamer.protocol.events import Completed, Event, Received, Started
+from gossamer.protocol.events import Completed, Event, PeerDown, PeerUp, Received, Started
 from gossamer.protocol.messages import Message
 from gossamer.protocol.trace import Step
 from gossamer.randomness import stream
@@ -41,13 +41,13 @@ SLOPE = {"name": "power", "constant": 10.0, "factor": 0.4, "exponent": 1.0}
 GROWING = {"name": "power", "a": 6, "c": 1, "b": 8}
 
 
-def context(options: increasing.Settings) -> Context:
+def context(options: increasing.Settings, size: int = SIZE) -> Context:
     names = tuple(f"node-{number}" for number in range(options.nodes))
     return Context(
         seed=5,
         names=names,
         graph=build_graph(Ring(), len(names), stream(2), names),
-        initial=Public(stream(1).standard_normal(SIZE)),
+        initial=Public(stream(1).standard_normal(SIZE) if size == SIZE else np.zeros(size)),
         queries=dict.fromkeys(names, Query(Poisson(0.5), NoNoise(), 1.0)),
         shard_sizes=dict.fromkeys(names, 1000),
         quotas=dict.fromkeys(names, ROUNDS),
@@ -58,8 +58,10 @@ class Run:
     """A run in which anything that may happen next does, at random: messages overtake each other, come twice, and
     rounds get any number of steps further."""
 
+    size = SIZE
+
     def __init__(self, options: increasing.Settings, seed: int, eager: float, duplicate: float) -> None:
-        self.options, self.context = options, context(options)
+        self.options, self.context = options, context(options, self.size)
         self.nodes = increasing.build(options, self.context)
         self.sizes = increasing.workload(options, self.context.shard_sizes, self.context.seed).rounds
         self.rounds = increasing.PublicRounds(options, self.sizes, self.context.seed)
@@ -70,12 +72,15 @@ class Run:
         self._running: dict[str, tuple[Round, int]] = {}
         for name in reversed(self.nodes):
             self._happen(name, Started())
-        while able := [name for name, (task, done) in self._running.items() if done < task.until] or self._post:
-            computing = able is not self._post
-            if self._post and not (computing and self._draw.random() < eager):
+        while True:
+            self.happen_first()
+            able = [name for name, (task, done) in self._running.items() if done < task.until]
+            if self._post and not (able and self._draw.random() < eager):
                 self._deliver()
-            else:
+            elif able:
                 self._compute(able[self._draw.integers(len(able))])
+            elif not self.wake():
+                break
             assert len(self.steps) < 20_000, "the run does not end"
         waiting = {name for name, node in self.nodes.items() if not node.state.finished}
         assert not waiting, f"{waiting} wait for ever"
@@ -109,7 +114,17 @@ class Run:
         if done == task.steps:
             del self._running[name]
             self.became[name, task.id] = task
-            self._happen(name, Completed(task.id, Released(self._draw.standard_normal(task.answer_size)), done))
+            self._happen(name, Completed(task.id, self.answer(name, task), done))
+
+    def answer(self, name: str, task: Round) -> Released:
+        return Released(self._draw.standard_normal(task.answer_size))
+
+    def happen_first(self) -> None:
+        """What happens besides."""
+
+    def wake(self) -> bool:
+        """What happens when nothing else does; whether there was something."""
+        return False
 
     def own_steps(self) -> dict[tuple[str, int], np.ndarray[Any, Any]]:
         """eta_i U of every client and round, on all coordinates."""
@@ -307,6 +322,64 @@ def numbering(run: Run) -> dict[tuple[str, int, int], int]:
         for place, (_, c, h) in enumerate(turns):
             number[c, i, h] = run.sizes.before(i) + place
     return number
+
+
+class Marked(Run):
+    """A run in which round i of client c moves a coordinate of its own, so that a model shows which updates it holds;
+    children go away from their server or aggregator, and come back."""
+
+    size = 4 * ROUNDS
+
+    def answer(self, name: str, task: Round) -> Released:
+        vector = np.zeros(self.size)
+        vector[self.place(name, self.nodes[name].state.i)] = 1 / task.step_sizes.first
+        return Released(vector)
+
+    def place(self, name: str, i: int) -> int:
+        return self.clients.index(name) * ROUNDS + i
+
+    def happen_first(self) -> None:
+        gatherers = [name for name in self.nodes if name not in self.clients]
+        name = gatherers[self._draw.integers(len(gatherers))]
+        child = str(self._draw.choice(list(self.nodes[name].children)))
+        if self._draw.random() < 0.2:
+            self._happen(name, PeerUp(child) if child in self.nodes[name].state.away else PeerDown(child, "silent"))
+
+    def wake(self) -> bool:
+        """Who is away comes back."""
+        away = [(name, child) for name, node in self.nodes.items() for child in getattr(node.state, "away", ())]
+        for name, child in away:
+            self._happen(name, PeerUp(child))
+        return bool(away)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seeds,
+    eager,
+    st.sampled_from([(), (2,), (1, 2)]),
+    st.sampled_from([{"d": 1}, {"d": 4}, {"rule": "tau", "tau": SLOPE}]),
+)
+def test_own_updates_are_counted_once_whoever_is_away(seed: int, eager: float, aggregators: Any, delay: Any) -> None:
+    options = increasing.Settings(nodes=4, sizes=GROWING, delay=delay, aggregators=aggregators)
+    run = Marked(options, seed, eager, duplicate=0.2)
+    made: dict[str, set[int]] = {name: set() for name in run.clients}
+    for step in run.steps:
+        if step.node not in run.clients:
+            continue
+        for effect in step.effects:
+            if isinstance(effect, Send) and isinstance(effect.message, RoundUpdate):
+                made[step.node].add(effect.message.round)
+        models = [e.task.swaps[0].model for e in step.effects if isinstance(e, Compute)]
+        models += [e.model for e in step.effects if isinstance(e, Update)]
+        for model in models:
+            times = np.round(-model.values, 9)
+            assert set(times) <= {0.0, 1.0}
+            own = [times[run.place(step.node, i)] for i in range(ROUNDS)]
+            assert own == [float(i in made[step.node]) for i in range(ROUNDS)]
+    for name, done in made.items():
+        held = np.round(-run.nodes["server"].state.v.values, 9)
+        assert [held[run.place(name, i)] for i in range(ROUNDS)] == [float(i in done) for i in range(ROUNDS)]
 
 
 @pytest.mark.parametrize("aggregators", [(), (2,)])

@@ -223,7 +223,7 @@ class TestClient:
         with pytest.raises(PeerError, match="only server"):
             node.handle(Received("node-1", message), 0.0)
 
-    @pytest.mark.parametrize("k", [-1, 6, 10**9])
+    @pytest.mark.parametrize("k", [-1, 67, 10**9])
     def test_more_rounds_than_the_run_has_are_refused(self, k: int) -> None:
         node = self.node()
         started(node)
@@ -318,6 +318,15 @@ class TestServer:
             server.handle(Received(name, RoundUpdate(0, 0, 1, one(1.0))), 2.0)
         assert server.state.k == 0
 
+    def test_rounds_beyond_one_that_never_comes_do_not_lead_on_for_ever(self) -> None:
+        """node-0 went away after its round 1 came and its round 0 did not; nobody has made round 2."""
+        server = build(2)[SERVER]
+        server.handle(Received("node-0", RoundUpdate(1, 1, 1, one(1.0))), 0.0)
+        server.handle(Received("node-1", RoundUpdate(0, 0, 1, one(1.0))), 1.0)
+        server.handle(PeerDown("node-0", "silent"), 2.0)
+        server.handle(PeerDown("node-1", "silent"), 2.0)
+        assert server.state.k == 2
+
     def test_a_late_update_of_who_was_away_still_counts(self) -> None:
         server = build(2)[SERVER]
         server.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 0.0)
@@ -403,7 +412,14 @@ class TestServer:
         server.handle(Received("node-1", RoundUpdate(0, 0, 1, one(1.0))), 8.0)
         effects = server.handle(Elapsed("probe"), 14.0)
         assert [to for to, _ in sent(effects, Probe)] == ["node-0", "node-2"]
-        assert SetTimer(7.0, "probe") in effects
+
+    def test_they_are_probed_ever_more_rarely_until_something_comes(self) -> None:
+        server = build(2, patience=7.0)[SERVER]
+        server.handle(Started(), 0.0)
+        seconds = [of(SetTimer, server.handle(Elapsed("probe"), 0.0))[0].after for _ in range(12)]
+        assert seconds == [7.0 * 2 ** min(n, 10) for n in range(1, 13)]
+        server.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 0.0)
+        assert SetTimer(14.0, "probe") in server.handle(Elapsed("probe"), 0.0)
 
     @pytest.mark.parametrize(
         "update",
@@ -462,14 +478,39 @@ class TestAggregator:
             effects = above.handle(Received(name, RoundUpdate(1, 3, 1, one(1.0))), 1.0)
         assert sent(effects, RoundUpdate) == [(SERVER, RoundUpdate(1, 3, 2, one(2.0)))]
 
-    def test_a_broadcast_goes_on_as_it_is(self) -> None:
+    def test_a_broadcast_goes_on_with_what_it_holds_of_each_child(self) -> None:
+        """node-2 has made rounds 0 to 2, and node-3 round 0: the model holds rounds 0, 1 of both together."""
         above = self.nodes()["aggregator-1-1"]
-        newer = GlobalModel(3, 3, 0b10, Public(np.full(SIZE, 5.0)))
-        effects = above.handle(Received(SERVER, newer), 0.0)
-        assert sent(effects, GlobalModel) == [("node-2", newer), ("node-3", newer)]
-        assert not above.handle(Received(SERVER, GlobalModel(2, 2, 0, Public(ZERO))), 1.0)
-        effects = above.handle(Received("node-2", Join()), 2.0)
-        assert sent(effects, GlobalModel) == [("node-2", newer)]
+        for name, i in [("node-2", 0), ("node-2", 1), ("node-2", 2), ("node-3", 0)]:
+            above.handle(Received(name, RoundUpdate(i, i, 1, one(1.0))), 0.0)
+        above.handle(Received("node-3", RoundUpdate(1, 1, 1, one(1.0))), 0.0)
+        newer = GlobalModel(1, 2, 0, Public(np.full(SIZE, 5.0)))
+        told = dict(sent(above.handle(Received(SERVER, newer), 1.0), GlobalModel))
+        assert {name: (news.k, news.held, news.ahead) for name, news in told.items()} == {
+            "node-2": (1, 2, 0),
+            "node-3": (1, 2, 0),
+        }
+        assert all(ones(news.model) == 5.0 for news in told.values())
+        assert not above.handle(Received(SERVER, GlobalModel(0, 2, 0, Public(ZERO))), 2.0)
+        ((_, news),) = sent(above.handle(Received("node-2", Join()), 3.0), GlobalModel)
+        assert news == told["node-2"]
+
+    def test_what_came_too_late_is_not_held_before_the_round_that_it_goes_with(self) -> None:
+        above = self.nodes()["aggregator-1-0"]
+        above.handle(PeerDown("node-1", "silent"), 0.0)
+        above.handle(Received("node-0", RoundUpdate(0, 0, 1, one(1.0))), 0.0)  # handed on alone
+        above.handle(PeerUp("node-1"), 1.0)
+        above.handle(Received(SERVER, GlobalModel(1, 1, 0, Public(ZERO))), 1.0)
+        assert above.news("node-1").held == 0, "it has not come"
+        above.handle(Received("node-1", RoundUpdate(0, 0, 1, one(2.0))), 2.0)
+        news = above.news("node-1")
+        assert (news.held, news.ahead) == (0, 0), "it has come and not gone on"
+        for name in ("node-0", "node-1"):
+            above.handle(Received(name, RoundUpdate(1, 1, 1, one(4.0))), 3.0)
+        above.handle(Received(SERVER, GlobalModel(2, 2, 0, Public(ZERO))), 4.0)
+        news = above.news("node-1")
+        assert (news.held, news.ahead) == (2, 0)
+        assert above.state.late == {"node-1": ()}
 
     def test_when_its_children_have_left_it_leaves_but_stays_for_the_end(self) -> None:
         above = self.nodes()["aggregator-1-0"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -208,7 +209,7 @@ def test_sizes_travel():
 
 
 def test_schedules_stop_growing_before_they_cannot_be_counted():
-    for schedule in (PowerSizes(a=1e300, c=4, b=1e300), PrivacySizes(q=1e300, m=1, p=1e3)):
+    for schedule in (PowerSizes(a=1e11, c=4, b=1e11), PrivacySizes(q=1, m=1, p=1e3)):
         sizes = rounds_of(schedule, 10, 10)
         assert sizes.total(5) == MOST_STEPS
         assert sizes.total(MOST_ROUNDS) == MOST_STEPS
@@ -316,3 +317,9 @@ def test_coins_over_the_data_set():
 def test_what_is_no_schedule(bad):
     with pytest.raises(ValidationError):
         ADAPTER.validate_python(bad)
+
+
+def test_tallies_count_what_of_gives() -> None:
+    sizes = rounds_of(PowerSizes(a=3, c=0.5, b=2), 50, 70)
+    expected = Counter(sizes.of("client-1", i) for i in range(300))
+    assert sizes.tally("client-1", 300) == expected

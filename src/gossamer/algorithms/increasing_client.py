@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gossamer.algorithms.algorithm import Context
-from gossamer.algorithms.increasing_messages import MOST_AHEAD, GlobalModel, Halt, Join, Leave, Probe, RoundUpdate
+from gossamer.algorithms.increasing_messages import (
+    MOST_AHEAD,
+    GlobalModel,
+    Halt,
+    Join,
+    Leave,
+    Probe,
+    RoundUpdate,
+    holds,
+)
 from gossamer.algorithms.round_sizes import MOST_ROUNDS
 from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Query, Round, StepSizes, Swap
@@ -168,8 +177,10 @@ class ClientNode(Node):
 
     def check_round(self, k: int) -> None:
         """Refuse a broadcast of more rounds than there can be."""
-        most = self.quota if self.quota is not None else MOST_ROUNDS
-        if not 0 <= k <= most or (k > self.state.i and not self.rounds.possible(self.name, k - 1)):
+        # What comes late to an aggregator is handed on as a round after the last one.
+        last = MOST_ROUNDS if self.quota is None else self.quota + MOST_AHEAD
+        made = k if self.quota is None else min(k, self.quota)
+        if not 0 <= k <= last or (made > self.state.i and not self.rounds.possible(self.name, made - 1)):
             raise PeerError(f"{self.parent} says that {k} rounds are complete, more than this run can have")
 
     @on(Completed)
@@ -236,8 +247,3 @@ class ClientNode(Node):
         if not self.state.finished:
             self.state.finished = reason
             yield Finish(reason)
-
-
-def holds(held: int, ahead: int, j: int) -> bool:
-    """Whether a broadcast with these says that the model holds round j of its receiver."""
-    return j < held or (j > held and bool(ahead >> (j - held - 1) & 1))

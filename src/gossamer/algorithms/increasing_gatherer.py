@@ -10,13 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gossamer.algorithms.increasing_messages import MOST_AHEAD, GlobalModel, Halt, Join, Leave, Probe, RoundUpdate
+from gossamer.algorithms.increasing_messages import (
+    MOST_AHEAD,
+    GlobalModel,
+    Halt,
+    Join,
+    Leave,
+    Probe,
+    RoundUpdate,
+    holds,
+)
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Finish, Send, SetTimer
 from gossamer.protocol.events import PeerDown, PeerUp, Stop
 from gossamer.protocol.messages import Message, check_model
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Blank, Coordinates, Model, Public
+
+MOST_DOUBLINGS = 10
+"""Of the patience with those who are waited for."""
 
 Where = Callable[[str, int], Coordinates]
 """The coordinates that an update of a child (by name) in a round has."""
@@ -46,6 +58,8 @@ class GathererState:
         So many children, in order, are not waited for in the first round that is not complete.
     waiting : bool
         Whether a timer runs, after which those who are waited for are probed.
+    probes : int
+        How often it ran out since the last update: it takes twice as long each time.
     ends : float or None
         When the run ends, on the node's clock.
     finished : str
@@ -61,6 +75,7 @@ class GathererState:
     gathered: int = 0
     seen: int = 0
     waiting: bool = False
+    probes: int = 0
     ends: float | None = None
     finished: str = ""
 
@@ -81,7 +96,7 @@ class Gatherer(Node):
 
     # What differs
 
-    def apply(self, update: RoundUpdate, where: Coordinates) -> None:
+    def apply(self, child: str, update: RoundUpdate, where: Coordinates) -> None:
         """Take in an update that came for the first time."""
         raise NotImplementedError
 
@@ -106,16 +121,22 @@ class Gatherer(Node):
         check_model(update.step, Public(Blank(where.count(s.v.size), s.v.values.dtype)))
         if s.finished or self.holds(sender, update.round):
             return  # it came before: a duplicate
-        self.apply(update, where)
+        self.apply(sender, update, where)
         s.gathered += update.rounds
+        s.probes = 0
         # Of who was away for so long that one integer cannot tell its rounds, the earlier ones are given up.
         self.mark(sender, update.first if update.round <= held + MOST_AHEAD else held, update.round)
         yield from self.advance()
         yield from self.watch()
 
     def holds(self, child: str, i: int) -> bool:
-        held, ahead = self.state.held[child], self.state.ahead[child]
-        return i < held or (i > held and bool(ahead >> (i - held - 1) & 1))
+        """Whether round i of a child was received, or left out."""
+        return holds(self.state.held[child], self.state.ahead[child], i)
+
+    def newest(self, child: str) -> int:
+        """The last round of a child that is held; -1 if there is none."""
+        ahead = self.state.ahead[child]
+        return self.state.held[child] + ahead.bit_length() if ahead else self.state.held[child] - 1
 
     def mark(self, child: str, first: int, i: int) -> None:
         """Rounds ``first`` to ``i`` of a child are held."""
@@ -193,13 +214,14 @@ class Gatherer(Node):
         s = self.state
         if not s.waiting and not s.finished:
             s.waiting = True
-            yield SetTimer(self.patience, "probe")
+            yield SetTimer(self.patience * 2 ** min(s.probes, MOST_DOUBLINGS), "probe")
 
     def probe(self) -> Effects:
         s = self.state
         s.waiting = False
         if s.finished:
             return
+        s.probes += 1
         if any(self.holds(child, self.round) for child in self.order):
             for child in self.order:
                 if self.waits_for(child, self.round):

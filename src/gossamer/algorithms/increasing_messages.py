@@ -13,6 +13,11 @@ MOST_AHEAD = 61
 """Most rounds that a sender is ahead of the first one that its receiver lacks: they are told in one integer."""
 
 
+def holds(held: int, ahead: int, j: int) -> bool:
+    """Whether round j is below ``held``, or told by bit j - held - 1 of ``ahead``."""
+    return j < held or (j > held and bool(ahead >> (j - held - 1) & 1))
+
+
 @message("increasing.round_update")
 @dataclass(frozen=True)
 class RoundUpdate(Message):

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 
 from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.increasing_gatherer import Gatherer, GathererState, Where
-from gossamer.algorithms.increasing_messages import GlobalModel, Halt, Join, Leave, Probe, RoundUpdate
+from gossamer.algorithms.increasing_messages import (
+    MOST_AHEAD,
+    GlobalModel,
+    Halt,
+    Join,
+    Leave,
+    Probe,
+    RoundUpdate,
+    holds,
+)
 from gossamer.protocol.effects import Send, SetTimer
 from gossamer.protocol.events import Elapsed, Resumed, Started
 from gossamer.protocol.messages import check_model, check_sender
@@ -46,7 +55,7 @@ class ServerNode(Gatherer):
     def elapsed(self, event: Elapsed, now: float) -> Effects:
         yield from self.halt("deadline") if event.timer == "deadline" else self.probe()
 
-    def apply(self, update: RoundUpdate, where: Coordinates) -> None:
+    def apply(self, child: str, update: RoundUpdate, where: Coordinates) -> None:
         self.state.v = self.state.v - spread(update.step, where, self.state.v.size)
 
     def advance(self) -> Effects:
@@ -65,7 +74,7 @@ class ServerNode(Gatherer):
         """Move k past all rounds that are complete, and tell the children if there was one."""
         s, before = self.state, self.state.k
         # If everyone is away, there is nobody to go on with.
-        while self.complete(s.k) and any(s.held[child] > s.k or s.ahead[child] for child in self.order):
+        while self.complete(s.k) and any(self.newest(child) >= s.k for child in self.order):
             s.k += 1
         if s.k > before:
             for child in self.listeners:
@@ -86,6 +95,9 @@ class AggregatorState(GathererState):
         Of the updates of rounds from i on.
     counts : dict of int to int
         How many rounds of clients are in each.
+    late : dict of str to tuple of (int, int)
+        Of each child the rounds that came after they were handed on, each with the round that it goes with instead; as
+        long as the newest broadcast lacks that one, or an earlier one.
     known, known_ahead : int
         Of its rounds, what the newest broadcast holds.
     left : bool
@@ -96,6 +108,7 @@ class AggregatorState(GathererState):
     first: int = 0
     sums: dict[int, Released] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
+    late: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     known: int = 0
     known_ahead: int = 0
     left: bool = False
@@ -131,9 +144,11 @@ class AggregatorNode(Gatherer):
     def round(self) -> int:
         return self.state.i
 
-    def apply(self, update: RoundUpdate, where: Coordinates) -> None:
+    def apply(self, child: str, update: RoundUpdate, where: Coordinates) -> None:
         s = self.state
         i = max(update.round, s.i)
+        if i > update.round:
+            s.late[child] = (*s.late.get(child, ()), (update.round, i))
         step = spread(update.step, where, s.v.size)
         s.sums[i] = s.sums[i] + step if i in s.sums else step
         s.counts[i] = s.counts.get(i, 0) + update.rounds
@@ -151,18 +166,30 @@ class AggregatorNode(Gatherer):
 
     @on(GlobalModel)
     def broadcast(self, sender: str, newer: GlobalModel, now: float) -> Effects:
-        """What the model holds of this aggregator's rounds it holds of those of each of its children."""
+        """Hand a broadcast on, to each child with what the model holds of its own rounds."""
         s = self.state
         check_sender(sender, self.parent)
         check_model(newer.model, s.v)
         if newer.k > s.k:
             s.v, s.k, s.known, s.known_ahead = newer.model, newer.k, newer.held, newer.ahead
+            for child, late in s.late.items():
+                s.late[child] = tuple((j, i) for j, i in late if i >= s.known)
             for child in self.listeners:
-                yield Send(child, newer)
+                yield Send(child, self.news(child))
 
     def news(self, child: str) -> GlobalModel:
+        """What the model holds of the child's own rounds: those that went with a round that it holds."""
         s = self.state
-        return GlobalModel(s.k, s.known, s.known_ahead, s.v)
+        late = dict(s.late.get(child, ()))
+
+        def told(j: int) -> bool:
+            return self.holds(child, j) and holds(s.known, s.known_ahead, late.get(j, j))
+
+        held = min([s.known, s.held[child], *late])
+        while told(held):
+            held += 1
+        ahead = sum(1 << bit for bit in range(MOST_AHEAD) if told(held + 1 + bit))
+        return GlobalModel(s.k, held, ahead, s.v)
 
     @on(Halt)
     def halted(self, sender: str, halt: Halt, now: float) -> Effects:

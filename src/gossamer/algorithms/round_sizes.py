@@ -15,12 +15,13 @@ References
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, PositiveFloat, Tag, model_validator
 
 from gossamer.errors import SpecError
 from gossamer.randomness import Stream
@@ -53,7 +54,7 @@ class ConstantSizes(SizeSchedule):
     """s_i = size."""
 
     name: Literal["constant"] = "constant"
-    size: PositiveFloat
+    size: float = Field(gt=0, le=MOST_STEPS)
 
     def at(self, i: RealArray) -> RealArray:
         return np.full_like(i, self.size)
@@ -63,9 +64,9 @@ class PowerSizes(SizeSchedule):
     """s_i = ceil(a i^c + b)."""
 
     name: Literal["power"] = "power"
-    a: float = Field(ge=0)
+    a: float = Field(ge=0, le=MOST_STEPS)
     c: float = Field(default=1.0, ge=0, le=4)
-    b: float = Field(default=0.0, ge=0)
+    b: float = Field(default=0.0, ge=0, le=MOST_STEPS)
 
     def at(self, i: RealArray) -> RealArray:
         return self.a * i**self.c + self.b
@@ -78,8 +79,8 @@ class LogSizes(SizeSchedule):
     """
 
     name: Literal["log"] = "log"
-    a: float = Field(ge=0)
-    b: float = Field(default=0.0, ge=0)
+    a: float = Field(ge=0, le=MOST_STEPS)
+    b: float = Field(default=0.0, ge=0, le=MOST_STEPS)
 
     def at(self, i: RealArray) -> RealArray:
         from_e = np.maximum(i, math.e)
@@ -122,7 +123,7 @@ class PrivacySizes(SizeSchedule):
     """s_ic = ceil(N_c q (i + m)^p), with N_c the size of the client's shard."""
 
     name: Literal["privacy"] = "privacy"
-    q: PositiveFloat
+    q: float = Field(gt=0, le=1)
     m: float = Field(default=0.0, ge=0)
     p: float = Field(default=1.0, ge=0)
 
@@ -144,7 +145,12 @@ Sizes = Annotated[
 ]
 """A number, or a mapping with a ``name``."""
 
-Weights = Literal["equal", "shards"] | tuple[PositiveFloat, ...]
+# Tags in brackets are left out of error messages.
+_NAMED_OR_GIVEN = Discriminator(lambda value: "[each]" if isinstance(value, (list, tuple)) else "[name]")
+Weights = Annotated[
+    Annotated[Literal["equal", "shards"], Tag("[name]")] | Annotated[tuple[PositiveFloat, ...], Tag("[each]")],
+    _NAMED_OR_GIVEN,
+]
 Counts = Literal["rounded", "coins"]
 
 
@@ -247,6 +253,14 @@ class RoundSizes:
             f"expected sizes that make {gradients:,} gradients within {MOST_ROUNDS:,} rounds, found sizes that do not; "
             "raise the sizes or ask for fewer gradients"
         )
+
+    def tally(self, name: str, rounds: int) -> dict[int, int]:
+        """How many of the first ``rounds`` rounds of a client have each size."""
+        kind, found = self._kind_of[name], Counter[int]()
+        for _, rows in self._blocks(0, rounds):
+            sizes, counts = np.unique(rows[:, kind], return_counts=True)
+            found.update(dict(zip(sizes.tolist(), counts.tolist(), strict=True)))
+        return dict(found)
 
     def first_over(self, rounds: int) -> tuple[int, str] | None:
         """The first round below ``rounds`` with a client whose s_ic is over its shard, and the first such client."""

@@ -9,6 +9,7 @@ then a newer model may be swapped into it; it waits, for as long as it takes, wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -49,7 +50,8 @@ class _Running:
 
     def steps(self, now: float) -> int:
         """How many steps are done."""
-        return min(self.task.until, self.done + int((now - self.since) / self.seconds + _ROUNDING))
+        since = (now - self.since) / self.seconds if self.seconds else math.inf  # seconds may vanish by underflow
+        return int(min(self.task.until, self.done + since + _ROUNDING))
 
     @property
     def end(self) -> float | None:
