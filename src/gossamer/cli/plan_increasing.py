@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from gossamer.cli.option_ranges import POSITIVE, Range, check_needed, check_ranges, given_of
+from gossamer.cli.patience import patience
 from gossamer.cli.printing import table, wrapped
 from gossamer.errors import CallerError
 from gossamer.experiment.results import to_json
@@ -108,7 +109,8 @@ def _plan(options: argparse.Namespace, relation: NeighboringRelation) -> None:
         _r0(options.r0, options.sigma),
     )
     plan = plan_rounds(problem)
-    proved = prove(plan, relation)
+    with patience(f"accounting for {counted(plan.rounds, 'round')}"):
+        proved = prove(plan, relation)
     if options.json:
         _print_document(_plan_document(plan, proved))
     else:
@@ -235,27 +237,27 @@ def _by_proof(plan: RoundPlan, proved: Proved) -> str:
         return f"{text}; there is no constant schedule with as much proved privacy to compare with."
     less = "also less" if proved.fair_noise < constant else "no less"
     return (
-        f"{text} and {'has' if one else 'have'} epsilon {rounded_up(proved.fair_epsilon, 3)}. For that epsilon, rounds of "
-        f"{plan.problem.initial_size} need an aggregate noise of {constant:.4g}; these have {proved.fair_noise:.4g}: "
+        f"{text} and {'has' if one else 'have'} epsilon {rounded_up(proved.fair_epsilon, 3)}. For that epsilon, rounds "
+        f"of {plan.problem.initial_size} need an aggregate noise of {constant:.4g}; these have {proved.fair_noise:.4g}: "
         f"{less} noise, {plan.constant_rounds / done:.3g} times fewer rounds."
     )
 
 
 def _search(options: argparse.Namespace, relation: NeighboringRelation) -> None:
     bounds = {name: getattr(options, name) for name in ("most_size", "most_sigma", "most_noise")}
-    found = search_rounds(
-        RoundSearch(
-            Objective(options.search),
-            options.epsilon,
-            options.delta,
-            options.dataset_size,
-            options.gradients,
-            relation,
-            POWERS if options.power is None else (options.power,),
-            () if options.initial_size is None else (options.initial_size,),
-            **{name: value for name, value in bounds.items() if value is not None},
-        )
+    search = RoundSearch(
+        Objective(options.search),
+        options.epsilon,
+        options.delta,
+        options.dataset_size,
+        options.gradients,
+        relation,
+        POWERS if options.power is None else (options.power,),
+        () if options.initial_size is None else (options.initial_size,),
+        **{name: value for name, value in bounds.items() if value is not None},
     )
+    with patience("searching") as report:
+        found = search_rounds(search, lambda text: report(f"searching: accounting for {text}"))
     if options.json:
         _print_document(_found_document(found))
     else:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from gossamer.errors import SpecError
 from gossamer.experiment.round_calibration import (
@@ -35,6 +36,9 @@ from gossamer.privacy.mechanisms import NeighboringRelation
 
 LEAST_DELTA = 1e-200
 """A smaller delta is not accounted for."""
+
+Places = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+"""Numbers of rounds, from 0."""
 
 FAR = 1.25
 """So many times the gradients that were asked for are worth a note."""
@@ -154,9 +158,9 @@ class RoundPlan:
         if self.too_large:
             return (
                 f"the last {self.too_large} of the {self.rounds} rounds are above r0/sigma = {self.most_share:.4g} of "
-                f"the data set, up to {self.largest_share:.4g}, as sizes are whole numbers and m/T settles to 1 %; with "
-                f"r0 {main.parameters['r0']:.4g} instead of {self.theorem.r0:.4g} the main theorem claims epsilon "
-                f"{main.epsilon:.6g} of them"
+                f"the data set, up to {self.largest_share:.4g}, as sizes are whole numbers and m/T settles to 1 %; "
+                f"with r0 {main.parameters['r0']:.4g} instead of {self.theorem.r0:.4g} the main theorem claims "
+                f"epsilon {main.epsilon:.6g} of them"
             )
         if main.epsilon > self.problem.epsilon * (1 + SETTLED):
             return (
@@ -196,7 +200,12 @@ def plan_rounds(problem: RoundProblem) -> RoundPlan:
 
 def power_sizes(initial_size: int, m: float, power: float, rounds: int) -> Sizes:
     """ceil(s_0 (1 + i/m)^p), [rounds]: with s_0 = N_c q m^p this is ceil(N_c q (i + m)^p)."""
-    real = initial_size * (1.0 + np.arange(rounds) / m) ** power
+    return sizes_at(np.arange(rounds), initial_size, m, power)
+
+
+def sizes_at(places: Places, initial_size: int, m: float, power: float) -> Sizes:
+    """Those of the rounds ``places``, counted from 0."""
+    real = initial_size * (1.0 + places / m) ** power
     return np.ceil(real * (1 - 1e-12)).astype(np.int64)  # rounding must not make 17 of 16
 
 
