@@ -218,6 +218,13 @@ DELAY = {"rule": "tau", "tau": {"name": "power", "constant": 30, "factor": 0.1}}
         ({"privacy": {"clip": {"policy": "quantile"}}, "budget": {"epsilon": 4}}, "increasing knows fixed"),
         ({"algorithm": {"sizes": {"name": "theory", "m": 2, "d": 1}}}, "m must be at least"),
         ({"algorithm": {"rounds": None, "gradients": 10**18, "sizes": 1}}, "rounds"),
+        ({"algorithm": {"sizes": 10**9, "round_update": "sequential"}}, "at most 10,000,000 steps in a round"),
+        ({"algorithm": {"sizes": 10**30}}, "sizes"),
+        (
+            {"algorithm": {"learning_rate": {"schedule": "diminishing1", "initial": 0.1, "beta": 1e308}}},
+            "learning_rate",
+        ),
+        ({"algorithm": {"patience": 1e-9}}, "patience"),
     ],
 )
 def test_bad_input_is_one_clear_line(sections: dict[str, Any], message: str) -> None:
@@ -283,3 +290,22 @@ def test_a_claim_that_does_not_apply_says_why(tmp_path: Path, capsys: pytest.Cap
     assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "Theorem 3 (first) claims nothing of such a run: the largest round is" in printed
+
+
+def test_under_the_rule_of_tau_a_breach_of_the_condition_means_waiting() -> None:
+    tau = {"name": "power", "constant": 80, "factor": 0.2}
+    with pytest.warns(RunWarning, match="clients may have to wait there"):
+        plan_run(prepare(spec(algorithm={"delay": {"rule": "tau", "tau": tau}, "rounds": 4})))
+
+
+def test_seconds_that_vanish_take_no_time() -> None:
+    """A spread of 60 makes most times underflow to zero, and a few enormous."""
+    result = gs.run(spec(speeds={"name": "lognormal", "seconds": 1e-6, "spread": 60}))
+    assert result.summary["increasing"]["rounds"] == 12
+
+
+def test_inversion_is_refused_as_no_gradient_is_released() -> None:
+    from gossamer.experiment.attacking import invert
+
+    with pytest.raises(CallerError, match="increasing releases sums of whole rounds"):
+        invert(prepare(private()))

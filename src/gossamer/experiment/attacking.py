@@ -134,10 +134,15 @@ def invert(
     Raises
     ------
     CallerError
-        If the shard is too small, or the method does not fit the model.
+        If the shard is too small, the method does not fit the model, or no gradient of a batch is ever released.
     """
     if examples < 1 or batch_size < 1:
         raise SpecError(f"expected at least 1 example and a batch size of at least 1, found {examples}, {batch_size}")
+    if hasattr(prepared.algorithm, "workload"):
+        raise SpecError(
+            f"inversion is of the gradient of one batch, and {prepared.experiment.algorithm.name} releases sums of "
+            "whole rounds; take another algorithm, or audit this one with gossamer attack audit"
+        )
     node, shard = prepared.names[0], prepared.shards[0]
     if examples * batch_size > len(shard):
         raise DataError(
