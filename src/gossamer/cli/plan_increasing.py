@@ -11,8 +11,9 @@ from gossamer.cli.patience import patience
 from gossamer.cli.printing import table, wrapped
 from gossamer.errors import CallerError
 from gossamer.experiment.results import to_json
+from gossamer.experiment.round_calibration import Sizes
 from gossamer.experiment.round_candidates import search_rounds
-from gossamer.experiment.round_planning import Proved, RoundPlan, Sizes, counted, plan_rounds, prove
+from gossamer.experiment.round_planning import Proved, RoundPlan, counted, plan_rounds, prove
 from gossamer.experiment.round_search import POWERS, FoundRounds, Objective, RoundSearch
 from gossamer.experiment.round_selection import RoundProblem, maximal_r0
 from gossamer.privacy.guarantees import rounded_up
@@ -238,8 +239,8 @@ def _by_proof(plan: RoundPlan, proved: Proved) -> str:
     less = "also less" if proved.fair_noise < constant else "no less"
     return (
         f"{text} and {'has' if one else 'have'} epsilon {rounded_up(proved.fair_epsilon, 3)}. For that epsilon, rounds "
-        f"of {plan.problem.initial_size} need an aggregate noise of {constant:.4g}; these have {proved.fair_noise:.4g}: "
-        f"{less} noise, {plan.constant_rounds / done:.3g} times fewer rounds."
+        f"of {plan.problem.initial_size} need an aggregate noise of {constant:.4g}; these have "
+        f"{proved.fair_noise:.4g}: {less} noise, {plan.constant_rounds / done:.3g} times fewer rounds."
     )
 
 

@@ -6,9 +6,9 @@ that is the fewest; the bound on the noise may leave a gap that a step jumps ove
 where its largest round alone reveals too much, or where sampling would have to spare 5 % of the noise that full batches
 with the same ``sum_i (s_i/N_c)^2`` need (measured: never more than 0.5 %).
 
-For the least noise all schedules of the grid are estimated first (`round_calibration.estimated_sigma`), and accounted for
-from the least estimate on, until something fits and `_FINALISTS` more have been looked at. Only what is accounted for
-is ever found.
+For the least noise all schedules of the grid are estimated first (`round_calibration.estimated_sigma`), and accounted
+for from the least estimate on, until something fits and `_FINALISTS` more have been looked at. Only what is accounted
+for is ever found.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class _Candidates:
 
     def _most(self, rounds: int) -> float:
         """The largest last size."""
-        return min(float(self.search.largest), self.start * (1.0 + (rounds - 1) / LEAST_M) ** self.power)
+        return min(float(self.search.largest), self.start * math.pow(1.0 + (rounds - 1) / LEAST_M, self.power))
 
     def _sizes(self, rounds: int) -> tuple[float, Sizes] | None:
         """m and the sizes of the slowest growth that makes K gradients in so many rounds; None where even the fastest

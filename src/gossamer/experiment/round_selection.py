@@ -35,7 +35,7 @@ def require_count(name: str, value: object, optional: bool = False) -> None:
     """Raise SpecError unless the value is a whole number from 0 to `MOST_COUNT`, or None where that is ``optional``."""
     if optional and value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= value <= MOST_COUNT:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= MOST_COUNT:
         raise SpecError(f"{name} must be a whole number from 0 to {MOST_COUNT:.0e}, found {value!r:.60}")
 
 
