@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.reference.delay_slow import assignment, consistent, rho
 
 from gossamer.algorithms.round_delay import PowerDelay, RoundsAhead, WithinTau, first_breach, first_stall, steps_allowed
-from gossamer.algorithms.round_sizes import PowerSizes, RoundSizes
+from gossamer.algorithms.round_sizes import RoundSizes
+from gossamer.algorithms.size_schedules import PowerSizes
 
 ROUNDS = 6
 

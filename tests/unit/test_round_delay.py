@@ -20,7 +20,8 @@ from gossamer.algorithms.round_delay import (
     first_stall,
     steps_allowed,
 )
-from gossamer.algorithms.round_sizes import ConstantSizes, PowerSizes, RoundSizes, TheorySizes
+from gossamer.algorithms.round_sizes import RoundSizes
+from gossamer.algorithms.size_schedules import ConstantSizes, PowerSizes, TheorySizes
 
 ADAPTER: TypeAdapter[Delay] = TypeAdapter(Delay)
 

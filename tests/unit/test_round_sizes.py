@@ -11,17 +11,15 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
-from gossamer.algorithms.round_sizes import (
-    MOST_ROUNDS,
+from gossamer.algorithms.round_sizes import MOST_ROUNDS, RoundSizes, check_sizes
+from gossamer.algorithms.size_schedules import (
     MOST_STEPS,
     ConstantSizes,
     LogSizes,
     PowerSizes,
     PrivacySizes,
-    RoundSizes,
     Sizes,
     TheorySizes,
-    check_sizes,
 )
 from gossamer.errors import SpecError
 

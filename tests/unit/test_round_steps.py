@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from gossamer.algorithms.round_sizes import PowerSizes, RoundSizes, TheorySizes
+from gossamer.algorithms.round_sizes import RoundSizes
 from gossamer.algorithms.round_steps import RoundRate, constant_size_limit
+from gossamer.algorithms.size_schedules import PowerSizes, TheorySizes
 
 ADAPTER: TypeAdapter[RoundRate] = TypeAdapter(RoundRate)
 

@@ -59,7 +59,8 @@ from gossamer.algorithms.increasing_rounds import workload as workload
 from gossamer.algorithms.increasing_server import AggregatorNode, ServerNode
 from gossamer.algorithms.increasing_settings import Settings as Settings
 from gossamer.algorithms.round_delay import RoundsAhead, first_breach
-from gossamer.algorithms.round_sizes import PrivacySizes, check_sizes
+from gossamer.algorithms.round_sizes import check_sizes
+from gossamer.algorithms.size_schedules import PrivacySizes
 from gossamer.errors import SpecError
 from gossamer.privacy.claims import Claim, increasing_claims
 from gossamer.privacy.mechanisms import Gaussian

@@ -7,8 +7,9 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from gossamer.algorithms.round_delay import Delay, RoundsAhead
-from gossamer.algorithms.round_sizes import ConstantSizes, Counts, Sizes, Weights
+from gossamer.algorithms.round_sizes import Counts, Weights
 from gossamer.algorithms.round_steps import ConstantRate, RoundRate
+from gossamer.algorithms.size_schedules import ConstantSizes, Sizes
 from gossamer.privacy.tasks import UPDATES
 
 

@@ -37,7 +37,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
 
-from gossamer.algorithms.round_sizes import RoundSizes, TheorySizes, check_theory
+from gossamer.algorithms.round_sizes import RoundSizes
+from gossamer.algorithms.size_schedules import TheorySizes, check_theory
 
 
 class DelayFunction(BaseModel):
