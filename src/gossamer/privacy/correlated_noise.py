@@ -16,17 +16,17 @@ somebody who sees C x + z.
 All matrices are Toeplitz, so that a matrix is its first column, here a *kernel*: as power series c(x) b(x) = 1/(1-x),
 and c(x) is (1-x)^-1, 1, (1-x)^-1/2, or the beginning of the last one.
 
-**How far z is moved.** Let one change of the data move each update by at most 1 in L2 norm: by d_j in round j, where d_j
-may depend on all that was seen before. Then C x + z is moved by C d, and
+**How far z is moved.** Let one change of the data move each update by at most 1 in L2 norm: by d_j in round j, where
+d_j may depend on all that was seen before. Then C x + z is moved by C d, and
 
     sum_i |sum_j C_ij d_j|^2 = sum_jk (C'C)_jk <d_j, d_k> = <C'C, X>,   X_jk = <d_j, d_k>, X psd, X_jj <= 1.
 
 Its maximum over such X is at most sum_jk |(C'C)_jk|, since |X_jk| <= 1; where C'C has no negative entry the two are
 equal, at equal d_j, and are |C 1|^2. That is the square of `Factorisation.sensitivity`, S below.
 
-Normal z of standard deviation s make all messages together S/s-Gaussian differentially private [2], for updates that are
-chosen adaptively too [1, theorem 2.1]. Take s = 1. Given what was seen before, record i of C x + z is normal, and the
-data sets differ in its mean, by m_i with sum_i |m_i|^2 <= S^2 on every path; add one more record, moved by what is
+Normal z of standard deviation s make all messages together S/s-Gaussian differentially private [2], for updates that
+are chosen adaptively too [1, theorem 2.1]. Take s = 1. Given what was seen before, record i of C x + z is normal, and
+the data sets differ in its mean, by m_i with sum_i |m_i|^2 <= S^2 on every path; add one more record, moved by what is
 missing to S^2. The privacy loss is then sum_i <m_i, z_i> + S^2/2 under one data set and that less S^2 under the other,
 and the sum is exactly N(0, S^2): in E exp(t sum_i <m_i, z_i>) the last record contributes exp(t^2 |m_T|^2/2), and with
 |m_T|^2 = S^2 - (all before) each record in turn cancels its own part, which leaves exp(t^2 S^2/2).
@@ -40,8 +40,8 @@ References
 [1] Denisov, McMahan, Rush, Smith and Thakurta, "Improved differential privacy for SGD via optimal private linear
     operators on adaptive streams", NeurIPS 2022.
 [2] Dong, Roth and Su, "Gaussian differential privacy", JRSS-B 2022.
-[3] Fichtenberger, Henzinger and Upadhyay, "Constant matters: fine-grained complexity of differentially private continual
-    observation", ICML 2023: the square root.
+[3] Fichtenberger, Henzinger and Upadhyay, "Constant matters: fine-grained complexity of differentially private
+    continual observation", ICML 2023: the square root.
 """
 
 from __future__ import annotations
@@ -226,4 +226,4 @@ _NOISE_KERNELS: dict[Temporal, _Kernel] = {
 
 
 def _is_count(value: Any) -> TypeGuard[int]:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)

@@ -1,7 +1,7 @@
 """Gaussian differential privacy and (epsilon, delta), in closed form.
 
-What is mu-Gaussian differentially private is at least as hard to tell apart as N(0, 1) and N(mu, 1) are, whose profile is
-`analytic.GaussianFull`. Roots are rounded to the safe side.
+What is mu-Gaussian differentially private is at least as hard to tell apart as N(0, 1) and N(mu, 1) are, whose profile
+is `analytic.GaussianFull`. Roots are rounded to the safe side.
 
 References
 ----------

@@ -11,9 +11,8 @@ record is sent. A state that is drawn from twice, with the generator of the same
 | `banded` | as many as bands: the sum so far, and the last bands - 1 of its steps |
 | `sqrt_toeplitz` | i before record i = 0, 1, ...: all z so far |
 
-With c the kernel of C, `random_walk` and `banded` compute ``B z = A y`` with C y = z, that is
-``y_i = z_i - c_1 y_(i-1) - ... - c_(b-1) y_(i-b+1)`` (c_0 = 1), and the others ``b_0 z_i + b_1 z_(i-1) + ...``: whichever
-looks back less.
+With c the kernel of C, `random_walk` and `banded` compute ``B z = A y`` with C y = z, that is ``y_i = z_i - c_1 y_(i-1)
+- ... - c_(b-1) y_(i-b+1)`` (c_0 = 1), and the others ``b_0 z_i + b_1 z_(i-1) + ...``: whichever looks back less.
 
 A state is as secret as the noise: with it the running sum can be read from the next message.
 """

@@ -7,15 +7,17 @@
 | i | ``rounds``: the claim is about messages 0 to i, of which message 0 is the initial model |
 
 **What holds.** For Laplace noise on *one* coordinate, independent from round to round, with gradients that are clipped
-to B, the formula is the sum of the sensitivities 2 mu B j of the messages, and is true (`graph_guarantees`).
+to B, the formula is the sum of the sensitivities 2 mu B j of the messages, and is true (`graph_bounds`).
 
 **What does not.**
 
 - The paper bounds the L2 norm of the change, and its noise is Laplace in each coordinate, which needs the L1 norm: in d
   dimensions epsilon is sqrt(d) times what is claimed.
-- B comes from Lemma 4, which bounds gradients by constants of the data and of the path that was taken. Nothing enforces it.
-- The claim is stated for one agent's change, as if only that agent's gradients moved. With gradients at the server's own
-  state all later gradients of the unit move; 2 mu B is a bound on the whole update, so the figure survives, for units.
+- B comes from Lemma 4, which bounds gradients by constants of the data and of the path that was taken. Nothing enforces
+  it.
+- The claim is stated for one agent's change, as if only that agent's gradients moved. With gradients at the server's
+  own state all later gradients of the unit move; 2 mu B is a bound on the whole update, so the figure survives, for
+  units.
 - It is about other units. To the own server and the own agents, who see exact sums, nothing is guaranteed.
 
 References
