@@ -13,7 +13,6 @@ from enum import StrEnum
 
 import numpy as np
 
-from gossamer.errors import SpecError
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.gaussian_dp import gaussian_mu
 from gossamer.privacy.graph_bounds import UpdateBound, gaussian_mu_of
@@ -118,8 +117,6 @@ def plan_noise(problem: NoiseProblem) -> NoisePlan:
     """
     mu = gaussian_mu(problem.epsilon, problem.delta)
     choices = [_choice(problem, factorisation, mu) for factorisation in factorisations(problem.rounds)]
-    if not all(math.isfinite(choice.disagreement[problem.measure]) for choice in choices):
-        raise SpecError("the noise that is needed is above the largest floating-point number; ask for a larger epsilon")
     return NoisePlan(problem, tuple(sorted(choices, key=lambda choice: _cost(choice, problem.measure))))
 
 

@@ -95,7 +95,7 @@ _AGENTS = (
 _SERVER = ("own server", "a server sees exact sums of its agents' updates; masks hide single ones, and are no noise")
 
 ASSUMPTIONS = (
-    "every mini-batch gradient is clipped to the bound with the regulariser's part included",
+    "the mean gradient of every mini-batch, with the regulariser's part, is clipped to the bound",
     "step size, bound, weights of the graph, numbers of rounds and agents and who is sampled do not depend on the data",
     "the noise, and what later noise is made of, stays secret and is never drawn twice; a message sent again is the "
     "same message",

@@ -33,6 +33,7 @@ References
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,14 +88,19 @@ def model_noise(
     TopologyError
         The mixing matrix is not such a matrix.
     SpecError
-        The size or the contraction is out of its range.
+        The size or the contraction is out of its range, or the noise is.
     """
     eigenvalues, counts = mixing_spectrum(mixing)
     if not size >= 1:
         raise SpecError(f"a model has at least 1 coordinate, found {size!r}")
     if not 0 < contraction <= 1:
         raise SpecError(f"the contraction of a gradient step must be inside (0, 1], found {contraction!r}")
-    scale = size * noise.standard_deviation**2 / int(counts.sum() + 1)
+    scale = size * noise.standard_deviation * noise.standard_deviation / int(counts.sum() + 1)
+    if not math.isfinite(scale):
+        raise SpecError(
+            f"noise of standard deviation {noise.standard_deviation:g} in {size} coordinates is above the largest "
+            "floating-point number; a larger epsilon, or a smaller step size, needs less"
+        )
     factorisation, where = noise.factorisation, GradientAt(gradient_at)
     apart = np.zeros(factorisation.rounds)
     for eigenvalue, count in zip(eigenvalues.tolist(), counts.tolist()):

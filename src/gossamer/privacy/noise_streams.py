@@ -152,7 +152,7 @@ class NoiseStream:
             now += weight * earlier
         kept = now if self._sums else fresh
         past = (kept, *state.past)[: self._back]
-        record = now if state.total is None else state.total + now
+        record = now.copy() if state.total is None else state.total + now
         return record, NoiseState(state.record + 1, record.copy() if self._sums else None, past)
 
     def _check(self, state: NoiseState) -> None:
