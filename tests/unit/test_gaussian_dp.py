@@ -38,6 +38,29 @@ def test_mu_is_the_largest_that_holds(epsilon: float, delta: float) -> None:
     assert gaussian_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-9, abs=1e-11)
 
 
+@pytest.mark.parametrize("delta", [1e-200, *DELTAS])
+@pytest.mark.parametrize("epsilon", [10.0**power for power in (*range(5, 301, 5), 308)])
+def test_huge_values_are_rounded_to_the_safe_side(epsilon: float, delta: float) -> None:
+    """The privacy loss is N(mu^2/2, mu^2), so that it exceeds epsilon with probability delta at the root below.
+
+    Delta is at most that, and not much less where epsilon is huge; mu^2/2 <= epsilon + mu times the quantile anyway.
+    """
+    quantile = float(norm.isf(delta))
+    root = math.hypot(quantile, math.sqrt(2) * math.sqrt(epsilon)) - quantile
+    mu = gaussian_mu(epsilon, delta)
+    assert mu == pytest.approx(root, rel=1e-2)
+    assert mu >= root * (1 - 1e-9)
+    assert gaussian_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-2)
+
+
+def test_delta_of_huge_values_is_the_tail_of_the_loss_or_one() -> None:
+    for mu, epsilon in ((2e4, 2.1e8), (1e5, 4.9995e9), (10.0, 1e9)):
+        assert gaussian_delta(mu, epsilon) == pytest.approx(norm.sf(epsilon / mu - mu / 2), rel=1e-9)
+    assert gaussian_delta(1e5, 5e9) == pytest.approx(0.5)
+    assert gaussian_delta(1e9, 1e30) == 1.0
+    assert gaussian_epsilon(1e200, 1e-5) == math.inf
+
+
 def test_nothing_is_nothing() -> None:
     assert gaussian_epsilon(0.0, 1e-5) == 0
     assert gaussian_delta(0.0, 0.0) == 0
@@ -47,6 +70,10 @@ def test_nothing_is_nothing() -> None:
 def test_impossible_mu_is_refused(mu: float) -> None:
     with pytest.raises(AccountingError, match=r"mu must be a finite number, 0 or more"):
         gaussian_epsilon(mu, 1e-5)
+    with pytest.raises(AccountingError, match=r"mu must be a finite number, 0 or more"):
+        gaussian_delta(mu, 1.0)
+    with pytest.raises(AccountingError, match=r"epsilon must be a finite number, 0 or more"):
+        gaussian_delta(1.0, mu)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, math.nan, -1e-5])

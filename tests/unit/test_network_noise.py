@@ -12,7 +12,7 @@ from tests.reference.graph_slow import mixing, model_spread, noise_factor
 from gossamer.errors import SpecError, TopologyError
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.graph_bounds import GradientAt
-from gossamer.privacy.network_noise import mixing_spectrum, model_noise
+from gossamer.privacy.network_noise import links_of, mixing_spectrum, model_noise
 from gossamer.privacy.noise_streams import CorrelatedNoise
 from gossamer.topology import Graph, metropolis
 
@@ -87,6 +87,16 @@ def test_matrices_that_cannot_carry_homomorphic_noise_are_refused(matrix: list[l
         with pytest.raises(TopologyError, match=message) as caught:
             mixing_spectrum(given)
         assert "\n" not in str(caught.value)
+
+
+def test_links() -> None:
+    assert links_of(PATH) == ((0.75, 1), (0.5, 2), (0.75, 1))
+    assert links_of(csr_array(PATH)) == links_of(PATH)
+    assert links_of(np.array([[0.0, 1.0], [1.0, 0.0]])) == ((0.0, 1), (0.0, 1))
+    with pytest.raises(TopologyError, match="symmetric"):
+        links_of(np.array([[0.2, 0.3, 0.5], [0.5, 0.2, 0.3], [0.3, 0.5, 0.2]]))
+    with pytest.raises(TopologyError, match="connects"):
+        links_of(np.eye(2))
 
 
 def test_sizes_and_contractions_are_checked() -> None:

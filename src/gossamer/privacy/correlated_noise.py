@@ -120,19 +120,17 @@ class Factorisation:
     @property
     def sensitivity(self) -> float:
         """|C 1|: how far z is moved, in L2 norm, if every update is moved by at most 1 in L2 norm. Attained."""
-        return float(np.linalg.norm(self._moved(np.ones(self.rounds))))
+        return float(np.linalg.norm(self._moved()))
 
     @property
     def absolute_sum(self) -> float:
         """sum_ij |C_ij|: how far z is moved, in L1 norm, if every update is moved by at most 1 in L1 norm. Attained."""
-        return float(self._moved(np.ones(self.rounds)).sum())
+        return float(self._moved().sum())
 
     @property
     def message_variances(self) -> FloatArray:
         """Variances of a coordinate of the noise in each message, over that of z, [rounds]."""
-        padded = np.zeros(self.rounds)
-        padded[: self.noise_kernel.size] = self.noise_kernel**2
-        return np.cumsum(padded)
+        return np.cumsum(self._padded(self.noise_kernel) ** 2)
 
     def sensitivity_after_loss(self, drawn: int) -> float:
         """`sensitivity` of all messages of a run that lost its noise after ``drawn`` records and started anew.
@@ -145,11 +143,8 @@ class Factorisation:
         SpecError
             ``drawn`` is not from 0 to T - 1.
         """
-        again = self.after_loss(drawn)
-        updates = np.ones(again.rounds)
-        updates[0] = drawn + 1
-        before = self._moved(np.ones(self.rounds))[:drawn]
-        return float(np.linalg.norm(np.concatenate([before, again._moved(updates)])))
+        moved = np.concatenate([self._moved()[:drawn], self.after_loss(drawn)._moved(before=drawn)])
+        return float(np.linalg.norm(moved))
 
     def after_loss(self, drawn: int) -> Factorisation:
         """That of the stream for the rounds that are left after ``drawn`` records."""
@@ -165,12 +160,16 @@ class Factorisation:
         bands = {} if self.bands is None else {"bands": self.bands}
         return {"temporal": self.temporal.value, "rounds": self.rounds, **bands}
 
-    def _moved(self, updates: FloatArray) -> FloatArray:
-        """C times ``updates``, [rounds]."""
-        if self.temporal is Temporal.INDEPENDENT:
-            return np.cumsum(updates)
-        moved: FloatArray = np.convolve(self.kernel, updates)[: self.rounds]
-        return moved
+    def _moved(self, before: int = 0) -> FloatArray:
+        """C (before + 1, 1, ..., 1), [rounds]."""
+        column = self._padded(self.kernel)
+        return np.cumsum(column) + before * column
+
+    def _padded(self, kernel: FloatArray) -> FloatArray:
+        """A kernel with its zeros, [rounds]."""
+        padded = np.zeros(self.rounds)
+        padded[: kernel.size] = kernel
+        return padded
 
 
 def joint_sensitivity(factor: npt.ArrayLike) -> float:

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.analytic import GaussianFull
@@ -23,11 +23,29 @@ from gossamer.privacy.renyi import check_delta, check_epsilon
 
 _STEP = 1e-12  # relative; roots are moved by it until they are safe
 
+_HUGE = 1e8
+"""The profile's two terms cancel to eight digits where epsilon or mu^2/2 is so large.
+
+Above it the probability of a larger privacy loss, which is N(mu^2/2, mu^2), is taken for delta. It is never too small.
+"""
+
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The least delta of mu-Gaussian differential privacy at ``epsilon`` >= 0."""
+    """The least delta of mu-Gaussian differential privacy at ``epsilon`` >= 0, or above it where both are huge.
+
+    Raises
+    ------
+    AccountingError
+        mu or epsilon is negative or not finite.
+    """
     _check_mu(mu)
-    return float(GaussianFull(mu).divergence(np.array([epsilon]))[0]) if mu > 0 else 0.0
+    if not 0 <= epsilon < math.inf:
+        raise AccountingError(f"epsilon must be a finite number, 0 or more, found {epsilon!r}")
+    if mu == 0:
+        return 0.0
+    if mu <= math.sqrt(2 * _HUGE) and epsilon <= _HUGE:
+        return float(GaussianFull(mu).divergence(np.array([epsilon]))[0])
+    return float(ndtr(mu / 2 - epsilon / mu)) if mu <= _HUGE else 1.0
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -42,7 +60,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     check_delta(delta)
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
-    high = GaussianFull(mu).largest(delta)  # of at most delta
+    high = mu * (mu / 2 - float(ndtri(delta)))  # the loss is larger with probability delta
+    if max(high, mu * mu / 2) > _HUGE:
+        return max(high, 0.0)
     epsilon = float(brentq(lambda e: gaussian_delta(mu, e) / delta - 1.0, 0.0, high, xtol=1e-300, rtol=1e-14))
     while gaussian_delta(mu, epsilon) > delta:
         epsilon *= 1 + _STEP
@@ -60,9 +80,11 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     check_epsilon(epsilon)
     check_delta(delta)
     quantile = -float(ndtri(delta))
-    # largest(delta) = epsilon, without its cancellation
-    root = math.hypot(quantile, math.sqrt(2 * epsilon))
-    low = 2 * epsilon / (root + quantile) if quantile > 0 else root - quantile
+    # mu^2/2 + mu quantile = epsilon, without its cancellation: the loss is larger with probability delta
+    root = math.hypot(quantile, math.sqrt(2) * math.sqrt(epsilon))
+    low = epsilon / ((root + quantile) / 2) if quantile > 0 else root - quantile
+    if max(epsilon, low * low / 2) > _HUGE:
+        return low
     high = low
     while gaussian_delta(high, epsilon) <= delta:
         high *= 2

@@ -101,6 +101,6 @@ ASSUMPTIONS = (
     "same message",
     "all messages of all rounds are covered; models that the server itself gives away, such as its own state, are not",
     "this run alone: what other runs on the same data release adds up",
-    "the timing of messages is not covered",
+    "the timing of messages is not covered, and neither is rounding of floating-point sums and noise",
 )
 """Of every guarantee for graph federated learning."""

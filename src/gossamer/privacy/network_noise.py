@@ -117,11 +117,7 @@ def mixing_spectrum(mixing: Matrix) -> tuple[FloatArray, npt.NDArray[np.int64]]:
         The matrix is not symmetric, doubly stochastic and connected, a unit gives its own model no weight, or there is
         one unit only.
     """
-    rho(mixing)  # symmetric and doubly stochastic
-    check_connected(mixing)
-    dense = np.asarray(mixing if isinstance(mixing, np.ndarray) else mixing.toarray(), np.float64)
-    if len(dense) < 2:
-        raise TopologyError("graph federated learning needs at least 2 units, found 1")
+    dense = _checked(mixing)
     without = np.flatnonzero(np.diagonal(dense) <= 0)
     if without.size:
         raise TopologyError(
@@ -131,6 +127,29 @@ def mixing_spectrum(mixing: Matrix) -> tuple[FloatArray, npt.NDArray[np.int64]]:
     # Rounded, so that equal ones of a symmetric graph are computed once.
     eigenvalues = np.round(np.linalg.eigvalsh(dense)[:-1], 12)
     return np.unique(eigenvalues, return_counts=True)
+
+
+def links_of(mixing: Matrix) -> tuple[tuple[float, int], ...]:
+    """a_pp and the number of neighbours of each unit, as `graph_bounds.RandomNoise` takes them.
+
+    Raises
+    ------
+    TopologyError
+        The matrix is not symmetric, doubly stochastic and connected, or there is one unit only.
+    """
+    dense = _checked(mixing)
+    neighbours = np.count_nonzero(dense, axis=1) - (np.diagonal(dense) != 0)
+    return tuple(zip(np.diagonal(dense).tolist(), neighbours.tolist()))
+
+
+def _checked(mixing: Matrix) -> FloatArray:
+    """The matrix, dense."""
+    rho(mixing)  # symmetric and doubly stochastic
+    check_connected(mixing)
+    dense = np.asarray(mixing if isinstance(mixing, np.ndarray) else mixing.toarray(), np.float64)
+    if len(dense) < 2:
+        raise TopologyError("graph federated learning needs at least 2 units, found 1")
+    return dense
 
 
 def _squares(factorisation: Factorisation, where: GradientAt, eigenvalue: float, contraction: float) -> FloatArray:
