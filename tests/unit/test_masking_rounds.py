@@ -202,6 +202,7 @@ def test_the_extremes_of_thresholds_are_accepted() -> None:
     assert Group(6, 1, threshold=4).threshold == 4
     assert Group(5, 1, threshold=3).most_colluders == 0
     assert Group(6, 1, threshold=6, minimum=6).most_vanished == 0
+    assert Group(6, 1, minimum=5).most_vanished == 1
 
 
 @pytest.mark.parametrize(("agent", "round"), [(0, 0), (6, 0), (True, 0), (1, -1), (1, 0.0)])

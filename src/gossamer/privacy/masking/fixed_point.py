@@ -74,9 +74,9 @@ class FixedPoint:
 
     def _finest(self) -> int:
         """The most fraction bits whose sums fit."""
-        # clip >= 2^(digits - 1), so that with one bit more than this a single number would not fit.
+        # clip >= 2^(digits - 1), so that with more bits than this not even one number fits.
         digits = math.frexp(self.clip)[1]
-        bits = self._most_of_one.bit_length() - digits + 1
+        bits = self._most_of_one.bit_length() - digits
         while _steps(self.clip, bits) > self._most_of_one:
             bits -= 1
         return bits
