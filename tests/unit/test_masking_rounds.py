@@ -269,7 +269,7 @@ def test_a_roster_with_a_stranger_is_refused() -> None:
     conversation = at(Step.SHARE)
     announced = conversation.inbox[1].announcements
     stranger = replace(Conversation(Group(6, 6), seed=9).agents[6].announce(), agent=6)
-    refused(conversation, 1, Roster(0, (*announced, stranger)), "keys of agents 1 to 5 for round 0, found agent 6")
+    refused(conversation, 1, Roster(0, (*announced, stranger)), "expected keys of agents 1 to 5, found keys of agent 6")
 
 
 @pytest.mark.parametrize("key", ["mask", "share"])

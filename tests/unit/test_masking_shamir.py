@@ -77,6 +77,13 @@ def test_a_wrong_share_gives_another_secret_or_none() -> None:
         assert combine(wrong, 2) != SECRET
 
 
+def test_the_shares_of_the_smallest_indices_count() -> None:
+    shares = split(SECRET, 3, INDICES)
+    assert combine({**shares, 9: bytes(33), 70_000: bytes(33)}, 3) == SECRET
+    with contextlib.suppress(PeerError):
+        assert combine({**shares, 5: bytes(33)}, 3) != SECRET
+
+
 def test_a_number_that_is_no_secret_is_refused() -> None:
     """The constant polynomial 2^256 has shares below the prime, and is no 32-byte number."""
     with pytest.raises(PeerError, match="do not give a secret"):

@@ -13,21 +13,18 @@ Identities = Mapping[int, bytes]
 """The public Ed25519 key [32 bytes] of each agent, known from elsewhere."""
 
 
-def check_announcement(announcement: Announcement, group: Group, round: int, identities: Identities | None) -> None:
+def check_announcement(announcement: Announcement, group: Group, identities: Identities | None) -> None:
     """Refuse keys that nobody should use.
 
     Raises
     ------
     PeerError
-        If they are of another round or of no agent of the group, a key is not a valid point, or, where identities are
-        given, the signature is missing or not the agent's.
+        If they are of no agent of the group, a key is not a valid point, or, where identities are given, the signature
+        is missing or not the agent's.
     """
     agent = announcement.agent
-    if announcement.round != round or not group.has(agent):
-        raise PeerError(
-            f"expected keys of agents 1 to {group.size} for round {round}, "
-            f"found agent {agent} and round {announcement.round}"
-        )
+    if not group.has(agent):
+        raise PeerError(f"expected keys of agents 1 to {group.size}, found keys of agent {agent}")
     check_point(announcement.mask_key, agent, "mask")
     check_point(announcement.share_key, agent, "share")
     if identities is not None:
@@ -50,7 +47,7 @@ def check_roster(roster: Roster, own: Announcement, group: Group, identities: Id
     if own not in roster.announcements:
         raise PeerError(f"the list of agents does not have the keys that agent {own.agent} announced")
     for announcement in roster.announcements:
-        check_announcement(announcement, group, own.round, identities)
+        check_announcement(announcement, group, identities)
     keys = [key for one in roster.announcements for key in (one.mask_key, one.share_key)]
     if len(set(keys)) < len(keys):
         raise PeerError("two agents announce the same key: expected a key of its own for every agent and use")

@@ -238,7 +238,7 @@ class MaskingServer:
         """Whether a message of the right kind fits."""
         state, agent = self.state, message.agent
         if isinstance(message, Announcement):
-            check_announcement(message, state.group, state.round, self.identities)
+            check_announcement(message, state.group, self.identities)
             taken = {key for other in state.received.values() for key in (other.mask_key, other.share_key)}
             if message.mask_key == message.share_key or taken & {message.mask_key, message.share_key}:
                 raise PeerError(f"agent {agent} announced a key that was announced before: expected keys of its own")
