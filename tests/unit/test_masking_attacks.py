@@ -26,7 +26,7 @@ from gossamer.privacy.masking import (
 )
 from gossamer.privacy.masking.keys import commitment, keys_of, public_key, sign
 from gossamer.privacy.masking.masks import pairwise_mask_keys, self_mask_key, with_masks
-from gossamer.privacy.masking.shamir import combine
+from gossamer.privacy.masking.shamir import PRIME, combine
 
 Told = Mapping[int, tuple[int, ...]]
 """Whom the server calls survivors, by the agent that it says so to."""
@@ -249,3 +249,24 @@ def test_the_sum_of_vectors_below_the_minimum_stays_masked() -> None:
     assert with_masks(without_pairs, [], self_masks, group).tolist() == expected
     for some in itertools.chain([[]], itertools.combinations(self_masks, 1), itertools.combinations(self_masks, 2)):
         assert with_masks(without_pairs, [], some, group).tolist() != expected
+
+
+def test_signatures_of_those_that_vanished_do_not_count() -> None:
+    """A colluder that is called vanished signs all the same: three survivors and it are not four survivors."""
+    liar, told = Liar(Group(5, 2), (5,)), (1, 2, 3, 4)
+    agent, _ = liar.confirm(1, told)
+    signatures = {i: liar.confirm(i, told)[1].signature for i in (1, 2, 3)}
+    with pytest.raises(PeerError, match="3 agents signed the survivors that agent 1 was told of, expected 4"):
+        agent.reveal(Confirmations(0, {**signatures, 5: liar.forge(5, told)}))
+    agent.reveal(Confirmations(0, {**signatures, 4: liar.confirm(4, told)[1].signature}))
+
+
+def test_the_two_secrets_of_an_agent_are_shared_with_polynomials_of_their_own() -> None:
+    """With the same coefficients every pair of shares would differ by the difference of the secrets, so that one agent's
+    two shares and one secret would give the other."""
+    for i in range(1, 5):
+        differences = set()
+        for state in Liar(Group(4, 2)).states.values():
+            of_key, of_seed = (int.from_bytes(half, "little") for half in (state.held[i][:33], state.held[i][33:]))
+            differences.add((of_key - of_seed) % PRIME)
+        assert len(differences) == 4
