@@ -61,8 +61,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     high = mu * (mu / 2 - float(ndtri(delta)))  # the loss is larger with probability delta
-    if max(high, mu * mu / 2) > _HUGE:
-        return max(high, 0.0)
+    if high > _HUGE:
+        return high
     epsilon = float(brentq(lambda e: gaussian_delta(mu, e) / delta - 1.0, 0.0, high, xtol=1e-300, rtol=1e-14))
     while gaussian_delta(mu, epsilon) > delta:
         epsilon *= 1 + _STEP
@@ -83,7 +83,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     # mu^2/2 + mu quantile = epsilon, without its cancellation: the loss is larger with probability delta
     root = math.hypot(quantile, math.sqrt(2) * math.sqrt(epsilon))
     low = epsilon / ((root + quantile) / 2) if quantile > 0 else root - quantile
-    if max(epsilon, low * low / 2) > _HUGE:
+    if epsilon > _HUGE:
         return low
     high = low
     while gaussian_delta(high, epsilon) <= delta:
