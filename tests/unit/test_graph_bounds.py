@@ -195,6 +195,7 @@ def test_random_noise_has_no_released_model(law: NoiseLaw) -> None:
     [
         ((-0.1, 1.0, 1, "hidden"), "step size must be a finite number > 0, found -0.1"),
         ((math.nan, 1.0, 1, "hidden"), "step size .* found nan"),
+        ((0.0, 1.0, 1, "hidden"), "step size .* found 0.0"),
         ((0.1, math.inf, 1, "hidden"), "bound on gradients .* found inf"),
         ((0.1, 0.0, 1, "hidden"), "bound on gradients .* found 0.0"),
         ((0.1, 1.0, 0, "released"), "at least 1 sampled agent, found 0"),
@@ -213,6 +214,8 @@ def test_impossible_bounds_are_refused(arguments: tuple[Any, ...], message: str)
         ((0, 1.0, ((0.5, 2),)), "at least 1 round, found 0"),
         ((3, math.nan, ((0.5, 2),)), "finite standard deviation > 0, found nan"),
         ((3, -1.0, ((0.5, 2),)), "found -1.0"),
+        ((3, 0.0, ((0.5, 2),)), "found 0.0"),
+        ((3, math.inf, ((0.5, 2),)), "found inf"),
         ((3, 1.0, ()), "at least 1 neighbour"),
         ((3, 1.0, ((1.0, 2),)), "own weight"),
         ((3, 1.0, ((-0.1, 2),)), "own weight"),
