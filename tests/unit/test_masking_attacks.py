@@ -262,8 +262,8 @@ def test_signatures_of_those_that_vanished_do_not_count() -> None:
 
 
 def test_the_two_secrets_of_an_agent_are_shared_with_polynomials_of_their_own() -> None:
-    """With the same coefficients every pair of shares would differ by the difference of the secrets, so that one agent's
-    two shares and one secret would give the other."""
+    """With the same coefficients both shares of anyone would differ by the difference of the secrets: one of them and
+    one pair of shares would give the other."""
     for i in range(1, 5):
         differences = set()
         for state in Liar(Group(4, 2)).states.values():
