@@ -133,6 +133,12 @@ def test_random_noise(rounds: int, units: int) -> None:
     assert laplace_epsilon_of(law, update(), 1) == pytest.approx(epsilon, rel=1e-9)
 
 
+def test_a_unit_without_an_own_term_forgets_at_once() -> None:
+    """a_pp = 0: each message has one update, on n_p links for T rounds."""
+    mu = gaussian_mu_of(RandomNoise(4, SIGMA, ((0.0, 3),)), update())
+    assert mu == pytest.approx(2 * STEP * BOUND / SIGMA * math.sqrt(3 * 4), rel=1e-12)
+
+
 def test_with_a_noisy_own_term_random_noise_reveals_strictly_less() -> None:
     a = mixing(3, np.random.default_rng(3))
     clean, noisy = (random_links(a, 5, STEP, own_noise=own).mu(np.ones(5)) for own in (False, True))

@@ -108,6 +108,7 @@ def test_contraction_lessens_disagreement() -> None:
 
 def test_what_is_tried() -> None:
     assert [made.bands for made in factorisations(9)] == [None, None, 2, 4, 8, None]
+    assert [made.bands for made in factorisations(99)] == [None, None, 2, 4, 8, 16, 32, 64, None]
     assert [made.bands for made in factorisations(8)] == [None, None, 2, 4, None]
 
 
