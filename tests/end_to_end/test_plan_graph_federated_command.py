@@ -107,14 +107,25 @@ def test_the_table_says_what_is_taken_and_what_is_guaranteed(capsys: pytest.Capt
     assert main(arguments({})) == 0
     printed = capsys.readouterr().out
     assert printed.splitlines()[1].startswith("random_walk")
-    assert "Taken: random_walk" in printed
+    assert "Taken: random_walk, the least disagreement (mean over rounds;" in printed
+    assert next(line.split()[:2] for line in printed.splitlines() if line.startswith("banded")) == ["banded", "2"]
     assert "Guarantee: (2, 1e-05)-differential privacy for each agent" in printed
     assert "Theorem 2 claims" in printed
+
+
+def test_the_ends_of_the_ranges_are_inside(capsys: pytest.CaptureFixture[str]) -> None:
+    least = document(capsys, {"--rounds": "1", "--units": "2", "--delta": "1e-200", "--contraction": "1"})
+    assert (least["rounds"], least["temporal"]) == (1, "independent")
+    assert main(arguments({"--measure": "last"})) == 0
+    assert "(after the last round;" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
+        ({"--rounds": "100001"}, "--rounds must be a whole number from 1 to 100000, found 100001"),
+        ({"--units": "2001"}, "--units must be a whole number from 2 to 2000, found 2001"),
+        ({"--contraction": "1.5"}, "--contraction must be inside (0, 1], found 1.5"),
         ({"--epsilon": None, "--graph": None}, "plan graph_federated needs --epsilon, --graph"),
         ({"--agents-sampled": None}, "needs --agents-sampled with --gradient-at released"),
         ({"--rounds": "0"}, "--rounds must be a whole number from 1 to 100000, found 0"),
