@@ -10,6 +10,7 @@
     │   └── BudgetUnreachable           no noise within reason meets the budget
     ├── PeerError                       a peer sent what the protocol does not allow
     │   └── MalformedMessage            bytes that do not decode to a known message
+    ├── TooFewAgents                    too few are left for a masked sum
     └── BudgetSpent                     the ledger refuses a release
 
 Every message says what was expected, what was found, and what to do. A failed ``assert`` in this library
@@ -73,6 +74,10 @@ class PeerError(GossamerError):
 
 class MalformedMessage(PeerError):
     """Bytes from the network are not an encoding of a known message."""
+
+
+class TooFewAgents(GossamerError):
+    """Fewer agents are left than a masked sum needs; nothing is unmasked."""
 
 
 class BudgetSpent(GossamerError):

@@ -44,6 +44,8 @@ RUN = [
         "privacy/guarantees.md",
         "privacy/attacks.md",
         "privacy/increasing-planner.md",
+        "privacy/secure-aggregation.md",
+        "privacy/correlated-noise.md",
         "how-to/simulate.md",
         "how-to/results.md",
         "how-to/python.md",

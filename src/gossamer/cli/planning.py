@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gossamer.algorithms.mapa_schedule import Problem, gaussian_second_moment, l2_laplace_second_moment
-from gossamer.cli import plan_increasing
+from gossamer.cli import plan_graph_federated, plan_increasing
 from gossamer.cli.option_ranges import COUNT, POSITIVE, SHARE, Range, check_needed, check_ranges, given_of
 from gossamer.cli.printing import print_json, table, wrapped
 from gossamer.errors import CallerError
@@ -71,6 +71,7 @@ def add_commands(commands: Any) -> None:
     mapa.add_argument("--json", action="store_true", help="print one JSON document on stdout")
     mapa.set_defaults(command=mapa_command)
     plan_increasing.add_plan(kinds)
+    plan_graph_federated.add_plan(kinds)
 
 
 def _add_problem(mapa: argparse.ArgumentParser) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from gossamer.privacy.mechanisms import NeighboringRelation
 
 _NEIGHBORS = {
-    NeighboringRelation.ADD_OR_REMOVE_ONE: "whether any one example was present or absent",
-    NeighboringRelation.REPLACE_ONE: "whether any one example was replaced by another",
+    NeighboringRelation.ADD_OR_REMOVE_ONE: "whether any one {} was present or absent",
+    NeighboringRelation.REPLACE_ONE: "whether any one {} was replaced by another",
 }
 
 
@@ -57,9 +57,10 @@ class Guarantee:
         if math.isinf(self.epsilon):
             return f"Guarantee: none. {self.proof}"
         assumptions = "\n".join(f"  - {assumption}" for assumption in self.assumptions)
+        told_apart = _NEIGHBORS[self.neighboring_relation].format(self.unit.partition(" of ")[0])
         return (
             f"Guarantee: ({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy for each {self.unit}, "
-            f"against {self.observer}:\nit stays hard to tell {_NEIGHBORS[self.neighboring_relation]} "
+            f"against {self.observer}:\nit stays hard to tell {told_apart} "
             f"({self.neighboring_relation.value}).\nProof: {self.proof}\nThis assumes:\n{assumptions}"
         )
 

@@ -1,0 +1,228 @@
+"""Noise that is correlated over the rounds of a running sum: factorisations of the matrix of ones.
+
+In graph federated learning the i-th message of a unit is public terms, less the step size times the *running sum*
+x_1 + ... + x_i of its updates, plus noise. Written for all T rounds this is A x + noise with A the T x T
+lower-triangular matrix of ones. A factorisation A = B C into lower-triangular matrices makes the noise B z, with z
+independent from round to round: then ``A x + B z = B (C x + z)``, and whoever sees the messages knows as much as
+somebody who sees C x + z.
+
+| temporal | C, by its first column | B | message i carries |
+|---|---|---|---|
+| `independent` | 1, 1, 1, ...: A itself | identity | z_i: fresh noise |
+| `random_walk` | 1: the identity | A | z_1 + ... + z_i |
+| `sqrt_toeplitz` | binom(2j, j)/4^j: the square root of A | the same | all z so far, weighted |
+| `banded` | the first ``bands`` of these, then zeros | A C^-1 | a running sum of z filtered |
+
+All matrices are Toeplitz, so that a matrix is its first column, here a *kernel*: as power series c(x) b(x) = 1/(1-x),
+and c(x) is (1-x)^-1, 1, (1-x)^-1/2, or the beginning of the last one.
+
+**How far z is moved.** Let one change of the data move each update by at most 1 in L2 norm: by d_j in round j, where
+d_j may depend on all that was seen before. Then C x + z is moved by C d, and
+
+    sum_i |sum_j C_ij d_j|^2 = sum_jk (C'C)_jk <d_j, d_k> = <C'C, X>,   X_jk = <d_j, d_k>, X psd, X_jj <= 1.
+
+Its maximum over such X is at most sum_jk |(C'C)_jk|, since |X_jk| <= 1; where C'C has no negative entry the two are
+equal, at equal d_j, and are |C 1|^2. That is the square of `Factorisation.sensitivity`, S below.
+
+Normal z of standard deviation s make all messages together S/s-Gaussian differentially private [2], for updates that
+are chosen adaptively too [1, theorem 2.1]. Take s = 1. Given what was seen before, record i of C x + z is normal, and
+the data sets differ in its mean, by m_i with sum_i |m_i|^2 <= S^2 on every path; add one more record, moved by what is
+missing to S^2. The privacy loss is then sum_i <m_i, z_i> + S^2/2 under one data set and that less S^2 under the other,
+and the sum is exactly N(0, S^2): in E exp(t sum_i <m_i, z_i>) the last record contributes exp(t^2 |m_T|^2/2), and with
+|m_T|^2 = S^2 - (all before) each record in turn cancels its own part, which leaves exp(t^2 S^2/2).
+
+**The least largest noise.** The last row of B times C 1 is T, so by Cauchy-Schwarz |C 1| times the largest standard
+deviation of a message is at least T s. `random_walk` has exactly that: T^1/2 and T^1/2. No factorisation is better by
+this measure; by the disagreement that noise causes in a network (`network_noise`) others can be.
+
+References
+----------
+[1] Denisov, McMahan, Rush, Smith and Thakurta, "Improved differential privacy for SGD via optimal private linear
+    operators on adaptive streams", NeurIPS 2022.
+[2] Dong, Roth and Su, "Gaussian differential privacy", JRSS-B 2022.
+[3] Fichtenberger, Henzinger and Upadhyay, "Constant matters: fine-grained complexity of differentially private
+    continual observation", ICML 2023: the square root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+from scipy.signal import lfilter
+
+from gossamer.errors import SpecError, did_you_mean
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Temporal(StrEnum):
+    """How the noise of one round goes with that of the rounds before."""
+
+    INDEPENDENT = "independent"
+    RANDOM_WALK = "random_walk"
+    BANDED = "banded"
+    SQRT_TOEPLITZ = "sqrt_toeplitz"
+
+
+@dataclass(frozen=True)
+class Factorisation:
+    """A = B C for T rounds; see the module.
+
+    Attributes
+    ----------
+    temporal : Temporal
+        Which one.
+    rounds : int
+        T >= 1.
+    bands : int or None
+        Nonzero diagonals of C, from 1 to T-1; for `banded`, and for no other.
+
+    Raises
+    ------
+    SpecError
+        There is no such factorisation.
+    """
+
+    temporal: Temporal
+    rounds: int
+    bands: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.temporal not in list(Temporal):
+            raise SpecError(f"temporal {self.temporal!r} is not known{did_you_mean(str(self.temporal), Temporal)}")
+        object.__setattr__(self, "temporal", Temporal(self.temporal))  # decoded, it is a bare string
+        if not _is_count(self.rounds):
+            raise SpecError(f"correlated noise needs a whole number of rounds, at least 1, found {self.rounds!r}")
+        if self.temporal is not Temporal.BANDED:
+            if self.bands is not None:
+                raise SpecError(f"bands are for temporal: banded, found {self.bands!r} with {self.temporal}; leave out")
+        elif not (_is_count(self.bands) and self.bands < self.rounds):
+            raise SpecError(
+                f"bands must be a whole number, at least 1 and below the {self.rounds} rounds, found {self.bands!r}; "
+                "use sqrt_toeplitz for as many as rounds"
+            )
+
+    @property
+    def kernel(self) -> FloatArray:
+        """The first column of C as far as it is not zero, [at most rounds]. No entry is negative."""
+        return _KERNELS[self.temporal](self)
+
+    @property
+    def noise_kernel(self) -> FloatArray:
+        """The first column of B as far as it is not zero, [at most rounds]."""
+        return _NOISE_KERNELS[self.temporal](self)
+
+    @property
+    def sensitivity(self) -> float:
+        """|C 1|: how far z is moved, in L2 norm, if every update is moved by at most 1 in L2 norm. Attained."""
+        return float(np.linalg.norm(self._moved()))
+
+    @property
+    def absolute_sum(self) -> float:
+        """sum_ij |C_ij|: how far z is moved, in L1 norm, if every update is moved by at most 1 in L1 norm. Attained."""
+        return float(self._moved().sum())
+
+    @property
+    def message_variances(self) -> FloatArray:
+        """Variances of a coordinate of the noise in each message, over that of z, [rounds]."""
+        return np.cumsum(self._padded(self.noise_kernel) ** 2)
+
+    def sensitivity_after_loss(self, drawn: int) -> float:
+        """`sensitivity` of all messages of a run that lost its noise after ``drawn`` records and started anew.
+
+        The new stream is one for the T - drawn rounds that are left, and its first message holds the sum of all
+        updates so far. Hence old and new z are moved by C_old (1, ..., 1) and C_new (drawn + 1, 1, ..., 1).
+
+        Raises
+        ------
+        SpecError
+            ``drawn`` is not from 0 to T - 1.
+        """
+        moved = np.concatenate([self._moved()[:drawn], self.after_loss(drawn)._moved(before=drawn)])
+        return float(np.linalg.norm(moved))
+
+    def after_loss(self, drawn: int) -> Factorisation:
+        """That of the stream for the rounds that are left after ``drawn`` records."""
+        if not 0 <= drawn < self.rounds:
+            raise SpecError(f"records drawn before a loss must be from 0 to {self.rounds - 1}, found {drawn!r}")
+        left = self.rounds - drawn
+        if self.bands is not None and self.bands >= left:
+            return Factorisation(Temporal.SQRT_TOEPLITZ, left)
+        return replace(self, rounds=left)
+
+    def describe(self) -> dict[str, Any]:
+        """The factorisation as plain data."""
+        bands = {} if self.bands is None else {"bands": self.bands}
+        return {"temporal": self.temporal.value, "rounds": self.rounds, **bands}
+
+    def _moved(self, before: int = 0) -> FloatArray:
+        """C (before + 1, 1, ..., 1), [rounds]."""
+        column = self._padded(self.kernel)
+        return np.cumsum(column) + before * column
+
+    def _padded(self, kernel: FloatArray) -> FloatArray:
+        """A kernel with its zeros, [rounds]."""
+        padded = np.zeros(self.rounds)
+        padded[: kernel.size] = kernel
+        return padded
+
+
+def joint_sensitivity(factor: npt.ArrayLike) -> float:
+    """An upper bound of sqrt(max <C'C, X>, X psd, X_jj <= 1) for any C: exact where C'C has no negative entry.
+
+    Parameters
+    ----------
+    factor : array-like [rounds, rounds]
+        C: lower-triangular, with no zero on its diagonal, as A = B C needs.
+
+    Raises
+    ------
+    SpecError
+        The matrix is not such a C.
+    """
+    c = np.asarray(factor, np.float64)
+    if c.ndim != 2 or c.shape[0] != c.shape[1] or not c.size:
+        raise SpecError(f"a factor of the matrix of ones is square, found shape {c.shape}")
+    if not np.isfinite(c).all() or np.triu(c, 1).any() or not np.diagonal(c).all():
+        raise SpecError("a factor of the matrix of ones is finite, lower-triangular and has no zero on its diagonal")
+    return float(np.sqrt(np.abs(c.T @ c).sum()))
+
+
+def square_root_kernel(count: int) -> FloatArray:
+    """binom(2j, j)/4^j for j < count: the coefficients of (1-x)^(-1/2)."""
+    j = np.arange(1, count)
+    return np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])
+
+
+def _banded_noise(factorisation: Factorisation) -> FloatArray:
+    # 1/((1-x) c(x)). The coefficients of c fall, so by Enestrom and Kakeya no root of c is inside the unit circle or on
+    # it: errors of the recursion die out.
+    impulse = np.zeros(factorisation.rounds)
+    impulse[0] = 1.0
+    noise: FloatArray = np.cumsum(lfilter([1.0], factorisation.kernel, impulse))
+    return noise
+
+
+_Kernel = Callable[[Factorisation], FloatArray]
+
+_KERNELS: dict[Temporal, _Kernel] = {
+    Temporal.INDEPENDENT: lambda f: np.ones(f.rounds),
+    Temporal.RANDOM_WALK: lambda f: np.ones(1),
+    Temporal.BANDED: lambda f: square_root_kernel(f.bands or 1),
+    Temporal.SQRT_TOEPLITZ: lambda f: square_root_kernel(f.rounds),
+}
+_NOISE_KERNELS: dict[Temporal, _Kernel] = {
+    Temporal.INDEPENDENT: lambda f: np.ones(1),
+    Temporal.RANDOM_WALK: lambda f: np.ones(f.rounds),
+    Temporal.BANDED: _banded_noise,
+    Temporal.SQRT_TOEPLITZ: lambda f: square_root_kernel(f.rounds),
+}
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)

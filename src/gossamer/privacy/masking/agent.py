@@ -1,0 +1,306 @@
+"""An agent's side of one masked sum: five messages, each of them once.
+
+    announce()                   public keys
+    share(roster)                shares of two secrets for every agent: the mask key and the seed of the self-mask
+    mask(delivered, values)      the vector, under a mask for every pair and one of its own
+    confirm(survivors)           a signature under who is said to have survived
+    reveal(confirmations)        for each agent a share of *one* secret: its seed if it survived, else its mask key
+
+An agent goes through these steps once and never back, signs one set of survivors only, and reveals shares only after
+as many agents as the threshold says have signed the very same set. It reveals nothing about a set smaller than the
+group's minimum. A message that does not fit is refused with an error and changes nothing.
+
+The state is data: a runtime that may crash stores it before it sends what a step returned. A state that lies further
+back must never be used again, since an agent that was set back would answer twice.
+
+References
+----------
+Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS 2017, figure 4.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field, replace
+
+from gossamer.errors import DataError, PeerError
+from gossamer.privacy.masking.group import Group, Step, UintArray
+from gossamer.privacy.masking.keys import (
+    Keys,
+    agree,
+    commitment,
+    derive,
+    is_signed,
+    keys_of,
+    public_key,
+    seal,
+    sign,
+    signing_public_key,
+    unseal,
+)
+from gossamer.privacy.masking.masks import keystream, pairwise_mask_keys, self_mask_key, with_masks
+from gossamer.privacy.masking.messages import (
+    Announcement,
+    Confirmation,
+    Confirmations,
+    DeliveredShares,
+    EncryptedShares,
+    MaskedVector,
+    MaskingMessage,
+    RevealedShares,
+    Roster,
+    Survivors,
+)
+from gossamer.privacy.masking.roster import Identities, check_roster
+from gossamer.privacy.masking.shamir import SHARE_BYTES, split
+from gossamer.protocol.encoding import register
+from gossamer.vectors import Masked
+
+
+@register("masking.agent")
+@dataclass(frozen=True)
+class AgentState:
+    """All that an agent keeps between two steps.
+
+    Attributes
+    ----------
+    group : Group
+    agent : int
+        Its number.
+    round : int
+    secret : bytes
+        What all its keys follow from; empty after the last step.
+    step : int
+        What it says next, a `Step`.
+    announcement : Announcement or None
+        Its own.
+    roster : Roster or None
+        Whose keys it uses.
+    held : dict of int to bytes
+        By agent, its own number too: the share of the mask key, then that of the self-mask's seed.
+    survivors : tuple of int
+        What it signed.
+    """
+
+    group: Group
+    agent: int
+    round: int
+    secret: bytes = field(repr=False)
+    step: int = Step.ANNOUNCE.value
+    announcement: Announcement | None = None
+    roster: Roster | None = None
+    held: dict[int, bytes] = field(default_factory=dict, repr=False)
+    survivors: tuple[int, ...] = ()
+
+
+class MaskingAgent:
+    """One agent in one masked sum.
+
+    Parameters
+    ----------
+    state : AgentState
+        Of `start`, or as it was stored.
+    identities : mapping of int to bytes, optional
+        The agents' public Ed25519 keys. With them, only keys that are signed are used, so that a server cannot put
+        its own in their place; without them, the server is trusted to hand on the keys it was given.
+    """
+
+    def __init__(self, state: AgentState, identities: Identities | None = None) -> None:
+        self.state = state
+        self.identities = identities
+
+    @classmethod
+    def start(
+        cls,
+        group: Group,
+        agent: int,
+        round: int,
+        identities: Identities | None = None,
+        *,
+        secret: bytes | None = None,
+    ) -> MaskingAgent:
+        """A fresh agent.
+
+        Parameters
+        ----------
+        group : Group
+            What all members agreed on.
+        agent : int
+            Its number, 1 to ``group.size``.
+        round : int
+            From 0; another one for every sum of the group.
+        identities : mapping of int to bytes, optional
+            As above.
+        secret : bytes, optional
+            32 bytes that nobody else can guess; drawn from the operating system by default. Simulations give a
+            `reproducible_secret`.
+
+        Raises
+        ------
+        DataError
+            If a number is out of range or the secret is not 32 bytes.
+        """
+        if not group.has(agent) or type(round) is not int or round < 0:
+            raise DataError(f"expected an agent of 1 to {group.size} and a round from 0, found {agent!r} and {round!r}")
+        drawn = secrets.token_bytes(32) if secret is None else secret
+        if len(drawn) != 32:
+            raise DataError(f"expected a secret of 32 bytes, found {len(drawn)}")
+        return cls(AgentState(group, agent, round, drawn), identities)
+
+    def announce(self, identity: bytes | None = None) -> Announcement:
+        """Step 1: the public keys, signed with the private Ed25519 key ``identity`` [32 bytes] if there is one."""
+        self._expect(Step.ANNOUNCE)
+        state, keys = self.state, self._keys()
+        announcement = Announcement(
+            state.round,
+            state.agent,
+            public_key(keys.mask),
+            public_key(keys.share),
+            signing_public_key(keys.signing),
+            commitment(keys.seed),
+        )
+        if identity is not None:
+            announcement = replace(announcement, signature=sign(identity, announcement.signed_text(state.group)))
+        self._become(Step.SHARE, announcement=announcement)
+        return announcement
+
+    def share(self, roster: Roster) -> EncryptedShares:
+        """Step 2: shares of this agent's two secrets, sealed for each agent on the ``roster``.
+
+        Raises
+        ------
+        PeerError
+            If the roster is too short, lacks this agent's keys, or has a key that must not be used.
+        """
+        self._expect(Step.SHARE, roster)
+        state, keys = self.state, self._keys()
+        assert state.announcement is not None
+        check_roster(roster, state.announcement, state.group, self.identities)
+        digest = roster.digest(state.group)
+        of_key, of_seed = self._split(keys.mask, "mask", roster, digest), self._split(keys.seed, "seed", roster, digest)
+        both = {agent: of_key[agent] + of_seed[agent] for agent in roster.agents}
+        publics = {agent: one.share_key for agent, one in roster.by_agent.items() if agent != state.agent}
+        sealed = {
+            other: seal(derive(shared, digest, "shares", state.agent, other), both[other])
+            for other, shared in agree(keys.share, publics, "share").items()
+        }
+        self._become(Step.MASK, roster=roster, held={state.agent: both[state.agent]})
+        return EncryptedShares(state.round, state.agent, sealed)
+
+    def mask(self, delivered: DeliveredShares, values: UintArray) -> MaskedVector:
+        """Step 3: ``values`` [group.length], integers of the group's dtype, under all masks.
+
+        The agents whose shares were delivered, and this one, are the participants: a mask is added for each of them.
+
+        Raises
+        ------
+        DataError
+            If ``values`` has another length or dtype.
+        PeerError
+            If there are fewer participants than the group's minimum, or a share was not sealed for this agent by
+            the one that it is said to come from.
+        """
+        self._expect(Step.MASK, delivered)
+        state, roster = self.state, self._roster()
+        group = state.group
+        if values.shape != (group.length,) or values.dtype != group.dtype:
+            raise DataError(
+                f"expected {group.length} integers of {group.dtype}, found shape {values.shape} of {values.dtype}"
+            )
+        if not set(delivered.shares) <= set(roster.agents):
+            raise PeerError("shares come from agents that are not on the roster")
+        if len(delivered.shares) + 1 < group.minimum:
+            raise PeerError(f"a masked sum needs {group.minimum} agents, found {len(delivered.shares) + 1} left")
+        digest, keys = roster.digest(group), self._keys()
+        others = {agent: one for agent, one in roster.by_agent.items() if agent in delivered.shares}
+        shared = agree(keys.share, {agent: one.share_key for agent, one in others.items()}, "share")
+        held = dict(state.held)
+        for sender, sealed in delivered.shares.items():
+            key = derive(shared[sender], digest, "shares", sender, state.agent)
+            held[sender] = unseal(key, sealed, f"agent {sender}'s shares")
+        publics = {agent: one.mask_key for agent, one in others.items()}
+        pairs = pairwise_mask_keys(keys.mask, publics, digest, state.agent)
+        added = [self_mask_key(keys.seed, digest), *(key for other, key in pairs.items() if other > state.agent)]
+        masked = with_masks(values, added, [key for other, key in pairs.items() if other < state.agent], group)
+        self._become(Step.CONFIRM, held=held)
+        return MaskedVector(state.round, state.agent, Masked(masked))
+
+    def confirm(self, survivors: Survivors) -> Confirmation:
+        """Step 4: a signature under the set of survivors, the only one this agent gives.
+
+        Raises
+        ------
+        PeerError
+            If the set is below the group's minimum, lacks this agent, or has one that did not take part.
+        """
+        self._expect(Step.CONFIRM, survivors)
+        state = self.state
+        if len(survivors.agents) < state.group.minimum:
+            raise PeerError(
+                f"a masked sum needs {state.group.minimum} vectors, found {len(survivors.agents)} survivors"
+            )
+        if state.agent not in survivors.agents or not set(survivors.agents) <= set(state.held):
+            raise PeerError(f"expected survivors among {sorted(state.held)}, agent {state.agent} one of them")
+        signature = sign(self._keys().signing, self._signed_text(survivors.agents))
+        self._become(Step.REVEAL, survivors=survivors.agents)
+        return Confirmation(state.round, state.agent, signature)
+
+    def reveal(self, confirmations: Confirmations) -> RevealedShares:
+        """Step 5: a share of each survivor's seed and of the mask key of each that vanished; then all is forgotten.
+
+        Raises
+        ------
+        PeerError
+            If fewer survivors than the threshold signed the set that this agent signed.
+        """
+        self._expect(Step.REVEAL, confirmations)
+        state, roster = self.state, self._roster()
+        text, announced = self._signed_text(state.survivors), roster.by_agent
+        signers = [
+            agent
+            for agent in state.survivors
+            if is_signed(announced[agent].signing_key, confirmations.signatures.get(agent, b""), text)
+        ]
+        if len(signers) < state.group.threshold:
+            raise PeerError(
+                f"{len(signers)} agents signed the survivors that agent {state.agent} was told of, expected "
+                f"{state.group.threshold}: too many vanished, or the server told others otherwise"
+            )
+        shares = {
+            agent: both[SHARE_BYTES:] if agent in state.survivors else both[:SHARE_BYTES]
+            for agent, both in state.held.items()
+        }
+        self._become(Step.DONE, secret=b"", held={})
+        return RevealedShares(state.round, state.agent, shares)
+
+    # Parts of the steps
+
+    def _expect(self, step: Step, incoming: MaskingMessage | None = None) -> None:
+        state = self.state
+        if state.step != step:
+            raise PeerError(
+                f"agent {state.agent} is at step {Step(state.step).name.lower()} of round {state.round} and cannot "
+                f"{step.name.lower()}: each step is done once, in order"
+            )
+        if incoming is not None and incoming.round != state.round:
+            raise PeerError(f"expected a message of round {state.round}, found round {incoming.round}")
+        if isinstance(incoming, DeliveredShares) and incoming.agent != state.agent:
+            raise PeerError(f"expected shares for agent {state.agent}, found shares for agent {incoming.agent}")
+
+    def _become(self, step: Step, **changes: object) -> None:
+        self.state = replace(self.state, step=step.value, **changes)  # type: ignore[arg-type]
+
+    def _keys(self) -> Keys:
+        return keys_of(self.state.secret, self.state.group, self.state.agent, self.state.round)
+
+    def _roster(self) -> Roster:
+        assert self.state.roster is not None
+        return self.state.roster
+
+    def _split(self, secret: bytes, which: str, roster: Roster, digest: bytes) -> dict[int, bytes]:
+        key = derive(self._keys().polynomials, digest, which)
+        return split(secret, self.state.group.threshold, roster.agents, lambda count: keystream(key, count))
+
+    def _signed_text(self, survivors: tuple[int, ...]) -> bytes:
+        digest = self._roster().digest(self.state.group)
+        return Confirmation.signed_text(digest, sorted(self.state.held), survivors)

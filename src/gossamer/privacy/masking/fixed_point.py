@@ -1,0 +1,151 @@
+"""Numbers as integers modulo 2^bits, so that masks are uniform and sums are exact.
+
+A number x stands for the integer nearest to ``x 2^f``, where f is ``fraction_bits``, in two's complement.
+Each number saturates at ``clip``, and ``group`` of them cannot leave the range of the sum:
+
+    group * floor(clip 2^f) <= 2^(bits - 1) - 1
+
+which is checked when the encoding is made. Integer sums are exact; rounding moves each number by at most 2^-(f+1), the
+sum of m by at most m 2^-(f+1), and the L2 norm of d numbers by at most sqrt(d) 2^-(f+1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.errors import PeerError, SpecError
+from gossamer.privacy.masking.group import DTYPES, UintArray
+
+SMALLEST_CLIP, LARGEST_CLIP = 1e-30, 1e30  # so that 2^f is far from the ends of float64
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Fixed-point numbers of which ``group`` can be added without overflow.
+
+    Attributes
+    ----------
+    clip : float
+        Largest magnitude of a number; larger ones saturate. A bound on a vector's L2 norm bounds each coordinate.
+    group : int
+        Most numbers in a sum.
+    bits : {32, 64}
+        Size of the integers.
+    fraction_bits : int, optional
+        Binary digits after the point; negative for steps larger than 1. By default the most that fit.
+
+    Raises
+    ------
+    SpecError
+        If a parameter is out of range, or ``clip``, ``group`` and ``fraction_bits`` do not fit into ``bits``.
+    """
+
+    clip: float
+    group: int
+    bits: int = 32
+    fraction_bits: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.bits not in DTYPES:
+            raise SpecError(f"fixed-point numbers have 32 or 64 bits, found {self.bits!r}")
+        if not SMALLEST_CLIP <= self.clip <= LARGEST_CLIP:
+            raise SpecError(f"a fixed-point clip is {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}, found {self.clip!r}")
+        if type(self.group) is not int or not 1 <= self.group <= (1 << (self.bits - 1)) - 1:
+            raise SpecError(
+                f"a sum of {self.bits}-bit numbers has 1 to 2^{self.bits - 1} - 1 of them, found {self.group!r}"
+            )
+        finest = self._finest()
+        if self.fraction_bits is None:
+            object.__setattr__(self, "fraction_bits", finest)
+        if type(self.fraction_bits) is not int or self.fraction_bits > finest:
+            raise SpecError(
+                f"{self.group} numbers of up to {self.clip:g} with {self.fraction_bits!r} fraction bits do not fit "
+                f"into {self.bits} bits: use at most {finest}, more bits, or a smaller clip"
+            )
+        if self.limit < 1:
+            raise SpecError(
+                f"with {self.fraction_bits} fraction bits every number up to the clip {self.clip:g} is zero: "
+                f"use more, up to {finest}"
+            )
+
+    def _finest(self) -> int:
+        """The most fraction bits whose sums fit."""
+        # clip >= 2^(digits - 1), so that with more bits than this not even one number fits.
+        digits = math.frexp(self.clip)[1]
+        bits = self._most_of_one.bit_length() - digits
+        while _steps(self.clip, bits) > self._most_of_one:
+            bits -= 1
+        return bits
+
+    @property
+    def _most_of_one(self) -> int:
+        return ((1 << (self.bits - 1)) - 1) // self.group
+
+    @property
+    def _fraction_bits(self) -> int:
+        assert self.fraction_bits is not None
+        return self.fraction_bits
+
+    @property
+    def resolution(self) -> float:
+        """The distance 2^-fraction_bits between neighbouring numbers."""
+        return math.ldexp(1.0, -self._fraction_bits)
+
+    @property
+    def limit(self) -> int:
+        """The integer at which a number saturates."""
+        return _steps(self.clip, self._fraction_bits)
+
+    def encode(self, values: npt.ArrayLike) -> UintArray:
+        """The integers [size] of ``values`` [size].
+
+        Never refuses a value, since a refusal would say something of it: what is out of range saturates, and NaN
+        is zero.
+
+        Raises
+        ------
+        ValueError
+            If ``values`` is no flat vector.
+        """
+        numbers = np.asarray(values, np.float64)
+        if numbers.ndim != 1:
+            raise ValueError(f"expected a flat vector, found shape {numbers.shape}")
+        numbers = np.nan_to_num(np.clip(numbers, -self.clip, self.clip), nan=0.0)
+        steps = np.clip(np.rint(np.ldexp(numbers, self._fraction_bits)), -self.limit, self.limit)
+        signed = steps.astype(np.int64 if self.bits == 64 else np.int32)
+        return signed.view(DTYPES[self.bits])
+
+    def decode_sum(self, total: UintArray, count: int) -> npt.NDArray[np.float64]:
+        """The sum [size] of ``count`` vectors, of their encodings' sum ``total`` [size] modulo 2^bits.
+
+        Exact as long as it has at most 53 significant binary digits, which 32 bits always have.
+
+        Raises
+        ------
+        ValueError
+            If ``count`` is more than the group, or ``total`` has another dtype.
+        PeerError
+            If a coordinate is more than ``count`` vectors in range can give. (A vector out of range is not always
+            noticed.)
+        """
+        if not 1 <= count <= self.group:
+            raise ValueError(f"a sum has 1 to {self.group} vectors, found {count}")
+        if total.dtype != DTYPES[self.bits]:
+            raise ValueError(f"expected a sum of {DTYPES[self.bits]}, found {total.dtype}")
+        signed: npt.NDArray[np.signedinteger] = total.view(np.int64 if self.bits == 64 else np.int32)
+        most = count * self.limit
+        if np.any(signed > most) or np.any(signed < -most):
+            raise PeerError(f"a sum of {count} vectors is out of their range: one of them was not encoded as agreed")
+        return np.ldexp(signed.astype(np.float64), -self._fraction_bits)
+
+
+def _steps(clip: float, fraction_bits: int) -> int:
+    """floor(clip 2^fraction_bits), exactly."""
+    numerator, denominator = clip.as_integer_ratio()
+    if fraction_bits >= 0:
+        return (numerator << fraction_bits) // denominator
+    return numerator // (denominator << -fraction_bits)

@@ -1,0 +1,158 @@
+"""The keys of one agent in one masked sum, and what is done with keys: all of it by `cryptography`.
+
+X25519 for agreements, HKDF-SHA256 for everything that is derived from a secret, ChaCha20-Poly1305 for shares on their
+way, Ed25519 for signatures. Each derived key is for one purpose and one pair: its HKDF has the sum's digest as salt and
+the purpose and the numbers of the agents as info.
+
+An agent draws one secret of 32 bytes for each sum and derives all its keys from that, so that everything it says later
+follows from the secret and from what it is sent; saying it again gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from gossamer.errors import PeerError
+from gossamer.privacy.masking.group import Group
+from gossamer.protocol.encoding import encode
+from gossamer.randomness import derive as derive_seed
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+TAG_BYTES = 16
+_NONCE = bytes(12)  # each key seals one text
+# Private keys are multiples of 8, so a point of low order gives zero with every one of them.
+_ANY_KEY = X25519PrivateKey.from_private_bytes(bytes(range(KEY_BYTES)))
+
+
+@dataclass(frozen=True, repr=False)
+class Keys:
+    """Private keys of one agent for one sum, 32 bytes each.
+
+    Attributes
+    ----------
+    mask : bytes
+        X25519, for pairwise masks; is reconstructed by the server if the agent vanishes.
+    share : bytes
+        X25519, for the encryption of shares; never leaves the agent.
+    signing : bytes
+        Ed25519, for confirming who survived.
+    seed : bytes
+        Of the self-mask; is reconstructed by the server if the agent survives.
+    polynomials : bytes
+        What the coefficients of the shares' polynomials are drawn with.
+    """
+
+    mask: bytes
+    share: bytes
+    signing: bytes
+    seed: bytes
+    polynomials: bytes
+
+
+def keys_of(secret: bytes, group: Group, agent: int, round: int) -> Keys:
+    """The keys that ``agent`` derives from its ``secret`` for the sum of this group and round.
+
+    A secret that is used again by mistake still gives other keys in another round.
+    """
+    salt = encode((group, agent, round))
+    return Keys(*(derive(secret, salt, purpose) for purpose in ("mask", "share", "signing", "seed", "polynomials")))
+
+
+def reproducible_secret(seed: int, *labels: str | int) -> bytes:
+    """A secret [32 bytes] that follows from ``seed``: for simulation and tests only.
+
+    Whoever knows the seed knows every mask. Deployments draw secrets from the operating system.
+    """
+    halves = (derive_seed(seed, "masking", *labels, half) for half in (0, 1))
+    return b"".join(half.to_bytes(16, "little") for half in halves)
+
+
+def derive(key: bytes, salt: bytes, purpose: str, *agents: int) -> bytes:
+    """32 bytes by HKDF-SHA256, independent for every salt, purpose and agents."""
+    return HKDF(SHA256(), KEY_BYTES, salt, encode(("gossamer masking", purpose, *agents))).derive(key)
+
+
+def commitment(seed: bytes) -> bytes:
+    """What an agent publishes of the seed of its self-mask: 32 bytes that say nothing of it, and fit no other."""
+    return derive(seed, b"", "commitment")
+
+
+def public_key(private: bytes) -> bytes:
+    """The public X25519 key of a private one."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def agree(private: bytes, publics: Mapping[int, bytes], use: str) -> dict[int, bytes]:
+    """The secrets [32 bytes] that an X25519 key and those of others, by agent, give either of the two.
+
+    Raises
+    ------
+    PeerError
+        If a public key is a point of low order, with which everybody would find the same secret; the message names
+        the agent and the ``use`` of the key.
+    """
+    own = X25519PrivateKey.from_private_bytes(private)
+    return {agent: _exchange(own, public, agent, use) for agent, public in publics.items()}
+
+
+def check_point(public: bytes, agent: int, use: str) -> None:
+    """Raise PeerError unless ``public`` is a key that X25519 can agree on a secret with."""
+    _exchange(_ANY_KEY, public, agent, use)
+
+
+def _exchange(private: X25519PrivateKey, public: bytes, agent: int, use: str) -> bytes:
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise PeerError(
+            f"agent {agent}'s {use} key is not a valid point of Curve25519: expected 32 bytes of a public key"
+        ) from None
+
+
+def signing_public_key(private: bytes) -> bytes:
+    """The public Ed25519 key of a private one."""
+    return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def sign(private: bytes, text: bytes) -> bytes:
+    """An Ed25519 signature [64 bytes] of ``text``."""
+    return Ed25519PrivateKey.from_private_bytes(private).sign(text)
+
+
+def is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
+    """Whether ``signature`` is one of ``text`` by the owner of ``public``."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def seal(key: bytes, text: bytes) -> bytes:
+    """``text`` encrypted and authenticated under a key that seals nothing else; 16 bytes longer."""
+    return ChaCha20Poly1305(key).encrypt(_NONCE, text, None)
+
+
+def unseal(key: bytes, sealed: bytes, whose: str) -> bytes:
+    """What was sealed.
+
+    Raises
+    ------
+    PeerError
+        If it was sealed under another key or changed.
+    """
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
+    except InvalidTag:
+        raise PeerError(
+            f"{whose} do not open: they were changed, or sealed for another group, round or list of agents"
+        ) from None

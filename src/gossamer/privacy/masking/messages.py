@@ -1,0 +1,265 @@
+"""What agents and the server of a masked sum say to each other.
+
+| step | an agent says | the server says |
+|---|---|---|
+| announce | `Announcement` | `Roster`: all announcements |
+| share | `EncryptedShares`, one for each other agent | `DeliveredShares`, those for this agent |
+| mask | `MaskedVector` | `Survivors`: whose vectors arrived |
+| confirm | `Confirmation`, a signature of these | `Confirmations`: all signatures |
+| reveal | `RevealedShares`, one for each agent | the sum is found |
+
+Only `MaskedVector` depends on data. The others are made of keys and of who was heard, so they may travel as `Public`
+bytes: `packed` and `unpacked`. Every field is checked when a message is made, by whoever makes it, so what decodes is
+well formed; whether it fits the round is for its receiver to check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gossamer.errors import MalformedMessage
+from gossamer.privacy.masking.group import MOST_AGENTS, Group
+from gossamer.privacy.masking.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from gossamer.privacy.masking.shamir import SHARE_BYTES
+from gossamer.protocol import encoding
+from gossamer.protocol.encoding import encode, register
+from gossamer.vectors import Masked, Public
+
+SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
+"""Two shares, of the mask key and of the self-mask's seed, encrypted."""
+
+
+@dataclass(frozen=True)
+class MaskingMessage:
+    """Base of what is said in one masked sum, the one of ``round``."""
+
+    round: int
+
+    def __post_init__(self) -> None:
+        _require(type(self.round) is int and self.round >= 0, f"expected a round from 0, found {self.round!r}")
+
+
+@dataclass(frozen=True)
+class AgentMessage(MaskingMessage):
+    """Base of what ``agent`` says, or is told alone; its runtime checks that a message comes from that agent."""
+
+    agent: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(_is_agent(self.agent), f"expected an agent's number from 1, found {self.agent!r}")
+
+
+@register("masking.announcement")
+@dataclass(frozen=True)
+class Announcement(AgentMessage):
+    """The public keys of an agent for one sum.
+
+    Attributes
+    ----------
+    mask_key, share_key : bytes
+        X25519 keys [32 bytes], for masks and for the encryption of shares.
+    signing_key : bytes
+        Ed25519 key [32 bytes], for confirmations.
+    commitment : bytes
+        To the seed of the self-mask [32 bytes].
+    signature : bytes
+        Of all this by the agent's identity [64 bytes], or empty.
+    """
+
+    mask_key: bytes
+    share_key: bytes
+    signing_key: bytes
+    commitment: bytes
+    signature: bytes = b""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("mask_key", "share_key", "signing_key", "commitment"):
+            _check_bytes(name, getattr(self, name), KEY_BYTES)
+        if self.signature != b"":
+            _check_bytes("signature", self.signature, SIGNATURE_BYTES)
+
+    def signed_text(self, group: Group) -> bytes:
+        """What the identity signs."""
+        return encode(("gossamer masking announcement", group, replace(self, signature=b"")))
+
+
+@register("masking.roster")
+@dataclass(frozen=True)
+class Roster(MaskingMessage):
+    """The announcements of all agents that take part, in the order of their numbers."""
+
+    announcements: tuple[Announcement, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(type(self.announcements) is tuple, "expected a tuple of announcements")
+        _require(all(type(one) is Announcement for one in self.announcements), "expected announcements only")
+        _require(all(one.round == self.round for one in self.announcements), "expected announcements of one round")
+        _check_ascending(self.agents)
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        """Their numbers."""
+        return tuple(one.agent for one in self.announcements)
+
+    @property
+    def by_agent(self) -> dict[int, Announcement]:
+        """The announcements by number."""
+        return {one.agent: one for one in self.announcements}
+
+    def digest(self, group: Group) -> bytes:
+        """32 bytes that name this sum: all keys and signatures depend on it."""
+        return hashlib.sha256(encode((group, self))).digest()
+
+
+@dataclass(frozen=True)
+class _Sealed(AgentMessage):
+    shares: dict[int, bytes]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_table("sealed shares", self.shares, SEALED_BYTES)
+        _require(self.agent not in self.shares, "expected shares of others only")
+
+
+@register("masking.encrypted_shares")
+@dataclass(frozen=True)
+class EncryptedShares(_Sealed):
+    """Shares of the secrets of ``agent``, encrypted for each receiver: ``shares`` by receiver."""
+
+
+@register("masking.delivered_shares")
+@dataclass(frozen=True)
+class DeliveredShares(_Sealed):
+    """Shares for ``agent``, by the agent whose secrets they are of."""
+
+
+@register("masking.vector")
+@dataclass(frozen=True)
+class MaskedVector(AgentMessage):
+    """The vector of ``agent`` under its masks: integers [group.length] of the group's dtype."""
+
+    values: Masked
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(type(self.values) is Masked, f"expected a Masked vector, found {type(self.values).__name__}")
+
+
+@register("masking.survivors")
+@dataclass(frozen=True)
+class Survivors(MaskingMessage):
+    """Whose vectors the server says have arrived."""
+
+    agents: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(type(self.agents) is tuple, "expected a tuple of agents")
+        _check_ascending(self.agents)
+
+
+@register("masking.confirmation")
+@dataclass(frozen=True)
+class Confirmation(AgentMessage):
+    """The signature of ``agent`` under who took part and who survived, as it was told."""
+
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_bytes("signature", self.signature, SIGNATURE_BYTES)
+
+    @staticmethod
+    def signed_text(digest: bytes, participants: Iterable[int], survivors: Iterable[int]) -> bytes:
+        """What an agent signs."""
+        return encode(("gossamer masking survivors", digest, tuple(participants), tuple(survivors)))
+
+
+@register("masking.confirmations")
+@dataclass(frozen=True)
+class Confirmations(MaskingMessage):
+    """The signatures of those that confirmed, by agent."""
+
+    signatures: dict[int, bytes]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_table("signatures", self.signatures, SIGNATURE_BYTES)
+
+
+@register("masking.revealed_shares")
+@dataclass(frozen=True)
+class RevealedShares(AgentMessage):
+    """One share for each participant, by its number: of a survivor's seed, or of a vanished agent's mask key."""
+
+    shares: dict[int, bytes]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_table("shares", self.shares, SHARE_BYTES)
+
+
+M = TypeVar("M", bound=MaskingMessage)
+
+
+def packed(outgoing: MaskingMessage) -> Public:
+    """The bytes of a message that does not depend on data, as numbers of type u1.
+
+    Raises
+    ------
+    TypeError
+        For a `MaskedVector`, which travels under a label of its own.
+    """
+    if isinstance(outgoing, MaskedVector):
+        raise TypeError("a masked vector depends on data: send its values as Masked")
+    return Public(np.frombuffer(encode(outgoing), np.uint8))
+
+
+def unpacked(incoming: Public, kind: type[M], group: Group) -> M:
+    """The message of type ``kind`` that a peer packed.
+
+    Raises
+    ------
+    MalformedMessage
+        If ``incoming`` is anything else.
+    """
+    if not isinstance(incoming.values, np.ndarray) or incoming.values.dtype != np.uint8:
+        raise MalformedMessage(f"expected the bytes of a {kind.__name__}, found {incoming!r}")
+    # A roster is the message of most values: itself, its round, its tuple, and a tag and seven fields an agent.
+    decoded: Any = encoding.decode(incoming.values.tobytes(), most_values=3 + 8 * group.size)
+    if type(decoded) is not kind:
+        raise MalformedMessage(f"expected a {kind.__name__}, found {type(decoded).__name__}")
+    return decoded
+
+
+def _require(holds: bool, expectation: str) -> None:
+    if not holds:
+        raise ValueError(expectation)
+
+
+def _is_agent(number: Any) -> bool:
+    return type(number) is int and 1 <= number < MOST_AGENTS
+
+
+def _check_bytes(name: str, value: Any, length: int) -> None:
+    _require(type(value) is bytes and len(value) == length, f"expected {name} to be {length} bytes")
+
+
+def _check_ascending(agents: tuple[Any, ...]) -> None:
+    _require(all(map(_is_agent, agents)), "expected the numbers of agents, from 1")
+    _require(all(a < b for a, b in pairwise(agents)), "expected every agent once, in ascending order")
+
+
+def _check_table(name: str, table: Any, length: int) -> None:
+    _require(type(table) is dict and all(map(_is_agent, table)), f"expected {name} by the numbers of agents, from 1")
+    for value in table.values():
+        _check_bytes(name, value, length)

@@ -1,0 +1,53 @@
+"""Whether the keys that were announced can be used: points, identities, and no key twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gossamer.errors import PeerError
+from gossamer.privacy.masking.group import Group
+from gossamer.privacy.masking.keys import check_point, is_signed
+from gossamer.privacy.masking.messages import Announcement, Roster
+
+Identities = Mapping[int, bytes]
+"""The public Ed25519 key [32 bytes] of each agent, known from elsewhere."""
+
+
+def check_announcement(announcement: Announcement, group: Group, identities: Identities | None) -> None:
+    """Refuse keys that nobody should use.
+
+    Raises
+    ------
+    PeerError
+        If they are of no agent of the group, a key is not a valid point, or, where identities are given, the signature
+        is missing or not the agent's.
+    """
+    agent = announcement.agent
+    if not group.has(agent):
+        raise PeerError(f"expected keys of agents 1 to {group.size}, found keys of agent {agent}")
+    check_point(announcement.mask_key, agent, "mask")
+    check_point(announcement.share_key, agent, "share")
+    if identities is not None:
+        identity = identities.get(agent)
+        if identity is None or not is_signed(identity, announcement.signature, announcement.signed_text(group)):
+            raise PeerError(f"agent {agent}'s keys are not signed by its identity: expected a signature of this round")
+
+
+def check_roster(roster: Roster, own: Announcement, group: Group, identities: Identities | None) -> None:
+    """Refuse a list of announcements that ``own`` announcer should not join.
+
+    Raises
+    ------
+    PeerError
+        If there are fewer than the group's minimum, ``own`` is missing or another, an announcement is bad, or two
+        agents announce the same key.
+    """
+    if len(roster.announcements) < group.minimum:
+        raise PeerError(f"a masked sum needs {group.minimum} agents, found a list of {len(roster.announcements)}")
+    if own not in roster.announcements:
+        raise PeerError(f"the list of agents does not have the keys that agent {own.agent} announced")
+    for announcement in roster.announcements:
+        check_announcement(announcement, group, identities)
+    keys = [key for one in roster.announcements for key in (one.mask_key, one.share_key)]
+    if len(set(keys)) < len(keys):
+        raise PeerError("two agents announce the same key: expected a key of its own for every agent and use")

@@ -1,0 +1,270 @@
+"""The server's side of one masked sum: it hands on messages, counts who is left, and removes masks from the sum only.
+
+The runtime calls `MaskingServer.receive` for every message of an agent. When nobody is missing, or it has waited long
+enough, it calls `MaskingServer.advance` and sends each agent what that returns; who was not heard by then has vanished
+and is no longer listened to. After the last step `MaskingServer.unmask` gives the sum.
+
+With too few agents left, `advance` and `unmask` say so and nothing changes: the runtime may wait for more of them, or
+give up. There is no way to a sum of fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gossamer.errors import CallerError, PeerError, TooFewAgents
+from gossamer.privacy.masking.group import Group, Step, UintArray
+from gossamer.privacy.masking.keys import commitment, is_signed, public_key
+from gossamer.privacy.masking.masks import pairwise_mask_keys, self_mask_key, with_masks
+from gossamer.privacy.masking.messages import (
+    AgentMessage,
+    Announcement,
+    Confirmation,
+    Confirmations,
+    DeliveredShares,
+    EncryptedShares,
+    MaskedVector,
+    MaskingMessage,
+    RevealedShares,
+    Roster,
+    Survivors,
+)
+from gossamer.privacy.masking.roster import Identities, check_announcement
+from gossamer.privacy.masking.shamir import combine
+from gossamer.protocol.encoding import register
+
+_EXPECTED: dict[int, type[AgentMessage]] = {
+    Step.ANNOUNCE: Announcement,
+    Step.SHARE: EncryptedShares,
+    Step.MASK: MaskedVector,
+    Step.CONFIRM: Confirmation,
+    Step.REVEAL: RevealedShares,
+}
+
+
+class MaskedSum(NamedTuple):
+    """What a masked sum ends with.
+
+    Attributes
+    ----------
+    values : ndarray of unsigned integers [group.length]
+        The sum modulo 2^bits: raw data of all these agents.
+    agents : tuple of int
+        Whose vectors are in it.
+    """
+
+    values: UintArray
+    agents: tuple[int, ...]
+
+
+@register("masking.server")
+@dataclass(frozen=True)
+class ServerState:
+    """All that a server keeps between two messages.
+
+    Attributes
+    ----------
+    group : Group
+    round : int
+    step : int
+        Which message it waits for, a `Step`.
+    eligible : tuple of int
+        From whom.
+    received : dict of int to AgentMessage or None
+        What it has got, by agent; None for a vector, which is added to ``total`` at once.
+    roster : Roster or None
+    survivors : tuple of int
+        Whose vectors arrived.
+    participants : tuple of int
+        Whose shares arrived.
+    total : ndarray of unsigned integers or None
+        The sum of the masked vectors [group.length].
+    """
+
+    group: Group
+    round: int
+    step: int
+    eligible: tuple[int, ...]
+    received: dict[int, Any] = field(default_factory=dict)
+    roster: Roster | None = None
+    participants: tuple[int, ...] = ()
+    survivors: tuple[int, ...] = ()
+    total: Any = None
+
+
+class MaskingServer:
+    """The server of one masked sum.
+
+    Parameters
+    ----------
+    state : ServerState
+        Of `start`, or as it was stored.
+    identities : mapping of int to bytes, optional
+        The agents' public Ed25519 keys; with them, announcements that they did not sign are refused.
+    """
+
+    def __init__(self, state: ServerState, identities: Identities | None = None) -> None:
+        self.state = state
+        self.identities = identities
+
+    @classmethod
+    def start(cls, group: Group, round: int, identities: Identities | None = None) -> MaskingServer:
+        """A server that waits for the announcements of ``round``."""
+        return cls(ServerState(group, round, Step.ANNOUNCE.value, tuple(range(1, group.size + 1))), identities)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The agents whose message of this step has not arrived."""
+        return tuple(agent for agent in self.state.eligible if agent not in self.state.received)
+
+    def receive(self, message: AgentMessage) -> None:
+        """Take an agent's message of this step.
+
+        Raises
+        ------
+        PeerError
+            If it is of another step, round or agent, a second one, or does not fit what was sent to the agent.
+        """
+        state = self.state
+        expected = _EXPECTED.get(state.step)
+        if type(message) is not expected or message.round != state.round:
+            raise PeerError(
+                f"agent {message.agent} sent a {type(message).__name__} of round {message.round}, expected "
+                f"{f'a {expected.__name__} of round {state.round}' if expected else 'nothing more'}"
+            )
+        if message.agent not in self.missing:
+            raise PeerError(f"expected messages of agents {list(self.missing)}, found one of agent {message.agent}")
+        self._check(message)
+        if isinstance(message, MaskedVector):
+            values = message.values.values
+            total = values if state.total is None else state.total + values
+            self.state = replace(state, received={**state.received, message.agent: None}, total=total)
+        else:
+            self.state = replace(state, received={**state.received, message.agent: message})
+
+    def advance(self) -> dict[int, MaskingMessage]:
+        """Close this step: what to send to each agent that is left.
+
+        Raises
+        ------
+        TooFewAgents
+            If too few of them answered; nothing changes.
+        """
+        state = self.state
+        received = {agent: state.received[agent] for agent in sorted(state.received)}
+        left = tuple(received)
+        needed = state.group.threshold if state.step >= Step.CONFIRM else state.group.minimum
+        self._require(needed, len(left))
+        changes: dict[str, Any] = {}
+        messages: dict[int, MaskingMessage]
+        if state.step == Step.ANNOUNCE:
+            roster = changes["roster"] = Roster(state.round, tuple(received.values()))
+            messages = dict.fromkeys(left, roster)
+        elif state.step == Step.SHARE:
+            changes["participants"] = left
+            messages = {agent: DeliveredShares(state.round, agent, _addressed(agent, received)) for agent in left}
+        elif state.step == Step.MASK:
+            changes["survivors"] = left
+            messages = dict.fromkeys(left, Survivors(state.round, left))
+        elif state.step == Step.CONFIRM:
+            signatures = {agent: confirmation.signature for agent, confirmation in received.items()}
+            messages = dict.fromkeys(left, Confirmations(state.round, signatures))
+        else:
+            raise CallerError("no step follows the last one: unmask the sum")
+        self.state = replace(state, step=state.step + 1, eligible=left, received={}, **changes)
+        return messages
+
+    def unmask(self) -> MaskedSum:
+        """The sum of the survivors' vectors, once enough agents have revealed their shares.
+
+        Raises
+        ------
+        TooFewAgents
+            If fewer than the threshold did: nothing is learnt.
+        CallerError
+            Before the last step, or a second time.
+        PeerError
+            If their shares do not give what an agent announced: at least one of them is wrong, and nothing is learnt.
+        """
+        state, group = self.state, self.state.group
+        if state.step != Step.REVEAL:
+            name = Step(state.step).name.lower()
+            raise CallerError(f"a sum is unmasked once, when shares have been revealed, not at step {name}")
+        self._require(group.threshold, len(state.received))
+        assert state.roster is not None
+        digest = state.roster.digest(group)
+        self_masks = [self_mask_key(self._secret(agent), digest) for agent in state.survivors]
+        publics = {one.agent: one.mask_key for one in state.roster.announcements if one.agent in state.survivors}
+        added: list[bytes] = []
+        subtracted: list[bytes] = []  # by the survivors, for those that vanished
+        for vanished in sorted(set(state.participants) - set(state.survivors)):
+            for agent, key in pairwise_mask_keys(self._secret(vanished), publics, digest, vanished).items():
+                (added if agent < vanished else subtracted).append(key)
+        values = with_masks(state.total, subtracted, [*self_masks, *added], group)
+        self.state = replace(state, step=Step.DONE.value, eligible=(), received={}, total=None)
+        return MaskedSum(values, state.survivors)
+
+    def _require(self, needed: int, found: int) -> None:
+        if found < needed:
+            name = Step(self.state.step).name.lower()
+            raise TooFewAgents(
+                f"a masked sum needs {needed} agents and {found} are left at step {name} of round {self.state.round}: "
+                f"nothing is unmasked"
+            )
+
+    def _secret(self, agent: int) -> bytes:
+        """The secret of which shares were revealed: a survivor's seed, or a vanished agent's mask key."""
+        state = self.state
+        assert state.roster is not None
+        announced = state.roster.by_agent[agent]
+        secret = combine(
+            {giver: answer.shares[agent] for giver, answer in state.received.items()}, state.group.threshold
+        )
+        survived = agent in state.survivors
+        if (commitment(secret) if survived else public_key(secret)) != (
+            announced.commitment if survived else announced.mask_key
+        ):
+            raise PeerError(
+                f"the shares of agent {agent}'s {'self-mask' if survived else 'mask key'} do not give what it "
+                f"announced: at least one of them is wrong, and nothing is unmasked"
+            )
+        return secret
+
+    def _check(self, message: AgentMessage) -> None:
+        """Whether a message of the right kind fits."""
+        state, agent = self.state, message.agent
+        if isinstance(message, Announcement):
+            check_announcement(message, state.group, self.identities)
+            taken = {key for other in state.received.values() for key in (other.mask_key, other.share_key)}
+            if message.mask_key == message.share_key or taken & {message.mask_key, message.share_key}:
+                raise PeerError(f"agent {agent} announced a key that was announced before: expected keys of its own")
+        elif isinstance(message, EncryptedShares):
+            _same_agents("shares for", agent, message.shares, set(state.eligible) - {agent})
+        elif isinstance(message, RevealedShares):
+            _same_agents("shares of", agent, message.shares, set(state.participants))
+        elif isinstance(message, Confirmation):
+            assert state.roster is not None
+            text = Confirmation.signed_text(state.roster.digest(state.group), state.participants, state.survivors)
+            if not is_signed(state.roster.by_agent[agent].signing_key, message.signature, text):
+                raise PeerError(
+                    f"agent {agent} signed other survivors than {list(state.survivors)}, or with another key"
+                )
+        elif isinstance(message, MaskedVector):
+            values = message.values.values
+            if not isinstance(values, np.ndarray) or values.shape != (state.group.length,):
+                raise PeerError(f"agent {agent} sent {values.size} masked values, expected {state.group.length}")
+            if values.dtype != state.group.dtype:
+                raise PeerError(f"agent {agent} sent masked values of {values.dtype}, expected {state.group.dtype}")
+
+
+def _addressed(receiver: int, received: dict[int, EncryptedShares]) -> dict[int, bytes]:
+    return {sender: sent.shares[receiver] for sender, sent in received.items() if sender != receiver}
+
+
+def _same_agents(what: str, agent: int, found: Iterable[int], expected: set[int]) -> None:
+    if set(found) != expected:
+        raise PeerError(f"agent {agent} sent {what} agents {sorted(found)}, expected {sorted(expected)}")

@@ -1,0 +1,105 @@
+"""A masked sum in which every message and every state crosses as bytes, with hooks for whoever wants to interfere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gossamer.privacy.masking import (
+    Group,
+    MaskedSum,
+    MaskingAgent,
+    MaskingMessage,
+    MaskingServer,
+    Step,
+    reproducible_secret,
+)
+from gossamer.protocol.encoding import decode, encode
+
+METHODS = {
+    Step.ANNOUNCE: "announce",
+    Step.SHARE: "share",
+    Step.MASK: "mask",
+    Step.CONFIRM: "confirm",
+    Step.REVEAL: "reveal",
+}
+
+
+class Conversation:
+    """The agents and the server of one sum of ``group``, step by step.
+
+    ``vectors`` are given, or drawn uniformly over the whole ring.
+    """
+
+    def __init__(
+        self, group: Group, round: int = 0, seed: int = 0, vectors: Mapping[int, np.ndarray] | None = None
+    ) -> None:
+        self.group, self.round = group, round
+        numbers = range(1, group.size + 1)
+        self.agents = {
+            i: MaskingAgent.start(group, i, round, secret=reproducible_secret(seed, "test", i)) for i in numbers
+        }
+        self.server = MaskingServer.start(group, round)
+        generator = np.random.default_rng(seed)
+        drawn = {i: generator.integers(0, 2**group.bits, group.length, group.dtype) for i in numbers}
+        self.vectors = dict(vectors or drawn)
+        self.step = Step.ANNOUNCE
+        self.inbox: dict[int, Any] = dict.fromkeys(numbers)
+        self.outbox: dict[int, Any] = {}
+
+    def answer(self, agent: int, incoming: Any) -> Any:
+        """What an agent says at this step; it is stored and restored around it."""
+        arguments = [] if self.step == Step.ANNOUNCE else [incoming]
+        if self.step == Step.MASK:
+            arguments.append(self.vectors[agent])
+        restored = MaskingAgent(through_bytes(self.agents[agent].state), self.agents[agent].identities)
+        self.agents[agent] = restored
+        return through_bytes(getattr(restored, METHODS[self.step])(*arguments))
+
+    def speak(self, silent: Callable[[int], bool] = lambda agent: False) -> None:
+        """All agents that are still there, but the silent ones, answer what they were sent."""
+        self.outbox = {i: self.answer(i, incoming) for i, incoming in self.inbox.items() if not silent(i)}
+
+    def deliver(self) -> None:
+        """The server gets what was said and goes on."""
+        for message in self.outbox.values():
+            self.server.receive(message)
+        self.server = MaskingServer(through_bytes(self.server.state), self.server.identities)
+        if self.step < Step.REVEAL:
+            self.inbox = {i: through_bytes(message) for i, message in self.server.advance().items()}
+        self.step = Step(self.step + 1)
+
+    def until(self, step: Step, vanish: Mapping[int, Step] | None = None) -> Conversation:
+        """Everything before ``step``; ``vanish`` says from which step on an agent is silent."""
+        while self.step < step:
+            now = self.step
+            self.speak(lambda agent: (vanish or {}).get(agent, Step.DONE) <= now)  # noqa: B023
+            self.deliver()
+        return self
+
+    def sum(self, vanish: Mapping[int, Step] | None = None) -> MaskedSum:
+        """The whole."""
+        return self.until(Step.DONE, vanish).server.unmask()
+
+
+def one_of_each(group: Group) -> dict[type[MaskingMessage], MaskingMessage]:
+    """A message of every kind, all of one sum."""
+    conversation, found = Conversation(group), []
+    while conversation.step != Step.DONE:
+        conversation.speak()
+        found.append(conversation.outbox[1])
+        conversation.deliver()
+        found.append(conversation.inbox[1])
+    return {type(message): message for message in found}
+
+
+def through_bytes(value: Any) -> Any:
+    """What is left of a value after it was encoded and decoded."""
+    return decode(encode(value))
+
+
+def plain_sum(group: Group, vectors: Mapping[int, np.ndarray], agents: tuple[int, ...]) -> list[int]:
+    """The sum modulo 2^bits in Python's integers."""
+    return [sum(int(vectors[i][k]) for i in agents) % 2**group.bits for k in range(group.length)]
