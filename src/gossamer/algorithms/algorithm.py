@@ -27,6 +27,17 @@ A module may have more, where the defaults do not fit:
 | `updates(nodes)` | computations | how many updates were made, where a computation is not one |
 | `report(nodes)` | nothing | figures of its own for the summary, as plain data |
 | `advice(settings, context, updates)` | nothing | warnings about a run of so many updates, a line each |
+
+So may its settings, as fields or properties:
+
+| name | default | what it says |
+|---|---|---|
+| `noiseless` | False | whether this is the algorithm without noise |
+| `decided(private)` | itself | the settings with defaults filled in that depend on whether there is noise |
+| `proved` | True | whether a guarantee is proved for what is released |
+| `sampling` | ``privacy.sampling``'s | how examples are drawn |
+| `sensitivity` | 1 | how far one example moves what is released, in clips |
+| `gradients` | None | a bound on the run's length, beside ``updates_per_node`` |
 """
 
 from __future__ import annotations

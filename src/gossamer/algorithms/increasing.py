@@ -73,22 +73,19 @@ MECHANISMS = ("gaussian", "none")
 
 def servers(settings: Settings) -> tuple[str, ...]:
     """The aggregators, from the clients up, and the server."""
-    below = (f"aggregator-{level}-{number}" for level, number in _aggregators(settings))
-    return (*below, SERVER)
+    return (*(name for level in reversed(_levels(settings)) for name in level), SERVER)
 
 
-def _aggregators(settings: Settings) -> list[tuple[int, int]]:
-    """(level, number) of each, the lowest level first; level 1 is the one below the server."""
-    levels = enumerate(settings.aggregators, 1)
-    return [(level, number) for level, count in reversed(list(levels)) for number in range(count)]
+def _levels(settings: Settings) -> list[list[str]]:
+    """The aggregators of each level, from the server down."""
+    return [[f"aggregator-{level}-{n}" for n in range(count)] for level, count in enumerate(settings.aggregators, 1)]
 
 
 def parents(settings: Settings, names: Sequence[str]) -> dict[str, str]:
     """Whose child every node but the server is: each level is dealt out evenly to the one above."""
     above = [SERVER]
     found: dict[str, str] = {}
-    levels = [[f"aggregator-{level}-{n}" for n in range(count)] for level, count in enumerate(settings.aggregators, 1)]
-    for members in [*levels, list(names)]:
+    for members in [*_levels(settings), list(names)]:
         found.update({name: above[number * len(above) // len(members)] for number, name in enumerate(members)})
         above = members
     return found
@@ -167,21 +164,17 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
         If the model has fewer parameters than parts.
     """
     _check_parts(settings, context)
-    tau = settings.delay.tau
-    quotas = context.quotas
-    if tau is None or quotas is None:
+    rule, quotas = settings.delay, context.quotas
+    if rule.tau is None or quotas is None:
         return []
+    if isinstance(rule, RoundsAhead):
+        d, follows = rule.d, "so the paper's convergence theorem says nothing of this run"
+    else:
+        d, follows = 1, "so clients may have to wait there for the updates of the round before"
     sizes = workload(settings, context.shard_sizes, context.seed).rounds
-    counted = isinstance(settings.delay, RoundsAhead)
-    d = settings.delay.d if isinstance(settings.delay, RoundsAhead) else 1
-    i = first_breach(tau, sizes, d, max(quotas.values()))
+    i = first_breach(rule.tau, sizes, d, max(quotas.values()))
     if i is None:
         return []
-    follows = (
-        "so the paper's convergence theorem says nothing of this run"
-        if counted
-        else "so clients may have to wait there for the updates of the round before"
-    )
     return [
         f"increasing: condition (2), tau(s_0 + ... + s_i) >= s_(i-{d}) + ... + s_i, fails first at i = {i}, {follows}"
     ]

@@ -32,7 +32,8 @@ def choose_mechanisms(prepared: Prepared, schedules: Mapping[str, Schedule]) -> 
     privacy, budget = prepared.experiment.privacy, prepared.experiment.budget
     if not prepared.experiment.private:
         bound = None if privacy.clip is None else privacy.clip.initial_bound
-        return dict.fromkeys(prepared.names, NoNoise(math.inf if bound is None else _sensitivity(prepared) * bound))
+        clips = prepared.experiment.sensitivity
+        return dict.fromkeys(prepared.names, NoNoise(math.inf if bound is None else clips * bound))
     if privacy.level is not None:
         key = "privacy.noise_multiplier" if privacy.mechanism == "gaussian" else "privacy.epsilon"
         law = _law(prepared)
@@ -57,7 +58,7 @@ def _law(prepared: Prepared) -> Callable[[float], Mechanism]:
     """The mechanism of an amount of noise, as the spec gives it."""
     privacy, clip = prepared.experiment.privacy, _first_clip(prepared)
     if privacy.mechanism == "gaussian":
-        clips = _sensitivity(prepared)
+        clips = prepared.experiment.sensitivity  # a mechanism's clip is how far one example moves a release
         return lambda multiplier: Gaussian(clips * clip, multiplier / clips)
     if privacy.proved:
         return lambda epsilon: L2Laplace(clip, epsilon, privacy.relation)
@@ -71,11 +72,6 @@ def _first_clip(prepared: Prepared) -> float:
         return clip.initial_bound
     first = getattr(prepared.algorithm, "first_clip", None)
     return 1.0 if first is None else float(first(prepared.experiment.algorithm))
-
-
-def _sensitivity(prepared: Prepared) -> float:
-    """How far one example moves what is released, in clips: a mechanism's clip is that bound."""
-    return float(getattr(prepared.experiment.algorithm, "sensitivity", 1.0))
 
 
 def _first_layer(prepared: Prepared) -> int:
@@ -94,7 +90,7 @@ def _calibrated(
     relation = spec.privacy.relation
     own = [schedule for name, schedule in schedules.items() if budgets[name] == level]
     gaussian = spec.privacy.mechanism == "gaussian"
-    family = gaussian_family(_sensitivity(prepared) * clip) if gaussian else l2_laplace_family(size, relation, clip)
+    family = gaussian_family(spec.sensitivity * clip) if gaussian else l2_laplace_family(size, relation, clip)
     return calibrate(level, spec.budget.delta, relation, own, family).mechanism
 
 

@@ -196,7 +196,7 @@ def _guarantee(
         return guarantees.none("privacy: none (nothing is noised, so messages may reveal examples)", relation)
     if not spec.privacy.proved:
         return guarantees.none(_PAPER_NOISE, relation)
-    if not getattr(spec.algorithm, "proved", True):
+    if not spec.proved:
         return guarantees.none(_SEQUENTIAL_ROUNDS, relation)
     worst = max(epsilons, key=lambda name: epsilons[name])
     mechanism = mechanisms[worst]
@@ -207,7 +207,7 @@ def _guarantee(
         if isinstance(spec.privacy.clip, QuantileClip)
         else ""
     )
-    clips = getattr(spec.algorithm, "sensitivity", 1.0)
+    clips = spec.sensitivity
     moved = "" if clips == 1 else f"; one example moves a release by {clips:g} clips, and noise multipliers are of that"
     samples = spec.privacy.sampling.replace("_", "-")
     proof = (
@@ -240,7 +240,7 @@ def epsilon_so_far(prepared: Prepared, ledgers: Iterable[Ledger]) -> float | Non
     None without noise, and where nodes differ so much that reading them all would slow the run down.
     """
     spec = prepared.experiment
-    if not (spec.private and spec.privacy.proved and getattr(spec.algorithm, "proved", True)):
+    if not (spec.private and spec.proved):
         return None
     most = _undominated(ledger.counts for ledger in ledgers)
     if len(most) > _MOST_READINGS or not all(kind.mechanism.private for counts in most for kind in counts):

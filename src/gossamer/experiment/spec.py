@@ -190,13 +190,13 @@ class Experiment(Section):
             raise ValueError(f"give a budget, or privacy.{level}, or say privacy: none")
         if not self.private and self.budget is not None:
             raise ValueError("privacy: none meets no budget; leave the budget out, or name a mechanism")
-        if self.budget is not None and not getattr(self.algorithm, "proved", True):
+        if not self.privacy.proved and self.budget is not None:
+            raise ValueError("norm: exponential and noise_scope: first_layer meet no budget; leave the budget out")
+        if not self.proved and self.budget is not None:
             raise ValueError(
                 "round_update: sequential meets no budget, because nothing is proved for it; take batch or "
                 "clipped_sum, or give privacy.noise_multiplier and no budget"
             )
-        if not self.privacy.proved and self.budget is not None:
-            raise ValueError("norm: exponential and noise_scope: first_layer meet no budget; leave the budget out")
         if isinstance(self.privacy.clip, QuantileClip) and self.privacy.mechanism == "l2_laplace":
             raise ValueError("the quantile policy counts with gaussian noise; take mechanism gaussian, or a fixed clip")
         if self.stop.accuracy is not None and not self.bounded:
@@ -216,6 +216,16 @@ class Experiment(Section):
     def private(self) -> bool:
         """Whether noise is added."""
         return self.privacy.mechanism != "none"
+
+    @property
+    def proved(self) -> bool:
+        """Whether a guarantee is proved for the noise, if there is any, and for what it is added to."""
+        return self.privacy.proved and bool(getattr(self.algorithm, "proved", True))
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one example moves what is released, in clips."""
+        return float(getattr(self.algorithm, "sensitivity", 1.0))
 
     @property
     def bounded(self) -> bool:
