@@ -183,9 +183,6 @@ def prepare(experiment: Experiment) -> Prepared:
     nodes, seed = spec.algorithm.nodes, public_seed(spec)
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
     check_world(spec.speeds, spec.faults, nodes, seed, spec.links, servers=len(servers(spec)))
-    _check_privacy(spec)
-    joined = _joined(spec, names)
-    graph = build_graph(getattr(spec.algorithm, "topology", Ring()), len(joined), stream(seed, "topology"), joined)
     dataset = load_dataset(spec.dataset)
     for split in (dataset.train, dataset.test):
         if not np.isfinite(split.features.data if split.sparse else split.features).all():
@@ -193,8 +190,25 @@ def prepare(experiment: Experiment) -> Prepared:
     if spec.stop.accuracy is not None and dataset.classes is None:
         raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")
     shards = partition(spec.partition, dataset.train.targets, nodes, stream(seed, "partition"), dataset.owners)
+    return assemble(spec, names, dataset, tuple(shards))
+
+
+def assemble(
+    experiment: Experiment, names: tuple[str, ...], dataset: Dataset, shards: tuple[npt.NDArray[np.int64], ...]
+) -> Prepared:
+    """Build objective and graph for parties of these names; ``shards`` may be placeholders of others' lengths.
+
+    Raises
+    ------
+    CallerError
+        With one line on what in the spec does not fit.
+    """
+    spec, seed = experiment, public_seed(experiment)
+    _check_privacy(spec)
+    joined = _joined(spec, names)
+    graph = build_graph(getattr(spec.algorithm, "topology", Ring()), len(joined), stream(seed, "topology"), joined)
     objective = build_objective(spec, dataset)
-    prepared = Prepared(spec, dataset, names, tuple(shards), objective, graph)
+    prepared = Prepared(spec, dataset, names, shards, objective, graph)
     if not needs_estimates(spec):
         return prepared
     spec, estimates = with_estimates(spec, objective, dataset, prepared.initial.values, seed)
@@ -272,7 +286,8 @@ def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
     network: Objective = TorchModule(
         module, loss=loss, l2=settings.l2, memory_mib=compute.memory_mib, strategy=compute.strategy
     )
-    _try(network, dataset)
+    if len(dataset.train.targets):  # a server has none
+        _try(network, dataset)
     return network
 
 
