@@ -66,6 +66,17 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
         raise SpecError(f"{path}: {error}") from None
 
 
+def read_text(text: str) -> Experiment:
+    """The experiment that a YAML text describes.
+
+    Raises
+    ------
+    SpecError
+        As `read_spec`.
+    """
+    return parse_spec(_load(text) or {})
+
+
 def _load(text: str) -> Any:
     try:
         return yaml.load(text, _Loader)
