@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -70,10 +71,10 @@ class DeliversTwice(Host):
 class SendsBeforeItStores(Host):
     """The input is stored after what came of it was sent: a crash in between forgets it."""
 
-    def take(self, what: Input, now: float) -> list[Outcome]:
+    def turn(self, inputs: Sequence[tuple[Input, float]]) -> list[Outcome]:
         late, self.journal.append = self.journal.append, lambda entry: None  # type: ignore[method-assign]
         try:
-            outcomes = super().take(what, now)
+            outcomes = super().turn(inputs)
         finally:
             self.journal.append = late  # type: ignore[method-assign]
         return outcomes

@@ -14,7 +14,6 @@ from gossamer.algorithms import allreduce, edge_cloud, gossip, graph_federated
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed
 from gossamer.protocol.node import Node
-from gossamer.runtimes.host import HostBroken
 from gossamer.testing.contracts import AlgorithmContract, FixedAnswers
 from gossamer.testing.hosts import Crash, LinkedHosts
 from gossamer.testing.network import Faults
@@ -116,18 +115,3 @@ def test_a_host_from_its_journal_is_the_host() -> None:
     hosts.run(look=look)
     assert all(same)
     assert len(same) > 100
-
-
-def test_a_journal_that_takes_nothing_leaves_a_host_that_does_nothing() -> None:
-    contract = Gossip()
-    hosts = LinkedHosts(fresh(contract), FixedAnswers())
-    host = hosts["node-0"]
-
-    def full(entry: bytes) -> None:
-        raise OSError("disk full")
-
-    host.journal.append = full  # type: ignore[method-assign]
-    for _ in range(2):
-        with pytest.raises(HostBroken):
-            host.start(0.0)
-    assert not host.begun

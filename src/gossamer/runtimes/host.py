@@ -1,17 +1,18 @@
 """A host: one node with its session, timers and open tasks, whose every input is on disk before anything comes of it.
 
 Like a node, a host does no I/O and reads no clock. What comes in, a frame, an answer of the data side, the passing of
-time, is one *input*; what is to be done about it is returned as outputs, after the input was appended to the *journal*.
-All that a host holds follows from its inputs, so the journal is all that is stored: after a crash the last snapshot and
-the inputs since then, fed to a fresh node, give the same host. In particular
+time, is one *input*. A *turn* takes any number of them: all are staged in the *journal*, one commit makes them durable,
+and only then what is to be done about them is returned. All that a host holds follows from its inputs, so the journal
+is all that is stored: after a crash the last snapshot and the inputs since then, fed to a fresh node, give the same
+host. In particular
 
 - no message is sent that the journal does not imply, so it is sent again with the same content if nobody acknowledged
   it; the session sees to exactly-once delivery;
 - a task that was open is lost: its noise was never stored, its charge stands in the ledger. `Host.resume` tells the
   node, which asks again.
 
-An input that the journal cannot take (a full disk) leaves a host that must not be used: `broken` is set, every further
-input is refused, and a host from the journal takes its place.
+Inputs that the journal cannot take (a full disk) have not happened, and leave a host that must not be used: `broken` is
+set, every further input is refused, and a host from the journal takes its place.
 """
 
 from __future__ import annotations
@@ -135,18 +136,25 @@ Outcome = Transmit | Task | Note | Ended | Rejected
 
 
 class Journal(Protocol):
-    """Where inputs are kept, in order."""
+    """Where inputs are kept, in order.
+
+    Of what was staged and not committed a crash keeps the first few, none, or all.
+    """
 
     def append(self, entry: bytes) -> None:
-        """Keep ``entry``; it is on disk when this returns. If it raises, it is not."""
+        """Stage ``entry``, for the next `commit`."""
         ...
 
     def snapshot(self, state: bytes) -> None:
-        """Keep ``state`` in the place of all entries so far; whole or not at all."""
+        """Stage ``state``, in the place of all entries so far."""
+        ...
+
+    def commit(self) -> None:
+        """Make durable what was staged, in order; it is when this returns. If it raises, nothing may come of it."""
         ...
 
     def load(self) -> tuple[bytes | None, Sequence[bytes]]:
-        """The newest snapshot, and the entries after it."""
+        """The newest snapshot that is durable, and the entries after it."""
         ...
 
 
@@ -210,6 +218,7 @@ class Host:
         self.timers: dict[str, float] = {}
         self.finished, self.begun, self.now, self.broken = "", False, 0.0, False
         self._watch: Callable[[Step], None] | None = None
+        self._steps: list[Step] = []  # of this turn, for the watcher once it is durable
         self._since = 0
         self._recover(settings)
         self._watch = watch
@@ -258,29 +267,44 @@ class Host:
         return min(due, default=None)
 
     def take(self, what: Input, now: float) -> list[Outcome]:
-        """Append an input to the journal, and return what is to be done about it.
+        """A turn of one input."""
+        return self.turn([(what, now)])
+
+    def turn(self, inputs: Sequence[tuple[Input, float]]) -> list[Outcome]:
+        """Take inputs, each with its time in seconds on the host's clock; return what is to be done about them.
+
+        All are durable when this returns, by one commit. If it raises, some, none or all may be, nothing is to be done
+        about any, and the host is of no more use.
 
         Raises
         ------
         HostBroken
-            If the journal does not take it, or did not take one before.
+            If the journal does not take them, or the host was broken before.
         """
         if self.broken:
             raise HostBroken(f"{self.node.name}: an input could not be stored; start again from the store")
-        # Before anything changes: what cannot be stored has not happened.
-        self._stored(self.journal.append, encode((now, what)))
-        outcomes = self._take(what, now)
-        self._since += 1
-        if self._since >= self.every:
-            self._stored(self.journal.snapshot, encode(self.state()))
-            self._since = 0
+        self.broken = True  # until the turn is over
+        outcomes: list[Outcome] = []
+        for what, now in inputs:
+            self._stored(self.journal.append, encode((now, what)))
+            outcomes += self._take(what, now)
+            self._since += 1
+            if self._since >= self.every:
+                self._stored(self.journal.snapshot, encode(self.state()))
+                self._since = 0
+        if inputs:
+            self._stored(self.journal.commit)
+        self.broken = False
+        if self._watch is not None:
+            for step in self._steps:
+                self._watch(step)
+            self._steps = []
         return outcomes
 
-    def _stored(self, store: Callable[[bytes], None], data: bytes) -> None:
+    def _stored(self, store: Callable[..., None], *data: bytes) -> None:
         try:
-            store(data)
+            store(*data)
         except Exception as error:
-            self.broken = True
             raise HostBroken(f"{self.node.name}: {error}; nothing came of it, start again from the store") from error
 
     def state(self) -> HostState:
@@ -339,7 +363,7 @@ class Host:
         except PeerError as error:
             return [Rejected(getattr(event, "sender", self.node.name), str(error))]
         if self._watch is not None:
-            self._watch(Step(self.now, self.node.name, event, effects))
+            self._steps.append(Step(self.now, self.node.name, event, effects))
         return [outcome for effect in effects for outcome in self._carry_out(effect)]
 
     def _carry_out(self, effect: Effect) -> list[Outcome]:

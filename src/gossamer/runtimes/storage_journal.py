@@ -224,13 +224,15 @@ class Inputs:
         self.store = store
 
     def append(self, entry: bytes) -> None:
-        """Keep ``entry``; it is durable when this returns."""
+        """Stage ``entry``."""
         self.store.stage(Change((entry,)))
-        self.store.commit()
 
     def snapshot(self, state: bytes) -> None:
-        """Keep ``state`` in the place of all entries so far."""
+        """Stage ``state``, in the place of all entries so far."""
         self.store.stage(Change(snapshot=state))
+
+    def commit(self) -> None:
+        """Make durable what was staged."""
         self.store.commit()
 
     def load(self) -> tuple[bytes | None, list[bytes]]:

@@ -33,16 +33,29 @@ SETTINGS = SessionSettings(retry_after=1.0, longest_retry=8.0, silence=20.0)
 
 @dataclass
 class MemoryJournal:
-    """A journal that outlives its host; what was appended is there."""
+    """A journal that outlives its host: what was committed is there, and of what was staged what `crash` keeps."""
 
     base: bytes | None = None
     entries: list[bytes] = field(default_factory=list)
+    staged: list[tuple[bool, bytes]] = field(default_factory=list)  # whether it is a snapshot, and what
 
     def append(self, entry: bytes) -> None:
-        self.entries.append(entry)
+        self.staged.append((False, entry))
 
     def snapshot(self, state: bytes) -> None:
-        self.base, self.entries = state, []
+        self.staged.append((True, state))
+
+    def commit(self) -> None:
+        self.crash(len(self.staged))
+
+    def crash(self, keep: int = 0) -> None:
+        """End here: of what was staged, the first ``keep`` had reached the disk."""
+        for snapshot, data in self.staged[:keep]:
+            if snapshot:
+                self.base, self.entries = data, []
+            else:
+                self.entries.append(data)
+        self.staged = []
 
     def load(self) -> tuple[bytes | None, Sequence[bytes]]:
         return self.base, tuple(self.entries)

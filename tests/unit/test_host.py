@@ -1,0 +1,118 @@
+"""A turn of a host: all its inputs are durable by one commit before anything comes of them, or nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gossamer.algorithms import gossip
+from gossamer.protocol.encoding import encode
+from gossamer.protocol.frames import Acknowledge
+from gossamer.protocol.trace import Step
+from gossamer.runtimes.host import Arrived, Begin, Host, HostBroken, Rejected, Task, Wake
+from gossamer.testing.contracts import AlgorithmContract
+from gossamer.testing.hosts import SETTINGS, MemoryJournal
+
+
+class Gossip(AlgorithmContract):
+    settings = gossip.Settings(nodes=3, topology="ring")
+
+
+def host(journal: Any, **options: Any) -> Host:
+    return Host(Gossip().nodes()["node-0"], SETTINGS, journal, **options)
+
+
+NEVER_SENT = Arrived("node-1", Acknowledge(7))
+
+
+class Recording(MemoryJournal):
+    """Notes what is asked of it, and how much was staged at each commit."""
+
+    def commit(self) -> None:
+        self.__dict__.setdefault("commits", []).append(len(self.staged))
+        super().commit()
+
+
+class Full(MemoryJournal):
+    """A disk that takes no more than what ``takes`` names."""
+
+    takes: Sequence[str] = ()
+
+    def append(self, entry: bytes) -> None:
+        self._take("append")
+        super().append(entry)
+
+    def snapshot(self, state: bytes) -> None:
+        self._take("snapshot")
+        super().snapshot(state)
+
+    def commit(self) -> None:
+        self._take("commit")
+        super().commit()
+
+    def _take(self, what: str) -> None:
+        if what not in self.takes:
+            raise OSError("disk full")
+
+
+def test_a_turn_is_one_commit_of_all_its_inputs() -> None:
+    journal = Recording()
+    outcomes = host(journal).turn([(Begin(), 0.0), (NEVER_SENT, 0.5), (Wake(), 1.0)])
+    assert journal.__dict__["commits"] == [3]
+    assert isinstance(outcomes[0], Task)  # the update that a node begins with
+    assert [type(outcome) for outcome in outcomes].count(Rejected) == 1
+    assert len(journal.load()[1]) == 3
+    assert not journal.staged
+
+
+def test_turns_of_one_input_or_of_many_give_the_same_host() -> None:
+    inputs = [(Begin(), 0.0), (NEVER_SENT, 0.5), (Wake(), 1.0)]
+    one, many = host(MemoryJournal(), every=2), host(MemoryJournal(), every=2)
+    outcomes = [outcome for what, now in inputs for outcome in one.take(what, now)]
+    assert encode(many.turn(inputs)[0].effect) == encode(outcomes[0].effect)  # type: ignore[union-attr]
+    assert encode(one.state()) == encode(many.state())
+    assert one.journal.load() == many.journal.load()
+    assert one.journal.load()[0] is not None
+
+
+def test_a_turn_of_nothing_costs_no_commit() -> None:
+    journal = Recording()
+    assert host(journal).turn([]) == []
+    assert "commits" not in journal.__dict__
+
+
+@pytest.mark.parametrize("takes", [(), ("append",), ("append", "snapshot")])
+def test_what_cannot_be_stored_has_not_happened(takes: Sequence[str]) -> None:
+    journal, steps = Full(), list[Step]()
+    journal.takes = takes
+    broken = host(journal, every=2, watch=steps.append)
+    for _ in range(2):
+        with pytest.raises(HostBroken):
+            broken.turn([(Begin(), 0.0), (Wake(), 1.0)])
+    assert broken.broken
+    assert steps == []
+    journal.crash()
+    assert not host(journal).begun
+
+
+def test_an_input_that_nobody_foresaw_breaks_the_host_and_is_not_stored() -> None:
+    journal = MemoryJournal()
+    broken = host(journal)
+    with pytest.raises(AttributeError):
+        broken.turn([(Begin(), 0.0), (Arrived("node-1", None), 0.5)])  # type: ignore[arg-type]
+    with pytest.raises(HostBroken):
+        broken.turn([(Wake(), 100.0)])
+    journal.crash()
+    assert journal.load() == (None, ())
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2, 3])
+def test_a_crash_before_the_commit_keeps_a_prefix(keep: int) -> None:
+    """Of an input, a snapshot and another input."""
+    journal = MemoryJournal()
+    for stage, data in ((journal.append, b"1"), (journal.snapshot, b"after 1"), (journal.append, b"2")):
+        stage(data)
+    journal.crash(keep)
+    assert journal.load() == [(None, ()), (None, (b"1",)), (b"after 1", ()), (b"after 1", (b"2",))][keep]
