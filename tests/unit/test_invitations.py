@@ -20,10 +20,10 @@ from gossamer.federation.invitations import LARGEST, Member, invite, parse_invit
 ORGANISER = Identity.of_seed(bytes(32))
 PARTIES = {name: Identity.of_seed(bytes([i + 1]) * 32) for i, name in enumerate(["hospital-a", "no", "server", "u1-2"])}
 MEMBERS = [
-    Member("hospital-a", "worker", PARTIES["hospital-a"].public_key),
+    Member("hospital-a", "worker", PARTIES["hospital-a"].public_key, examples=341),
     Member("no", "worker", PARTIES["no"].public_key),
     Member("server", "server", PARTIES["server"].public_key),
-    Member("u1-2", "agent", PARTIES["u1-2"].public_key, unit="u1"),
+    Member("u1-2", "agent", PARTIES["u1-2"].public_key, unit="u1", examples=1),
 ]
 BROKER = "mqtts://broker.example.org:8883"
 SPEC = "dataset: digits\nalgorithm: {name: gossip, nodes: 4}\n"
@@ -193,6 +193,10 @@ MEMBER = {"name": "x", "role": "worker", "key": str(ORGANISER.public_key)}
         ({"members": [{**MEMBER, "role": "agent", "unit": "+"}]}, "a unit to match"),
         ({"members": [MEMBER, {**MEMBER, "name": "y"}]}, "a key of its own, found ed25519"),
         ({"members": [MEMBER, {**MEMBER, "key": str(PARTIES["no"].public_key)}]}, "a name of its own, found x twice"),
+        ({"members": [{**MEMBER, "examples": "0"}]}, "examples to be a number from 1, found '0'"),
+        ({"members": [{**MEMBER, "examples": "012"}]}, "examples to be a number from 1"),
+        ({"members": [{**MEMBER, "examples": "٣"}]}, "examples to be a number from 1"),
+        ({"members": [{**MEMBER, "examples": "1000000000001"}]}, "expected 1 to 1000000000000 examples"),
         ({"spec": "other"}, "does not have the hash"),
         ({"issued": "yesterday"}, "expected issued to be a time"),
         ({"expires": "2026-03-02T12:00:00"}, "expected expires to be a time"),
@@ -228,6 +232,18 @@ def test_times_are_written_in_universal_time() -> None:
     text = written(issued=ISSUED.astimezone(timezone(timedelta(hours=9))))["no"]
     assert "issued: '2026-03-01T12:00:00+00:00'" in text
     assert read(text, "no").issued == ISSUED
+
+
+def test_members_keep_their_order() -> None:
+    """It is that of the algorithm's nodes, which decides whose neighbours are whose."""
+    texts = invite(ORGANISER, BROKER, reversed(MEMBERS), SPEC, EXPIRES, ISSUED)
+    assert [member.name for member in read(texts["no"], "no").members] == ["u1-2", "server", "no", "hospital-a"]
+
+
+def test_examples_that_are_none() -> None:
+    for examples in (0, -1, 10**12 + 1):
+        with pytest.raises(InvitationError, match="x: expected 1 to 1000000000000 examples, found"):
+            Member("x", "worker", ORGANISER.public_key, examples=examples)
 
 
 def test_every_run_has_a_name_of_its_own() -> None:

@@ -13,8 +13,8 @@ The file is YAML for people (see `plain_yaml`). What is signed is its content, n
     broker: mqtts://broker.example.org:8883
     invited: hospital-a               one of the members
     members:
-    - {name: hospital-a, role: worker, key: 'ed25519:...'}
-    - {name: unit-1-agent-2, role: agent, unit: unit-1, key: 'ed25519:...'}
+    - {name: hospital-a, role: worker, examples: '341', key: 'ed25519:...'}
+    - {name: unit-1-agent-2, role: agent, unit: unit-1, examples: '210', key: 'ed25519:...'}
     spec: |                           the spec, letter by letter
       ...
     spec_sha256: ...
@@ -76,7 +76,7 @@ def invite(
     InvitationError
         If something is not of its form.
     """
-    everyone = tuple(sorted(members, key=lambda member: member.name))
+    everyone = tuple(members)
     run = run or secrets.token_hex(16)
     issued = issued or datetime.now(UTC)
     return {
@@ -164,7 +164,8 @@ def _write(invitation: Invitation, organiser: Identity) -> str:
 
 def _entry(member: Member) -> dict[str, str]:
     unit = {} if member.unit is None else {"unit": member.unit}
-    return {"name": member.name, "role": member.role, **unit, "key": str(member.key)}
+    examples = {} if member.examples is None else {"examples": str(member.examples)}
+    return {"name": member.name, "role": member.role, **unit, **examples, "key": str(member.key)}
 
 
 def _content(document: Mapping[str, Any]) -> bytes:
@@ -213,11 +214,21 @@ def _invitation(document: Mapping[str, Any], signer: PublicKey) -> Invitation:
 
 
 def _member(entry: Any) -> Member:
-    if not isinstance(entry, dict) or not {"name", "role", "key"} <= set(entry) <= {"name", "role", "key", "unit"}:
+    needed, more = {"name", "role", "key"}, {"unit", "examples"}
+    if not isinstance(entry, dict) or not needed <= set(entry) <= needed | more:
         raise InvitationError("expected each member to have name, role and key, and an agent a unit")
     unit = _text(entry, "unit") if "unit" in entry else None
     key = _checked(PublicKey.parse, _text(entry, "key"))
-    return Member(_text(entry, "name"), _text(entry, "role"), key, unit)
+    return Member(_text(entry, "name"), _text(entry, "role"), key, unit, _examples(entry))
+
+
+def _examples(entry: Mapping[str, Any]) -> int | None:
+    if "examples" not in entry:
+        return None
+    found = _text(entry, "examples")
+    if not re.fullmatch("[1-9][0-9]{0,12}", found):
+        raise InvitationError(f"expected a member's examples to be a number from 1, found {found[:80]!r}")
+    return int(found)
 
 
 def _text(mapping: Mapping[str, Any], key: str) -> str:

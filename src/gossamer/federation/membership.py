@@ -15,6 +15,8 @@ from gossamer.federation.identity import PublicKey
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a level of an MQTT topic, and a file's name
 _ROLE = re.compile(r"[a-z][a-z_]{0,31}")
 
+MOST_EXAMPLES = 10**12
+
 
 @dataclass(frozen=True)
 class Member:
@@ -30,12 +32,15 @@ class Member:
         Whose signatures are this party's.
     unit : str, optional
         Of an agent, and of nobody else: the unit it belongs to.
+    examples : int, optional
+        How many training examples the party has declared, which is public; None where it trains on none, as servers.
     """
 
     name: str
     role: str
     key: PublicKey
     unit: str | None = None
+    examples: int | None = None
 
     def __post_init__(self) -> None:
         for what, value, pattern in (("name", self.name, _NAME), ("role", self.role, _ROLE)):
@@ -45,6 +50,8 @@ class Member:
             raise InvitationError(f"{self.name}: expected a unit to match {_NAME.pattern}, found {self.unit[:80]!r}")
         if (self.role == "agent") != (self.unit is not None):
             raise InvitationError(f"{self.name}: an agent, and nobody else, has a unit; found {self.role}, {self.unit}")
+        if self.examples is not None and not 1 <= self.examples <= MOST_EXAMPLES:
+            raise InvitationError(f"{self.name}: expected 1 to {MOST_EXAMPLES} examples, found {self.examples}")
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,7 @@ class Invitation:
     invited : str
         The name of the member it is for.
     members : tuple of Member
-        All of the run, the invited one too, ordered by name.
+        All of the run, the invited one too, in the same order for everybody: that of the algorithm's nodes.
     spec : str
         The experiment's spec, letter by letter.
     issued, expires : datetime
