@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gossamer.algorithms import gossip
+from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import encode
+from gossamer.protocol.events import Started
 from gossamer.protocol.frames import Acknowledge
+from gossamer.protocol.messages import Message, message
+from gossamer.protocol.node import Effects, Node, on
+from gossamer.protocol.session import Transmit
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Arrived, Begin, Host, HostBroken, Rejected, Task, Wake
 from gossamer.testing.contracts import AlgorithmContract
 from gossamer.testing.hosts import SETTINGS, MemoryJournal
+from gossamer.vectors import Confined
 
 
 class Gossip(AlgorithmContract):
@@ -116,3 +124,32 @@ def test_a_crash_before_the_commit_keeps_a_prefix(keep: int) -> None:
         stage(data)
     journal.crash(keep)
     assert journal.load() == [(None, ()), (None, (b"1",)), (b"after 1", ()), (b"after 1", (b"2",))][keep]
+
+
+@message("test.host.raw")
+@dataclass(frozen=True)
+class _Raw(Message):
+    values: Confined
+
+
+@dataclass
+class _Empty:
+    pass
+
+
+class _Talkative(Node):
+    """Sends what is confined as soon as it starts."""
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        yield Send("b", _Raw(Confined(np.ones(2))))
+
+
+@pytest.mark.parametrize("unit", [{"a"}, {"a", "b"}])
+def test_what_is_confined_does_not_leave_the_unit(unit: set[str]) -> None:
+    host = Host(_Talkative("a", _Empty()), SETTINGS, MemoryJournal(), may_hear=lambda to: to in unit)
+    if "b" in unit:
+        assert [type(outcome) for outcome in host.start(0.0)] == [Transmit]
+    else:
+        with pytest.raises(TypeError, match="confined"):
+            host.start(0.0)

@@ -38,6 +38,7 @@ from gossamer.protocol.encoding import decode, encode, register
 from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Received, Refused, Resumed, Started, Stop
 from gossamer.protocol.frames import Frame
 from gossamer.protocol.link import Link
+from gossamer.protocol.messages import is_confined
 from gossamer.protocol.node import Node, state_of
 from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit
 from gossamer.protocol.trace import Step
@@ -202,6 +203,8 @@ class Host:
         Inputs between snapshots.
     watch : callable, optional
         Called with every `Step`, replayed ones excepted; what writes a trace.
+    may_hear : callable, optional
+        Whether a node, by name, may be sent what is `Confined` to this one's unit; by default none may.
     """
 
     def __init__(
@@ -212,11 +215,13 @@ class Host:
         *,
         every: int = 256,
         watch: Callable[[Step], None] | None = None,
+        may_hear: Callable[[str], bool] = lambda to: False,
     ) -> None:
         self.node, self.journal, self.every = node, journal, every
         self.session = Session(node.name, settings)
         self.timers: dict[str, float] = {}
         self.finished, self.begun, self.now, self.broken = "", False, 0.0, False
+        self._may_hear = may_hear
         self._watch: Callable[[Step], None] | None = None
         self._steps: list[Step] = []  # of this turn, for the watcher once it is durable
         self._since = 0
@@ -369,6 +374,10 @@ class Host:
     def _carry_out(self, effect: Effect) -> list[Outcome]:
         match effect:
             case Send(to, message):
+                if is_confined(message) and not self._may_hear(to):
+                    raise TypeError(
+                        f"{type(message).__name__} is confined to the unit of {self.node.name}, not of {to}"
+                    )
                 return self._converse(self.session.send(to, message, self.now))
             case Compute() | Update() | Interrupt() | Release():
                 return [Task(effect)]

@@ -1,0 +1,199 @@
+"""What an invitation settles: public facts that every party of a run derives alike, before it opens its own data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.datasets import Dataset
+from gossamer.data.declared import blank_dataset
+from gossamer.data.split import Split
+from gossamer.errors import SpecError
+from gossamer.experiment.completing import needs_estimates
+from gossamer.experiment.plans import RunPlan
+from gossamer.experiment.planning import plan_run
+from gossamer.experiment.prepare import Prepared, assemble, servers
+from gossamer.experiment.reading import read_text
+from gossamer.experiment.spec import Experiment
+from gossamer.federation.errors import InvitationError
+from gossamer.federation.membership import Invitation, Member
+from gossamer.protocol.node import Node
+from gossamer.protocol.session import SessionSettings
+
+LARGEST_FRAME = 256 << 10
+"""Most bytes of a frame; longer messages travel in chunks."""
+_ROOM = 1 << 20  # of a message, for all that is no vector
+_ROOM_A_MEMBER = 1 << 12  # keys and shares of secret sums
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The public facts of a run.
+
+    Attributes
+    ----------
+    invitation : Invitation
+        Verified.
+    experiment : Experiment
+        Its spec.
+    sizes : mapping of str to int
+        Declared training examples of each party with data, ordered by name.
+    servers : tuple of str
+        The parties without data.
+    """
+
+    invitation: Invitation
+    experiment: Experiment
+    sizes: Mapping[str, int]
+    servers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, invitation: Invitation) -> Terms:
+        """The terms of a verified invitation.
+
+        Raises
+        ------
+        CallerError
+            If its spec is not sound, or its members are not those that the spec's algorithm has.
+        """
+        try:
+            experiment = read_text(invitation.spec)
+        except SpecError as error:
+            raise InvitationError(f"the spec of the invitation: {error}") from None
+        sizes = {m.name: m.examples for m in invitation.members if m.examples is not None}
+        named = servers(experiment)
+        _check_members(invitation, experiment, sizes, named)
+        if needs_estimates(experiment) and getattr(experiment.algorithm, "estimate_on", "synthetic") != "synthetic":
+            raise InvitationError(
+                "the spec of the invitation has constants to be estimated on public examples, which parties may not "
+                "have; the organiser writes them out (`gossamer plan`)"
+            )
+        return cls(invitation, experiment, sizes, named)
+
+    @property
+    def me(self) -> Member:
+        """The party itself."""
+        return self.invitation.me
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties with data, in the order of their numbers."""
+        return tuple(self.sizes)
+
+    @property
+    def holds_data(self) -> bool:
+        """Whether this party has examples."""
+        return self.me.name in self.sizes
+
+    def prepared(self, train: Split | None = None, test: Split | None = None) -> Prepared:
+        """What a run is made of, with this party's own examples, all of them its shard; of the others the number alone.
+
+        Raises
+        ------
+        DataError
+            If there are not as many examples as were declared.
+        """
+        blank = blank_dataset(self.experiment.dataset)
+        if train is not None and len(train.targets) != self.sizes[self.me.name]:
+            raise SpecError(
+                f"the invitation declares {self.sizes[self.me.name]} examples of {self.me.name}, and the data have "
+                f"{len(train.targets)}; ask the organiser for an invitation with the right number, which is public"
+            )
+        dataset = Dataset(
+            blank.name,
+            blank.train if train is None else train,
+            blank.test if test is None else test,
+            blank.classes,
+            blank.labels,
+            None,
+            "a party's own",
+        )
+        shards = tuple(_placeholder(size) for size in self.sizes.values())
+        if train is not None:
+            shards = tuple(
+                np.arange(len(train.targets)) if name == self.me.name else shard
+                for name, shard in zip(self.names, shards, strict=True)
+            )
+        return assemble(self.experiment, self.names, dataset, shards)
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What follows from the terms: the plan and the nodes.
+
+    Attributes
+    ----------
+    terms : Terms
+        Of the run.
+    prepared : Prepared
+        With this party's own examples, if it has any.
+    plan : RunPlan
+        Of the whole run: fixed before the first release, and the same at every party.
+    """
+
+    terms: Terms
+    prepared: Prepared
+    plan: RunPlan
+
+    @classmethod
+    def on(cls, terms: Terms, train: Split | None = None, test: Split | None = None) -> Agreed:
+        """What the terms come to on this party's examples.
+
+        Raises
+        ------
+        CallerError
+            If the data do not fit, or no noise meets the budget.
+        """
+        prepared = terms.prepared(train, test)
+        return cls(terms, prepared, plan_run(prepared))
+
+    def nodes(self) -> dict[str, Node]:
+        """Fresh nodes of the run, by name."""
+        context = self.prepared.context(self.plan.mechanisms, self.plan.quotas)
+        found: dict[str, Node] = self.prepared.algorithm.build(self.prepared.experiment.algorithm, context)
+        return found
+
+    @cached_property
+    def session(self) -> SessionSettings:
+        """How messages are retried; the same at every party."""
+        links, size = self.prepared.experiment.links, self.prepared.objective.size
+        members = len(self.terms.invitation.members)
+        return SessionSettings(
+            retry_after=links.retry_after,
+            longest_retry=8 * links.retry_after,
+            silence=links.silence,
+            largest_frame=LARGEST_FRAME,
+            # A few vectors of eight bytes a number.
+            largest_message=4 * 8 * size + _ROOM + _ROOM_A_MEMBER * members,
+        )
+
+    def may_hear(self, to: str) -> bool:
+        """Whether the party ``to`` may be sent what is confined to this party's unit."""
+        units, me = self.prepared.units, self.terms.me.name
+        return units.get(to, to) == units.get(me, me)
+
+
+def _placeholder(size: int) -> npt.NDArray[np.int64]:
+    """As long as another party's shard, and nothing in it."""
+    return np.broadcast_to(np.int64(0), size)
+
+
+def _check_members(
+    invitation: Invitation, experiment: Experiment, sizes: Mapping[str, int], named: tuple[str, ...]
+) -> None:
+    """The members with examples are as many as the spec wants, and the others are the algorithm's servers."""
+    wanted, others = experiment.algorithm.nodes, {m.name for m in invitation.members} - set(sizes)
+    if len(sizes) != wanted:
+        raise InvitationError(
+            f"the spec of the invitation wants algorithm.nodes = {wanted} parties with data, and {len(sizes)} members "
+            "have a number of examples; ask the organiser for a new one"
+        )
+    if others != set(named):
+        raise InvitationError(
+            f"the spec of the invitation wants {', '.join(named) or 'no members'} without data, and the members "
+            f"without examples are {', '.join(sorted(others)) or 'none'}; ask the organiser for a new one"
+        )
