@@ -12,13 +12,12 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gossamer.errors import CallerError
 from gossamer.federation.errors import IdentityError
+from gossamer.federation.private_files import read_private, write_private
 from gossamer.protocol.encoding import encode
 
 try:
@@ -35,7 +34,6 @@ except ModuleNotFoundError as missing:
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 _PREFIX = "ed25519:"
-_LARGEST_FILE = 4096  # a key file has about 120 bytes
 
 
 @dataclass(frozen=True)
@@ -108,6 +106,13 @@ class Identity:
     def public_key(self) -> PublicKey:
         return PublicKey(self._private.public_key().public_bytes_raw())
 
+    @property
+    def pem(self) -> bytes:
+        """The private key in PEM format (PKCS 8), without a password."""
+        return self._private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
     @classmethod
     def generate(cls) -> Identity:
         """A new identity, in memory only."""
@@ -128,21 +133,7 @@ class Identity:
             If the file exists or cannot be written.
         """
         identity = cls.generate()
-        pem = identity._private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        try:
-            # Made with its mode, so that there is no moment at which others can open it.
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "wb") as file:
-                os.chmod(path, 0o600)  # whatever the umask was
-                file.write(pem)
-                file.flush()
-                os.fsync(file.fileno())
-        except FileExistsError:
-            raise IdentityError(f"{path}: exists already; load it, or choose another name for a new identity") from None
-        except OSError as error:
-            raise IdentityError(f"{path}: cannot write the key: {error.strerror}") from None
+        write_private(path, identity.pem)
         return identity
 
     @classmethod
@@ -154,7 +145,7 @@ class Identity:
         IdentityError
             If the file cannot be read, others may read or write it, or it is no unprotected Ed25519 private key.
         """
-        pem = _read_private(Path(path))
+        pem = read_private(path)
         try:
             private = serialization.load_pem_private_key(pem, password=None)
         except TypeError:
@@ -174,32 +165,3 @@ class Identity:
 
 def _signed_text(purpose: str, content: bytes) -> bytes:
     return encode(("gossamer", purpose, content))
-
-
-def _read_private(path: Path) -> bytes:
-    """The content of a file that nobody else may use. What is checked is the open file, so it cannot be swapped."""
-    try:
-        # A pipe must not make us wait for its other end.
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            _check_private(path, os.fstat(file.fileno()))
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise IdentityError(f"{path}: cannot read the key: {error.strerror}") from None
-    if len(content) > _LARGEST_FILE:
-        raise IdentityError(f"{path}: expected a key of at most {_LARGEST_FILE} bytes, found a longer file")
-    return content
-
-
-def _check_private(path: Path, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise IdentityError(f"{path}: expected a file with a key, found something else")
-    if os.name != "posix":  # other systems have no such modes; the folder's permissions count
-        return
-    mode = stat.S_IMODE(status.st_mode)
-    if mode & 0o077:
-        raise IdentityError(
-            f"{path}: others may use this key (mode {mode:04o}, expected 0600); chmod 600 it, "
-            f"or make a new identity if anyone may have read it"
-        )
-    if status.st_uid != os.geteuid():
-        raise IdentityError(f"{path}: the key belongs to user {status.st_uid}, expected user {os.geteuid()}")
