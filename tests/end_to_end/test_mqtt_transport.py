@@ -273,7 +273,7 @@ def test_a_broker_that_comes_back(run: str) -> None:
 def test_a_broker_that_does_not_come_back(run: str) -> None:
     if (reason := Mosquitto.missing()) is not None:
         pytest.skip(reason)
-    limits = TransportSettings(connect_timeout=0.5)
+    limits = TransportSettings(reconnect_timeout=0.5)
     with Mosquitto() as broker, MqttTransport(run, "a", address(broker), limits) as a:
         broker.stop()
         with pytest.raises(BrokerUnreachable, match=r"no connection .* for 0.5 s \(it ended"):

@@ -27,6 +27,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -76,7 +77,10 @@ class TransportSettings:
     Attributes
     ----------
     connect_timeout : float
-        Seconds without a connection after which the transport gives up; ``math.inf`` for never.
+        Seconds without a first connection after which the transport gives up; ``math.inf`` for never.
+    reconnect_timeout : float
+        The same for a connection that was there and is lost: by default never, since brokers are restarted and networks
+        fail for longer than anybody is at a keyboard.
     longest_retry : int
         Most seconds between two attempts to connect. The first come after 1, 2, 4, ...
     keepalive : int
@@ -88,6 +92,7 @@ class TransportSettings:
     """
 
     connect_timeout: float = 30.0
+    reconnect_timeout: float = math.inf
     longest_retry: int = 30
     keepalive: int = 20
     largest_datagram: int = 1 << 20
@@ -95,7 +100,7 @@ class TransportSettings:
     most_outgoing: int = 64 << 20
 
     def __post_init__(self) -> None:
-        for name, least in (("connect_timeout", 0), ("longest_retry", 0), ("keepalive", 0), ("largest_datagram", 0)):
+        for name, least in (("connect_timeout", 0), ("reconnect_timeout", 0), ("longest_retry", 0), ("keepalive", 0), ("largest_datagram", 0)):
             if not getattr(self, name) > least:
                 raise SpecError(f"a transport needs {name} above {least}, found {getattr(self, name)!r}")
         for name in ("most_incoming", "most_outgoing"):
@@ -137,6 +142,8 @@ class MqttTransport:
         Where to connect.
     settings : TransportSettings, optional
         Limits.
+    say : callable, optional
+        Called, by another thread, with a line about each attempt to connect that fails.
 
     Attributes
     ----------
@@ -151,10 +158,15 @@ class MqttTransport:
     """
 
     def __init__(
-        self, run: str, node: str, broker: BrokerAddress, settings: TransportSettings = TransportSettings()
+        self,
+        run: str,
+        node: str,
+        broker: BrokerAddress,
+        settings: TransportSettings = TransportSettings(),
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.run, self.node = check_name(run, "run"), check_name(node, "node")
-        self.broker, self.settings = broker, settings
+        self.broker, self.settings, self._say = broker, settings, say
         self.counts: Counter[str] = Counter()
         self._inbox = Inbox(settings.most_incoming)
         self._token = secrets.token_hex(8).encode()  # of this process, among those with its name
@@ -190,6 +202,13 @@ class MqttTransport:
             self._stop()
             raise BrokerUnreachable(self._complaint())
         return self
+
+    def flush(self, timeout: float) -> None:
+        """Wait until the broker has all that was sent, at most so many seconds."""
+        until = time.monotonic() + timeout
+        while self._connected and self._outgoing and time.monotonic() < until:
+            self._forget_published()
+            time.sleep(0.01)
 
     def close(self) -> None:
         """Say that the node is gone and disconnect."""
@@ -233,7 +252,7 @@ class MqttTransport:
         Raises
         ------
         BrokerUnreachable
-            If there has been no connection for ``connect_timeout``, or the broker has refused this node.
+            If there has been no connection for ``reconnect_timeout``, or the broker has refused this node.
         """
         datagram = self._inbox.get(min(timeout, self._patience()))
         if datagram is not None:
@@ -295,14 +314,20 @@ class MqttTransport:
         """Seconds for which it makes sense to go on waiting."""
         if self._fatal is not None:
             return 0.0
-        return math.inf if self._connected else self._down_since + self.settings.connect_timeout - time.monotonic()
+        return math.inf if self._connected else self._down_since + self._timeout - time.monotonic()
+
+    @property
+    def _timeout(self) -> float:
+        """Seconds for which to wait for a connection."""
+        settings = self.settings
+        return settings.reconnect_timeout if self.counts["connected"] else settings.connect_timeout
 
     def _complaint(self) -> str:
         if self._fatal is not None:
             return f"{self.node} cannot use the broker {self.broker}: {self._fatal}"
         return (
-            f"{self.node} has had no connection to the broker {self.broker} for {self.settings.connect_timeout:g} s "
-            f"({self._reason}); is it running there, or is a longer connect_timeout needed?"
+            f"{self.node} has had no connection to the broker {self.broker} for {self._timeout:g} s "
+            f"({self._reason}); is it running there, or is a longer --connect-timeout needed?"
         )
 
     def _forget_published(self) -> None:
@@ -339,6 +364,7 @@ class MqttTransport:
     def _on_connect_fail(self, client: paho.Client, _: Any) -> None:
         error = sys.exc_info()[1]  # paho calls this while it handles the error
         self._reason = str(error) or type(error).__name__
+        self._say(f"no connection to the broker {self.broker} yet ({self._reason}); goes on trying")
         if isinstance(error, ssl.SSLCertVerificationError) and not self.counts["connected"]:
             self._fail(f"its certificate is not the one expected ({error.verify_message})")
 
