@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gossamer.errors import MalformedMessage
-from gossamer.protocol.encoding import decode, encode, name_of, register
+from gossamer.protocol.encoding import decode, encode, encode_pieces, name_of, register
 from gossamer.vectors import Blank, Masked, Public, Released
 
 
@@ -97,6 +97,16 @@ def test_layout_in_memory_does_not_matter() -> None:
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     for other in (np.asfortranarray(array), array.astype(">f4"), np.repeat(array, 2, axis=1)[:, ::2]):
         assert encode(other) == encode(array)
+
+
+def test_pieces_are_views_of_the_arrays_and_make_up_the_encoding() -> None:
+    array, vector = np.arange(6, dtype=np.int32).reshape(2, 3), Released(np.ones(1000))
+    pieces = encode_pieces([array, "text", vector])
+    assert b"".join(pieces) == encode([array, "text", vector])
+    views = [np.frombuffer(piece, np.uint8) for piece in pieces if isinstance(piece, memoryview)]
+    assert [view.nbytes for view in views] == [24, 8000]
+    assert np.shares_memory(views[0], array)
+    assert np.shares_memory(views[1], vector.values)
 
 
 def test_decoded_arrays_own_their_values() -> None:

@@ -118,6 +118,8 @@ def test_a_message_is_no_frame_and_the_other_way_round() -> None:
 def test_a_view_is_encoded_as_its_bytes() -> None:
     view = memoryview(b"abcdef")[1:4]
     assert encode_frame(Chunk(1, 0, 0, 1, 2, 9, view)) == encode_frame(Chunk(1, 0, 0, 1, 2, 9, b"bcd"))
+    numbers = memoryview(np.array([1.0], np.float32))  # whatever the view takes them for
+    assert encoding.encode(numbers) == bytes.fromhex("62 04000000 0000803f")
 
 
 def test_size_limit_is_on_the_whole_frame() -> None:

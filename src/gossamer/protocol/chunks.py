@@ -18,13 +18,14 @@ without it, and says so when it is next asked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gossamer.errors import PeerError
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import Buffer, register
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Chunk, Progress
 
 CHUNK_WINDOW = 32
@@ -147,10 +148,16 @@ class Incoming:
         return Progress(self.number, self.chunks, self.arrived, self.early)
 
 
-def cut(data: bytes, chunk: int, chunks: int) -> memoryview:
-    """The content of chunk ``chunk`` of ``chunks``: a view of ``data``."""
-    length = chunk_length(len(data), chunks)
-    return memoryview(data)[(chunk - 1) * length : chunk * length]
+def cut(pieces: Sequence[Buffer], chunk: int, chunks: int) -> Buffer:
+    """The content of chunk ``chunk`` of ``chunks`` of what ``pieces`` make up: a view, unless it is of several."""
+    length = chunk_length(sum(map(len, pieces)), chunks)
+    start, end = (chunk - 1) * length, chunk * length
+    found: list[Buffer] = []
+    for piece in pieces:
+        found.append(memoryview(piece)[max(start, 0) : max(end, 0)])
+        start, end = start - len(piece), end - len(piece)
+    found = [part for part in found if part]
+    return found[0] if len(found) == 1 else b"".join(found)
 
 
 def check_chunk(chunk: Chunk, largest_message: int) -> None:

@@ -7,7 +7,7 @@ Every value is a one-byte tag and its content; numbers are little-endian.
 | `N` `T` `F` | None, True, False | - |
 | `i` | int | i64 |
 | `f` | float | f64 |
-| `s` `b` | str (UTF-8; of an enumeration, its value), bytes | u32 length, bytes |
+| `s` `b` | str (UTF-8; of an enumeration, its value), bytes or a view of some | u32 length, bytes |
 | `l` `t` | list, tuple | u32 count, values |
 | `d` | dict | u32 count, key and value in turn |
 | `a` | ndarray | u8 dtype code, u8 dimensions (at most 8), u64 each, raw bytes in C order |
@@ -75,6 +75,9 @@ def name_of(cls: type) -> str:
     return _NAMES[cls]
 
 
+Buffer = bytes | memoryview
+
+
 def encode(value: Any) -> bytes:
     """``value`` as bytes.
 
@@ -83,12 +86,23 @@ def encode(value: Any) -> bytes:
     TypeError
         If a type is not in the table above or values nest too deep: a bug of the caller, never of a peer.
     """
-    out = bytearray()
+    return b"".join(encode_pieces(value))
+
+
+def encode_pieces(value: Any) -> list[Buffer]:
+    """`encode`'s bytes in pieces, for who joins or cuts them. Arrays are not copied: theirs are views of their memory.
+
+    Raises
+    ------
+    TypeError
+        As `encode`.
+    """
+    out: list[Buffer] = []
     _write(out, value, 0)
-    return bytes(out)
+    return out
 
 
-def _write(out: bytearray, value: Any, depth: int) -> None:
+def _write(out: list[Buffer], value: Any, depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise TypeError(f"expected at most {_MAX_DEPTH} nested values")
     writer = _WRITERS.get(type(value))
@@ -99,36 +113,54 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
     elif type(value) in _NAMES:
         name = _NAMES[type(value)].encode()
         contents = _FIELDS[type(value)]
-        out += b"o" + bytes([len(name)]) + name + _U32.pack(len(contents))
+        out.append(b"o" + bytes([len(name)]) + name + _U32.pack(len(contents)))
         for field in contents:
             _write(out, getattr(value, field), depth + 1)
     else:
         raise TypeError(f"no encoding for {type(value).__name__}; register it or send something plainer")
 
 
-_Writer = Callable[[bytearray, Any, int], None]
+_Writer = Callable[[list[Buffer], Any, int], None]
 
 
 def _write_sequence(tag: bytes) -> _Writer:
-    def write(out: bytearray, value: Any, depth: int) -> None:
-        out += tag + _U32.pack(len(value))
+    def write(out: list[Buffer], value: Any, depth: int) -> None:
+        out.append(tag + _U32.pack(len(value)))
         for item in value:
             _write(out, item, depth)
 
     return write
 
 
-def _write_dict(out: bytearray, value: dict[Any, Any], depth: int) -> None:
-    out += b"d" + _U32.pack(len(value))
+def _write_dict(out: list[Buffer], value: dict[Any, Any], depth: int) -> None:
+    out.append(b"d" + _U32.pack(len(value)))
     for key, item in value.items():
         _write(out, key, depth)
         _write(out, item, depth)
 
 
 def _write_leaf(tag: bytes, content: Callable[[Any], bytes]) -> _Writer:
-    def write(out: bytearray, value: Any, _: int) -> None:
-        out += tag
-        out += content(value)
+    def write(out: list[Buffer], value: Any, _: int) -> None:
+        out.append(tag + content(value))
+
+    return write
+
+
+def _write_bytes(out: list[Buffer], value: Buffer, _: int) -> None:
+    out += b"b" + _U32.pack(memoryview(value).nbytes), value
+
+
+def _write_array(tag: bytes, values: Callable[[Any], Any]) -> _Writer:
+    def write(out: list[Buffer], value: Any, _: int) -> None:
+        array = values(value)
+        if not isinstance(array, np.ndarray):
+            raise TypeError("a blank vector has no values to encode")
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        code = _DTYPE_CODES.get(little.dtype)
+        if code is None or array.ndim > _MAX_DIMENSIONS:
+            raise TypeError(f"no encoding for arrays of {array.dtype} with {array.ndim} dimensions")
+        out.append(tag + bytes([code, array.ndim]) + struct.pack(f"<{array.ndim}Q", *array.shape))
+        out.append(np.ascontiguousarray(little).reshape(-1).view(np.uint8).data)
 
     return write
 
@@ -139,18 +171,9 @@ def _int(value: int) -> bytes:
     return _I64.pack(value)
 
 
-def _sized(value: bytes) -> bytes:
-    return _U32.pack(len(value)) + value
-
-
-def _array(array: Any) -> bytes:
-    if not isinstance(array, np.ndarray):
-        raise TypeError("a blank vector has no values to encode")
-    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    code = _DTYPE_CODES.get(little.dtype)
-    if code is None or array.ndim > _MAX_DIMENSIONS:
-        raise TypeError(f"no encoding for arrays of {array.dtype} with {array.ndim} dimensions")
-    return bytes([code, array.ndim]) + struct.pack(f"<{array.ndim}Q", *array.shape) + little.tobytes()
+def _text(value: str) -> bytes:
+    encoded = value.encode()
+    return _U32.pack(len(encoded)) + encoded
 
 
 _WRITERS: dict[type, _Writer] = {
@@ -158,13 +181,14 @@ _WRITERS: dict[type, _Writer] = {
     bool: _write_leaf(b"", lambda value: b"T" if value else b"F"),
     int: _write_leaf(b"i", _int),
     float: _write_leaf(b"f", _F64.pack),
-    str: _write_leaf(b"s", lambda value: _sized(value.encode())),
-    bytes: _write_leaf(b"b", _sized),
+    str: _write_leaf(b"s", _text),
+    bytes: _write_bytes,
+    memoryview: _write_bytes,
     list: _write_sequence(b"l"),
     tuple: _write_sequence(b"t"),
     dict: _write_dict,
-    np.ndarray: _write_leaf(b"a", _array),
-    **{label: _write_leaf(tag, lambda vector: _array(vector.values)) for label, tag in _LABEL_TAGS.items()},
+    np.ndarray: _write_array(b"a", lambda array: array),
+    **{label: _write_array(tag, lambda vector: vector.values) for label, tag in _LABEL_TAGS.items()},
 }
 
 

@@ -5,8 +5,7 @@ On the wire a frame is the same header as a message's and one ``o`` value of `en
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from gossamer.errors import MalformedMessage
@@ -72,7 +71,7 @@ class Progress:
 Frame = Data | Acknowledge | Chunk | Progress
 
 _INT_SIZE = 9  # tag, eight bytes
-_U32 = struct.Struct("<I")
+_BYTES_OVERHEAD = 5  # tag, length
 _NO_INTEGERS = {"message", "content"}
 
 
@@ -83,7 +82,7 @@ def _overhead(cls: type[Frame]) -> int:
 
 
 _OVERHEAD = {cls: _overhead(cls) for cls in (Data, Acknowledge, Chunk, Progress)}
-CHUNK_OVERHEAD = _OVERHEAD[Chunk] + 1 + _U32.size
+CHUNK_OVERHEAD = _OVERHEAD[Chunk] + _BYTES_OVERHEAD
 """Bytes of an encoded `Chunk` besides its content."""
 
 
@@ -122,11 +121,7 @@ def encode_frame(frame: Frame) -> bytes:
         If a value has another type than declared.
     """
     check_frame(frame)
-    if not isinstance(frame, Chunk):
-        return HEADER + encoding.encode(frame)
-    # The content comes last. It is copied once, from the message to its place in the frame.
-    before = encoding.encode(replace(frame, content=b""))[: -_U32.size]
-    return b"".join((HEADER, before, _U32.pack(len(frame.content)), frame.content))
+    return b"".join((HEADER, *encoding.encode_pieces(frame)))
 
 
 def decode_frame(data: bytes, limit: int = 1 << 30) -> Frame:

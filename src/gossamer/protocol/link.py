@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from gossamer.protocol.chunks import Incoming, Outgoing, cut
 from gossamer.protocol.encoding import register
 from gossamer.protocol.frames import Acknowledge, Chunk, Data, Progress
-from gossamer.protocol.messages import Message
+from gossamer.protocol.messages import Message, message_pieces
 
 WINDOW = 32
 """Most messages under way to one peer, and so most that a receiver keeps out of order; the same at both ends."""
@@ -115,10 +115,13 @@ class Link:
         """The frame that carries message ``number``."""
         return Data(number, self.acknowledged, self.delivered, self.outbox[number])
 
-    def chunk(self, number: int, data: bytes, chunk: int, chunks: int) -> Chunk:
-        """The frame that carries chunk ``chunk`` of ``chunks`` of message ``number``, encoded as ``data``."""
-        content = cut(data, chunk, chunks)
-        return Chunk(number, self.acknowledged, self.delivered, chunk, chunks, len(data), content)
+    def chunk(self, chunk: int) -> Chunk:
+        """The frame that carries chunk ``chunk`` of the message that leaves in chunks."""
+        assert self.outgoing is not None
+        number, chunks = self.outgoing.number, self.outgoing.chunks
+        pieces = message_pieces(self.outbox[number])
+        content = cut(pieces, chunk, chunks)
+        return Chunk(number, self.acknowledged, self.delivered, chunk, chunks, sum(map(len, pieces)), content)
 
     def accept(self, data: Data) -> list[Message]:
         """Take in a message of the peer; all that can now be delivered."""

@@ -98,8 +98,13 @@ def is_confined(outgoing: Message) -> bool:
 
 def encode_message(outgoing: Message) -> bytes:
     """Check and encode a message."""
+    return b"".join(message_pieces(outgoing))
+
+
+def message_pieces(outgoing: Message) -> list[encoding.Buffer]:
+    """`encode_message`'s bytes in pieces; those of vectors are views of their memory."""
     check(outgoing)
-    return HEADER + encoding.encode(outgoing)
+    return [HEADER, *encoding.encode_pieces(outgoing)]
 
 
 def decode_message(data: bytes | memoryview, limit: int = 1 << 30) -> Message:

@@ -37,7 +37,7 @@ from gossamer.protocol.chunks import Incoming, Outgoing, check_chunk, check_prog
 from gossamer.protocol.events import PeerDown, PeerUp
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, Chunk, Data, Frame, Progress, frame_size
 from gossamer.protocol.link import WINDOW, Link
-from gossamer.protocol.messages import Message, check, decode_message, encode_message, encoded_size
+from gossamer.protocol.messages import Message, check, decode_message, encoded_size
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,6 @@ class Session:
         self.name = name
         self.settings = settings
         self._links: dict[str, Link] = {}
-        # By peer, the number and encoding of the message that leaves in chunks; made again where it is missing.
-        self._encoded: dict[str, tuple[int, bytes]] = {}
         # (when, peer), with an entry for the due time of every link; others are left over and mean nothing.
         self._alarms: list[tuple[float, str]] = []
 
@@ -187,10 +185,8 @@ class Session:
             answer = link.acknowledgement()
         if answer is not None:
             outputs.append(Transmit(sender, answer))
-        if link.outgoing is None:
-            self._encoded.pop(sender, None)
-        else:
-            outputs += [Transmit(sender, chunk) for chunk in self._cut(sender, link, link.outgoing.fresh())]
+        if link.outgoing is not None:
+            outputs += [Transmit(sender, link.chunk(chunk)) for chunk in link.outgoing.fresh()]
         return outputs + self._transmit(sender, link, [*link.overdue(now), *self._fresh(link)], now)
 
     def wake(self, now: float) -> list[Output]:
@@ -286,7 +282,7 @@ class Session:
                 return
             yield number
 
-    def _frames(self, to: str, link: Link, number: int) -> list[Frame]:
+    def _frames(self, link: Link, number: int) -> list[Frame]:
         chunks = self._chunks(link, number)
         if chunks == 0:
             return [link.data(number)]
@@ -297,17 +293,7 @@ class Session:
             outgoing, begun = Outgoing(number, chunks), False
         link.outgoing = outgoing
         # What was begun is asked for, and a peer that is down gets one chunk, not a window of them.
-        return self._cut(to, link, outgoing.ask() if begun or link.down else outgoing.fresh())
-
-    def _cut(self, to: str, link: Link, chunks: Iterable[int]) -> list[Frame]:
-        """Chunks of the message that leaves in chunks."""
-        outgoing = link.outgoing
-        assert outgoing is not None
-        number, data = self._encoded.get(to, (0, b""))
-        if number != outgoing.number:
-            data = encode_message(link.outbox[outgoing.number])
-            self._encoded[to] = outgoing.number, data
-        return [link.chunk(outgoing.number, data, chunk, outgoing.chunks) for chunk in chunks]
+        return [link.chunk(chunk) for chunk in (outgoing.ask() if begun or link.down else outgoing.fresh())]
 
     def _retry(self, peer: str, link: Link, now: float) -> list[Output]:
         outputs: list[Output] = []
@@ -326,7 +312,7 @@ class Session:
         for number in numbers:
             link.under_way[number] = now
             link.transmitted = max(link.transmitted, number)
-            outputs += [Transmit(peer, frame) for frame in self._frames(peer, link, number)]
+            outputs += [Transmit(peer, frame) for frame in self._frames(link, number)]
         due = link.next_due(self.settings.silence)
         if due != link.due:
             link.due = due
