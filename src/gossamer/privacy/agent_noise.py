@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -161,6 +161,28 @@ ASSUMPTIONS = (
     "the timing of messages is not covered, and neither is who took part",
     "a simulation draws the noise from the run's seed, which must stay secret",
 )
+
+
+class AnyAgentLedger(Protocol):
+    """Count of the masked sums of an agent, in memory (`AgentLedger`) or on disk."""
+
+    @property
+    def owner(self) -> str:
+        """The agent."""
+        ...
+
+    @property
+    def releases(self) -> int:
+        """How many are charged."""
+        ...
+
+    def charge(self) -> None:
+        """Charge the next one, or raise `BudgetSpent`. Only after this returns may its noise be drawn."""
+        ...
+
+    def lines(self) -> list[dict[str, Any]]:
+        """For ``ledger.jsonl``."""
+        ...
 
 
 @dataclass(slots=True)

@@ -93,6 +93,33 @@ class Unlimited:
         return None
 
 
+class AnyLedger(Protocol):
+    """Counts of one data holder's releases, in memory (`Ledger`) or on disk."""
+
+    @property
+    def owner(self) -> str:
+        """Whose data."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """What has been charged."""
+        ...
+
+    @property
+    def releases(self) -> int:
+        """How many releases have been charged, of all kinds."""
+        ...
+
+    def charge(self, kind: ReleaseKind) -> None:
+        """Charge one release, or raise `BudgetSpent`. Only after this returns may its noise be drawn."""
+        ...
+
+    def lines(self) -> list[dict[str, Any]]:
+        """One record a kind, for ``ledger.jsonl``."""
+        ...
+
+
 @dataclass(slots=True)
 class Ledger:
     """Append-only counts of one data holder's releases.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.noise_streams import CorrelatedNoise
@@ -31,6 +31,38 @@ class StreamKind:
         """The kind as plain data, for ledgers and summaries."""
         law = {"mechanism": "none"} if self.noise is None else {"mechanism": "stream", **self.noise.describe()}
         return {**law, "records": self.records, "size": self.size}
+
+
+class AnyUnitLedger(Protocol):
+    """Count of the records of a unit's stream, in memory (`UnitLedger`) or on disk."""
+
+    @property
+    def owner(self) -> str:
+        """The unit's server."""
+        ...
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Whose data each record holds."""
+        ...
+
+    @property
+    def stream(self) -> StreamKind:
+        """Opened for all rounds, before the first."""
+        ...
+
+    @property
+    def releases(self) -> int:
+        """Records charged."""
+        ...
+
+    def charge(self) -> None:
+        """Charge the next record, or raise `BudgetSpent`. Only after this returns may its noise be drawn."""
+        ...
+
+    def lines(self) -> list[dict[str, Any]]:
+        """One record an agent, for ``ledger.jsonl``."""
+        ...
 
 
 @dataclass(slots=True)
