@@ -19,6 +19,7 @@ A module may have more, where the defaults do not fit:
 | name | default | what it says |
 |---|---|---|
 | `servers(settings)` | ``()`` | nodes beside those that hold data; `build` puts them last |
+| `ROLE` | ``"worker"`` | what nodes with data are called in invitations; others by the first word of their names |
 | `MECHANISMS` | all | the values of ``privacy.mechanism`` that it can do with |
 | `workload(settings, shard_sizes, seed)` | `Batches` | examples of each update, where there is no one ``batch_size`` |
 | `CLIP_POLICIES` | ``("fixed",)`` | the values of ``privacy.clip.policy`` that its nodes follow; others are refused |

@@ -51,6 +51,7 @@ from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.protocol.node import Node
 from gossamer.vectors import Model
 
+ROLE = "edge"
 CLIP_POLICIES = ("fixed", "quantile")
 DEFAULT_CLIP = QuantileClip()  # as good as the best fixed clip, and nothing to tune: experiments/mapa
 

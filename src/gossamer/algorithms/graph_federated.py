@@ -54,6 +54,7 @@ from gossamer.privacy.unit_tasks import LocalQuery
 from gossamer.protocol.node import Node
 from gossamer.vectors import Confined, Model
 
+ROLE = "agent"
 MECHANISMS = ("gaussian", "laplace", "none")
 CLIP_POLICIES = ("fixed", "none")
 

@@ -68,6 +68,7 @@ from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
 from gossamer.vectors import Model
 
+ROLE = "client"
 MECHANISMS = ("gaussian", "none")
 
 

@@ -52,6 +52,7 @@ from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node
 
+ROLE = "edge"
 CLIP_POLICIES = ("stages",)
 DEFAULT_CLIP = StageClip()
 
