@@ -220,7 +220,7 @@ def test_layout_follows_the_share_of_entries(tmp_path: Path, filled: int, sparse
     [
         ({"owner": "site"}, "'owner' is for csv files, but this is libsvm"),
         ({"target": "y"}, "'target' is for csv"),
-        ({"format": "csv", "features": 3}, "'features' is for libsvm files, but this is csv"),
+        ({"features": ["a", "b"], "target": "y"}, "'features' names columns, which csv files have, but this is libsvm"),
         ({"test_fraction": 0.1}, "too few to hold out 0.1"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gossamer.data.idx import TEST, TRAIN
 from gossamer.data.search import find_together, missing, search_path
-from gossamer.data.settings import Format
+from gossamer.data.settings import Format, Layout
 
 _BUNDLED = Path(__file__).parent
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
@@ -31,8 +31,12 @@ class KnownDataset:
         As published.
     test_examples : int, optional
         As published; None where a fixed share of the training examples is held out.
-    shape : tuple of int, optional
-        The shape [channels, height, width] of a row that is a picture.
+    labels : tuple, optional
+        The labels in order of their class numbers; None where nobody here has checked them.
+    picture : tuple of int, optional
+        The shape [channels, height, width] of an example that is a picture.
+    layout : str
+        What the rule for layouts makes of the whole training file.
     divisor : float, optional
         Features are divided by it; by default the format's.
     """
@@ -46,8 +50,15 @@ class KnownDataset:
     test_examples: int | None
     features: int
     classes: int
-    shape: tuple[int, int, int] | None = None
+    labels: tuple[int | str, ...] | None
+    picture: tuple[int, int, int] | None = None
+    layout: Layout = "dense"
     divisor: float | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an example's features: that of the picture it is, or [features]."""
+        return self.picture or (self.features,)
 
     def locate(self, folders: Sequence[Path] | None = None) -> tuple[Path, Path | None]:
         """Where the training and the test examples are: two files, or one path that holds both.
@@ -78,10 +89,17 @@ def _libsvm(
     description: str,
     files: tuple[str, ...],
     sizes: tuple[int, int | None, int, int],
+    labels: tuple[int, ...] | None = (-1, 1),
     page: str = "binary",
-    shape: tuple[int, int, int] | None = None,
+    picture: tuple[int, int, int] | None = None,
+    layout: Layout = "dense",
 ) -> KnownDataset:
-    return KnownDataset(name, description, f"{_LIBSVM}/{page}.html", "libsvm", files, *sizes, shape)
+    homepage = f"{_LIBSVM}/{page}.html"
+    return KnownDataset(name, description, homepage, "libsvm", files, *sizes, labels, picture, layout)
+
+
+_TEN = tuple(range(10))
+_OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 _ALL = (
@@ -92,6 +110,8 @@ _ALL = (
         "npz",
         (),
         *(1797, None, 64, 10),
+        _TEN,
+        (1, 8, 8),
         divisor=16.0,
     ),
     KnownDataset(
@@ -101,6 +121,8 @@ _ALL = (
         "idx",
         TRAIN + TEST,
         *(60_000, 10_000, 784, 10),
+        _TEN,
+        (1, 28, 28),
     ),
     KnownDataset(
         "cifar10",
@@ -109,26 +131,36 @@ _ALL = (
         "images",
         ("cifar10-jpeg-12k.zip",),
         *(10_000, 2_000, 3_072, 10),
+        _OBJECTS,
+        (3, 32, 32),
     ),
     _libsvm("a9a", "census income (Adult), binary features", ("a9a", "a9a.t"), (32_561, 16_281, 123, 2)),
-    _libsvm("w8a", "web pages, binary features", ("w8a",), (49_749, None, 300, 2)),
+    _libsvm("w8a", "web pages, binary features", ("w8a",), (49_749, None, 300, 2), layout="sparse"),
     _libsvm("ijcnn1", "engine misfires", ("ijcnn1", "ijcnn1.t"), (49_990, 91_701, 22, 2)),
     _libsvm(
         "usps",
         "handwritten digits from envelopes, 16 x 16, in [-1, 1]",
         ("usps", "usps.t"),
         (7_291, 2_007, 256, 10),
+        tuple(range(1, 11)),
         page="multiclass",
-        shape=(1, 16, 16),
+        picture=(1, 16, 16),
     ),
     _libsvm(
         "covtype.binary",
         "forest cover, one type against the others, scaled to [0, 1]",
         ("covtype.libsvm.binary.scale",),
         (581_012, None, 54, 2),
+        (1, 2),
     ),
-    _libsvm("phishing", "phishing web sites", ("phishing",), (11_055, None, 68, 2)),
-    _libsvm("real-sim", "newsgroup articles, real against simulated", ("real-sim",), (72_309, None, 20_958, 2)),
+    _libsvm("phishing", "phishing web sites", ("phishing",), (11_055, None, 68, 2), None),
+    _libsvm(
+        "real-sim",
+        "newsgroup articles, real against simulated",
+        ("real-sim",),
+        (72_309, None, 20_958, 2),
+        layout="sparse",
+    ),
 )
 
 KNOWN: dict[str, KnownDataset] = {known.name: known for known in _ALL}

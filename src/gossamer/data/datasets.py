@@ -9,15 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.catalogue import KNOWN, KnownDataset
-from gossamer.data.examples import Examples, Labels, Owners, Pair
-from gossamer.data.features import as_layout, choose_layout, divided, unit_norm
-from gossamer.data.formats import default_divisor, infer_format, read_files
+from gossamer.data.examples import Examples, Owners
+from gossamer.data.features import choose_layout
+from gossamer.data.formats import infer_format, read_files
+from gossamer.data.preparing import Treatment, classes_of, targets_of
 from gossamer.data.search import search_path as search_path
 from gossamer.data.settings import GENERATED, Format, SyntheticSettings
 from gossamer.data.settings import DatasetSettings as DatasetSettings
-from gossamer.data.split import Features, Split
+from gossamer.data.split import Split
 from gossamer.data.synthetic import graph_regression
-from gossamer.data.targets import class_labels, class_numbers, held_out, positive_classes, real_targets, written
+from gossamer.data.targets import held_out, real_targets
 from gossamer.errors import DataError
 
 
@@ -49,27 +50,6 @@ class Dataset:
     labels: tuple[str, ...] | None
     owners: Owners | None
     source: str
-
-
-@dataclass(frozen=True, eq=False)
-class _Classes:
-    """How labels become class numbers.
-
-    Attributes
-    ----------
-    labels : ndarray [labels] of float64 or str
-        Every label there is.
-    numbers : ndarray [labels] of int64
-        The class number of each.
-    """
-
-    labels: Labels
-    numbers: npt.NDArray[np.int64]
-
-    def names(self) -> tuple[str, ...]:
-        """The labels of each class number."""
-        members = (self.labels[self.numbers == number] for number in range(self.numbers.max() + 1))
-        return tuple(", ".join(map(written, labels)) for labels in members)
 
 
 @dataclass(frozen=True)
@@ -142,20 +122,20 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
     Raises
     ------
     DataError
-        If files are missing or malformed, a feature is not finite, labels do not fit together, or nothing
-        is left to test on.
+        If files are missing or malformed, a feature is not finite, examples are not as ``features`` says, labels
+        do not fit together, or nothing is left to test on.
     """
     if settings.synthetic is not None:
         return _drawn(settings.name, settings.synthetic)
     origin = _resolve(settings)
-    train, own_test = _read(origin, settings)
-    classes = _classes(train, settings)
+    train, own_test = read_files(origin.format, origin.train, origin.test, settings)
+    classes = classes_of(train.labels, settings)
     train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
-    train_features, test_features = _features(train, test, origin, settings)
+    treatment = Treatment.of(settings, origin.format, settings.layout or choose_layout(train.features))
     return Dataset(
         name=settings.name,
-        train=Split(train_features, _targets(train, classes, "training")),
-        test=Split(test_features, _targets(test, classes, "test")),
+        train=Split(treatment.apply(train.features, origin.train), targets_of(train.labels, classes, "training")),
+        test=Split(treatment.apply(test.features, origin.train), targets_of(test.labels, classes, "test")),
         classes=None if classes is None else len(classes.names()),
         labels=None if classes is None else classes.names(),
         owners=train.owners,
@@ -198,12 +178,6 @@ def _at(path: Path, name: str, known: KnownDataset | None) -> tuple[Path, Path |
     return known.locate([path]) if known and path.is_dir() else (path, None)
 
 
-def _read(origin: _Origin, settings: DatasetSettings) -> Pair:
-    if origin.known and origin.format == "libsvm" and settings.features is None:
-        settings = settings.model_copy(update={"features": origin.known.features})
-    return read_files(origin.format, origin.train, origin.test, settings)
-
-
 def _hold_out(examples: Examples, settings: DatasetSettings) -> tuple[Examples, Examples]:
     labels = examples.labels
     strata = labels if settings.task == "classification" else np.zeros(len(labels))
@@ -219,35 +193,6 @@ def _hold_out(examples: Examples, settings: DatasetSettings) -> tuple[Examples, 
 def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
     owners = None if examples.owners is None else examples.owners[chosen]
     return Examples(examples.features[chosen], examples.labels[chosen], owners)
-
-
-def _classes(train: Examples, settings: DatasetSettings) -> _Classes | None:
-    if settings.task == "regression":
-        if settings.positive is not None:
-            raise DataError("'positive' makes classes of labels, but task is regression; leave one of them out")
-        return None
-    labels = class_labels(train.labels, settings.labels)
-    if settings.positive is None:
-        return _Classes(labels, np.arange(len(labels)))
-    return _Classes(labels, positive_classes(labels, settings.positive).astype(np.int64))
-
-
-def _targets(
-    examples: Examples, classes: _Classes | None, which: str
-) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
-    if classes is None:
-        return real_targets(examples.labels, which)
-    return classes.numbers[class_numbers(examples.labels, classes.labels, which)]
-
-
-def _features(train: Examples, test: Examples, origin: _Origin, settings: DatasetSettings) -> list[Features]:
-    known = origin.known
-    divisor = settings.divide_by or (known and known.divisor) or default_divisor(origin.format)
-    layout = settings.layout or choose_layout(train.features)
-    prepared = [divided(as_layout(examples.features, layout), divisor) for examples in (train, test)]
-    if known and known.shape and layout == "dense":
-        prepared = [features.reshape(-1, *known.shape) for features in prepared]
-    return [unit_norm(features) for features in prepared] if settings.normalise == "unit_norm" else prepared
 
 
 def _describe(origin: _Origin, held: bool, settings: DatasetSettings) -> str:

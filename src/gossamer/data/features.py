@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gossamer.data.settings import Layout
 from gossamer.data.split import Features
 from gossamer.errors import DataError
-
-Layout = Literal["dense", "sparse"]
 
 # Below this share of non-zero entries a CSR row is cheaper to use than a dense one.
 _SPARSE_BELOW = 0.1
@@ -44,7 +41,7 @@ def divided(features: Features, divisor: float) -> Features:
     """``features / divisor``, in float32; whether the result is finite is for the caller to check."""
     with np.errstate(all="ignore"):
         if isinstance(features, sp.csr_array):
-            return _with_entries(features, features.data / np.float32(divisor))
+            return with_entries(features, features.data / np.float32(divisor))
         return features if divisor == 1 else features / np.float32(divisor)
 
 
@@ -52,13 +49,14 @@ def unit_norm(features: Features) -> Features:
     """Each row divided by its L2 norm (taken in float64); zero rows stay zero."""
     if isinstance(features, sp.csr_array):
         norms = np.sqrt(np.asarray(features.astype(np.float64).power(2).sum(axis=1)).ravel())
-        return _with_entries(features, features.data * np.repeat(_inverse(norms), np.diff(features.indptr)))
+        return with_entries(features, features.data * np.repeat(_inverse(norms), np.diff(features.indptr)))
     rows = features.reshape(len(features), -1)
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
     return features * _inverse(norms).reshape(-1, *[1] * (features.ndim - 1))
 
 
-def _with_entries(features: sp.csr_array, entries: npt.NDArray[np.float32]) -> sp.csr_array:
+def with_entries(features: sp.csr_array, entries: npt.NDArray[np.float32]) -> sp.csr_array:
+    """CSR features with other values, [stored], in the same places."""
     return sp.csr_array((entries, features.indices, features.indptr), shape=features.shape)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gossamer.data.catalogue import KNOWN
 from gossamer.data.examples import COMPRESSIONS, Examples, Pair
 from gossamer.data.idx import read_idx_folder
 from gossamer.data.images import read_images
 from gossamer.data.libsvm import read_libsvm
 from gossamer.data.settings import DatasetSettings, Format
 from gossamer.data.tabular import read_csv, read_npz
+from gossamer.data.targets import are_numbers
 from gossamer.errors import DataError
 
 _SUFFIXES: dict[str, Format] = {
@@ -46,11 +49,14 @@ class _Reader:
 
 
 def _csv(path: Path, settings: DatasetSettings) -> Pair:
-    return read_csv(path, settings.target, settings.owner, settings.ignore), None
+    names = settings.labels is not None and not are_numbers(settings.labels)
+    return read_csv(path, settings.target, settings.owner, settings.ignore, settings.columns, names=names), None
 
 
 def _libsvm(path: Path, settings: DatasetSettings) -> Pair:
-    return read_libsvm(path, settings.features), None
+    known = KNOWN.get(settings.name)
+    shape = settings.shape or (known.shape if known else None)
+    return read_libsvm(path, None if shape is None else math.prod(shape)), None
 
 
 _READERS: dict[Format, _Reader] = {
@@ -58,7 +64,7 @@ _READERS: dict[Format, _Reader] = {
     "images": _Reader(lambda path, settings: read_images(path), divisor=255.0),
     "npz": _Reader(lambda path, settings: read_npz(path)),
     "csv": _Reader(_csv, frozenset({"target", "owner", "ignore"})),
-    "libsvm": _Reader(_libsvm, frozenset({"features"})),
+    "libsvm": _Reader(_libsvm),
 }
 
 
@@ -112,6 +118,11 @@ def read_files(form: Format, train: Path, test: Path | None, settings: DatasetSe
 
 
 def _check_options(form: Format, reader: _Reader, settings: DatasetSettings) -> None:
+    if settings.columns is not None and form != "csv":
+        raise DataError(
+            f"data set {settings.name!r}: 'features' names columns, which csv files have, but this is {form}; "
+            "give their number, or the shape"
+        )
     for owner_format, other in _READERS.items():
         for option in sorted(other.options - reader.options):
             if getattr(settings, option) != type(settings).model_fields[option].default:

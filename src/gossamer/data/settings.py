@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Format = Literal["idx", "libsvm", "csv", "npz", "images"]
+Layout = Literal["dense", "sparse"]
 
 GENERATED = "graph_regression"
 """The data set that is drawn, not read."""
@@ -94,8 +95,10 @@ class DatasetSettings(BaseModel):
         CSV: the column that says whose example it is, for the natural partition.
     ignore : tuple of str
         CSV: columns that are no features.
-    features : int, optional
-        LIBSVM: number of features; by default the largest index found.
+    features : int or tuple, optional
+        What an example looks like: the number of its features; the shape of a picture, ``[1, 28, 28]``, also for
+        flat rows of as many features; or, for CSV, the names of the columns that are features, in this order.
+        By default as found. Parties that each load their own data must say it, so that they agree.
     layout : str, optional
         ``dense`` or ``sparse`` (CSR) features. By default LIBSVM files are sparse where fewer than one entry
         in ten is non-zero, and everything else is dense.
@@ -122,12 +125,44 @@ class DatasetSettings(BaseModel):
     target: str | int = -1
     owner: str | None = None
     ignore: tuple[str, ...] = ()
-    features: Annotated[int, Field(gt=0)] | None = None
-    layout: Literal["dense", "sparse"] | None = None
+    features: Annotated[int, Field(gt=0)] | Annotated[tuple[int | str, ...], Field(min_length=1)] | None = None
+    layout: Layout | None = None
     divide_by: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     normalise: Literal["none", "unit_norm"] = "none"
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
     synthetic: SyntheticSettings | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The names of the columns that are features, where the settings name them."""
+        names = self.features if isinstance(self.features, tuple) else ()
+        return tuple(name for name in names if isinstance(name, str)) or None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of an example's features, where the settings say it."""
+        if not isinstance(self.features, tuple):
+            return None if self.features is None else (self.features,)
+        if self.columns is not None:
+            return (len(self.columns),)
+        return tuple(size for size in self.features if isinstance(size, int))
+
+    @model_validator(mode="after")
+    def _features_are_sizes_or_names(self) -> DatasetSettings:
+        features, columns = self.features, self.columns
+        if not isinstance(features, tuple):
+            return self
+        if columns is None:
+            if min(size for size in features if isinstance(size, int)) < 1:
+                raise ValueError(f"features must be positive sizes such as [1, 28, 28], found {list(features)}")
+            return self
+        if len(set(columns)) < len(features):
+            raise ValueError(f"features must be sizes, or different names of columns, found {list(features)}")
+        if self.ignore:
+            raise ValueError("features names the columns, so that others are left out already; leave ignore out")
+        if isinstance(self.target, int):
+            raise ValueError("features names columns, so that their order is free; name the target's column as well")
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -8,13 +8,15 @@ import zipfile
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from gossamer.data.examples import Examples, Labels, Pair, as_float32, read_bytes, require_finite
+from gossamer.data.features import with_entries
 from gossamer.errors import DataError
 
 
@@ -28,7 +30,15 @@ class _Columns:
     features: list[int]
 
 
-def read_csv(path: Path, target: str | int = -1, owner: str | None = None, ignore: Sequence[str] = ()) -> Examples:
+def read_csv(
+    path: Path,
+    target: str | int = -1,
+    owner: str | None = None,
+    ignore: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    *,
+    names: bool = False,
+) -> Examples:
     """Read a CSV file with a header row, plain or compressed; every other column is a numeric feature.
 
     Parameters
@@ -41,11 +51,16 @@ def read_csv(path: Path, target: str | int = -1, owner: str | None = None, ignor
         The column that says whose example it is.
     ignore : sequence of str
         Columns that are no features, such as identifiers.
+    columns : sequence of str, optional
+        The columns that are features, in this order; all others are left out.
+    names : bool
+        Whether labels are names, even where all that the file has look like numbers.
 
     Returns
     -------
     Examples
-        Features [n, features]; labels as numbers if all of them are, else as text.
+        Features [n, features]; labels as numbers if all of them are and ``names`` does not say otherwise, else
+        as text.
 
     Raises
     ------
@@ -55,7 +70,10 @@ def read_csv(path: Path, target: str | int = -1, owner: str | None = None, ignor
     """
     rows = _rows(path)
     _, header = next(rows, (1, []))
-    return _read_rows(path, rows, _columns(path, header, target, owner, ignore))
+    found = _read_rows(path, rows, _columns(path, header, target, owner, ignore, columns))
+    if names or not all(map(_is_number, found.labels)):
+        return found
+    return replace(found, labels=np.array(found.labels.tolist(), np.float64))
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -73,7 +91,14 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise DataError(f"{path}, line {reader.line_num}: not a CSV row ({error})") from error
 
 
-def _columns(path: Path, header: list[str], target: str | int, owner: str | None, ignore: Sequence[str]) -> _Columns:
+def _columns(
+    path: Path,
+    header: list[str],
+    target: str | int,
+    owner: str | None,
+    ignore: Sequence[str],
+    columns: Sequence[str] | None,
+) -> _Columns:
     names = [name.strip() for name in header]
     if len(names) < 2 or len(set(names)) < len(names):
         raise DataError(f"{path}: expected a header of two or more different names with commas, found {names}")
@@ -81,13 +106,15 @@ def _columns(path: Path, header: list[str], target: str | int, owner: str | None
         raise DataError(f"{path}: no column {target}; it has {len(names)}, numbered from 0")
     target_name = names[target] if isinstance(target, int) else target
     apart = [target_name, *([owner] if owner else []), *ignore]
-    absent = [name for name in apart if name not in names]
+    absent = [name for name in [*apart, *(columns or [])] if name not in names]
     if absent:
         raise DataError(f"{path}: no column {absent[0]!r}; its columns are {', '.join(names)}")
-    features = [position for position, name in enumerate(names) if name not in apart]
-    if not features or target_name in apart[1:]:
+    chosen = [name for name in names if name not in apart] if columns is None else columns
+    if not chosen or target_name in [*apart[1:], *chosen]:
         raise DataError(f"{path}: expected a target and features in columns of their own, found {names}")
-    return _Columns(names, names.index(target_name), names.index(owner) if owner else None, features)
+    return _Columns(
+        names, names.index(target_name), names.index(owner) if owner else None, list(map(names.index, chosen))
+    )
 
 
 def _read_rows(path: Path, rows: Iterator[tuple[int, list[str]]], columns: _Columns) -> Examples:
@@ -114,7 +141,7 @@ def _read_rows(path: Path, rows: Iterator[tuple[int, list[str]]], columns: _Colu
     for what, cells in (("target", labels), ("owner", owners if owned else [])):
         if "" in cells:
             raise DataError(f"{path}, line {lines[cells.index('')]}: the {what} is empty")
-    return Examples(features, _as_labels(labels), np.array(owners) if owned else None)
+    return Examples(features, np.array(labels), np.array(owners) if owned else None)
 
 
 def _not_a_number(path: Path, line: int, row: list[str], columns: _Columns) -> DataError:
@@ -133,18 +160,14 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _as_labels(texts: list[str]) -> Labels:
-    if all(map(_is_number, texts)):
-        return np.array(texts, np.float64)
-    return np.array(texts, np.str_)
-
-
 def read_npz(path: Path) -> Pair:
     """Read an NPZ archive.
 
     Its arrays are ``train_features`` [n, ...], ``train_targets`` [n], ``test_features``, ``test_targets``; or
     ``features`` and ``targets`` where the test examples are not apart. ``train_owners`` (or ``owners``) [n]
-    says whose each example is. Nothing in it is unpickled.
+    says whose each example is. CSR features [n, features] are three arrays and a shape in place of one array:
+    ``features_data``, ``features_indices``, ``features_indptr`` and ``features_shape``, each with its prefix.
+    Nothing in it is unpickled.
 
     Raises
     ------
@@ -157,19 +180,20 @@ def read_npz(path: Path) -> Pair:
             arrays: dict[str, npt.NDArray[np.generic]] = dict(archive)
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path}: expected an NPZ archive of plain arrays ({error})") from error
-    prefix = "train_" if "train_features" in arrays else ""
-    train = _from_arrays(path, arrays, prefix)
-    return train, _from_arrays(path, arrays, "test_") if "test_features" in arrays else None
+    prefixes = {name.partition("features")[0] for name in arrays if "features" in name}
+    train = _from_arrays(path, arrays, "train_" if "train_" in prefixes else "")
+    return train, _from_arrays(path, arrays, "test_") if "test_" in prefixes else None
 
 
 def _from_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]], prefix: str) -> Examples:
     names = [prefix + "features", prefix + "targets"]
-    if not all(name in arrays for name in names):
+    features = arrays.get(names[0], _sparse(path, arrays, names[0]))
+    labels, owners = arrays.get(names[1]), arrays.get(prefix + "owners")
+    if features is None or labels is None:
         raise DataError(
             f"{path}: expected arrays train_features and train_targets (and test_...), or features and "
             f"targets, found {', '.join(arrays) or 'none'}"
         )
-    features, labels, owners = arrays[names[0]], arrays[names[1]], arrays.get(prefix + "owners")
     for name, values, kinds in ((names[0], features, "biuf"), (names[1], labels, "biufU")):
         if values.dtype.kind not in kinds:
             raise DataError(f"{path}: expected numbers in {name}, found {values.dtype}")
@@ -180,7 +204,30 @@ def _from_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]], pref
             f"{path}: expected {names[0]} [n, ...] and {names[1]} [n], "
             f"found {list(features.shape)} and {list(labels.shape)}"
         )
-    converted = as_float32(features)
+    converted = (
+        with_entries(features, as_float32(features.data))
+        if isinstance(features, sp.csr_array)
+        else as_float32(features)
+    )
     require_finite(converted, lambda row, column: f"{path}, {names[0]}, row {row + 1}, column {column + 1}")
     kept: Labels = labels.astype(np.str_) if labels.dtype.kind == "U" else labels.astype(np.float64)
     return Examples(converted, kept, None if owners is None else owners.astype(np.str_))
+
+
+_CSR = ("data", "indices", "indptr", "shape")
+
+
+def _sparse(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]], name: str) -> sp.csr_array | None:
+    """The CSR array whose parts are in the archive; None where they are not."""
+    parts = [arrays.get(f"{name}_{part}") for part in _CSR]
+    data, indices, indptr, shape = parts
+    if data is None or indices is None or indptr is None or shape is None:
+        return None
+    try:
+        found = sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
+        found.check_format(full_check=True)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path}: {name}_data, _indices, _indptr and _shape are no CSR array ({error})") from error
+    if not found.has_canonical_format:
+        raise DataError(f"{path}: expected rising indices in each row of {name}")
+    return found

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.examples import Labels
 from gossamer.errors import DataError
+
+
+def are_numbers(labels: Iterable[int | str]) -> bool:
+    """Whether all ``labels`` are numbers, so that 1 and 1.0 are the same one."""
+    try:
+        return all(math.isfinite(float(label)) for label in labels)
+    except ValueError:
+        return False
 
 
 def class_labels(labels: Labels, given: tuple[int | str, ...] | None) -> Labels:

@@ -1,0 +1,127 @@
+"""From examples as files give them to targets and features, by settings alone: each party does just the same."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from gossamer.data.catalogue import KNOWN
+from gossamer.data.examples import Labels
+from gossamer.data.features import as_layout, divided, unit_norm
+from gossamer.data.formats import default_divisor
+from gossamer.data.settings import DatasetSettings, Format, Layout
+from gossamer.data.split import Features
+from gossamer.data.targets import class_labels, class_numbers, positive_classes, real_targets, written
+from gossamer.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """How labels become class numbers.
+
+    Attributes
+    ----------
+    labels : ndarray [labels] of float64 or str
+        Every label there is.
+    numbers : ndarray [labels] of int64
+        The class number of each.
+    """
+
+    labels: Labels
+    numbers: npt.NDArray[np.int64]
+
+    def names(self) -> tuple[str, ...]:
+        """The labels of each class number."""
+        members = (self.labels[self.numbers == number] for number in range(self.numbers.max() + 1))
+        return tuple(", ".join(map(written, labels)) for labels in members)
+
+
+def classes_of(labels: Labels, settings: DatasetSettings) -> Classes | None:
+    """The classes of training examples with these ``labels`` [n]; None for a regression.
+
+    Raises
+    ------
+    DataError
+        If the labels do not fit together or to the settings.
+    """
+    if settings.task == "regression":
+        if settings.positive is not None:
+            raise DataError("'positive' makes classes of labels, but task is regression; leave one of them out")
+        return None
+    found = class_labels(labels, settings.labels)
+    if settings.positive is None:
+        return Classes(found, np.arange(len(found)))
+    return Classes(found, positive_classes(found, settings.positive).astype(np.int64))
+
+
+def targets_of(labels: Labels, classes: Classes | None, which: str) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
+    """The class number or the real target of each label, [n]; ``which`` examples they are, for the error.
+
+    Raises
+    ------
+    DataError
+        For a label that is of no class, or no finite number.
+    """
+    if classes is None:
+        return real_targets(labels, which)
+    return classes.numbers[class_numbers(labels, classes.labels, which)]
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What is done to features.
+
+    Attributes
+    ----------
+    layout : str
+        ``dense`` or ``sparse``.
+    shape : tuple of int, optional
+        The shape of an example, where it is known beforehand; CSR rows stay flat.
+    divisor : float
+        What features are divided by.
+    normalise : str
+        ``unit_norm`` or ``none``.
+    """
+
+    layout: Layout
+    shape: tuple[int, ...] | None
+    divisor: float
+    normalise: str
+
+    @classmethod
+    def of(cls, settings: DatasetSettings, form: Format, layout: Layout) -> Treatment:
+        """What the settings and the catalogue say of data in this format."""
+        known = KNOWN.get(settings.name)
+        divisor = settings.divide_by or (known and known.divisor) or default_divisor(form)
+        return cls(layout, settings.shape or (known.shape if known else None), divisor, settings.normalise)
+
+    def apply(self, features: Features, path: Path) -> Features:
+        """The features [n, ...] as an objective gets them; ``path`` is where they are from, for the error.
+
+        Raises
+        ------
+        DataError
+            If examples are not of the shape known beforehand, or pictures are asked for as CSR.
+        """
+        shaped = divided(self._shaped(as_layout(features, self.layout), path), self.divisor)
+        return unit_norm(shaped) if self.normalise == "unit_norm" else shaped
+
+    def _shaped(self, features: Features, path: Path) -> Features:
+        found = tuple(features.shape[1:])
+        if self.shape is None or found == self.shape:
+            return features
+        if found != (math.prod(self.shape),):
+            raise DataError(
+                f"{path}: expected examples of {_in_words(self.shape)} as dataset.features (or the data set's name) "
+                f"says, found {_in_words(found)}; correct the file, or features"
+            )
+        return features if isinstance(features, sp.csr_array) else features.reshape(-1, *self.shape)
+
+
+def _in_words(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]} feature{'s'[: shape[0] != 1]}" if len(shape) == 1 else f"shape {list(shape)}"
