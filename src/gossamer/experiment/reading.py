@@ -66,15 +66,15 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
         raise SpecError(f"{path}: {error}") from None
 
 
-def read_text(text: str) -> Experiment:
-    """The experiment that a YAML text describes.
+def read_text(text: str, settings: Sequence[str] = ()) -> Experiment:
+    """The experiment that a YAML text describes, with overrides.
 
     Raises
     ------
     SpecError
         As `read_spec`.
     """
-    return parse_spec(_load(text) or {})
+    return parse_spec(override(_load(text) or {}, settings))
 
 
 def _load(text: str) -> Any:

@@ -32,7 +32,7 @@ import base64
 import binascii
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -89,16 +89,12 @@ def invite(
 
 def read_invitation(path: str | Path, identity: Identity, organiser: str, now: datetime) -> Invitation:
     """The invitation in a file; see `parse_invitation`."""
-    path = Path(path)
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-    except OSError as error:
-        raise InvitationError(f"{path}: cannot read the invitation: {error.strerror}") from None
-    try:
-        return parse_invitation(content, identity, organiser, now)
-    except InvitationError as error:
-        raise InvitationError(f"{path}: {error}") from None
+    return _read(Path(path), lambda content: parse_invitation(content, identity, organiser, now))
+
+
+def read_signed(path: str | Path, organiser: str | None = None) -> Invitation:
+    """The invitation in a file, whoever it is for; see `parse_signed`."""
+    return _read(Path(path), lambda content: parse_signed(content, organiser))
 
 
 def parse_invitation(content: bytes, identity: Identity, organiser: str, now: datetime) -> Invitation:
@@ -121,16 +117,7 @@ def parse_invitation(content: bytes, identity: Identity, organiser: str, now: da
         With the first of: too large, not readable, of a newer version, by somebody else than the organiser, changed
         since it was signed, of wrong form, for another key, expired.
     """
-    document = _document(content)
-    signer = _checked(PublicKey.parse, _text(document, "organiser"))
-    if signer.fingerprint != _plain(organiser):
-        raise InvitationError(
-            f"expected the organiser with fingerprint {organiser}, found {signer.fingerprint}; "
-            f"ask the organiser for theirs by another way than this file came"
-        )
-    if not signer.signed(_signature(document), _PURPOSE, _content(document)):
-        raise InvitationError("it was changed after the organiser signed it; ask for it again")
-    invitation = _invitation(document, signer)
+    invitation = parse_signed(content, organiser)
     if invitation.me.key != identity.public_key:
         raise InvitationError(
             f"it is for {invitation.invited} with key {invitation.me.key.fingerprint}, "
@@ -139,6 +126,46 @@ def parse_invitation(content: bytes, identity: Identity, organiser: str, now: da
     if invitation.expires <= now:
         raise InvitationError(f"it expired at {invitation.expires.isoformat()}; ask the organiser for a new one")
     return invitation
+
+
+def parse_signed(content: bytes, organiser: str | None = None) -> Invitation:
+    """The invitation written in ``content``, whoever it is for and whether or not it has expired.
+
+    Parameters
+    ----------
+    content : bytes
+        The file; anything at all.
+    organiser : str, optional
+        The fingerprint of who must have signed it. Without one, that it was not changed says nothing about who wrote
+        it.
+
+    Raises
+    ------
+    InvitationError
+        As `parse_invitation`, but for whose key it is for and when it expires.
+    """
+    document = _document(content)
+    signer = _checked(PublicKey.parse, _text(document, "organiser"))
+    if organiser is not None and signer.fingerprint != _plain(organiser):
+        raise InvitationError(
+            f"expected the organiser with fingerprint {organiser}, found {signer.fingerprint}; "
+            f"ask the organiser for theirs by another way than this file came"
+        )
+    if not signer.signed(_signature(document), _PURPOSE, _content(document)):
+        raise InvitationError("it was changed after the organiser signed it; ask for it again")
+    return _invitation(document, signer)
+
+
+def _read(path: Path, parse: Callable[[bytes], Invitation]) -> Invitation:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise InvitationError(f"{path}: cannot read the invitation: {error.strerror}") from None
+    try:
+        return parse(content)
+    except InvitationError as error:
+        raise InvitationError(f"{path}: {error}") from None
 
 
 def _write(invitation: Invitation, organiser: Identity) -> str:

@@ -43,9 +43,9 @@ class Member:
     examples: int | None = None
 
     def __post_init__(self) -> None:
-        for what, value, pattern in (("name", self.name, _NAME), ("role", self.role, _ROLE)):
-            if not pattern.fullmatch(value):
-                raise InvitationError(f"expected a member's {what} to match {pattern.pattern}, found {value[:80]!r}")
+        check_name(self.name)
+        if not _ROLE.fullmatch(self.role):
+            raise InvitationError(f"expected a member's role to match {_ROLE.pattern}, found {self.role[:80]!r}")
         if self.unit is not None and not _NAME.fullmatch(self.unit):
             raise InvitationError(f"{self.name}: expected a unit to match {_NAME.pattern}, found {self.unit[:80]!r}")
         if (self.role == "agent") != (self.unit is not None):
@@ -111,6 +111,19 @@ class Invitation:
     def spec_sha256(self) -> str:
         """SHA-256 of the spec in UTF-8, in hexadecimal digits."""
         return hashlib.sha256(self.spec.encode()).hexdigest()
+
+
+def check_name(name: str) -> str:
+    """``name``, if a member may be called so.
+
+    Raises
+    ------
+    InvitationError
+        If not.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvitationError(f"expected a member's name to match {_NAME.pattern}, found {name[:80]!r}")
+    return name
 
 
 def _check_broker(broker: str) -> None:
