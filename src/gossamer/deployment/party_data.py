@@ -1,0 +1,142 @@
+"""A party's own examples, read as the spec declares them, and shards written as files of parties.
+
+A party trains on every example that it has and holds none out. What is done to labels and features depends on the
+example itself and on the settings, so each row is, bit for bit, what `load_dataset` makes of it in a file of all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.datasets import Dataset
+from gossamer.data.declared import declared, declared_form
+from gossamer.data.examples import Examples
+from gossamer.data.formats import infer_format, read_files
+from gossamer.data.preparing import Classes, Treatment, classes_of, targets_of
+from gossamer.data.settings import DatasetSettings
+from gossamer.data.split import Features, Split
+from gossamer.errors import DataError
+
+
+def load_party_split(
+    settings: DatasetSettings, path: Path, test_path: Path | None = None, *, examples: int | None = None
+) -> tuple[Split, Split | None]:
+    """Read a party's own file or folder.
+
+    Parameters
+    ----------
+    settings : DatasetSettings
+        The data set of the run's spec, which declares what examples look like. Its own ``path``, ``test_path``
+        and ``test_fraction`` are not those of the party and are ignored.
+    path : Path
+        The party's training examples: all of them.
+    test_path : Path, optional
+        Examples to test on, where the party has some in a file of their own.
+    examples : int, optional
+        How many training examples the party has declared.
+
+    Returns
+    -------
+    tuple of Split and (Split or None)
+        Training examples, and test examples where the party has some.
+
+    Raises
+    ------
+    SpecError
+        If the settings leave to the data what they must declare; it names the keys.
+    DataError
+        If a file is missing or malformed, is not as declared, has a label that is not among those declared, has
+        features that are not finite, or has another number of examples than declared.
+    """
+    form = declared_form(settings)
+    if settings.synthetic is not None:
+        raise DataError(f"{path}: {settings.name} is drawn, not read, so no party has a file of it; see its settings")
+    known = declared(settings)
+    file_format = form.format or infer_format(path)
+    # With columns named, nothing is left for the owner's column to say: all rows are the party's.
+    own = known.model_copy(update={"owner": None}) if known.columns else known
+    train, test = read_files(file_format, path, test_path, own)
+    if examples is not None and len(train.labels) != examples:
+        raise DataError(
+            f"{path}: expected {examples:,} training examples, as this party has declared, found "
+            f"{len(train.labels):,}; correct the file, or have a new invitation made with the right number"
+        )
+    treatment = Treatment.of(known, file_format, form.layout)
+    classes = classes_of(train.labels, known)
+    return _split(train, classes, treatment, path, "training"), (
+        None if test is None else _split(test, classes, treatment, test_path or path, "test")
+    )
+
+
+def _split(examples: Examples, classes: Classes | None, treatment: Treatment, path: Path, which: str) -> Split:
+    try:
+        targets = targets_of(examples.labels, classes, which)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    features = treatment.apply(examples.features, path)
+    if not np.isfinite(_entries(features)).all():
+        raise DataError(f"{path}: features are not finite after dataset.divide_by and normalise; correct divide_by")
+    return Split(features, targets)
+
+
+def _entries(features: Features) -> npt.NDArray[np.float32]:
+    return features if isinstance(features, np.ndarray) else features.data
+
+
+def write_party_file(path: Path, shard: Split, dataset: Dataset, test: Split | None = None) -> DatasetSettings:
+    """Write a shard as the NPZ file of one party.
+
+    Parameters
+    ----------
+    path : Path
+        The file, with the suffix ``.npz``; one that is there is replaced.
+    shard : Split
+        Rows of ``dataset.train``.
+    dataset : Dataset
+        The data set that the shard is of: its labels and shape are those of all parties.
+    test : Split, optional
+        Examples to test on, kept in the same file.
+
+    Returns
+    -------
+    DatasetSettings
+        With these `load_party_split` gives ``shard`` and ``test`` back, bit for bit. They are the same for every
+        shard of the data set.
+    """
+    arrays = _arrays("train_", shard, dataset) | ({} if test is None else _arrays("test_", test, dataset))
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+    return shard_settings(dataset)
+
+
+def shard_settings(dataset: Dataset) -> DatasetSettings:
+    """The settings with which the files of all shards of ``dataset`` are read."""
+    return DatasetSettings(
+        # A name of its own, so that nothing that is known of the original is done a second time.
+        name=f"{dataset.name}-shards",
+        format="npz",
+        task="regression" if dataset.classes is None else "classification",
+        labels=dataset.labels,
+        features=tuple(dataset.train.features.shape[1:]),
+        layout="sparse" if dataset.train.sparse else "dense",
+        divide_by=1.0,
+        normalise="none",
+    )
+
+
+def _arrays(prefix: str, split: Split, dataset: Dataset) -> dict[str, Any]:
+    labels = split.targets if dataset.labels is None else np.array(dataset.labels)[split.targets]
+    arrays: dict[str, Any] = {f"{prefix}targets": labels}
+    name = f"{prefix}features"
+    if isinstance(split.features, np.ndarray):
+        return arrays | {name: split.features}
+    parts = {part: getattr(split.features, part) for part in ("data", "indices", "indptr")}
+    return (
+        arrays
+        | {f"{name}_{part}": array for part, array in parts.items()}
+        | {f"{name}_shape": np.array(split.features.shape)}
+    )
