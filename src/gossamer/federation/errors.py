@@ -35,6 +35,7 @@ class Reason(StrEnum):
     ANOTHER_CHANNEL = "another channel"
     NOT_AUTHENTIC = "not authentic"
     TWO_NODES = "two nodes with one identity"
+    BUSY = "too many handshakes"
     STALE = "stale handshake"
     UNKNOWN_SESSION = "unknown session"
     OLD_SESSION = "old session"

@@ -178,8 +178,16 @@ class SecureChannel(MemoryOnly):
         renewal = self.hello() if session.sealed % RENEW_EVERY == 0 else []
         return [*unheard, frame, *renewal]
 
-    def open(self, datagram: bytes) -> Opened:
+    def open(self, datagram: bytes, admit: Callable[[], bool] = lambda: True) -> Opened:
         """What a datagram that came for this node, perhaps from the peer, holds.
+
+        Parameters
+        ----------
+        datagram : bytes
+            Anything at all.
+        admit : callable
+            Whether there is time for a handshake; asked where one is about to cost as much as thousands of small
+            frames, before anything is known to be authentic.
 
         Raises
         ------
@@ -190,9 +198,9 @@ class SecureChannel(MemoryOnly):
             case Frame() as frame:
                 return Opened([self._open_frame(frame)], [])
             case Hello() as hello:
-                return Opened([], [self._answer(hello)])
+                return Opened([], [self._answer(hello, admit)])
             case Confirm() as confirm:
-                return Opened([], self._accept(confirm, datagram))
+                return Opened([], self._accept(confirm, datagram, admit))
 
     def _open_frame(self, frame: Frame) -> bytes:
         session = self._session
@@ -206,9 +214,10 @@ class SecureChannel(MemoryOnly):
         session.window.note(frame.counter)
         return plaintext
 
-    def _answer(self, hello: Hello) -> bytes:
+    def _answer(self, hello: Hello, admit: Callable[[], bool]) -> bytes:
         """Our confirm for a hello; old hellos are answered too, and nothing comes of it."""
         self._check_channel(hello.channel)
+        self._check_time(admit)
         text = self._hello_text(self.peer, hello.instance, hello.ephemeral)
         if not self._peer_key.signed(hello.signature, "hello", text):
             raise self._refused(Reason.NOT_AUTHENTIC, "a hello has another signature")
@@ -217,13 +226,14 @@ class SecureChannel(MemoryOnly):
         digest, pieces = self._agree(hello.instance, hello.ephemeral)
         return self._confirm(hello.ephemeral, digest, pieces)
 
-    def _accept(self, confirm: Confirm, datagram: bytes) -> list[bytes]:
+    def _accept(self, confirm: Confirm, datagram: bytes, admit: Callable[[], bool]) -> list[bytes]:
         """Take a session that the peer has confirmed, and what to answer."""
         self._check_channel(confirm.channel)
         if self._session is not None and datagram == self._session.accepted:
             return []
         if confirm.answered != self._ephemeral.public:
             raise self._refused(Reason.STALE, "a confirm answers a hello from before the last session or restart")
+        self._check_time(admit)
         digest, pieces = self._agree(confirm.instance, confirm.ephemeral)
         _, theirs = self._sides(pieces.confirm_of_first, pieces.confirm_of_second)
         signature = unlock(theirs, confirm.sealed)
@@ -278,6 +288,10 @@ class SecureChannel(MemoryOnly):
     def _check_channel(self, found: bytes) -> None:
         if found != self._tag_in:
             raise self._refused(Reason.ANOTHER_CHANNEL, "it is of another run or between other nodes")
+
+    def _check_time(self, admit: Callable[[], bool]) -> None:
+        if not admit():
+            raise self._refused(Reason.BUSY, "more handshakes come than there is time to check")
 
     def _check_instance(self, instance: bytes) -> None:
         """Refuse who was replaced and is alive: it signed a half that is younger than its replacement."""
