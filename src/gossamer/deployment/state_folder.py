@@ -75,7 +75,7 @@ class StateFolder:
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         self._lock = lock
-        self._log = open(self.path / "node.log", "a", encoding="utf-8", opener=_private)
+        self._log = open(self.path / "node.log", "a", encoding="utf-8", opener=private_file)
 
     def say(self, line: str) -> None:
         """Write a line to the log, and to standard error."""
@@ -88,13 +88,13 @@ class StateFolder:
 
     def record(self, seconds: float, name: str, value: float) -> None:
         """Write to the node's private log."""
-        with open(self.path / "private.jsonl", "a", encoding="utf-8", opener=_private) as file:
+        with open(self.path / "private.jsonl", "a", encoding="utf-8", opener=private_file) as file:
             file.write(to_json({"seconds": seconds, "name": name, "value": value}) + "\n")
 
     def write(self, name: str, content: str | bytes) -> None:
         """Replace a file, whole or not at all."""
         fresh = self.path / f".{name}.new"
-        with open(fresh, "wb", opener=_private) as file:
+        with open(fresh, "wb", opener=private_file) as file:
             file.write(content.encode() if isinstance(content, str) else content)
         os.replace(fresh, self.path / name)
 
@@ -184,5 +184,5 @@ ENDED = ("finished", "stopped", "failed")
 """States of a node whose process has ended as it should, or said why not."""
 
 
-def _private(path: str, flags: int) -> int:
+def private_file(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)

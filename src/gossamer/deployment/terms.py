@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.datasets import Dataset
 from gossamer.data.declared import blank_dataset
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.experiment.completing import needs_estimates
-from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.planning import plan_run
+from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared, assemble, servers
 from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
@@ -41,7 +40,7 @@ class Terms:
     experiment : Experiment
         Its spec.
     sizes : mapping of str to int
-        Declared training examples of each party with data, ordered by name.
+        Declared training examples of each party with data, in the order of the invitation.
     servers : tuple of str
         The parties without data.
     """
@@ -89,36 +88,10 @@ class Terms:
         """Whether this party has examples."""
         return self.me.name in self.sizes
 
-    def prepared(self, train: Split | None = None, test: Split | None = None) -> Prepared:
-        """What a run is made of, with this party's own examples, all of them its shard; of the others the number alone.
-
-        Raises
-        ------
-        DataError
-            If there are not as many examples as were declared.
-        """
+    def prepared(self) -> Prepared:
+        """What a run is made of, but for all examples: of each shard there is the length alone."""
         blank = blank_dataset(self.experiment.dataset)
-        if train is not None and len(train.targets) != self.sizes[self.me.name]:
-            raise SpecError(
-                f"the invitation declares {self.sizes[self.me.name]} examples of {self.me.name}, and the data have "
-                f"{len(train.targets)}; ask the organiser for an invitation with the right number, which is public"
-            )
-        dataset = Dataset(
-            blank.name,
-            blank.train if train is None else train,
-            blank.test if test is None else test,
-            blank.classes,
-            blank.labels,
-            None,
-            "a party's own",
-        )
-        shards = tuple(_placeholder(size) for size in self.sizes.values())
-        if train is not None:
-            shards = tuple(
-                np.arange(len(train.targets)) if name == self.me.name else shard
-                for name, shard in zip(self.names, shards, strict=True)
-            )
-        return assemble(self.experiment, self.names, dataset, shards)
+        return assemble(self.experiment, self.names, blank, tuple(map(_placeholder, self.sizes.values())))
 
 
 @dataclass(frozen=True)
@@ -130,7 +103,7 @@ class Agreed:
     terms : Terms
         Of the run.
     prepared : Prepared
-        With this party's own examples, if it has any.
+        With this party's own examples, if it has any and they were given.
     plan : RunPlan
         Of the whole run: fixed before the first release, and the same at every party.
     """
@@ -140,16 +113,24 @@ class Agreed:
     plan: RunPlan
 
     @classmethod
-    def on(cls, terms: Terms, train: Split | None = None, test: Split | None = None) -> Agreed:
-        """What the terms come to on this party's examples.
+    def on(cls, terms: Terms) -> Agreed:
+        """What the terms come to.
 
         Raises
         ------
         CallerError
-            If the data do not fit, or no noise meets the budget.
+            If the spec does not fit together, or no noise meets the budget.
         """
-        prepared = terms.prepared(train, test)
+        prepared = terms.prepared()
         return cls(terms, prepared, plan_run(prepared))
+
+    def with_data(self, train: Split, test: Split | None = None) -> Agreed:
+        """The same with this party's own examples, all of them its shard."""
+        prepared, me = self.prepared, self.terms.me.name
+        dataset = replace(prepared.dataset, train=train, test=test or prepared.dataset.test, source="a party's own")
+        own = np.arange(len(train.targets))
+        shards = tuple(own if name == me else shard for name, shard in zip(prepared.names, prepared.shards))
+        return replace(self, prepared=replace(prepared, dataset=dataset, shards=shards))
 
     def nodes(self) -> dict[str, Node]:
         """Fresh nodes of the run, by name."""

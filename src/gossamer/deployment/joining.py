@@ -1,0 +1,122 @@
+"""Whether a party may join: its identity, the invitation, and what the data's owner has ruled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gossamer.deployment.party_options import PartyOptions
+from gossamer.deployment.policy import OwnerPolicy, read_policy
+from gossamer.deployment.policy_rules import EXAMPLE, Asked
+from gossamer.deployment.terms import Agreed, Terms
+from gossamer.errors import CallerError
+from gossamer.experiment.agent_sides import samplings
+from gossamer.federation.errors import InvitationError
+from gossamer.federation.identity import Identity
+from gossamer.federation.invitations import Invitation, read_invitation
+from gossamer.privacy.clipping import FixedClip
+from gossamer.privacy.mechanisms import Gaussian
+
+
+class PolicyBroken(CallerError):
+    """The data's owner does not allow what an invitation asks for."""
+
+
+@dataclass(frozen=True)
+class Invited:
+    """A party that may join.
+
+    Attributes
+    ----------
+    identity : Identity
+        Its key.
+    agreed : Agreed
+        What its invitation comes to; without data.
+    policy : OwnerPolicy or None
+        Of its data, if it has any.
+    """
+
+    identity: Identity
+    agreed: Agreed
+    policy: OwnerPolicy | None
+
+
+def accept(options: PartyOptions) -> Invited:
+    """Read a party's invitation, and see whether its policy lets it pass.
+
+    Raises
+    ------
+    CallerError
+        With one line: what cannot be read, is not genuine, does not fit, or is not allowed.
+    """
+    identity = Identity.load(options.identity or options.folder / "identity.key")
+    policy = None if options.policy is None else read_policy(options.policy)
+    terms = Terms.of(_read(options, identity, policy))
+    me = terms.me.name
+    if terms.holds_data and (policy is None or options.data is None):
+        missing = "--data FILE" if options.data is None else "--policy FILE"
+        raise CallerError(f"{me} has {terms.sizes[me]} examples in this run, so it needs {missing}")
+    if not terms.holds_data and options.data is not None:
+        raise CallerError(f"{me} is the {terms.me.role} of this run and has no examples; leave out --data")
+    agreed = Agreed.on(terms)
+    broken = []
+    if policy is not None and terms.holds_data:
+        broken = policy.refusals(asked(agreed, policy.data_set(options.data_name, options.data)))
+    if broken:
+        raise PolicyBroken(f"{options.policy} does not allow this run, and nothing was joined: {'; '.join(broken)}")
+    return Invited(identity, agreed, policy)
+
+
+def _read(options: PartyOptions, identity: Identity, policy: OwnerPolicy | None) -> Invitation:
+    """The invitation, of an organiser that the caller or the policy names."""
+    known = [options.organiser] if options.organiser else list(policy.organisers if policy is not None else ())
+    if not known:
+        raise InvitationError(
+            f"{options.invitation}: whose invitation is it? give --organiser FINGERPRINT, as the organiser told you by "
+            "another way than the file came, or list it under organisers: in the policy"
+        )
+    now = datetime.now(UTC)
+    for fingerprint in known[:-1]:
+        try:
+            return read_invitation(options.invitation, identity, fingerprint, now)
+        except InvitationError:
+            continue
+    return read_invitation(options.invitation, identity, known[-1], now)
+
+
+def asked(agreed: Agreed, data: str | None = None) -> Asked:
+    """What an invitation asks of the data's owner; ``data`` is the data set's name in the policy."""
+    terms, plan, spec = agreed.terms, agreed.plan, agreed.prepared.experiment
+    me, law = terms.me, plan.mechanisms[terms.me.name]
+    clip = spec.privacy.clip
+    return Asked(
+        algorithm=spec.algorithm.name,
+        role=me.role,
+        name=me.name,
+        peers=terms.invitation.peers,
+        organiser=terms.invitation.organiser,
+        private=spec.private,
+        clip=clip.bound if isinstance(clip, FixedClip) else None,
+        noise_multiplier=law.noise_multiplier if isinstance(law, Gaussian) else None,
+        epsilon=plan.epsilons[me.name],
+        delta=spec.delta,
+        relation=spec.privacy.relation,
+        unit="agent" if agreed.prepared.units else EXAMPLE,
+        smallest_sum=_smallest_sum(agreed),
+        agent_noise=spec.privacy.agent_noise,
+        data=data,
+    )
+
+
+def _smallest_sum(agreed: Agreed) -> int | None:
+    """Of how many agents' updates the sums are that a server sees."""
+    settings = agreed.prepared.experiment.algorithm
+    if not agreed.prepared.units or settings.masking.name != "secure":
+        return None
+    # Masks need cryptography, which is there, or no invitation could have been read.
+    from gossamer.algorithms.graph_masking import unit_of
+
+    me, clip = agreed.terms.me.name, agreed.plan.mechanisms[agreed.terms.me.name].clip
+    (sampling,) = [found for found in samplings(agreed.prepared, settings) if me in found.agents]
+    size = agreed.prepared.objective.size
+    return unit_of(settings, sampling.server, sampling.sampled, size, clip, 0.0).group.minimum

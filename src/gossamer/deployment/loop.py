@@ -1,0 +1,243 @@
+"""A node's turns: what came is stored, and then carried out; over and over until the node's part in the run is over.
+
+A turn takes what has come since the last one: datagrams, answers of the data side, the passing of time. All of it is
+one commit to the store, and only then is anything sent or asked. Numbers are computed on another thread, and the
+network has one of its own, so a node that computes for minutes answers its peers within one turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gossamer.deployment.peers import Peers
+from gossamer.deployment.state_folder import StateFolder
+from gossamer.deployment.tasks import Worker
+from gossamer.protocol.session import Transmit
+from gossamer.runtimes.host import (
+    Arrived,
+    DataSideAnswer,
+    Ended,
+    Host,
+    Input,
+    Note,
+    Outcome,
+    Rejected,
+    Task,
+    Wake,
+)
+from gossamer.runtimes.mqtt_inbox import Datagram
+
+MOST_BYTES = 8 << 20
+"""Of datagrams in a turn."""
+MOST_DATAGRAMS = 256
+_LOOK = 1.0  # most seconds between two looks at what has no deadline of its own
+
+
+class Transport(Protocol):
+    """Carries datagrams between parties, and may lose them."""
+
+    @property
+    def connected(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+    def send(self, to: str, payload: bytes) -> bool: ...
+    def receive(self, timeout: float) -> Datagram | None: ...
+    def wake(self) -> None: ...
+
+
+class Clock:
+    """Seconds since 1970 when it was made, and from then on as the machine's steady clock counts them.
+
+    So a clock that is set, forwards or backwards, moves no deadline while the process runs, and the time between two
+    processes of a node is known as well as the machine knows it.
+    """
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        return self._offset + time.monotonic()
+
+
+@dataclass
+class Counts:
+    """What a node has done since its process began."""
+
+    updates: int = 0
+    sent: int = 0
+    received: int = 0
+    rejected: int = 0
+    refused: int = 0
+
+
+@dataclass
+class NodeLoop:
+    """The turns of one node.
+
+    Attributes
+    ----------
+    host : Host
+        The node, with its session.
+    peers : Peers
+        Sealed channels to the other parties.
+    worker : Worker
+        Its data side.
+    transport : Transport
+        Open.
+    folder : StateFolder
+        For the log.
+    clock : callable
+        Seconds.
+    linger : float
+        Seconds for which a node that has finished stays for peers that it has never heard.
+    look : callable
+        Called after each turn, and once a second or more often.
+    """
+
+    host: Host
+    peers: Peers
+    worker: Worker
+    transport: Transport
+    folder: StateFolder
+    clock: Callable[[], float]
+    linger: float = 60.0
+    look: Callable[[NodeLoop], None] = lambda loop: None
+    counts: Counts = field(default_factory=Counts)
+    began: float = 0.0
+    ended: float | None = None
+    stopping: bool = False
+    _was_connected: bool = True
+    _next_check: float = 0.0
+
+    def gather(self, neighbours: Iterable[str], patience: float) -> None:
+        """Say hello to ``neighbours``, and wait until all have answered, at most so many seconds."""
+        wanted, until = set(neighbours), self.clock() + patience
+        while not self.stopping and (missing := self._unheard(wanted)):
+            now = self.clock()
+            if now >= until:
+                self.folder.say(f"goes ahead without {', '.join(sorted(missing))}, not heard within {patience:g} s")
+                return
+            self._publish(self.peers.wake(now))
+            self._open(self._receive(min(0.5, until - now)))
+            self.look(self)
+
+    def _unheard(self, wanted: set[str]) -> set[str]:
+        states = self.peers.states(self.clock())
+        return {name for name in wanted if states[name].state in ("never heard", "gone")}
+
+    def run(self) -> None:
+        """Start or resume the node, and go on until its part in the run is over or somebody stops it."""
+        self.began = self.clock()
+        if self.host.finished:
+            self._end(self.host.finished)
+        self._carry_out(self.host.start(self.clock()))
+        while not self.stopping and not self._over():
+            self.turn()
+
+    def leave(self, reason: str) -> None:
+        """End the node's part in the run for good."""
+        self._carry_out(self.host.stop(reason, self.clock()))
+
+    def farewell(self) -> None:
+        """Tell the others a last time that the node has finished, if it has."""
+        if self.host.finished:
+            self.peers.finished(self.host.finished)
+            self._publish(self.peers.wake(self.clock()))
+
+    def turn(self) -> None:
+        """Wait for something to happen, and do what comes of it."""
+        arrived = self._open(self._receive(self._patience()))
+        inputs: list[tuple[Input, float]] = [(Arrived(*item), now) for item, now in arrived]
+        now = self.clock()
+        for done in self.worker.done():
+            inputs.append((DataSideAnswer(done.event), now))
+            for record in done.records:
+                self.folder.record(now - self.began, record.name, record.value)
+            self.counts.updates += 1
+        due = self.host.deadline()
+        if due is not None and due <= now:
+            inputs.append((Wake(), now))
+        if inputs:
+            self._carry_out(self.host.turn(inputs))
+        self._publish(self.peers.wake(now))
+        self._say_of_broker()
+        self.look(self)
+
+    def _patience(self) -> float:
+        """Seconds for which nothing is to be done unless something comes."""
+        now = self.clock()
+        due = [when - now for when in (self.host.deadline(), self.peers.deadline()) if when is not None]
+        return max(0.0, min([_LOOK, *due]))
+
+    def _receive(self, patience: float) -> list[Datagram]:
+        found: list[Datagram] = []
+        size = 0
+        while len(found) < MOST_DATAGRAMS and size < MOST_BYTES:
+            datagram = self.transport.receive(0.0 if found else patience)
+            if datagram is None:
+                break
+            found.append(datagram)
+            size += len(datagram.payload)
+        return found
+
+    def _open(self, datagrams: Iterable[Datagram]) -> list[tuple[tuple[str, Any], float]]:
+        """The frames in datagrams, with their senders and times."""
+        found = []
+        for datagram in datagrams:
+            now = self.clock()
+            frames, answers = self.peers.open(datagram.sender, datagram.payload, now)
+            self._publish(answers)
+            found += [(frame, now) for frame in frames]
+            self.counts.received += 1
+        return found
+
+    def _publish(self, datagrams: Iterable[tuple[str, bytes]]) -> None:
+        for to, datagram in datagrams:
+            self.transport.send(to, datagram)
+            self.counts.sent += 1
+
+    def _carry_out(self, outcomes: Iterable[Outcome]) -> None:
+        now = self.clock()
+        for outcome in outcomes:
+            match outcome:
+                case Transmit(to, frame):
+                    self._publish(self.peers.seal(to, frame, now))
+                case Task(effect):
+                    self.worker.ask(effect)
+                case Note(record):
+                    self.folder.record(now - self.began, record.name, record.value)
+                case Rejected(sender, reason):
+                    self.counts.rejected += 1
+                    self.peers.rejected(sender, reason, now)
+                case Ended(reason):
+                    self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        self.ended = self.clock()
+        self.peers.finished(reason)
+        self.folder.say(f"makes no more updates: {reason}")
+
+    def _over(self) -> bool:
+        """Whether nobody needs this node any longer: it has finished, and so have all that it still hears from."""
+        now = self.clock()
+        if self.ended is None or now < self._next_check:
+            return False
+        self._next_check = now + 0.2
+        states = self.peers.states(now)
+        patient = now - self.ended <= self.linger
+        lost = {name for name, peer in states.items() if peer.state in ("gone", "quarantined")}
+        lost |= {name for name, peer in states.items() if peer.state == "never heard" and not patient}
+        busy = {name for name, peer in states.items() if peer.contact and not peer.finished}
+        waiting = {to for to, link in self.host.session.state().items() if link.outbox}
+        return (busy | waiting) <= lost
+
+    def _say_of_broker(self) -> None:
+        connected = self.transport.connected
+        if connected != self._was_connected:
+            self._was_connected = connected
+            self.folder.say(
+                "connected to the broker again" if connected else f"lost the broker: {self.transport.reason}"
+            )

@@ -1,0 +1,64 @@
+"""How a party's node is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class PartyOptions:
+    """How to run a party.
+
+    Attributes
+    ----------
+    invitation : Path
+        The file. What else the organiser handed over lies in the same folder: ``identity.key``, and for a broker
+        with TLS ``ca.crt``, ``tls.crt`` and ``tls.key``.
+    organiser : str, optional
+        The organiser's fingerprint, known by another way than the file came; by default those in the policy.
+    identity : Path, optional
+        The party's private key.
+    data, test : Path, optional
+        Its training examples, and examples to test on.
+    data_name : str, optional
+        What the policy calls the data; needed where it knows several.
+    policy : Path, optional
+        The data owner's; needed with data.
+    store : Path, optional
+        The state folder; by default ``state`` beside the invitation.
+    resume : bool
+        Whether to go on where an earlier process of this node ended.
+    connect_timeout : float
+        Seconds for which a broker that was never reached is tried.
+    wait : float
+        Seconds for which a new node waits for its neighbours before it starts.
+    silence : float
+        Seconds after which a peer that says nothing counts as gone, when this node has finished.
+    trace : Path, optional
+        File for every event and effect.
+    """
+
+    invitation: Path
+    organiser: str | None = None
+    identity: Path | None = None
+    data: Path | None = None
+    test: Path | None = None
+    data_name: str | None = None
+    policy: Path | None = None
+    store: Path | None = None
+    resume: bool = True
+    connect_timeout: float = 60.0
+    wait: float = 60.0
+    gone_after: float = 300.0
+    trace: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the invitation lies."""
+        return self.invitation.resolve().parent
+
+    @property
+    def state(self) -> Path:
+        """The state folder."""
+        return self.store or self.folder / "state"
