@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.printing import Bar, describe_row, print_json, say, table, wrapped
+from gossamer.cli.plan_output import epsilon, guarantees, node_table
+from gossamer.cli.printing import Bar, describe_row, print_json, say, wrapped
 from gossamer.cli.spec_options import add_spec, read_experiment
 from gossamer.errors import BudgetSpent
 from gossamer.experiment.planning import plan_run
@@ -16,10 +15,6 @@ from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.running import Result, run
 from gossamer.experiment.summarising import proved
-from gossamer.privacy.guarantees import Guarantee, rounded_up
-
-_NODES = 16
-"""How many nodes a report lists one by one."""
 
 
 def add_commands(commands: Any) -> None:
@@ -66,30 +61,17 @@ def run_command(options: argparse.Namespace) -> int:
 def _report(result: Result) -> str:
     summary = result.summary
     nodes = summary["privacy"]["nodes"]
-    rows = [(name, str(entry["releases"]), _epsilon(entry["epsilon"])) for name, entry in nodes.items()]
+    rows = [(name, str(entry["releases"]), epsilon(entry["epsilon"])) for name, entry in nodes.items()]
     return (
         f"\n{summary['algorithm']}: {summary['nodes']} nodes made {summary['updates']} updates and sent "
         f"{summary['messages']} messages in {summary['virtual_seconds']:g} virtual seconds "
         f"({result.timing['run_seconds']:.1f} s here)\n"
         f"{describe_row(result.metrics[-1])}\n\n"
-        f"{_node_table(('node', 'releases', 'epsilon'), rows)}\n\n"
-        f"{_guarantees(result.guarantee, result.guarantees)}\n\n"
+        f"{node_table(('node', 'releases', 'epsilon'), rows)}\n\n"
+        f"{guarantees(result.guarantee, result.guarantees)}\n\n"
         f"{_claims(summary['privacy']['claims'])}"
         f"Results: {result.folder}"
     )
-
-
-def _guarantees(guarantee: Guarantee, by_observer: Mapping[str, Guarantee]) -> str:
-    """What is proved, and what is against observers against whom something else is."""
-    others = {one.observer: one for one in by_observer.values() if one.observer != guarantee.observer}
-    return "\n".join(wrapped(text) for text in [str(guarantee), *map(_against, others.values())])
-
-
-def _against(guarantee: Guarantee) -> str:
-    """A guarantee that stands beside another; where there is none, in a line."""
-    if math.isfinite(guarantee.epsilon):
-        return str(guarantee)
-    return f"Guarantee against {guarantee.observer}: none. {guarantee.proof}"
 
 
 def _claims(claims: list[dict[str, Any]]) -> str:
@@ -102,15 +84,6 @@ def _claim(claim: dict[str, Any]) -> str:
         return f"{claim['theorem']} claims nothing of such a run: {claim['why']}"
     said = f"Claimed, not proved: {claim['theorem']}: epsilon {claim['epsilon']:.4g} at delta {claim['delta']:g}"
     return said if claim["valid"] else f"{said}, but its own conditions fail: {claim['why']}"
-
-
-def _epsilon(value: float | None) -> str:
-    return "none" if value is None or math.isinf(value) else rounded_up(value)
-
-
-def _node_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    more = f"\n... and {len(rows) - _NODES} more nodes" if len(rows) > _NODES else ""
-    return table([header, *rows[:_NODES]]) + more
 
 
 def check_command(options: argparse.Namespace) -> int:
@@ -145,12 +118,12 @@ def _check_document(prepared: Prepared, plan: RunPlan) -> dict[str, Any]:
 def _check_report(prepared: Prepared, plan: RunPlan) -> str:
     document = _check_document(prepared, plan)
     rows = [
-        (name, str(entry["examples"]), str(entry["releases"]), _epsilon(plan.epsilons[name]))
+        (name, str(entry["examples"]), str(entry["releases"]), epsilon(plan.epsilons[name]))
         for name, entry in document["plan"].items()
     ]
     return (
         f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), "
         f"{document['parameters']} parameters\nplan: {plan}\n\n"
-        f"{_node_table(('node', 'examples', 'releases', 'epsilon'), rows)}\n\n"
-        f"{_guarantees(plan.guarantee, plan.guarantees)}\n\nThe spec is sound."
+        f"{node_table(('node', 'examples', 'releases', 'epsilon'), rows)}\n\n"
+        f"{guarantees(plan.guarantee, plan.guarantees)}\n\nThe spec is sound."
     )

@@ -148,7 +148,7 @@ class Authority:
         until: datetime.datetime | None,
         names: x509.SubjectAlternativeName | None = None,
     ) -> bytes:
-        if until is not None and until > self.until:
+        if until is not None and until.replace(microsecond=0) > self.until:
             raise SpecError(
                 f"a certificate until {until:%Y-%m-%d} would outlive its authority, which ends {self.until:%Y-%m-%d}; "
                 "choose an earlier end, or found a new federation"

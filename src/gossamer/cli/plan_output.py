@@ -1,0 +1,36 @@
+"""What commands say of a plan: figures of each node, and what is guaranteed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from gossamer.cli.printing import table, wrapped
+from gossamer.privacy.guarantees import Guarantee, rounded_up
+
+_NODES = 16
+"""How many nodes a report lists one by one."""
+
+
+def guarantees(guarantee: Guarantee, by_observer: Mapping[str, Guarantee]) -> str:
+    """What is proved, and what is against observers against whom something else is."""
+    others = {one.observer: one for one in by_observer.values() if one.observer != guarantee.observer}
+    return "\n".join(wrapped(text) for text in [str(guarantee), *map(_against, others.values())])
+
+
+def _against(guarantee: Guarantee) -> str:
+    """A guarantee that stands beside another; where there is none, in a line."""
+    if math.isfinite(guarantee.epsilon):
+        return str(guarantee)
+    return f"Guarantee against {guarantee.observer}: none. {guarantee.proof}"
+
+
+def epsilon(value: float | None) -> str:
+    """An epsilon for a table."""
+    return "none" if value is None or math.isinf(value) else rounded_up(value)
+
+
+def node_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A line for each of the first nodes, and how many more there are."""
+    more = f"\n... and {len(rows) - _NODES} more nodes" if len(rows) > _NODES else ""
+    return table([header, *rows[:_NODES]]) + more

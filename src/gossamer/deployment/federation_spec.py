@@ -1,0 +1,79 @@
+"""The spec that a federation agrees on: complete, and without what only the organiser's machine knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from gossamer.data.declared import declared, declared_form
+from gossamer.errors import SpecError
+from gossamer.experiment.reading import read_text, write_spec
+from gossamer.experiment.spec import Experiment
+
+
+def federation_spec(text: str, parties: int) -> str:
+    """The spec in ``text`` for so many parties with data, every default written out.
+
+    So parties whose versions of Gossamer have other defaults agree on it. The paths of data sets are left out: each
+    party says where its own lie.
+
+    Raises
+    ------
+    SpecError
+        If it is not a spec, is for another number of parties, leaves to the data what parties must know beforehand,
+        or names files that other parties do not have.
+    """
+    experiment = _for_parties(text, parties)
+    # What the path says of the format is kept.
+    dataset = declared(experiment.dataset).model_copy(update={"path": None, "test_path": None})
+    declared_form(dataset)
+    experiment = experiment.model_copy(update={"dataset": dataset})
+    here = sorted(_paths(experiment))
+    if here:
+        raise SpecError(f"{here[0]}: this file is on one machine, and other parties do not have it; leave it out")
+    return write_spec(experiment)
+
+
+def with_parties(text: str, parties: int) -> str:
+    """The spec in ``text`` with another number of parties with data.
+
+    Raises
+    ------
+    SpecError
+        If its algorithm has a fixed number of parties, or not so many.
+    """
+    experiment = read_text(text)
+    if not _counted(experiment):
+        raise SpecError(
+            f"{experiment.algorithm.name} has units of a fixed size, so nobody can join; found a new federation"
+        )
+    return write_spec(read_text(text, [f"algorithm.nodes={parties}"]))
+
+
+def _for_parties(text: str, parties: int) -> Experiment:
+    experiment = read_text(text)
+    if _counted(experiment) and "nodes" not in experiment.algorithm.model_fields_set:
+        return read_text(text, [f"algorithm.nodes={parties}"])
+    if experiment.algorithm.nodes != parties:
+        raise SpecError(
+            f"the spec is for {experiment.algorithm.nodes} nodes with data, and {parties} are named; name as many, "
+            "or correct the spec"
+        )
+    return experiment
+
+
+def _counted(experiment: Experiment) -> bool:
+    """Whether the spec says the number of nodes, and not only their units."""
+    return "nodes" in type(experiment.algorithm).model_fields
+
+
+def _paths(value: Any, key: str = "") -> Iterator[str]:
+    """The keys of a spec that name files."""
+    if isinstance(value, Path):
+        yield key
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _paths(getattr(value, name), f"{key}.{name}" if key else name)
