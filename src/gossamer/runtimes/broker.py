@@ -1,7 +1,7 @@
 """Brokers on this machine, each a process of its own on a free loopback port, for trying out and for tests.
 
 with EmbeddedBroker() as broker:
-    transport = MqttTransport("run", "a", broker.address)
+    transport = MqttTransport("run", "a", BrokerAddress(HOST, broker.port))
 """
 
 from __future__ import annotations
@@ -92,6 +92,11 @@ class LocalBroker(ABC):
             self.process.wait()
         self._folder.cleanup()
         self.process = self._folder = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens, as invitations say it."""
+        return f"mqtt://{HOST}:{self.port}"
 
     def log(self) -> str:
         """What the process has said since it was started."""
