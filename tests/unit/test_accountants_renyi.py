@@ -169,3 +169,16 @@ def test_the_curve_formula_itself() -> None:
     assert from_profile(gaussian, 8.0) == pytest.approx(8 * 0.25 / 2, rel=1e-6)
     response = FixedSizeSampled(ResponseFull(1.0), 1.0)
     assert from_profile(response, 8.0) == pytest.approx(renyi.response(1.0, 8.0), rel=1e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (1.0, 1e-5), (4.0, 1e-5), (4.0, 1e-9), (50.0, 1e-5)])
+def test_the_widest_order_has_room_for_most_gaussian_noise(epsilon: float, delta: float) -> None:
+    """Room for releases is the level over the divergence of one, order mu^2/2; looked for among whole orders."""
+    room = {order: renyi.renyi_level(order, epsilon, delta) / order for order in range(2, 2000)}
+    found = renyi.widest_order(epsilon, delta)
+    assert room[found] == max(room.values()) > 0
+
+
+def test_no_order_proves_next_to_nothing() -> None:
+    with pytest.raises(CallerError, match="no Renyi order here proves"):
+        renyi.widest_order(1e-6, 1e-5)

@@ -16,7 +16,9 @@ import pytest
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.accountants import renyi_divergence, renyi_epsilon, renyi_level
+from gossamer.privacy.agent_noise import AgentLedger, AgentNoise
 from gossamer.privacy.correlated_noise import Factorisation
+from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import Ledger, Plan, RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.noise_streams import CorrelatedNoise
@@ -97,7 +99,8 @@ def test_a_plan_enters_the_filter_as_a_whole_and_stays(file: LedgerFile) -> None
         file.open("a", "wards", "two", BUDGET, {KIND: 2})
     assert str(caught.value) == (
         f"a: release refused: data set 'wards' has spent divergence {(FIT - 1) * ONE:.4g} at order 16, "
-        f"{2 * ONE:.4g} more exceed {LEVEL:.4g}, the budget's level (the plan of run 'two')"
+        f"{2 * ONE:.4g} more exceed {LEVEL:.4g}, the budget's level (the plan of run 'two'); it would take epsilon "
+        f"{rounded_up(renyi_epsilon(16.0, (FIT + 1) * ONE, 1e-5))} at delta 1e-05, and the budget is 2"
     )
     file.open("a", "wards", "two", BUDGET, {KIND: 1}).charge(KIND)  # the refused plan has left nothing behind
     file.open("a", "other wards", "two", BUDGET, {KIND: FIT})  # data sets are apart
@@ -274,6 +277,88 @@ def test_a_stream_is_a_plan(file: LedgerFile, another: Callable[[], LedgerFile])
         file.open_stream("server", "wards", "two", BUDGET, STREAM, ("a", "b"), 0.4 * LEVEL)
     with pytest.raises(SpecError, match="another plan"):
         file.open_stream("server", "wards", "run", BUDGET, replace(STREAM, records=4), ("a", "b"), 0.0)
+
+
+def test_the_same_noise_on_what_moves_further_is_another_plan(file: LedgerFile) -> None:
+    arguments = ("server", "wards", "run", BUDGET, STREAM, ("a", "b"))
+    file.open_stream(*arguments, 0.5 * LEVEL)
+    file.open_stream(*arguments, 0.5 * LEVEL * (1 + 1e-12))  # another version of a numerical package
+    file.open_stream(*arguments, 0.4 * LEVEL)
+    with pytest.raises(SpecError, match="another plan"):
+        file.open_stream(*arguments, 0.51 * LEVEL)
+    assert file.spent("wards") == 0.5 * LEVEL
+
+
+def test_what_lost_noise_reveals_is_charged_on_top(file: LedgerFile, another: Callable[[], LedgerFile]) -> None:
+    arguments = ("server", "wards", "run", BUDGET, STREAM, ("a", "b"), 0.3 * LEVEL)
+    ledger = file.open_stream(*arguments)
+    ledger.charge()
+    ledger.raise_to(0.2 * LEVEL)
+    assert file.spent("wards") == 0.3 * LEVEL
+    ledger.raise_to(0.7 * LEVEL)
+    assert another().spent("wards") == 0.7 * LEVEL
+    with pytest.raises(BudgetSpent, match="more than the plan of run 'run'"):
+        ledger.raise_to(1.1 * LEVEL)
+    with pytest.raises(SpecError):
+        ledger.raise_to(math.nan)
+    again = another().open_stream(*arguments)  # which is the plan that it had
+    assert again.releases == 1
+    assert another().spent("wards") == 0.7 * LEVEL
+    file.open_stream("server", "wards", "two", BUDGET, STREAM, (), 0.3 * LEVEL)
+    with pytest.raises(BudgetSpent):
+        again.raise_to(0.71 * LEVEL)
+
+
+NOISE = AgentNoise(scale=100, sensitivity=20.0, size=5)
+
+
+def test_what_a_unit_will_release_enters_an_agents_ledger_at_once(
+    file: LedgerFile, another: Callable[[], LedgerFile]
+) -> None:
+    arguments = ("agent", "wards", "run", BUDGET, 0.6 * LEVEL, NOISE, 2)
+    ledger, simple = file.open_agent(*arguments), AgentLedger("agent", NOISE, 2)
+    assert file.spent("wards") == 0.6 * LEVEL
+    for number in range(2):
+        again = another().open_agent(*arguments)
+        assert again.releases == number
+        again.charge()
+        simple.charge()
+    assert again.lines() == simple.lines()
+    assert again.owner == "agent"
+    for stale in (ledger, again):
+        with pytest.raises(BudgetSpent, match="agent: release refused: the ledger was opened for 2 sums"):
+            stale.charge()
+    assert another().spent("wards") == 0.6 * LEVEL
+    with pytest.raises(BudgetSpent):
+        file.open_agent("agent", "wards", "two", BUDGET, 0.5 * LEVEL)
+    for changed in ((NOISE, 3), (replace(NOISE, scale=99), 2), (None, 0)):
+        with pytest.raises(SpecError, match="another plan"):
+            file.open_agent("agent", "wards", "run", BUDGET, 0.6 * LEVEL, *changed)  # type: ignore[arg-type]
+
+
+def test_an_agent_without_noise_draws_none(file: LedgerFile) -> None:
+    ledger = file.open_agent("agent", "wards", "run", BUDGET, 0.6 * LEVEL)
+    assert (ledger.releases, ledger.lines()) == (0, [])
+    with pytest.raises(BudgetSpent, match="opened for 0 sums"):
+        ledger.charge()
+    ledger.raise_to(0.7 * LEVEL)
+    assert file.spent("wards") == 0.7 * LEVEL
+
+
+def test_what_each_run_has_spent(file: LedgerFile) -> None:
+    assert (file.runs("wards"), file.filter_of("wards")) == ([], None)
+    for run, plan in (("two", {KIND: 3, OTHER: 2}), ("one", None)):
+        ledger = file.open("a", "wards", run, BUDGET, plan)
+        for kind in (KIND, OTHER, KIND):
+            ledger.charge(kind)
+    file.open_agent("agent", "wards", "three", BUDGET, 0.1)
+    file.open("a", "others", "two", BUDGET, {KIND: 1})
+    other = renyi_divergence(OTHER, 16.0, ADD)
+    found = file.runs("wards")
+    assert [(run.run, run.releases) for run in found] == [("two", 3), ("one", 3), ("three", 0)]
+    assert [run.divergence for run in found] == pytest.approx([3 * ONE + 2 * other, 2 * ONE + other, 0.1])
+    assert file.spent("wards") == pytest.approx(sum(run.divergence for run in found), rel=1e-12)
+    assert file.filter_of("wards") == (16.0, ADD)
 
 
 @pytest.mark.parametrize("divergence", [-0.1, math.nan])

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.privacy.accountants import renyi_level
+from gossamer.privacy.accountants import renyi_epsilon, renyi_level
+from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import RenyiFilter
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage_file import File, Format
@@ -31,6 +33,8 @@ FORMAT = Format(
     ),
 )
 _UNPLANNED = encode(None)
+_ROUNDING = 1 + 1e-9
+"""Versions of numerical packages may differ in the last digits of one and the same divergence."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,17 @@ class Account:
         BudgetSpent
             If the plan does not fit into what is left.
         SpecError
-            If the data set was opened for another order or relation, or the run with another plan.
+            If the data set was opened for another order or relation, or the run with another plan, or with one that
+            reveals less.
         """
         # The order in which a plan's kinds are listed does not matter.
         written = _UNPLANNED if plan is None else encode(tuple(sorted(plan.items())))
         with self.file.transaction():
             self._check_filter()
-            known = self.file.rows("SELECT plan FROM run WHERE data_set = ? AND name = ?", self.data_set, self.run)
-            if known and known[0][0] != written:
+            statement = "SELECT plan, divergence FROM run WHERE data_set = ? AND name = ?"
+            known = self.file.rows(statement, self.data_set, self.run)
+            # What was paid is the divergence: the same noise on what moves further is another plan.
+            if known and (known[0][0] != written or divergence > known[0][1] * _ROUNDING):
                 raise SpecError(
                     f"{self.owner}: run {self.run!r} was opened on data set {self.data_set!r} with another plan, "
                     f"which is fixed; go on with that one, or give the run another name"
@@ -81,6 +88,23 @@ class Account:
             if not known:
                 row = self.data_set, self.run, written, divergence
                 self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?)", *row)
+
+    def raise_to(self, divergence: float) -> None:
+        """Count the run's plan with ``divergence`` from now on, if that is more than before.
+
+        Raises
+        ------
+        BudgetSpent
+            If the difference does not fit into what is left; nothing changes.
+        """
+        with self.file.transaction():
+            statement = "SELECT divergence FROM run WHERE data_set = ? AND name = ?"
+            (before,) = self.file.rows(statement, self.data_set, self.run)[0]
+            if divergence <= before:
+                return
+            self._require(divergence - before, f"more than the plan of run {self.run!r}")
+            update = "UPDATE run SET divergence = ? WHERE data_set = ? AND name = ?"
+            self.file.execute(update, divergence, self.data_set, self.run)
 
     def counts(self) -> dict[bytes, int]:
         """What the run has charged, by kind."""
@@ -143,8 +167,39 @@ class Account:
         if not spent + more <= level:
             raise BudgetSpent(
                 f"{self.owner}: release refused: data set {self.data_set!r} has spent divergence {spent:.4g} at order "
-                f"{budget.order:g}, {more:.4g} more exceed {level:.4g}, the budget's level ({what})"
+                f"{budget.order:g}, {more:.4g} more exceed {level:.4g}, the budget's level ({what}); it would take "
+                f"epsilon {rounded_up(renyi_epsilon(budget.order, spent + more, budget.delta))} at delta "
+                f"{budget.delta:g}, and the budget is {budget.epsilon:g}"
             )
+
+
+class Spent(NamedTuple):
+    """What one run has spent of one data set.
+
+    Attributes
+    ----------
+    run : str
+        Its name.
+    divergence : float
+        At the filter's order: of its plan, or of its releases if it has none.
+    releases : int
+        How many it has charged, of all kinds.
+    """
+
+    run: str
+    divergence: float
+    releases: int
+
+
+def runs_on(file: File, data_set: str) -> list[Spent]:
+    """What each run has spent, in the order in which they were opened."""
+    statement = (
+        "SELECT run.name, run.divergence + IFNULL(SUM(charge.releases * charge.divergence), 0.0), "
+        "IFNULL(SUM(charge.releases), 0) FROM run LEFT JOIN charge "
+        "ON charge.data_set = run.data_set AND charge.run = run.name "
+        "WHERE run.data_set = ? GROUP BY run.name ORDER BY run.rowid"
+    )
+    return [Spent(*row) for row in file.rows(statement, data_set)]
 
 
 def spent_on(file: File, data_set: str) -> float:

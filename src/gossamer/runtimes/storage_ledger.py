@@ -22,14 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import gossamer.privacy.tasks  # noqa: F401  gives mechanisms and sampling schemes their encodings
-from gossamer.errors import SpecError
 from gossamer.privacy.accountants import renyi_divergence, renyi_epsilon
+from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.ledger import Plan, RenyiFilter
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.protocol.encoding import decode, encode
-from gossamer.runtimes.storage_account import FORMAT, Account, spent_on
+from gossamer.runtimes.storage_account import FORMAT, Account, Spent, runs_on, spent_on
 from gossamer.runtimes.storage_file import File
+from gossamer.runtimes.storage_unit_ledgers import DurableAgentLedger, DurableUnitLedger, known
 
 
 class LedgerFile:
@@ -84,7 +86,7 @@ class LedgerFile:
             account.open(None, 0.0)
             return DurableLedger(account, None)
         plan = {kind: int(number) for kind, number in plan.items() if number}
-        account.open({_encoded(kind): number for kind, number in plan.items()}, _known(budget.spent(plan)))
+        account.open({_encoded(kind): number for kind, number in plan.items()}, known(budget.spent(plan)))
         return DurableLedger(account, Plan(plan))
 
     def open_stream(
@@ -111,8 +113,47 @@ class LedgerFile:
             An upper bound of the Renyi divergence of all its records together, at the budget's order.
         """
         account = Account(self._file, owner, data_set, run, budget)
-        account.open({encode(stream.describe()): stream.records}, _known(divergence))
+        account.open({encode(stream.describe()): stream.records}, known(divergence))
         return DurableUnitLedger(account, agents, stream)
+
+    def open_agent(
+        self,
+        owner: str,
+        data_set: str,
+        run: str,
+        budget: RenyiFilter,
+        divergence: float,
+        noise: AgentNoise | None = None,
+        most: int = 0,
+    ) -> DurableAgentLedger:
+        """The ledger of an agent of a unit, whose data its unit's server releases; see `open`.
+
+        All that will ever be released of the agent's data in the run enters at once, before the agent joins.
+
+        Parameters
+        ----------
+        owner, data_set, run, budget
+            As there; the owner is the agent.
+        divergence : float
+            An upper bound of the Renyi divergence, at the budget's order, of all that whoever the budget is against
+            will see (`gossamer.privacy.unit_divergence`).
+        noise : AgentNoise, optional
+            What the agent adds to its updates itself, if it does.
+        most : int
+            In how many masked sums.
+        """
+        account = Account(self._file, owner, data_set, run, budget)
+        account.open({} if noise is None else {encode(noise.describe()): most}, known(divergence))
+        return DurableAgentLedger(account, noise, most)
+
+    def filter_of(self, data_set: str) -> tuple[float, NeighboringRelation] | None:
+        """Order and relation of a data set's filter; None before it was opened."""
+        found = self._file.rows("SELECT renyi_order, relation FROM data_set WHERE name = ?", data_set)
+        return (found[0][0], NeighboringRelation(found[0][1])) if found else None
+
+    def runs(self, data_set: str) -> list[Spent]:
+        """What each run has spent of ``data_set``, in the order in which they were opened."""
+        return runs_on(self._file, data_set)
 
     def spent(self, data_set: str) -> float:
         """The divergence that ``data_set`` has spent at its filter's order: of plans, and of releases without one."""
@@ -120,9 +161,8 @@ class LedgerFile:
 
     def epsilon(self, data_set: str, delta: float) -> float:
         """What `spent` proves at ``delta``: a reading, which is the guarantee once nothing more is released."""
-        found = self._file.rows("SELECT renyi_order FROM data_set WHERE name = ?", data_set)
-        spent = self.spent(data_set)
-        return renyi_epsilon(found[0][0], spent, delta) if spent else 0.0
+        found, spent = self.filter_of(data_set), self.spent(data_set)
+        return renyi_epsilon(found[0], spent, delta) if found and spent else 0.0
 
     def close(self) -> None:
         """Give the file back."""
@@ -168,56 +208,11 @@ class DurableLedger:
         refusal = None if plan is None else lambda before: plan.refusal({kind: before}, kind)
         # A plan has paid for its releases; their own divergence is of no use.
         divergence = 0.0 if plan is not None else renyi_divergence(kind, budget.order, budget.relation)
-        self.counts[kind] = self._account.charge(_encoded(kind), str(kind.describe()), _known(divergence), refusal)
+        self.counts[kind] = self._account.charge(_encoded(kind), str(kind.describe()), known(divergence), refusal)
 
     def lines(self) -> list[dict[str, Any]]:
         """One record a kind, for ``ledger.jsonl``."""
         return [{"node": self.owner, "releases": n, **kind.describe()} for kind, n in self.counts.items()]
-
-
-class DurableUnitLedger:
-    """The records of a unit's stream: a `gossamer.privacy.unit_ledger.UnitLedger` that outlives its process.
-
-    Made by `LedgerFile.open_stream`.
-
-    Attributes
-    ----------
-    agents : tuple of str
-        Whose data each record holds.
-    stream : StreamKind
-        Opened for all rounds, before the first.
-    releases : int
-        Records charged.
-    """
-
-    def __init__(self, account: Account, agents: tuple[str, ...], stream: StreamKind) -> None:
-        self._account, self.agents, self.stream = account, agents, stream
-        self.releases = sum(account.counts().values())
-
-    @property
-    def owner(self) -> str:
-        """The unit's server."""
-        return self._account.owner
-
-    def charge(self) -> None:
-        """Charge the next record; as `DurableLedger.charge`."""
-        self.releases = self._account.charge(encode(self.stream.describe()), "a record", 0.0, self._refusal)
-
-    def lines(self) -> list[dict[str, Any]]:
-        """One record an agent, for ``ledger.jsonl``."""
-        kind = self.stream.describe()
-        return [{"node": agent, "unit": self.owner, "releases": self.releases, **kind} for agent in self.agents]
-
-    def _refusal(self, before: int) -> str | None:
-        records = self.stream.records
-        return None if before < records else f"the stream was opened for {records} records"
-
-
-def _known(divergence: float) -> float:
-    """``divergence``, if it is one."""
-    if not divergence >= 0:
-        raise SpecError(f"a divergence is a number, 0 or more (infinite without noise), found {divergence!r}")
-    return divergence
 
 
 _CASTS: dict[Any, Any] = {"float": float, "int": int}  # by the names of types in annotations

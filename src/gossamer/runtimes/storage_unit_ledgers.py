@@ -1,0 +1,112 @@
+"""The durable ledgers of federated units: of a server's stream of noise, and of an agent whose data it releases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gossamer.errors import SpecError
+from gossamer.privacy.agent_noise import AgentNoise
+from gossamer.privacy.unit_ledger import StreamKind
+from gossamer.protocol.encoding import encode
+from gossamer.runtimes.storage_account import Account
+
+
+class DurableUnitLedger:
+    """The records of a unit's stream: a `gossamer.privacy.unit_ledger.UnitLedger` that outlives its process.
+
+    Made by `LedgerFile.open_stream`.
+
+    Attributes
+    ----------
+    agents : tuple of str
+        Whose data each record holds.
+    stream : StreamKind
+        Opened for all rounds, before the first.
+    releases : int
+        Records charged.
+    """
+
+    def __init__(self, account: Account, agents: tuple[str, ...], stream: StreamKind) -> None:
+        self._account, self.agents, self.stream = account, agents, stream
+        self.releases = sum(account.counts().values())
+
+    @property
+    def owner(self) -> str:
+        """The unit's server."""
+        return self._account.owner
+
+    def charge(self) -> None:
+        """Charge the next record; as `DurableLedger.charge`."""
+        self.releases = self._account.charge(encode(self.stream.describe()), "a record", 0.0, self._refusal)
+
+    def raise_to(self, divergence: float) -> None:
+        """Count the whole stream with ``divergence``, if that is more: what it reveals once its noise was lost.
+
+        Before the first record with other noise than was planned may be charged.
+
+        Raises
+        ------
+        BudgetSpent
+            If the difference does not fit into what is left; nothing changes.
+        """
+        self._account.raise_to(known(divergence))
+
+    def lines(self) -> list[dict[str, Any]]:
+        """One record an agent, for ``ledger.jsonl``."""
+        kind = self.stream.describe()
+        return [{"node": agent, "unit": self.owner, "releases": self.releases, **kind} for agent in self.agents]
+
+    def _refusal(self, before: int) -> str | None:
+        records = self.stream.records
+        return None if before < records else f"the stream was opened for {records} records"
+
+
+class DurableAgentLedger:
+    """The masked sums of an agent: a `gossamer.privacy.agent_noise.AgentLedger` that outlives its process.
+
+    Made by `LedgerFile.open_agent`, with what the unit releases already in it.
+
+    Attributes
+    ----------
+    noise : AgentNoise or None
+        Of each sum.
+    most : int
+        For how many it is opened.
+    releases : int
+        How many are charged.
+    """
+
+    def __init__(self, account: Account, noise: AgentNoise | None, most: int) -> None:
+        self._account, self.noise, self.most = account, noise, most
+        self.releases = sum(account.counts().values())
+
+    @property
+    def owner(self) -> str:
+        """The agent."""
+        return self._account.owner
+
+    def charge(self) -> None:
+        """Charge the noise of the next sum; as `DurableLedger.charge`."""
+        kind = encode(None if self.noise is None else self.noise.describe())
+        self.releases = self._account.charge(kind, "a masked sum", 0.0, self._refusal)
+
+    def raise_to(self, divergence: float) -> None:
+        """Count all that is released of the agent's data with ``divergence``; see `DurableUnitLedger.raise_to`."""
+        self._account.raise_to(known(divergence))
+
+    def lines(self) -> list[dict[str, Any]]:
+        """For ``ledger.jsonl``; nothing if the agent adds no noise."""
+        if self.noise is None:
+            return []
+        counts = {"node": self.owner, "to": "own server", "releases": self.releases, "most": self.most}
+        return [counts | self.noise.describe()]
+
+    def _refusal(self, before: int) -> str | None:
+        return None if before < self.most else f"the ledger was opened for {self.most} sums"
+
+
+def known(divergence: float) -> float:
+    """``divergence``, if it is one."""
+    if not divergence >= 0:
+        raise SpecError(f"a divergence is a number, 0 or more (infinite without noise), found {divergence!r}")
+    return divergence

@@ -1,0 +1,94 @@
+"""What enters an agent's ledger: an upper bound of the Renyi divergence of all that its unit's run reveals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import logsumexp
+
+from gossamer.errors import AccountingError
+from gossamer.privacy.agent_noise import AgentNoise
+from gossamer.privacy.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.gaussian_dp import gaussian_epsilon
+from gossamer.privacy.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound, gaussian_mu_of
+from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
+from gossamer.privacy.renyi import renyi_epsilon
+from gossamer.privacy.unit_divergence import agent_divergence, messages_divergence
+
+BOUND = UpdateBound(step=0.1, bound=2.0, agents_sampled=4, gradient_at=GradientAt.HIDDEN)
+
+
+def renyi_by_quadrature(shift: float, deviation: float, order: float) -> float:
+    """D_a of N(shift, s^2) from N(0, s^2), from its definition."""
+
+    def integrand(x: float) -> float:
+        p, q = (-((x - mean) ** 2) / (2 * deviation**2) for mean in (shift, 0.0))
+        return math.exp(order * p + (1 - order) * q) / (deviation * math.sqrt(2 * math.pi))
+
+    middle = order * shift
+    total, _ = quad(integrand, middle - 40 * deviation, middle + 40 * deviation, points=[middle], limit=400)
+    return math.log(total) / (order - 1)
+
+
+@pytest.mark.parametrize("order", [1.5, 4.0, 16.0])
+def test_independent_noise_reveals_the_running_sums(order: float) -> None:
+    """Message i is the sum of i updates, moved by i D, with noise of its own: divergences of independent normal
+    messages add up. Here D = 2 mu B, and both data sets are fixed, as the worst case has them."""
+    noise = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, 3), standard_deviation=1.5)
+    moved = 2 * 0.1 * 2.0
+    expected = sum(renyi_by_quadrature(i * moved, 1.5, order) for i in (1, 2, 3))
+    assert messages_divergence(noise, BOUND, 7, order) == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("temporal", list(Temporal))
+def test_the_filter_proves_no_less_epsilon_than_the_tight_accountant(temporal: Temporal) -> None:
+    bands = 2 if temporal is Temporal.BANDED else None
+    noise = CorrelatedNoise(Factorisation(temporal, 5, bands), standard_deviation=2.0)
+    tight = gaussian_epsilon(gaussian_mu_of(noise, BOUND), 1e-5)
+    found = [renyi_epsilon(a, messages_divergence(noise, BOUND, 7, a), 1e-5) for a in (2.0, 4.0, 8.0, 16.0, 32.0)]
+    assert tight <= min(found) <= 1.4 * tight
+
+
+def test_each_links_own_noise_counts() -> None:
+    noise = RandomNoise(rounds=4, standard_deviation=3.0, links=((0.25, 2), (0.0, 1)))
+    sums = np.array([[0.25 ** (i - j) if j <= i else 0.0 for j in range(4)] for i in range(4)]).sum(axis=1)
+    expected = sum(2 * renyi_by_quadrature(0.4 * amount, 3.0, 8.0) for amount in sums)
+    assert messages_divergence(noise, BOUND, 7, 8.0) == pytest.approx(expected, rel=1e-7)
+
+
+def test_laplace_noise_is_within_its_pure_epsilon() -> None:
+    """One round, one coordinate: the divergence of the Laplace law itself, from its definition, is no larger."""
+    noise = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, 1), 1.0, NoiseLaw.LAPLACE)
+    scale, moved, order = 1 / math.sqrt(2), 0.4, 6.0
+    points = np.linspace(-40, 40, 800_001)
+    exponents = -order * abs(points - moved) / scale - (1 - order) * abs(points) / scale
+    exact = (logsumexp(exponents) + math.log(points[1] - points[0]) - math.log(2 * scale)) / (order - 1)
+    found = messages_divergence(noise, BOUND, 1, order)
+    assert exact <= found <= moved / scale
+
+
+def test_without_noise_or_bound_nothing_is_proved() -> None:
+    noise: Noise = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, 1), 1.0)
+    assert messages_divergence(None, BOUND, 7, 8.0) == math.inf == messages_divergence(noise, None, 7, 8.0)
+    with pytest.raises(AccountingError, match="order"):
+        messages_divergence(None, None, 7, 1.0)
+
+
+def test_who_trusts_nobody_counts_its_own_noise_alone() -> None:
+    noise: Noise = CorrelatedNoise(Factorisation(Temporal.RANDOM_WALK, 5), standard_deviation=2.0)
+    messages = messages_divergence(noise, BOUND, 7, 8.0)
+    # rho = D^2/(2 s^2) of one sum [Canonne, Kamath and Steinke, theorem 14], divergence rho a of each.
+    weak, strong = AgentNoise(scale=10, sensitivity=20.0, size=7), AgentNoise(scale=1000, sensitivity=20.0, size=7)
+
+    def found(trust: bool, own: AgentNoise | None) -> float:
+        return agent_divergence(noise, BOUND, 7, 8.0, trust_own_server=trust, agent_noise=own, sums=5)
+
+    assert found(False, None) == math.inf
+    assert found(True, None) == messages
+    assert found(False, weak) == pytest.approx(8 * 5 * (20 / 10) ** 2 / 2)
+    assert found(True, weak) == messages
+    assert found(False, strong) == found(True, strong) < messages
+    assert found(False, strong) == pytest.approx(8 * 5 * (20 / 1000) ** 2 / 2)
