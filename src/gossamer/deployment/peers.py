@@ -262,7 +262,7 @@ class Peers:
         try:
             opened = channel.open(datagram, lambda: standing.admits_handshake(now))
         except RefusedDatagram as refusal:
-            self._drop(peer, refusal.reason, str(refusal), now)
+            self._drop(peer, refusal.reason.value, str(refusal), now)
             unknown = refusal.reason is Reason.UNKNOWN_SESSION
             return [], self._hello(peer, now) if unknown else []
         if opened.plaintexts or channel.session != before:
