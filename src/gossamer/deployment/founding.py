@@ -52,14 +52,7 @@ class Founded:
         return self.invitation.organiser
 
     def write(self, folder: str | Path) -> None:
-        """Write everything.
-
-        Raises
-        ------
-        CallerError
-            If the folder has something in it.
-        """
-        papers.check_empty(Path(folder))
+        """Write everything; keys must be new there, and all else is replaced."""
         papers.write(Path(folder), self.files)
 
 

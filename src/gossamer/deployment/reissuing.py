@@ -33,7 +33,27 @@ def reissue(
     valid: timedelta = VALID,
     organiser: Identity | None = None,
 ) -> Founded:
-    """Write new invitations and certificates for all, and for ``parties`` that join.
+    """Issue everything again: `draft_again`, and written.
+
+    Raises
+    ------
+    CallerError
+        As `draft_again`.
+    """
+    again = draft_again(folder, parties, keys=keys, valid=valid, organiser=organiser)
+    again.write(folder)
+    return again
+
+
+def draft_again(
+    folder: str | Path,
+    parties: Mapping[str, int],
+    *,
+    keys: Mapping[str, PublicKey] | None = None,
+    valid: timedelta = VALID,
+    organiser: Identity | None = None,
+) -> Founded:
+    """New invitations and certificates for all, and for ``parties`` that join; nothing is written.
 
     Parameters
     ----------
@@ -72,7 +92,6 @@ def reissue(
         **{f"{name}/{papers.IDENTITY}": identity.pem for name, identity in made.items()},
         **issued_files(invitations, authority, broker_key),
     }
-    papers.write(folder, files)
     return Founded(parse_signed(files[papers.RECORD]), tuple(made), files)
 
 

@@ -1,0 +1,276 @@
+"""``gossamer federation``: keys, invitations and the broker's configuration, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gossamer.cli.printing import print_json, say
+from gossamer.errors import CallerError
+
+if TYPE_CHECKING:  # these need what is optional, so commands import them when they run
+    from gossamer.deployment.founding import Founded
+    from gossamer.deployment.terms import Agreed
+    from gossamer.federation.identity import Identity, PublicKey
+    from gossamer.federation.invitations import Invitation
+
+_DAYS = 90
+_MOST_DAYS = 3650
+
+
+def add_commands(commands: Any) -> None:
+    """Add the command, with a subcommand for each thing that an organiser or a party does."""
+    federation = commands.add_parser(
+        "federation",
+        help="found a federation: keys, invitations, the broker's configuration",
+        description="Found a federation between organisations, and let parties in.",
+    )
+    actions = federation.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _add_identity(actions)
+    _add_new(actions)
+    _add_joining(actions)
+    _add_renewing(actions)
+    _add_show(actions)
+
+
+def _add_identity(actions: Any) -> None:
+    making = actions.add_parser(
+        "identity",
+        help="make this party's own key, on its own machine",
+        description="Make a party's private key, which stays on this machine, and the public key for the organiser.",
+    )
+    making.add_argument("name", metavar="NAME", help="the party")
+    making.add_argument("--out", type=Path, metavar="FOLDER", help="where to keep it (default: a new folder NAME)")
+    _finish(making, identity_command)
+
+
+def _add_new(actions: Any) -> None:
+    founding = actions.add_parser(
+        "new",
+        help="write an invitation for each party, and the broker's configuration",
+        description="Found a federation: write an invitation for each party, and the broker's configuration.",
+    )
+    founding.add_argument("folder", type=Path, metavar="DIR", help="a new folder for all of it")
+    founding.add_argument("--spec", type=Path, required=True, metavar="SPEC", help="the experiment, a YAML file")
+    founding.add_argument("--nodes", type=_names, required=True, metavar="A,B", help="the parties with data")
+    founding.add_argument("--broker", required=True, metavar="URL", help="such as mqtts://broker.example.org:8883")
+    founding.add_argument("--insecure", action="store_true", help="accept mqtt:// to another machine, without TLS")
+    _add_issuing(founding)
+    _finish(founding, new_command)
+
+
+def _add_joining(actions: Any) -> None:
+    joining = actions.add_parser(
+        "add",
+        help="let another party into a running federation",
+        description="Write new invitations to the same run for everybody, with parties that join.",
+    )
+    joining.add_argument("folder", type=Path, metavar="DIR", help="the folder that `new` made")
+    joining.add_argument("--node", "--nodes", type=_names, required=True, metavar="D", dest="nodes", help="who joins")
+    _add_issuing(joining)
+    _finish(joining, add_command)
+
+
+def _add_renewing(actions: Any) -> None:
+    renewing = actions.add_parser(
+        "renew",
+        help="write everything again before it expires",
+        description="Write new invitations and certificates for the same parties. Keys stay what they were.",
+    )
+    renewing.add_argument("folder", type=Path, metavar="DIR", help="the folder that `new` made")
+    _add_signing(renewing)
+    _finish(renewing, renew_command)
+
+
+def _add_show(actions: Any) -> None:
+    showing = actions.add_parser(
+        "show",
+        help="say what an invitation says",
+        description="Check an invitation's signature and say what it says, and what the run would release.",
+    )
+    showing.add_argument("file", type=Path, metavar="FILE", help="the invitation")
+    showing.add_argument("--organiser", metavar="FINGERPRINT", help="whose signature it must have")
+    _finish(showing, show_command)
+
+
+def _add_issuing(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--examples", type=_numbers, default={}, metavar="A=N,B=N", help="each one's training examples, which is public"
+    )
+    command.add_argument("--keys", type=Path, metavar="FOLDER", help="public keys NAME.pub that parties have sent")
+    _add_signing(command)
+
+
+def _add_signing(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--expires", type=int, default=_DAYS, metavar="DAYS", help=f"for how long all is good (default: {_DAYS})"
+    )
+    command.add_argument(
+        "--organiser", type=Path, metavar="KEYFILE", help="the organiser's key (default: organiser.key in DIR)"
+    )
+
+
+def _finish(command: argparse.ArgumentParser, function: Any) -> None:
+    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    command.set_defaults(command=function)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """``a=341,b=210``."""
+    pairs = [entry.partition("=") for entry in text.split(",")]
+    if any(not (equals and number.strip().isdecimal()) for _, equals, number in pairs):
+        raise argparse.ArgumentTypeError(f"expected such as a=341,b=210, found {text!r}")
+    names = [name.strip() for name, _, _ in pairs]
+    if twice := _first_twice(names):
+        raise argparse.ArgumentTypeError(f"{twice} is named twice")
+    return {name: int(number) for name, (_, _, number) in zip(names, pairs)}
+
+
+def _first_twice(names: Sequence[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def identity_command(options: argparse.Namespace) -> int:
+    """Make a key."""
+    from gossamer.deployment.own_identity import make_identity
+
+    folder = options.out or Path(options.name)
+    identity, public = make_identity(options.name, folder)
+    if options.json:
+        key = identity.public_key
+        print_json({"name": options.name, "key": str(key), "fingerprint": key.fingerprint, "public_file": str(public)})
+        return 0
+    print(f"{options.name}'s fingerprint: {identity.public_key.fingerprint}")
+    say(
+        f"Send {public} to the organiser, and compare the fingerprint by another way, such as the telephone.\n"
+        f"The private key stays in {folder}; put what the organiser sends into the same folder."
+    )
+    return 0
+
+
+def new_command(options: argparse.Namespace) -> int:
+    """Found a federation."""
+    from gossamer.deployment import papers
+    from gossamer.deployment.founding import draft
+
+    papers.check_empty(options.folder)
+    parties, keys = _parties(options), _keys(options)
+    founded = draft(
+        spec=_spec_text(options.spec),
+        parties=parties,
+        broker=options.broker,
+        keys=keys,
+        valid=_valid(options),
+        organiser=_organiser(options),
+        insecure=options.insecure,
+    )
+    return _write(options, founded)
+
+
+def add_command(options: argparse.Namespace) -> int:
+    """Let parties in."""
+    from gossamer.deployment.reissuing import draft_again
+
+    again = draft_again(
+        options.folder, _parties(options), keys=_keys(options), valid=_valid(options), organiser=_organiser(options)
+    )
+    return _write(options, again)
+
+
+def renew_command(options: argparse.Namespace) -> int:
+    """Issue everything again."""
+    from gossamer.deployment.reissuing import draft_again
+
+    return _write(options, draft_again(options.folder, {}, valid=_valid(options), organiser=_organiser(options)))
+
+
+def show_command(options: argparse.Namespace) -> int:
+    """Say what an invitation says."""
+    from gossamer.cli.federation_output import describe, document
+    from gossamer.federation.invitations import read_signed
+
+    invitation = read_signed(options.file, options.organiser)
+    agreed = _agreed(invitation)
+    if options.json:
+        print_json({"invited": invitation.invited, **document(invitation, agreed), "spec": invitation.spec})
+        return 0
+    print(f"For {invitation.me.name} ({invitation.me.role}). {describe(invitation, agreed)}")
+    print(f"\nIts spec:\n\n{invitation.spec}", end="")
+    if options.organiser is None:
+        say(f"Ask the organiser by another way whether the fingerprint is {invitation.organiser.fingerprint}.")
+    return 0
+
+
+def _write(options: argparse.Namespace, founded: Founded) -> int:
+    """Write it, if what it says can be run, and say what it says."""
+    from gossamer.cli.federation_output import describe, document, next_steps
+
+    agreed = _agreed(founded.invitation)
+    founded.write(options.folder)
+    if options.json:
+        print_json(
+            {
+                "folder": str(options.folder),
+                **document(founded.invitation, agreed),
+                "private_keys_made_for": list(founded.made),
+            }
+        )
+    else:
+        print(f"{describe(founded.invitation, agreed)}\n")
+    say(next_steps(options.folder, founded))
+    return 0
+
+
+def _agreed(invitation: Invitation) -> Agreed:
+    """What all parties will derive from it; an error now rather than at each of them."""
+    from gossamer.deployment.terms import Agreed, Terms
+
+    return Agreed.on(Terms.of(invitation))
+
+
+def _parties(options: argparse.Namespace) -> dict[str, int]:
+    names, examples = options.nodes, options.examples
+    if twice := _first_twice(names):
+        raise CallerError(f"--nodes: {twice} is named twice")
+    if unknown := [name for name in examples if name not in names]:
+        raise CallerError(f"--examples: {unknown[0]} is none of the nodes {', '.join(names)}")
+    if missing := [name for name in names if name not in examples]:
+        raise CallerError(
+            f"--examples: how many training examples {', '.join(missing)} will use is missing; all parties must know "
+            f"it, because noise is planned with it; say --examples {missing[0]}=N"
+        )
+    return {name: examples[name] for name in names}
+
+
+def _keys(options: argparse.Namespace) -> dict[str, PublicKey]:
+    from gossamer.deployment.own_identity import read_keys
+
+    return {} if options.keys is None else read_keys(options.keys)
+
+
+def _organiser(options: argparse.Namespace) -> Identity | None:
+    from gossamer.federation.identity import Identity
+
+    return None if options.organiser is None else Identity.load(options.organiser)
+
+
+def _valid(options: argparse.Namespace) -> timedelta:
+    if not 1 <= options.expires <= _MOST_DAYS:
+        raise CallerError(f"--expires must be from 1 to {_MOST_DAYS} days, found {options.expires}")
+    return timedelta(days=options.expires)
+
+
+def _spec_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise CallerError(f"{path}: cannot read the spec: {reason}") from None

@@ -1,0 +1,113 @@
+"""What ``gossamer federation`` prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gossamer.cli.plan_output import epsilon, guarantees, node_table
+from gossamer.cli.printing import wrapped
+from gossamer.deployment import papers
+from gossamer.deployment.broker_papers import has_tls
+from gossamer.deployment.founding import Founded
+from gossamer.deployment.terms import Agreed
+from gossamer.experiment.summarising import proved
+from gossamer.federation.invitations import Invitation, Member
+
+
+def describe(invitation: Invitation, agreed: Agreed) -> str:
+    """An invitation, and what the run will release, in words."""
+    spec, plan = agreed.prepared.experiment, agreed.plan
+    rows = [_row(member, agreed) for member in invitation.members]
+    return (
+        f"Run {invitation.run}\n"
+        f"  what       {spec.algorithm.name} on {spec.dataset.name}, {agreed.prepared.objective.size} parameters\n"
+        f"  broker     {invitation.broker}{'' if has_tls(invitation.broker) else ' (no TLS)'}\n"
+        f"  valid      {invitation.issued:%Y-%m-%d} to {invitation.expires:%Y-%m-%d %H:%M} UTC\n"
+        f"  organiser  {invitation.organiser.fingerprint}\n"
+        f"  plan       {plan}\n\n"
+        f"{node_table(('party', 'role', 'examples', 'releases', 'epsilon', 'fingerprint'), rows)}\n\n"
+        f"{guarantees(plan.guarantee, plan.guarantees)}"
+    )
+
+
+def _row(member: Member, agreed: Agreed) -> tuple[str, ...]:
+    role = member.role if member.unit is None else f"{member.role} of {member.unit}"
+    if member.examples is None:
+        return (member.name, role, "", "", "", member.key.fingerprint)
+    plan = agreed.plan
+    return (
+        member.name,
+        role,
+        str(member.examples),
+        str(plan.releases(member.name)),
+        epsilon(plan.epsilons[member.name]),
+        member.key.fingerprint,
+    )
+
+
+def document(invitation: Invitation, agreed: Agreed) -> dict[str, Any]:
+    """The same as data."""
+    return {
+        "run": invitation.run,
+        "algorithm": agreed.prepared.experiment.algorithm.name,
+        "dataset": agreed.prepared.experiment.dataset.name,
+        "parameters": agreed.prepared.objective.size,
+        "broker": invitation.broker,
+        "issued": invitation.issued.isoformat(),
+        "expires": invitation.expires.isoformat(),
+        "organiser": invitation.organiser.fingerprint,
+        "members": [_entry(member, agreed) for member in invitation.members],
+        **proved(agreed.plan),
+    }
+
+
+def _entry(member: Member, agreed: Agreed) -> dict[str, Any]:
+    planned = (
+        {}
+        if member.examples is None
+        else {"releases": agreed.plan.releases(member.name), "epsilon": agreed.plan.epsilons[member.name]}
+    )
+    return {
+        "name": member.name,
+        "role": member.role,
+        "unit": member.unit,
+        "examples": member.examples,
+        "fingerprint": member.key.fingerprint,
+        **planned,
+    }
+
+
+def next_steps(folder: Path, founded: Founded) -> str:
+    """What the organiser does with the folder."""
+    invitation = founded.invitation
+    others = [member.name for member in invitation.members if member.name not in founded.made]
+    keys = ", ".join(name for name in (papers.ORGANISER_KEY, papers.AUTHORITY_KEY) if (folder / name).exists())
+    steps = [
+        f"The organiser's fingerprint is {founded.organiser.fingerprint}. Tell it to every party by another way than "
+        "the invitations go, such as the telephone.",
+        f"{folder / papers.BROKER} goes to the broker's machine, and holds its private key: there, in that folder, "
+        "`mosquitto -c mosquitto.conf`."
+        if has_tls(invitation.broker)
+        else f"On the broker's machine: `mosquitto -c mosquitto.conf` in {folder / papers.BROKER}.",
+        *_handing_over(folder, founded.made, others),
+        "Each party: `gossamer node --invitation FILE --organiser FINGERPRINT --policy FILE --data FILE` "
+        "(servers: without policy and data).",
+        *([f"Keep {keys} here, where nobody else can read: `add` and `renew` need it."] if keys else []),
+    ]
+    return "Next:\n" + "\n".join(wrapped(f"  - {step}") for step in steps)
+
+
+def _handing_over(folder: Path, made: tuple[str, ...], others: list[str]) -> list[str]:
+    steps = []
+    if made:
+        steps.append(
+            f"The private keys of {', '.join(made)} were made here, in their folders under {folder}: hand these over "
+            "safely, to nobody else, and delete the keys here. Who has one can act as that party."
+        )
+    if others:
+        steps.append(
+            f"The folders of {', '.join(others)} hold no secret, and may be mailed; each party puts the files beside "
+            f"its own {papers.IDENTITY}."
+        )
+    return steps
