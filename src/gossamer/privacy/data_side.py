@@ -123,11 +123,7 @@ class DataSide:
             answer[size] = gradients.unclipped - gradients.examples / 2 + count_sd * generator.standard_normal()
         if not law.private:
             np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
-        answer /= query.normaliser
-        answer[:size] /= query.unit
-        if l2:
-            answer[:size] += l2 * task.model.values  # the model is public or released, so this is post-processing
-        return Answer(Released(answer), gradients.zeroed)
+        return Answer(Released(post_processed(answer, task, l2)), gradients.zeroed)
 
     def turns(self, admitted: AdmittedRound) -> Turns:
         """The examples of a round, drawn once.
@@ -176,6 +172,16 @@ class Answer(NamedTuple):
 
     released: Sendable
     not_finite: int = 0
+
+
+def post_processed(answer: npt.NDArray[Any], task: Gradient, l2: float) -> npt.NDArray[Any]:
+    """What a node gets of noisy sums, in their place: means, and the regulariser's gradient."""
+    size = task.model.size
+    answer /= task.query.normaliser
+    answer[:size] /= task.query.unit
+    if l2:
+        answer[:size] += l2 * task.model.values  # the model is public or released
+    return answer
 
 
 def _divided(mechanism: Mechanism, count_share: float) -> tuple[Mechanism, float]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.errors import DataError, PeerError
 from gossamer.objectives.objective import IndexArray
-from gossamer.privacy.agent_noise import AgentLedger
+from gossamer.privacy.agent_noise import AnyAgentLedger
 from gossamer.privacy.data_side import Answer
 from gossamer.privacy.masking import MaskingAgent, Step, UintArray, packed, reproducible_secret, unpacked
 from gossamer.privacy.masking.sizes import REQUESTS
 from gossamer.privacy.masking_steps import REFUSED, MaskingStep
+from gossamer.privacy.number_source import numbers_of
+from gossamer.privacy.round_mark import PassingMark, RoundMark
 from gossamer.privacy.secure_unit import SecureUnit
 from gossamer.privacy.unit_side import AgentSide
 from gossamer.privacy.unit_tasks import LocalUpdate
-from gossamer.randomness import Stream
 from gossamer.vectors import FloatArray, Public, Sendable
 
 Members = Callable[[int], Sequence[str]]
@@ -47,11 +49,11 @@ class AdmittedStep:
 
 
 class MaskedSide(AgentSide):
-    """The data side of one simulated agent whose server is to see sums alone.
+    """The data side of one agent whose server is to see sums alone.
 
     It keeps the newest round: its update, the agent's secret keys, and its answers, so that a step asked for again is
-    answered with the same bytes, and one that is asked for otherwise not at all. A deployment stores the same, before
-    it answers.
+    answered with the same bytes, and one that is asked for otherwise not at all. None of that is stored. A round in
+    which it has said what depends on a secret is marked before, and after a restart not entered again.
 
     Parameters
     ----------
@@ -59,8 +61,9 @@ class MaskedSide(AgentSide):
         Of the agent.
     shard : ndarray [examples] of int64
         Rows of the training split that belong to it.
-    seed : int
-        Of reproducible sampling and noise; good for simulation only.
+    seed : int or None
+        Of reproducible sampling, noise and secrets, good for simulation only; None draws them from the operating
+        system.
     unit : SecureUnit
         What its unit agreed on.
     members : callable
@@ -68,34 +71,37 @@ class MaskedSide(AgentSide):
     ledger : AgentLedger, optional
         Needed if agents add noise.
     secret : callable, optional
-        32 bytes for a round that nobody else can guess. By default they follow from ``seed``, which is good for
-        simulation only; a deployment draws them from the operating system.
+        32 bytes for a round that nobody else can guess, from elsewhere.
+    mark : RoundMark, optional
+        The newest round that it has said something secret in; durable in a deployment.
     """
 
-    __slots__ = ("_members", "_name", "_noise", "_round", "_secret", "ledger", "unit")
+    __slots__ = ("_mark", "_members", "_name", "_noise", "_round", "_secret", "ledger", "unit")
 
     def __init__(
         self,
         name: str,
         shard: IndexArray,
-        seed: int,
+        seed: int | None,
         unit: SecureUnit,
         members: Members,
-        ledger: AgentLedger | None = None,
+        ledger: AnyAgentLedger | None = None,
         secret: Callable[[int], bytes] | None = None,
+        mark: RoundMark | None = None,
     ) -> None:
         super().__init__(name, shard, seed)
         if unit.noise is not None and ledger is None:
             raise DataError(f"{name}: an agent that adds noise needs a ledger to charge it to")
         self.unit, self.ledger = unit, ledger
         self._name, self._members = name, members
-        self._noise = Stream(seed, name, "agent noise")
-        self._secret = secret or (lambda round: reproducible_secret(seed, name, round))
+        self._noise = numbers_of(seed, name, "agent noise")
+        self._secret = _secrets(seed, name) if secret is None else secret
+        self._mark: RoundMark = PassingMark() if mark is None else mark
         self._round: _Round | None = None
 
     def answer(self, task: LocalUpdate, update: FloatArray) -> Answer:
         """Keeps the update: all that the node learns is that it is there."""
-        if self._round is None or task.id > self._round.number:
+        if (self._round is None or task.id > self._round.number) and task.id > self._mark.round:
             numbers = {name: number for number, name in enumerate(self._members(task.id), 1)}
             if self._name in numbers:  # otherwise the public coins are against it, whatever the server says
                 secret = self._secret(task.id)
@@ -143,6 +149,8 @@ class MaskedSide(AgentSide):
         agent, step = kept.agent, task.step
         if step == Step.ANNOUNCE:
             return packed(agent.announce())
+        if self._mark.round < kept.number:
+            self._mark.reached(kept.number)
         incoming: Any = unpacked(task.incoming, REQUESTS[step], self.unit.group)
         if step == Step.MASK:
             return agent.mask(incoming, self._encoded(kept)).values
@@ -153,6 +161,13 @@ class MaskedSide(AgentSide):
             return self.unit.encode(kept.update)
         assert kept.charged
         return self.unit.encode(kept.update, self._noise.at(kept.number))
+
+
+def _secrets(seed: int | None, name: str) -> Callable[[int], bytes]:
+    """32 bytes for a round that nobody else can guess, if there is no seed."""
+    if seed is None:
+        return lambda round: secrets.token_bytes(32)
+    return lambda round: reproducible_secret(seed, name, round)
 
 
 _SAY: dict[int, Callable[[MaskingAgent, Any], Any]] = {

@@ -18,6 +18,7 @@ from gossamer.errors import SpecError
 from gossamer.objectives.objective import IndexArray, Objective
 from gossamer.privacy.data_side import Answer
 from gossamer.privacy.noise_streams import NoiseState, NoiseStream
+from gossamer.privacy.number_source import numbers_of
 from gossamer.privacy.unit_ledger import UnitLedger
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.protocol.effects import Release
@@ -46,7 +47,7 @@ class AdmittedRelease:
 
 
 class AgentSide:
-    """The data side of one simulated agent.
+    """The data side of one agent.
 
     Parameters
     ----------
@@ -54,15 +55,15 @@ class AgentSide:
         Of the agent.
     shard : ndarray [examples] of int64
         Rows of the training split that belong to it.
-    seed : int
-        Of reproducible sampling; good for simulation only.
+    seed : int or None
+        Of reproducible sampling, good for simulation only; None samples by the operating system's randomness.
     """
 
     __slots__ = ("_sampling", "shard")
 
-    def __init__(self, name: str, shard: IndexArray, seed: int) -> None:
+    def __init__(self, name: str, shard: IndexArray, seed: int | None) -> None:
         self.shard = shard
-        self._sampling = Stream(seed, name, "sampling")
+        self._sampling = numbers_of(seed, name, "sampling")
 
     def admit(self, task: Any) -> Any:
         """Nothing is charged here: updates do not leave the unit."""
