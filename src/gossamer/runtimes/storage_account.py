@@ -16,6 +16,7 @@ from gossamer.privacy.accountants import renyi_epsilon, renyi_level
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import RenyiFilter
 from gossamer.protocol.encoding import encode
+from gossamer.runtimes import storage_contents
 from gossamer.runtimes.storage_file import File, Format
 
 FORMAT = Format(
@@ -30,6 +31,7 @@ FORMAT = Format(
         # `divergence` is that of one release, which a plan has already paid for.
         "CREATE TABLE charge (data_set TEXT NOT NULL, run TEXT NOT NULL, kind BLOB NOT NULL, "
         "divergence REAL NOT NULL, releases INTEGER NOT NULL, PRIMARY KEY (data_set, run, kind))",
+        *storage_contents.TABLES,
     ),
 )
 _UNPLANNED = encode(None)

@@ -17,6 +17,7 @@ one release more. Several runs, in several processes, may use one ledger at the 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,18 @@ from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.protocol.encoding import decode, encode
 from gossamer.runtimes.storage_account import FORMAT, Account, Spent, runs_on, spent_on
+from gossamer.runtimes.storage_contents import Contents
 from gossamer.runtimes.storage_file import File
 from gossamer.runtimes.storage_unit_ledgers import DurableAgentLedger, DurableUnitLedger, known
 
 
 class LedgerFile:
     """The ledgers of one owner's data sets, in a file that outlives runs.
+
+    Attributes
+    ----------
+    contents : Contents
+        What the data sets consist of.
 
     Parameters
     ----------
@@ -53,6 +60,7 @@ class LedgerFile:
 
     def __init__(self, path: str | Path) -> None:
         self._file = File(Path(path), FORMAT, {}, alone=False)
+        self.contents = Contents(self._file)
 
     def open(
         self, owner: str, data_set: str, run: str, budget: RenyiFilter, plan: Counts | None = None
@@ -145,6 +153,16 @@ class LedgerFile:
         account = Account(self._file, owner, data_set, run, budget)
         account.open({} if noise is None else {encode(noise.describe()): most}, known(divergence))
         return DurableAgentLedger(account, noise, most)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Whatever is done to the ledger and its contents inside: all of it or nothing."""
+        return self._file.transaction()
+
+    @property
+    def data_sets(self) -> list[str]:
+        """All that something was spent of, or that was looked at, by name."""
+        found = self._file.rows("SELECT name FROM data_set UNION SELECT data_set FROM content")
+        return sorted(name for (name,) in found)
 
     def filter_of(self, data_set: str) -> tuple[float, NeighboringRelation] | None:
         """Order and relation of a data set's filter; None before it was opened."""

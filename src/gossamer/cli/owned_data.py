@@ -1,0 +1,122 @@
+"""``gossamer data show`` and ``gossamer data update``: what an owner's data have spent, and what they consist of."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from gossamer.cli.printing import print_json, say, table
+from gossamer.deployment.owned_data import OwnedData
+from gossamer.deployment.policy import read_policy
+from gossamer.deployment.spending import Spending, spendings
+from gossamer.privacy.guarantees import rounded_up
+
+
+def add_commands(commands: Any) -> None:
+    """Add the two commands to the parser."""
+    data = commands.add_parser(
+        "data",
+        help="what a data owner's data have spent, over all runs",
+        description="What a data owner's data have spent over all runs, and what they consist of.",
+    )
+    below = data.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    show = below.add_parser(
+        "show",
+        help="what was spent, and what is left",
+        description="Print what each data set of a policy has spent, by run, and what is left. No data are read.",
+    )
+    _add_common(show)
+    show.set_defaults(command=show_command)
+    update = below.add_parser(
+        "update",
+        help="accept data that changed",
+        description="Accept a data set as it is now. Everything that was spent under its name stays spent.",
+    )
+    _add_common(update)
+    update.add_argument("--data", type=Path, metavar="PATH", help="the file or folder (default: the policy's path)")
+    update.add_argument("--name", help="of the data set in the policy; not needed if it has one only")
+    update.add_argument(
+        "--new-key",
+        action="store_true",
+        help="make a new key where the ledger's is lost; what other data sets consist of has to be accepted again, too",
+    )
+    update.set_defaults(command=update_command)
+
+
+def _add_common(command: argparse.ArgumentParser) -> None:
+    command.add_argument("policy", type=Path, metavar="POLICY", help="the owner's policy, a YAML file")
+    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+
+
+def show_command(options: argparse.Namespace) -> int:
+    """Print what was spent."""
+    policy = read_policy(options.policy)
+    found = spendings(policy)
+    if options.json:
+        print_json({"ledger": str(policy.ledger_path), "data_sets": [one.describe() for one in found]})
+        return 0
+    if not policy.ledger_path.exists():
+        say(f"no ledger at {policy.ledger_path} yet: nothing was spent")
+    print("\n\n".join("\n".join(_lines(one)) for one in found))
+    return 0
+
+
+def update_command(options: argparse.Namespace) -> int:
+    """Accept a data set as it is."""
+    policy = read_policy(options.policy)
+    with closing(OwnedData.open(policy, options.name, options.data, new_key=options.new_key)) as data:
+        difference = data.update()
+        warnings = data.check()
+        accepted = data.file.contents.history(data.name)[-1]
+    for warning in warnings:
+        say(warning)
+    if options.json:
+        changed = None if difference is None else difference._asdict()
+        print_json({"name": data.name, "examples": accepted.examples, "difference": changed})
+        return 0
+    how = f" ({difference})" if difference is not None else ""
+    print(f"{data.name}: {accepted.examples:,} examples accepted{how}; what was spent stays spent")
+    return 0
+
+
+def _lines(spending: Spending) -> Iterator[str]:
+    yield spending.name
+    yield f"  {_budget(spending)}"
+    yield f"  spent: {_spent(spending)}"
+    if spending.runs:
+        rows = [("run", "divergence", "releases")]
+        rows += [(run.run, f"{run.divergence:.4g}", f"{run.releases:,}") for run in spending.runs]
+        yield from (f"    {line}" for line in table(rows).splitlines())
+    for number, content in enumerate(spending.contents):
+        how = f" ({content.added:,} new, {content.gone:,} gone)" if number else ""
+        fingerprint = content.fingerprint.hex()[:16]
+        yield f"  content: {content.examples:,} examples, accepted {content.accepted}, fingerprint {fingerprint}{how}"
+    for other, count in spending.overlaps.items():
+        yield f"  {count:,} examples are also in {other!r}; what both spend adds up for them"
+
+
+def _budget(spending: Spending) -> str:
+    budget = spending.budget
+    if budget is None:
+        return "not in the policy any more, so nothing may be released from it; what was spent is kept"
+    return (
+        f"allowed: epsilon {budget.epsilon:g} at delta {budget.delta:g} ({budget.relation.value}), "
+        f"Renyi order {budget.order:g}"
+    )
+
+
+def _spent(spending: Spending) -> str:
+    if spending.budget is None or spending.epsilon is None or spending.left is None:
+        return f"divergence {spending.divergence:.4g}"
+    if not spending.divergence < float("inf"):
+        return "everything: a run without privacy released from it"
+    level = spending.left + spending.divergence
+    left = max(spending.left, 0.0)
+    share = 100 * left / level if level else 0.0
+    return (
+        f"divergence {spending.divergence:.4g} of {level:.4g}, which proves epsilon {rounded_up(spending.epsilon)} at "
+        f"delta {spending.budget.delta:g}; left: {left:.4g} ({share:.0f} %)"
+    )

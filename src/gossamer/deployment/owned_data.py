@@ -1,0 +1,219 @@
+"""A data set as its owner keeps it: what it consists of, and what it has spent over all runs.
+
+    data = OwnedData.open(read_policy("policy.yaml"), "wards", Path("/srv/wards.csv"))
+    warnings = data.check()                           # or DataError: the data changed
+    ledger = data.ledger(invitation.run, "hospital-a", plan)
+
+Both are kept under the name that the policy gives the data set. Content that changed is refused until the owner accepts
+it with ``gossamer data update``; it inherits everything that was spent under its name, since nobody can tell which of
+its examples were in which release. What two names have in common has spent what both have.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gossamer.data.split import Split
+from gossamer.deployment.fingerprints import content_of, examples_at, examples_of
+from gossamer.deployment.ledger_key import key_path, open_with_key
+from gossamer.deployment.policy import DataRule, OwnerPolicy
+from gossamer.errors import DataError
+from gossamer.privacy.agent_noise import AgentNoise
+from gossamer.privacy.ledger import RenyiFilter
+from gossamer.privacy.releases import Counts
+from gossamer.privacy.renyi import widest_order
+from gossamer.runtimes.storage_contents import Content, Difference
+from gossamer.runtimes.storage_ledger import DurableLedger, LedgerFile
+from gossamer.runtimes.storage_unit_ledgers import DurableAgentLedger
+
+
+@dataclass
+class OwnedData:
+    """One data set of an owner; made by `open`.
+
+    Attributes
+    ----------
+    policy : OwnerPolicy
+        Of its owner.
+    name : str
+        In the policy.
+    path : Path or None
+        Its file or folder; None for data that are in no file.
+    budget : RenyiFilter
+        For everything ever released from it.
+    file : LedgerFile
+        With what all data sets of the owner have spent.
+    """
+
+    policy: OwnerPolicy
+    name: str
+    path: Path | None
+    budget: RenyiFilter
+    file: LedgerFile
+    _key: bytes
+    _is_new: bool
+    _checked: bool = False
+
+    @classmethod
+    def open(
+        cls, policy: OwnerPolicy, name: str | None = None, path: Path | None = None, *, new_key: bool = False
+    ) -> OwnedData:
+        """Open the ledger of a data set; it is made if there is none.
+
+        Parameters
+        ----------
+        policy : OwnerPolicy
+            Of its owner.
+        name : str, optional
+            In the policy; not needed where the policy or ``path`` leaves no choice.
+        path : Path, optional
+            Its file or folder; by default what the policy says.
+        new_key : bool
+            Whether to make a new key for the ledger where the old one is lost.
+
+        Raises
+        ------
+        SpecError
+            If the policy has no such data set.
+        DataError
+            If the ledger is there without its key, or the key without its ledger.
+        StorageError
+            If the ledger cannot be opened, is another file or is of another version.
+        """
+        name = policy.data_set(name, path)
+        place = policy.ledger_path
+        is_new = not place.exists()
+        file, key = open_with_key(place, renew=new_key)
+        try:
+            budget = budget_of(policy.data[name], file, name)
+        except BaseException:
+            file.close()
+            raise
+        return cls(policy, name, path or policy.data_path(name), budget, file, key, is_new)
+
+    def check(self, split: Split | None = None) -> list[str]:
+        """Compare the data with what they were; before anything is released from them.
+
+        Parameters
+        ----------
+        split : Split, optional
+            Their examples, for data that are in no file.
+
+        Returns
+        -------
+        list of str
+            What the owner should know, one line each.
+
+        Raises
+        ------
+        DataError
+            If the data changed, or cannot be read.
+        """
+        found = self.file.contents.check(self.name, self._content(split), _now())
+        if found is not None:
+            raise DataError(
+                f"data set {self.name!r} changed: {found}; gossamer data update {self.policy.path}"
+                f"{'' if self.path is None else f' --data {self.path}'} --name {self.name} accepts it, and keeps "
+                "everything that was spent"
+            )
+        self._checked = True
+        return self._warnings()
+
+    def update(self, split: Split | None = None) -> Difference | None:
+        """Accept the data as they are now; how they differ from what they were, if they do. What was spent stays."""
+        return self.file.contents.accept(self.name, self._content(split), _now())
+
+    def ledger(self, run: str, node: str, plan: Counts) -> DurableLedger:
+        """The ledger of a node of a run, with the whole plan in it; of a run that goes on, with what it charged.
+
+        Parameters
+        ----------
+        run, node : str
+            Names.
+        plan : mapping of ReleaseKind to int
+            The most releases of each kind, fixed from public information.
+
+        Raises
+        ------
+        BudgetSpent
+            If the plan does not fit into what is left.
+        SpecError
+            If the run was opened with another plan, or the policy's order or relation changed.
+        AccountingError
+            If nothing is proved about a kind in the plan.
+        StorageError
+            If it cannot be written.
+        """
+        divergence = self.budget.spent({kind: number for kind, number in plan.items() if number})
+        return self.file.open(node, *self._account(run, node, divergence), plan)
+
+    def unit_share(
+        self, run: str, node: str, divergence: float, noise: AgentNoise | None = None, sums: int = 0
+    ) -> DurableAgentLedger:
+        """The ledger of an agent of a unit, with all that the run will reveal of its data in it.
+
+        Parameters
+        ----------
+        run, node : str
+            Names; the node is the agent.
+        divergence : float
+            At ``budget.order``; see `gossamer.privacy.unit_divergence.agent_divergence`.
+        noise : AgentNoise, optional
+            What the agent adds to each of its updates.
+        sums : int
+            In how many masked sums.
+
+        Raises
+        ------
+        BudgetSpent, SpecError, StorageError
+            As for `ledger`.
+        """
+        return self.file.open_agent(node, *self._account(run, node, divergence), divergence, noise, sums)
+
+    def close(self) -> None:
+        """Give the ledger back."""
+        self.file.close()
+
+    def _account(self, run: str, node: str, divergence: float) -> tuple[str, str, RenyiFilter]:
+        assert self._checked, "data are compared with what they were before anything is released from them"
+        # Each node of a run pays for its own plan. Names of nodes have no stroke in them.
+        budget = self.budget
+        if self.policy.without_privacy and not divergence < math.inf:
+            budget = replace(budget, epsilon=math.inf)
+        return self.name, f"{run}/{node}", budget
+
+    def _content(self, split: Split | None) -> Content:
+        if self.path is not None:
+            return content_of(examples_at(self.path), self._key)
+        if split is None:
+            raise DataError(f"data set {self.name!r}: no file is known; give --data, or its path in the policy")
+        return content_of(examples_of(split), self._key)
+
+    def _warnings(self) -> list[str]:
+        place = self.policy.ledger_path
+        found = [f"data set {self.name!r}: {line}" for line in overlap_lines(self.file, self.name)]
+        if self._is_new:
+            found.append(f"a new ledger, {place}, with its key {key_path(place)}: nothing counts as spent; keep both")
+        return found
+
+
+def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> RenyiFilter:
+    """The filter of a data set: with the order that was fixed when it was first used."""
+    known = None if file is None else file.filter_of(name)
+    order = rule.order or (known[0] if known else widest_order(rule.epsilon, rule.delta))
+    return RenyiFilter(rule.epsilon, rule.delta, rule.relation, order)
+
+
+def overlap_lines(file: LedgerFile, name: str) -> list[str]:
+    """What a data set has in common with others, one line each."""
+    return [
+        f"{count:,} examples are also in {other!r}; what both spend adds up for them"
+        for other, count in file.contents.overlaps(name).items()
+    ]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
