@@ -28,6 +28,13 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.floating]
 
+LARGEST_VALUE = 1e12
+"""Most absolute value of an entry that is sent or accepted.
+
+Far above what training meets, and so far below the largest float32 that what follows stays finite: sums of a million
+vectors, and squared norms of any. A model that goes beyond it has diverged; its entries are then taken for this.
+"""
+
 
 class Blank:
     """A vector with a size and no values, for runs that need only the schedule.
@@ -134,6 +141,24 @@ class Vector:
             most = np.finfo(wanted).max
             values = np.clip(values, -most, most)
         return type(self)(values.astype(wanted))
+
+    def is_within(self, most: float = LARGEST_VALUE) -> bool:
+        """Whether no entry is above ``most`` in absolute value, or NaN."""
+        values = self.values
+        if isinstance(values, Blank) or values.size == 0:
+            return True
+        if values.dtype.kind == "f":
+            with np.errstate(over="ignore", invalid="ignore"):
+                squares = float(np.dot(values, values))
+            if squares <= most * most:  # in a single pass, nearly always
+                return True
+        return -most <= float(values.min()) and float(values.max()) <= most
+
+    def within(self, most: float = LARGEST_VALUE) -> Self:
+        """The same vector, with entries beyond ``most`` taken for it, and NaN for 0."""
+        if self.is_within(most):
+            return self
+        return type(self)(np.clip(np.nan_to_num(self.values, nan=0.0), -most, most))
 
     def __eq__(self, other: object) -> bool:
         """Same label and the same bits (NaN equals NaN)."""

@@ -108,7 +108,7 @@ def test_agents_start_from_what_follows_from_messages() -> None:
     np.testing.assert_allclose(start.values, [0.5 * 1.5, 0.5], rtol=1e-6)
 
 
-@pytest.mark.parametrize("huge", [4e9, 1e18, 3e38])
+@pytest.mark.parametrize("huge", [4e9, 9e11])
 def test_no_neighbour_can_have_the_noise_rounded_away(huge: float) -> None:
     """What is noised is what the unit's own updates add up to, to the last digit, whatever comes in."""
     node = server(gradient_at="hidden", synchronous=False)
@@ -169,7 +169,7 @@ def test_late_agents_are_given_up_after_the_timeout() -> None:
 
 
 @pytest.mark.parametrize("reach", [Reach(0.5, math.inf), Reach(math.inf, 0.5)])
-@pytest.mark.parametrize("factor", [1.0, 1.5, 1e30])
+@pytest.mark.parametrize("factor", [1.0, 1.5, 1e12])
 def test_no_agent_moves_the_sum_by_more_than_mu_b(factor: float, reach: Reach) -> None:
     """Nor does the sum get longer than it can be."""
     node = server(reach=reach)
@@ -237,9 +237,10 @@ def test_released_models_that_grow_without_bound_end_the_rounds() -> None:
     node.handle(Started(), 0.0)
     through_a_round(node)
     for agent in AGENTS:
-        effects = node.handle(Received(agent, Contribution(1, update(3e38, 0.0))), 0.0)
+        effects = node.handle(Received(agent, Contribution(1, update(9e11, 0.0))), 0.0)
     (asked,) = [e for e in effects if isinstance(e, Release)]
-    effects = node.handle(Completed(1, Released(asked.vector.values), 1), 0.0)
+    effects = node.handle(Completed(1, Released(asked.vector.values + 2e11), 1), 0.0)
+    assert {combine.model.values.max() for combine in sent(effects, Combine).values()} == {np.float32(1e12)}
     assert Record("last_stable_round", 1.0) in effects
     assert Finish("diverged") in effects
     assert set(sent(effects, Leaving)) == {"left", "right"}

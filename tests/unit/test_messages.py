@@ -19,9 +19,11 @@ from gossamer.errors import MalformedMessage, PeerError
 from gossamer.protocol import encoding
 from gossamer.protocol.messages import (
     MAGIC,
+    MOST_COUNT,
     VERSION,
     Message,
     check,
+    check_count,
     check_model,
     decode_message,
     encode_message,
@@ -237,6 +239,8 @@ def test_decoded_vectors_are_frozen() -> None:
         (np.array([0, np.nan, 0], np.float32), "finite"),
         (np.array([0, np.inf, 0], np.float32), "finite"),
         (np.array([0, -np.inf, 0], np.float32), "finite"),
+        (np.array([0, 1.1e12, 0], np.float32), r"at most 1e\+12, found 1.1e\+12"),
+        (np.array([0, -3e38, 3e38], np.float32), r"at most 1e\+12, found -3e\+38"),
     ],
 )
 def test_check_model_refuses(incoming: npt.NDArray[np.floating], complaint: str) -> None:
@@ -245,10 +249,27 @@ def test_check_model_refuses(incoming: npt.NDArray[np.floating], complaint: str)
 
 
 def test_check_model_accepts_its_like() -> None:
-    check_model(Released(np.array([1, -2, 1e38], np.float32)), vector(Public, 3))
+    check_model(Released(np.array([1, -2, 1e12], np.float32)), vector(Public, 3))
     check_model(Released(Blank(3)), Public(Blank(3)))
     with pytest.raises(PeerError):
         check_model(Released(Blank(3)), Public(Blank(4)))
+
+
+def test_check_model_takes_another_bound() -> None:
+    sums = Released(np.array([0, 3e12, 0], np.float32))
+    check_model(sums, vector(Public, 3), 4e12)
+    with pytest.raises(PeerError):
+        check_model(sums, vector(Public, 3), 2e12)
+
+
+def test_counts_are_such_that_one_can_go_on_counting() -> None:
+    for number in (0, 5, MOST_COUNT):
+        check_count("a", "round", number)
+    for number in (-1, MOST_COUNT + 1, 2**63 - 1, -(2**63)):
+        with pytest.raises(PeerError, match=f"a sends round {number}, expected 0 to"):
+            check_count("a", "round", number)
+    with pytest.raises(PeerError, match="expected 0 to 4"):
+        check_count("a", "round", 5, 4)
 
 
 def message_classes() -> list[type[Message]]:

@@ -11,6 +11,7 @@ import pytest
 
 from gossamer.parts import Part, pack, unpack
 from gossamer.vectors import (
+    LARGEST_VALUE,
     Blank,
     Confined,
     Coordinates,
@@ -244,3 +245,42 @@ def test_only_a_vector_of_these_coordinates_is_spread(count: int) -> None:
 def test_coordinates_that_do_not_exist_are_refused(first: int, step: int) -> None:
     with pytest.raises(ValueError, match="first < step"):
         Coordinates(first, step)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_entries_beyond_the_largest_are_taken_for_it(dtype: type) -> None:
+    most = dtype(LARGEST_VALUE)
+    values = np.array([0, 1, -2e12, np.inf, -np.inf, np.nan, 3e38, 1e12], dtype)
+    vector = Released(values)
+    assert not vector.is_within()
+    kept = vector.within()
+    assert type(kept) is Released
+    assert kept.values.dtype == dtype
+    assert kept.values.tolist() == [0, 1, -most, most, -most, 0, most, most]
+    assert kept.is_within()
+    assert kept.within() is kept
+    assert Confined(values).within(2.0).values.tolist() == [0, 1, -2, 2, -2, 0, 2, 2]
+
+
+@pytest.mark.parametrize("bad", [1.0001e12, -1.0001e12, 3e38, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("size", [1, 5, 100_000])
+def test_one_bad_entry_is_seen_wherever_it_is(bad: float, size: int) -> None:
+    for dtype in (np.float32, np.float64):
+        for place in {0, size // 2, size - 1}:
+            values = np.full(size, 1e12, dtype)
+            assert Public(values).is_within()
+            values = np.full(size, -1e12, dtype)
+            values[place] = bad
+            assert not Public(values).is_within()
+
+
+def test_vectors_without_entries_or_without_values_are_within_any_bound() -> None:
+    for vector in (Public(np.zeros(0)), Public(Blank(3))):
+        assert vector.is_within(0.0)
+        assert vector.within() is vector
+
+
+def test_bounds_hold_for_integers_too() -> None:
+    """Whose squares would wrap around."""
+    assert not Masked(np.array([255, 0], np.uint8)).is_within(16.0)
+    assert Masked(np.array([255, 0], np.uint8)).is_within(255.0)

@@ -114,7 +114,7 @@ class AllreduceNode(RingMember):
         s = self.state
         if done.id == s.task and not s.finished:
             s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
-            yield from self.contribute(s.w - self.rate.at(s.round / self.epoch) * gradient)
+            yield from self.contribute((s.w - self.rate.at(s.round / self.epoch) * gradient).within())
 
     @on(Refused)
     def refused(self, event: Refused, now: float) -> Effects:

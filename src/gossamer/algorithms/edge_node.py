@@ -70,7 +70,7 @@ class EdgeNode(Node):
             return
         s.updates += 1
         s.request += 1
-        yield Send(SERVER, Push(s.request, s.version, done.released))
+        yield Send(SERVER, Push(s.request, s.version, done.released.within()))
         if self.quota is not None and s.updates >= self.quota:
             yield from self.leave("quota")
 

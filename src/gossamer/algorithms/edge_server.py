@@ -166,7 +166,7 @@ class ServerNode(Node):
         s = self.state
         s.log_clip, step = self.clipping.moved(s.log_clip, gradient)
         rate = self.course.at(s.t).learning_rate / (stale + 1) ** self.staleness.exponent
-        s.x = s.x - rate * step
+        s.x = (s.x - rate * step).within()
         s.t += 1
         s.staleness_sum += stale
         s.staleness_most = max(s.staleness_most, stale)

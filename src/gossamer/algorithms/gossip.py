@@ -186,7 +186,7 @@ class GossipNode(Node):
             raise PeerError(f"{sender} answers exchange {answer.exchange}, which is not open")
         check_model(answer.model, s.w)
         del s.open[sender]
-        s.w = s.w + (answer.model - offered) / 2
+        s.w = (s.w + (answer.model - offered) / 2).within()
         yield from ()
 
     @on(Completed)
@@ -196,7 +196,7 @@ class GossipNode(Node):
         if done.id != s.task or s.finished:
             return
         s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
-        s.w = s.w - self.rate.at(s.updates / self.epoch) * gradient
+        s.w = (s.w - self.rate.at(s.updates / self.epoch) * gradient).within()
         s.updates += 1
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")

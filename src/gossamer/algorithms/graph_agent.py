@@ -58,7 +58,7 @@ class AgentNode(Node):
         s = self.state
         if done.id == s.round and s.busy and isinstance(done.vector, Confined):
             s.busy = False
-            yield Send(self.server, Contribution(s.round, done.vector))
+            yield Send(self.server, Contribution(s.round, done.vector.within()))
 
     @on(Refused)
     def refused(self, event: Refused, now: float) -> Effects:

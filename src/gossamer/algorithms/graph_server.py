@@ -7,6 +7,8 @@ the round from all neighbours that are there; an asynchronous one at once, with 
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
 from gossamer.algorithms.graph_coins import Sampling
@@ -19,9 +21,10 @@ from gossamer.protocol.effects import CancelTimer, Finish, Record, Release, Send
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
 from gossamer.protocol.node import Effects, on
-from gossamer.vectors import Confined, Public, Released
+from gossamer.vectors import LARGEST_VALUE, Confined, Model, Public
 
-DIVERGED = 1e12
+M = TypeVar("M", Model, Model | Confined)
+DIVERGED = LARGEST_VALUE
 """Entries of a released model above it are called divergence."""
 
 
@@ -105,20 +108,25 @@ class ServerNode(GatheringNode):
         s = self.state
         if s.phase != "releasing" or done.id != s.round * self.records + s.links:
             return
-        model = (s.common + done.released).astype(self.initial.values.dtype)
+        whole = s.common + done.released
+        model = self.sendable(whole)
         to = (self.neighbours[s.links],) if self.random else self.neighbours
         for neighbour in to:
             yield Send(neighbour, Combine(s.round, model))
         sent = model.astype(np.float64)
         s.m = sent if s.links == 0 else s.m + (sent - s.m) / (s.links + 1)
         s.links += 1
-        if _exceeds(model):
+        if not whole.is_within(DIVERGED):
             yield from self.diverge()
         elif s.links < self.records:
             yield from self.release()
         else:
             s.phase = "combining"
             yield from self.go_on()
+
+    def sendable(self, model: M) -> M:
+        """``model`` as its receivers accept it."""
+        return model.within().astype(self.initial.values.dtype)
 
     def diverge(self) -> Effects:
         """Released models grow without bound: the rounds before this one are the stable ones."""
@@ -170,7 +178,7 @@ class ServerNode(GatheringNode):
         else:
             # a_pp (psi - (1-a_pp)/a_pp g) = psi - (1-a_pp) M, and M_p is in v with weight a_pp.
             s.common = s.common + (s.v - s.m)
-        s.start = (self.w if self.hidden else s.v).astype(self.initial.values.dtype)
+        s.start = self.sendable(self.w if self.hidden else s.v)
         for newest in s.newest.values():
             behind = max(s.round - newest.round, 0)
             s.staleness_sum += behind
@@ -190,7 +198,7 @@ class ServerNode(GatheringNode):
     def tell_average(self) -> Effects:
         s = self.state
         for neighbour in self.neighbours:
-            yield Send(neighbour, Average(s.averaged, s.v.astype(self.initial.values.dtype)))
+            yield Send(neighbour, Average(s.averaged, self.sendable(s.v)))
         yield from self.go_on()
 
     @on(Average)
@@ -204,7 +212,7 @@ class ServerNode(GatheringNode):
         for m, weight in self.weights.others.items():
             known = s.averages[m].round >= s.averaged
             total = total + weight * (s.averages[m].at(s.averaged) if known else s.v)
-        s.v, s.start = total, total.astype(self.initial.values.dtype)
+        s.v, s.start = total, self.sendable(total)
         s.averaged += 1
         if s.averaged == self.consensus:
             yield from self.end("quota")
@@ -292,8 +300,3 @@ class ServerNode(GatheringNode):
         for agent in self.sampling.agents:
             yield Send(agent, Over(code, s.start))
         yield Finish(reason)
-
-
-def _exceeds(model: Released) -> bool:
-    values = model.values
-    return isinstance(values, np.ndarray) and bool(np.abs(values).max(initial=0.0) > DIVERGED)

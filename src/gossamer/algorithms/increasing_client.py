@@ -113,7 +113,7 @@ class ClientNode(Node):
         model: Model = self.state.v
         for step in self.state.own.values():
             model = model - step
-        return model
+        return model.within()
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
@@ -193,7 +193,7 @@ class ClientNode(Node):
         if s.finished:
             return
         if done.steps:
-            step = self.rounds.step_sizes(self.name, s.i).first * done.released
+            step = (self.rounds.step_sizes(self.name, s.i).first * done.released).within()
             s.own[s.i] = spread(step, self.rounds.where(self.name, s.i), s.v.size)
             yield Send(self.parent, RoundUpdate(s.first, s.i, 1, step))
             s.first = s.i + 1

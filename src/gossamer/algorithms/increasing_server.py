@@ -56,7 +56,7 @@ class ServerNode(Gatherer):
         yield from self.halt("deadline") if event.timer == "deadline" else self.probe()
 
     def apply(self, child: str, update: RoundUpdate, where: Coordinates) -> None:
-        self.state.v = self.state.v - spread(update.step, where, self.state.v.size)
+        self.state.v = (self.state.v - spread(update.step, where, self.state.v.size)).within()
 
     def advance(self) -> Effects:
         s = self.state
@@ -150,7 +150,7 @@ class AggregatorNode(Gatherer):
         if i > update.round:
             s.late[child] = (*s.late.get(child, ()), (update.round, i))
         step = spread(update.step, where, s.v.size)
-        s.sums[i] = s.sums[i] + step if i in s.sums else step
+        s.sums[i] = (s.sums[i] + step).within() if i in s.sums else step
         s.counts[i] = s.counts.get(i, 0) + update.rounds
 
     def advance(self) -> Effects:

@@ -26,7 +26,7 @@ from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import PeerDown
 from gossamer.protocol.messages import Message, check_model, message
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.vectors import Model, Public, Released
+from gossamer.vectors import LARGEST_VALUE, Model, Public, Released
 
 GRACE = 10.0
 """Seconds that a census takes where no timeout is set and a peer is known to be down."""
@@ -167,7 +167,7 @@ class RingMember(Node):
             raise PeerError(f"{sender} is in round {chunk.round}, which cannot have begun: this is {s.round}")
         if not 0 <= chunk.step < 2 * len(self.names) or len(s.early) > 8 * len(self.names):
             raise PeerError(f"{sender} sends more chunks than a reduction has")
-        check_model(chunk.part, s.w[: chunk.part.size])
+        check_model(chunk.part, s.w[: chunk.part.size], LARGEST_VALUE * len(self.names))
         s.early[chunk.round, chunk.attempt, chunk.step, self.numbers[sender]] = chunk.part
         yield from self.advance()
 
@@ -187,7 +187,7 @@ class RingMember(Node):
     def complete(self, average: Model) -> Effects:
         """The round's outcome is known: on to the next."""
         s = self.state
-        s.w, s.round, s.attempt, s.own, s.reduction = average, s.round + 1, 0, None, None
+        s.w, s.round, s.attempt, s.own, s.reduction = average.within(), s.round + 1, 0, None, None
         s.early = {key: part for key, part in s.early.items() if key[0] >= s.round}
         yield from self.end_census()
         if s.round in s.rosters:

@@ -174,7 +174,7 @@ class Clipping:
             return log_clip, released
         count, gradient = released[released.size - 1 :], released[: released.size - 1]
         excess = count - self._target(log_clip)
-        return log_clip - self.policy.learning_rate * excess, gradient
+        return (log_clip - self.policy.learning_rate * excess).within(_MOST), gradient
 
     def _target(self, log_clip: Model) -> Public:
         """gamma - 1/2, what the centred fraction should be."""

@@ -20,12 +20,14 @@ import numpy as np
 
 from gossamer.errors import MalformedMessage, PeerError
 from gossamer.protocol import encoding
-from gossamer.vectors import Confined, Masked, Public, Released, Vector
+from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public, Released, Vector
 
 MAGIC = b"GSM"
 VERSION = 1
 HEADER = MAGIC + bytes([VERSION])
 MOST_FIELDS = 64
+MOST_COUNT = 1 << 53
+"""Most that anything counts up to in a run: integers travel as 64 bits, and counting on must not leave these."""
 _ALLOWED = {int, Public, Released, Masked, Confined}
 _NAME_OVERHEAD = 6  # tag, length of the name, number of fields
 _INT_SIZE = 9  # tag, eight bytes
@@ -159,19 +161,32 @@ def check_sender(sender: str, expected: str) -> None:
         raise PeerError(f"{sender} sends what only {expected} may send")
 
 
-def check_model(incoming: Vector, like: Vector) -> None:
+def check_model(incoming: Vector, like: Vector, most: float = LARGEST_VALUE) -> None:
     """Refuse a peer's vector that cannot be combined with ours.
 
     Raises
     ------
     PeerError
-        If the size or dtype differs, or a value is not finite.
+        If the size or dtype differs, or a value is not finite, or above ``most`` in absolute value.
     """
     ours, theirs = like.values, incoming.values
     if theirs.size != ours.size or theirs.dtype != ours.dtype:
         raise PeerError(f"expected {ours.size} values of {ours.dtype}, found {theirs.size} of {theirs.dtype}")
-    if isinstance(theirs, np.ndarray) and not np.isfinite(theirs).all():
-        raise PeerError("expected finite values, found NaN or infinity")
+    if not incoming.is_within(most):
+        found = theirs[~(np.abs(theirs) <= most)][0]
+        raise PeerError(f"expected finite values of at most {most:g}, found {found:g}")
+
+
+def check_count(sender: str, what: str, number: int, most: int = MOST_COUNT) -> None:
+    """Refuse a number that no count reaches, so that a receiver may go on counting from it.
+
+    Raises
+    ------
+    PeerError
+        If it is below 0 or above ``most``.
+    """
+    if not 0 <= number <= most:
+        raise PeerError(f"{sender} sends {what} {number}, expected 0 to {most}")
 
 
 def encoded_size(outgoing: Message) -> int:

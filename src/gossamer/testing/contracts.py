@@ -37,7 +37,7 @@ from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.topology.builders import build_graph
 from gossamer.topology.settings import Ring
-from gossamer.vectors import Blank, Confined, Public, Released, Sendable, Vector
+from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Public, Released, Sendable, Vector
 
 SIZE = 11
 """Of models; no multiple of the number of nodes, so that chunks differ in size."""
@@ -50,10 +50,13 @@ class Stranger(Message):
 
 
 class FixedAnswers:
-    """Data sides whose n-th answer to a node is a fixed pseudo-random vector, up to ``most`` answers a node."""
+    """Data sides whose n-th answer to a node is a fixed pseudo-random vector, up to ``most`` answers a node.
 
-    def __init__(self, most: int = 1 << 30) -> None:
-        self.most = most
+    Its entries are about ``scale``.
+    """
+
+    def __init__(self, most: int = 1 << 30, scale: float = 1.0) -> None:
+        self.most, self.scale = most, scale
         self.asked: dict[str, int] = {}
 
     def admit(self, node: str, task: Gradient | Round | LocalUpdate | Release) -> Sendable:
@@ -63,6 +66,7 @@ class FixedAnswers:
         before = task.vector if isinstance(task, Release) else task.model
         size = before.size if isinstance(task, Release) else task.answer_size
         values = stream(7, node, number=self.asked[node]).standard_normal(size).astype(before.values.dtype)
+        values *= self.scale
         if isinstance(task, LocalUpdate):
             return Confined(values)
         return Released(values + before.values) if isinstance(task, Release) else Released(values)
@@ -262,13 +266,29 @@ class AlgorithmContract:
             if isinstance(step.event, Received):
                 node, event = nodes[step.node], step.event
                 before = encode(state_of(node))
-                for bad in (np.full(SIZE, np.nan), np.zeros(SIZE + 2), np.zeros(SIZE, np.float32)):
+                for bad in (
+                    np.full(SIZE, np.nan),
+                    np.full(SIZE, 1e200),
+                    np.zeros(SIZE + 2),
+                    np.zeros(SIZE, np.float32),
+                ):
                     spoilt = _spoilt(event.message, bad)
                     if spoilt != event.message:
                         with pytest.raises(PeerError):
                             node.handle(Received(event.sender, spoilt), step.now)
                         assert encode(state_of(node)) == before
             nodes[step.node].handle(step.event, step.now)
+
+    def test_a_run_that_diverges_ends_and_nobody_refuses_what_another_sends(self, world: World) -> None:
+        """Models stay within `LARGEST_VALUE`, so that numbers follow from them and not infinities."""
+
+        def look(simulator: Simulator) -> None:
+            assert not simulator.counters.rejected
+            for node in simulator.nodes.values():
+                assert self.algorithm.model_of(node).is_within(2 * LARGEST_VALUE)
+
+        simulator, _ = self.run(world, computer=FixedAnswers(scale=1e300), look=look)
+        assert set(simulator.finished) == set(simulator.nodes)
 
     def test_a_node_that_leaves_and_comes_back_makes_progress(self) -> None:
         absence = {"node": self.settings.nodes - 1, "start": 2.5, "end": 20.0}
