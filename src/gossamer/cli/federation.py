@@ -70,7 +70,7 @@ def _add_joining(actions: Any) -> None:
         description="Write new invitations to the same run for everybody, with parties that join.",
     )
     joining.add_argument("folder", type=Path, metavar="DIR", help="the folder that `new` made")
-    joining.add_argument("--node", "--nodes", type=_names, required=True, metavar="D", dest="nodes", help="who joins")
+    joining.add_argument("--nodes", "--node", type=_names, required=True, metavar="D", dest="nodes", help="who joins")
     _add_issuing(joining)
     _finish(joining, add_command)
 
@@ -120,7 +120,10 @@ def _finish(command: argparse.ArgumentParser, function: Any) -> None:
 
 
 def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"expected such as a,b, found {text!r}")
+    return names
 
 
 def _numbers(text: str) -> dict[str, int]:
