@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from gossamer.cli import accounting, attack, datasets, experiments, federation, owned_data, planning
+from gossamer.cli import accounting, attack, datasets, experiments, federation, node, owned_data, planning, up
 from gossamer.errors import GossamerError
 from gossamer.version import __version__
 
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"gossamer {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (experiments, accounting, planning, attack, datasets, federation, owned_data):
+    for module in (experiments, accounting, planning, attack, datasets, federation, owned_data, node, up):
         module.add_commands(commands)
     return root
 

@@ -72,7 +72,7 @@ def status_command(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found)
         return 0
-    rows = [("node", "state", "updates", "finished", "broker", "peers")]
+    rows: list[tuple[str, ...]] = [("node", "state", "updates", "finished", "broker", "peers")]
     rows += [_row(status) for status in found.values()]
     print(table(rows))
     for status in found.values():
