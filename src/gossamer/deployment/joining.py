@@ -13,7 +13,7 @@ from gossamer.errors import CallerError
 from gossamer.experiment.agent_sides import samplings
 from gossamer.federation.errors import InvitationError
 from gossamer.federation.identity import Identity
-from gossamer.federation.invitations import Invitation, read_invitation
+from gossamer.federation.invitations import LARGEST, Invitation, parse_invitation
 from gossamer.privacy.clipping import FixedClip
 from gossamer.privacy.mechanisms import Gaussian
 
@@ -34,8 +34,11 @@ class Invited:
         What its invitation comes to; without data.
     policy : OwnerPolicy or None
         Of its data, if it has any.
+    text : bytes
+        The invitation.
     """
 
+    text: bytes
     identity: Identity
     agreed: Agreed
     policy: OwnerPolicy | None
@@ -49,9 +52,13 @@ def accept(options: PartyOptions) -> Invited:
     CallerError
         With one line: what cannot be read, is not genuine, does not fit, or is not allowed.
     """
-    identity = Identity.load(options.identity or options.folder / "identity.key")
+    identity = Identity.load(options.key)
     policy = None if options.policy is None else read_policy(options.policy)
-    terms = Terms.of(_read(options, identity, policy))
+    text = _content(options.invitation)
+    try:
+        terms = Terms.of(_read(text, options, identity, policy))
+    except InvitationError as error:
+        raise InvitationError(f"{options.invitation}: {error}") from None
     me = terms.me.name
     if terms.holds_data and (policy is None or options.data is None):
         missing = "--data FILE" if options.data is None else "--policy FILE"
@@ -64,24 +71,32 @@ def accept(options: PartyOptions) -> Invited:
         broken = policy.refusals(asked(agreed, policy.data_set(options.data_name, options.data)))
     if broken:
         raise PolicyBroken(f"{options.policy} does not allow this run, and nothing was joined: {'; '.join(broken)}")
-    return Invited(identity, agreed, policy)
+    return Invited(text, identity, agreed, policy)
 
 
-def _read(options: PartyOptions, identity: Identity, policy: OwnerPolicy | None) -> Invitation:
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(LARGEST + 1)
+    except OSError as error:
+        raise InvitationError(f"{path}: cannot read the invitation: {error.strerror}") from None
+
+
+def _read(text: bytes, options: PartyOptions, identity: Identity, policy: OwnerPolicy | None) -> Invitation:
     """The invitation, of an organiser that the caller or the policy names."""
     known = [options.organiser] if options.organiser else list(policy.organisers if policy is not None else ())
     if not known:
         raise InvitationError(
-            f"{options.invitation}: whose invitation is it? give --organiser FINGERPRINT, as the organiser told you by "
+            "whose invitation is it? give --organiser FINGERPRINT, as the organiser told you by "
             "another way than the file came, or list it under organisers: in the policy"
         )
     now = datetime.now(UTC)
     for fingerprint in known[:-1]:
         try:
-            return read_invitation(options.invitation, identity, fingerprint, now)
+            return parse_invitation(text, identity, fingerprint, now)
         except InvitationError:
             continue
-    return read_invitation(options.invitation, identity, known[-1], now)
+    return parse_invitation(text, identity, known[-1], now)
 
 
 def asked(agreed: Agreed, data: str | None = None) -> Asked:

@@ -95,6 +95,8 @@ class NodeLoop:
         Seconds for which a node that has finished stays for peers that it has never heard.
     look : callable
         Called after each turn, and once a second or more often.
+    stopping : str
+        Why the loop is to end before the node's part in the run is over.
     """
 
     host: Host
@@ -104,11 +106,11 @@ class NodeLoop:
     folder: StateFolder
     clock: Callable[[], float]
     linger: float = 60.0
-    look: Callable[[NodeLoop], None] = lambda loop: None
+    look: Callable[[], object] = lambda: None
     counts: Counts = field(default_factory=Counts)
     began: float = 0.0
     ended: float | None = None
-    stopping: bool = False
+    stopping: str = ""
     _was_connected: bool = True
     _next_check: float = 0.0
 
@@ -122,7 +124,7 @@ class NodeLoop:
                 return
             self._publish(self.peers.wake(now))
             self._open(self._receive(min(0.5, until - now)))
-            self.look(self)
+            self.look()
 
     def _unheard(self, wanted: set[str]) -> set[str]:
         states = self.peers.states(self.clock())
@@ -137,9 +139,17 @@ class NodeLoop:
         while not self.stopping and not self._over():
             self.turn()
 
-    def leave(self, reason: str) -> None:
-        """End the node's part in the run for good."""
+    def stop(self, why: str) -> None:
+        """Have the loop end after its turn; also from a signal handler."""
+        self.stopping = self.stopping or why
+        self.transport.wake()
+
+    def leave(self, reason: str, patience: float = 10.0) -> None:
+        """End the node's part in the run for good, and wait a little until its peers have all that it has sent."""
         self._carry_out(self.host.stop(reason, self.clock()))
+        until = self.clock() + patience
+        while self.clock() < until and self._unacknowledged():
+            self.turn()
 
     def farewell(self) -> None:
         """Tell the others a last time that the node has finished, if it has."""
@@ -164,7 +174,7 @@ class NodeLoop:
             self._carry_out(self.host.turn(inputs))
         self._publish(self.peers.wake(now))
         self._say_of_broker()
-        self.look(self)
+        self.look()
 
     def _patience(self) -> float:
         """Seconds for which nothing is to be done unless something comes."""
@@ -231,8 +241,11 @@ class NodeLoop:
         lost = {name for name, peer in states.items() if peer.state in ("gone", "quarantined")}
         lost |= {name for name, peer in states.items() if peer.state == "never heard" and not patient}
         busy = {name for name, peer in states.items() if peer.contact and not peer.finished}
-        waiting = {to for to, link in self.host.session.state().items() if link.outbox}
-        return (busy | waiting) <= lost
+        return (busy | self._unacknowledged()) <= lost
+
+    def _unacknowledged(self) -> set[str]:
+        """Peers that have not acknowledged all that they were sent."""
+        return {to for to, link in self.host.session.state().items() if link.outbox}
 
     def _say_of_broker(self) -> None:
         connected = self.transport.connected

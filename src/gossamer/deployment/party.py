@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
 from threadpoolctl import threadpool_limits
@@ -22,19 +23,19 @@ from gossamer.deployment.loop import Clock, NodeLoop
 from gossamer.deployment.neighbours import neighbours
 from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.peers import Peers, PeerSettings
+from gossamer.deployment.renewing import Newer, open_host
 from gossamer.deployment.reporting import Reporter
 from gossamer.deployment.state_folder import StateFolder, private_file
 from gossamer.deployment.tasks import Tasks, Worker
 from gossamer.errors import CallerError, GossamerError
 from gossamer.federation.invitations import Invitation
 from gossamer.protocol.trace import Step, write_step
-from gossamer.runtimes.host import Host
 from gossamer.runtimes.mqtt import BrokerAddress, MqttTransport, Tls, TransportSettings
 from gossamer.runtimes.storage import SqliteStore
-from gossamer.runtimes.storage_journal import Inputs
 
 LARGEST_DATAGRAM = 1 << 20
 """Most bytes that the broker has to take."""
+_STOPPED, _RENEWED, _LEFT = "stopped", "renewed", "left"
 _FLUSH = 5.0  # most seconds for the last datagrams to get to the broker
 
 
@@ -54,59 +55,87 @@ def run_party(options: PartyOptions) -> str:
     with ExitStack() as stack:
         # Sums in BLAS depend on the number of threads; results must not, and peers may share the machine.
         stack.enter_context(threadpool_limits(1))
+        folder = StateFolder(options.state, echo=not options.quiet)
         invited = accept(options)
-        folder = StateFolder(options.state)
         folder.take()
         stack.callback(folder.give_back)
-        reporter = Reporter(invited, folder)
-        try:
+        while (state := _take_part(options, invited, folder)) == _RENEWED:
+            try:
+                invited = accept(options)
+            except CallerError as error:
+                folder.say(f"does not accept the newer invitation, and goes on by the old one: {error}")
+        return state
+
+
+def _take_part(options: PartyOptions, invited: Invited, folder: StateFolder) -> str:
+    """Run the node by one invitation."""
+    reporter = Reporter(invited, folder)
+    try:
+        with ExitStack() as stack:
             return _run(options, invited, folder, reporter, stack)
-        except GossamerError as error:
-            reporter.ended("failed", str(error))
-            raise
+    except GossamerError as error:
+        reporter.ended("failed", str(error))
+        raise
 
 
 def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter: Reporter, stack: ExitStack) -> str:
-    """Everything that needs the state folder."""
-    invitation, agreed = invited.agreed.terms.invitation, invited.agreed
-    me = invitation.me.name
-    store = SqliteStore(_store_file(options), invitation.run, me)
+    agreed, invitation = invited.agreed, invited.agreed.terms.invitation
+    store = SqliteStore(_store_file(options), invitation.run, invitation.me.name)
     stack.callback(store.close)
-    sides = DataHeld(options, invited, folder)
-    host = Host(
-        agreed.nodes()[me],
-        agreed.session,
-        Inputs(store),
-        watch=_watch(options.trace, stack),
-        may_hear=agreed.may_hear,
-    )
+    held = DataHeld(options, invited, folder)
+    stack.callback(held.close)
+    host = open_host(invited, folder, store, _watch(options.trace, stack))
     reporter.begins(host)
-    clock, near = Clock(), neighbours(agreed.prepared, me)
-    settings = PeerSettings(
-        heartbeat=options.gone_after / 20, silence=options.gone_after / 6, gone_after=options.gone_after
-    )
-    peers = Peers(
-        invited.identity, invitation.run, me, invitation.members, settings, clock(), contacts=near, log=folder.say
-    )
-    limits = TransportSettings(connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM)
-    transport = MqttTransport(invitation.run, me, broker_address(options, invitation), limits, folder.say)
-    folder.say(f"connects to {invitation.broker}")
-    with transport:
-        worker = Worker(Tasks(me, sides.computer), transport.wake)
-        stack.callback(worker.stop)
-        loop = NodeLoop(host, peers, worker, transport, folder, clock, options.wait, reporter.look)
-        with _stopped_by_signals(loop):
-            if not host.begun:
-                loop.gather(near, options.wait)
-            loop.run()
-            if loop.stopping and folder.leaving:
-                loop.leave("left")
-            loop.farewell()
-        transport.flush(_FLUSH)
-    state = "stopped" if loop.stopping and not host.finished else "finished"
-    write_results(folder, agreed, host, sides)
+    transport = stack.enter_context(_transport(options, invitation, folder))
+    worker = Worker(Tasks(invitation.me.name, held.computer), transport.wake)
+    stack.callback(worker.stop)
+    clock, near = Clock(), neighbours(agreed.prepared, invitation.me.name)
+    peers = _peers(options, invited, near, clock(), folder)
+    newer = Newer(options.invitation, invitation, folder.say)
+    loop = NodeLoop(host, peers, worker, transport, folder, clock, options.wait)
+
+    def look() -> None:
+        reporter.look(loop)
+        if newer.look(clock()):
+            loop.stop(_RENEWED)
+
+    loop.look = look
+    with _stopped_by_signals(loop):
+        if not host.begun:
+            loop.gather(near, options.wait)
+        loop.run()
+        if loop.stopping == _STOPPED and folder.leaving:
+            loop.leave(_LEFT)
+    loop.farewell()
+    transport.flush(_FLUSH)
+    if loop.stopping == _RENEWED:
+        return _RENEWED
+    write_results(folder, agreed, host, held)
+    state = "finished" if host.finished else _STOPPED
     reporter.ended(state, host.finished)
     return state
+
+
+def _transport(options: PartyOptions, invitation: Invitation, folder: StateFolder) -> MqttTransport:
+    limits = TransportSettings(connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM)
+    address = broker_address(options, invitation)
+    folder.say(f"connects to {address}")
+    return MqttTransport(invitation.run, invitation.me.name, address, limits, folder.say)
+
+
+def _peers(options: PartyOptions, invited: Invited, near: tuple[str, ...], now: float, folder: StateFolder) -> Peers:
+    invitation, gone = invited.agreed.terms.invitation, options.gone_after
+    settings = PeerSettings(heartbeat=gone / 20, silence=gone / 6, gone_after=gone)
+    return Peers(
+        invited.identity,
+        invitation.run,
+        invitation.me.name,
+        invitation.members,
+        settings,
+        now,
+        contacts=near,
+        log=folder.say,
+    )
 
 
 def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddress:
@@ -122,14 +151,15 @@ def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddre
     assert parts.port is not None
     if parts.scheme == "mqtt":
         return BrokerAddress(parts.hostname, parts.port)
-    files = [options.folder / name for name in ("ca.crt", "tls.crt", "tls.key")]
-    missing = [str(file) for file in files if not file.is_file()]
+    authority, certificate = options.folder / "ca.crt", options.folder / "tls.crt"
+    missing = [str(file) for file in (authority, certificate) if not file.is_file()]
     if missing:
         raise CallerError(
-            f"the broker {invitation.broker} wants TLS, and there is no {', '.join(missing)}; put them beside the "
-            "invitation"
+            f"the broker {invitation.broker} wants TLS, and there is no {' and no '.join(missing)}; put what the "
+            "organiser handed over beside the invitation"
         )
-    return BrokerAddress(parts.hostname, parts.port, Tls(*files))
+    # The certificate is for the party's identity.
+    return BrokerAddress(parts.hostname, parts.port, Tls(authority, certificate, options.key))
 
 
 def _store_file(options: PartyOptions) -> Path:
@@ -156,11 +186,10 @@ def _watch(path: Path | None, stack: ExitStack) -> Callable[[Step], None] | None
 @contextmanager
 def _stopped_by_signals(loop: NodeLoop) -> Iterator[None]:
     """The first interrupt ends the loop after its turn; the second one is the usual."""
-    before = {}
+    before: dict[signal.Signals, Any] = {}
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        loop.stopping = True
-        loop.transport.wake()
+        loop.stop(_STOPPED)
         for name, handler in before.items():
             signal.signal(name, handler)
 

@@ -13,8 +13,8 @@ class PartyOptions:
     Attributes
     ----------
     invitation : Path
-        The file. What else the organiser handed over lies in the same folder: ``identity.key``, and for a broker
-        with TLS ``ca.crt``, ``tls.crt`` and ``tls.key``.
+        The file. What else belongs to it lies in the same folder: ``identity.key``, and for a broker with TLS
+        ``ca.crt`` and ``tls.crt``.
     organiser : str, optional
         The organiser's fingerprint, known by another way than the file came; by default those in the policy.
     identity : Path, optional
@@ -33,10 +33,12 @@ class PartyOptions:
         Seconds for which a broker that was never reached is tried.
     wait : float
         Seconds for which a new node waits for its neighbours before it starts.
-    silence : float
-        Seconds after which a peer that says nothing counts as gone, when this node has finished.
+    gone_after : float
+        Seconds of silence after which a peer counts as gone, and is not waited for at the end.
     trace : Path, optional
         File for every event and effect.
+    quiet : bool
+        Whether the log alone is told what happens.
     """
 
     invitation: Path
@@ -52,6 +54,7 @@ class PartyOptions:
     wait: float = 60.0
     gone_after: float = 300.0
     trace: Path | None = None
+    quiet: bool = False
 
     @property
     def folder(self) -> Path:
@@ -62,3 +65,8 @@ class PartyOptions:
     def state(self) -> Path:
         """The state folder."""
         return self.store or self.folder / "state"
+
+    @property
+    def key(self) -> Path:
+        """The party's private key."""
+        return self.identity or self.folder / "identity.key"

@@ -39,13 +39,14 @@ class StateFolder:
     ----------
     path : Path
         Made if it does not exist, for its owner alone.
+    echo : bool
+        Whether lines of the log are printed as well.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, echo: bool = False) -> None:
+        self.path, self._echo = path, echo
         self._lock: IO[str] | None = None
         self._log: IO[str] | None = None
-        self.echo = True
 
     # For the node
 
@@ -83,7 +84,7 @@ class StateFolder:
         if self._log is not None:
             self._log.write(stamped + "\n")
             self._log.flush()
-        if self.echo:
+        if self._echo:
             print(stamped, file=sys.stderr, flush=True)
 
     def record(self, seconds: float, name: str, value: float) -> None:

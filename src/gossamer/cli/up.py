@@ -1,0 +1,75 @@
+"""``gossamer up``: a whole federation on one machine."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gossamer.cli.printing import print_json, say, table, wrapped
+from gossamer.cli.spec_options import add_spec, read_experiment
+from gossamer.errors import GossamerError
+
+
+def add_commands(commands: Any) -> None:
+    """Add the command to the parser."""
+    up = commands.add_parser(
+        "up",
+        help="run a whole federation on this machine, a process for each party",
+        description="Deal the data of a spec out to its nodes, found a federation of them, and run each as a process "
+        "of its own over a broker on this machine. For trying out: parties of real federations hold their own data.",
+    )
+    add_spec(up)
+    up.add_argument("--out", type=Path, help="folder of the federation (default: runs/<spec>-up-seed<seed>)")
+    up.add_argument("--broker", choices=("embedded", "mosquitto"), default="embedded", help="default: embedded")
+    up.add_argument("--trace", action="store_true", help="each party also writes every event and effect to trace.bin")
+    up.set_defaults(command=up_command)
+
+
+def up_command(options: argparse.Namespace) -> int:
+    """Run the federation, and say what came of it."""
+    # Both need what is optional, so they are imported only here.
+    from gossamer.deployment.up import LocalFederation
+    from gossamer.runtimes.broker import EmbeddedBroker, Mosquitto
+
+    experiment = read_experiment(options)
+    out = options.out or Path("runs") / f"{options.spec.stem}-up-seed{experiment.seed}"
+    broker = EmbeddedBroker() if options.broker == "embedded" else Mosquitto()
+    with broker:
+        federation = LocalFederation.found(experiment, out, broker.url)
+        say(f"{len(federation.members)} parties in {out}, over {broker.url}")
+        say(f"plan: {federation.plan}")
+        more = ("--gone-after", "30", "--wait", "60")
+        traced = {name: ("--trace", str(out / name / "trace.bin")) for name in federation.members if options.trace}
+        found = federation.run(say, more={n: (*more, *traced.get(n, ())) for n in federation.members})
+    document = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
+    if options.json:
+        print_json({**document, "failed": dict(found.failed)})
+    else:
+        print(_report(document))
+    for name, why in found.failed.items():
+        say(f"gossamer: {name} {why}")
+    return GossamerError.exit_code if found.failed else 0
+
+
+def _report(document: Mapping[str, Any]) -> str:
+    rows: list[tuple[str, ...]] = [("party", "role", "finished", "releases", "epsilon")]
+    rows += [_row(summary) for summary in document["parties"].values()]
+    metrics = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in document["metrics"].items())
+    privacy = [summary["privacy"] for summary in document["parties"].values()]
+    said = dict.fromkeys(line for found in privacy for line in found.get("said", ()))
+    guarantees = "\n".join(wrapped(text) for text in said)
+    return f"\n{table(rows)}\n\nmodel of the run: {metrics}\n\n{guarantees}\n\nFolder: {document['folder']}"
+
+
+def _row(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    privacy = summary["privacy"]
+    epsilon = privacy.get("epsilon")
+    return (
+        summary["node"],
+        summary["role"],
+        summary["finished"] or "-",
+        str(privacy.get("releases", "-")),
+        "-" if epsilon is None else f"{epsilon:.4g}",
+    )

@@ -1,0 +1,184 @@
+"""What a party holds: its data, their ledger, and the data side that its node asks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gossamer.data.split import Split
+from gossamer.deployment.computing import (
+    deployed_computer,
+    deployed_epsilon,
+    deployed_guarantees,
+    planned_charges,
+)
+from gossamer.deployment.joining import Invited
+from gossamer.deployment.owned_data import OwnedData
+from gossamer.deployment.party_data import load_party_split
+from gossamer.deployment.party_options import PartyOptions
+from gossamer.deployment.side_file import SideFile
+from gossamer.deployment.state_folder import StateFolder
+from gossamer.deployment.terms import Agreed
+from gossamer.experiment.agent_sides import AgentCharges
+from gossamer.experiment.plans import RunPlan
+from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.sample_plan import SamplePlan, release_counts
+from gossamer.experiment.unit_plan import UnitPlan
+from gossamer.privacy.agent_noise import AnyAgentLedger
+from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.ledger import AnyLedger, Ledger, RenyiFilter, Unlimited
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.unit_divergence import agent_divergence
+from gossamer.runtimes.storage_ledger import LedgerFile
+
+
+class DataHeld:
+    """What a party holds.
+
+    Parameters
+    ----------
+    options : PartyOptions
+        Where the data are.
+    invited : Invited
+        Whose policy has let the run pass.
+    folder : StateFolder
+        Taken.
+
+    Attributes
+    ----------
+    agreed : Agreed
+        With this party's examples, if it has any.
+    test : Split or None
+        Examples to test the model on.
+    computer : Computer
+        The data side.
+    ledger : ledger or None
+        What was charged; None for a party that releases nothing.
+
+    Raises
+    ------
+    GossamerError
+        If the data do not fit, or changed, or have not enough of their budget left.
+    """
+
+    def __init__(self, options: PartyOptions, invited: Invited, folder: StateFolder) -> None:
+        self._owned: OwnedData | None = None
+        self.agreed, self.test = invited.agreed, None
+        if options.data is not None:
+            train, self.test = self._load(options, invited)
+            self.agreed = invited.agreed.with_data(train, self.test)
+            self._open(options, invited, train, folder)
+        self.ledger = _ledger(self.agreed, self._owned, folder)
+        kept = self._kept = _side_file(self.agreed, folder)
+        self.computer = deployed_computer(
+            self.agreed.prepared, self.agreed.plan, self._name, self.ledger, mark=kept, records=kept
+        )
+
+    @property
+    def _name(self) -> str:
+        return self.agreed.terms.me.name
+
+    def _load(self, options: PartyOptions, invited: Invited) -> tuple[Split, Split | None]:
+        assert options.data is not None
+        terms = invited.agreed.terms
+        settings = terms.experiment.dataset
+        return load_party_split(settings, options.data, options.test, examples=terms.sizes[self._name])
+
+    def _open(self, options: PartyOptions, invited: Invited, train: Split, folder: StateFolder) -> None:
+        assert invited.policy is not None  # or it would not have been accepted
+        self._owned = OwnedData.open(invited.policy, options.data_name, options.data)
+        for line in self._owned.check(train):
+            folder.say(line)
+
+    def describe(self) -> dict[str, Any]:
+        """What is proved of this party's data, and what was released, as plain data."""
+        plan, prepared, ledger = self.agreed.plan, self.agreed.prepared, self.ledger
+        releases = 0 if ledger is None else ledger.releases
+        if not self.agreed.terms.holds_data:
+            return {"releases": releases}
+        guarantee, by_observer = deployed_guarantees(prepared, plan)
+        others = {observer: found.as_dict() for observer, found in by_observer.items()}
+        return {
+            "epsilon": _finite(deployed_epsilon(prepared, plan, self._name)),
+            "releases": releases,
+            "planned_releases": plan.releases(self._name),
+            "guarantee": guarantee.as_dict(),
+            **({"guarantees": others} if others else {}),
+            "said": [str(found) for found in {guarantee.observer: guarantee, **_by_name(by_observer)}.values()],
+            "ledger": [] if ledger is None else ledger.lines(),
+        }
+
+    def close(self) -> None:
+        """Give ledger and files back."""
+        for held in (self._owned, self._kept):
+            if held is not None:
+                held.close()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _by_name(guarantees: Mapping[str, Guarantee]) -> dict[str, Guarantee]:
+    """Guarantees by whom they are against, in words."""
+    return {guarantee.observer: guarantee for guarantee in guarantees.values()}
+
+
+def _side_file(agreed: Agreed, folder: StateFolder) -> SideFile | None:
+    """Where the data sides of units keep what must outlive a crash."""
+    if not isinstance(agreed.plan, UnitPlan):
+        return None
+    return SideFile(folder.path / "side.sqlite", agreed.terms.invitation.run, agreed.terms.me.name)
+
+
+def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Any:
+    """The ledger that the data side of this party charges, with the whole plan in it."""
+    name, plan, run = agreed.terms.me.name, agreed.plan, agreed.terms.invitation.run
+    if isinstance(plan, UnitPlan):
+        return _server_ledger(plan, name, run, folder) if owned is None else _agent_ledger(agreed, plan, owned)
+    if owned is None:
+        return None
+    assert isinstance(plan, SamplePlan)
+    ledger: AnyLedger = owned.ledger(run, name, release_counts(plan.schedules[name], plan.mechanisms[name], plan.size))
+    # What nothing is proved of has spent all that its data had left, and no number of releases is more than that.
+    return ledger if plan.mechanisms[name].private else Ledger(name, Unlimited())
+
+
+def _server_ledger(plan: UnitPlan, name: str, run: str, folder: StateFolder) -> Any:
+    """Of a unit's stream of noise: how many records were drawn. What they reveal is in the ledgers of the agents."""
+    unit, unlimited = plan.units[name], RenyiFilter(math.inf, 0.5, NeighboringRelation.REPLACE_ONE)
+    file = LedgerFile(folder.path / "unit.ledger")
+    return file.open_stream(name, "unit", run, unlimited, unit.stream, unit.agents, 0.0)
+
+
+def _agent_ledger(agreed: Agreed, plan: UnitPlan, owned: OwnedData) -> AnyAgentLedger:
+    """Of an agent: all that its unit will release, and its own noise, are in it before the agent joins."""
+    name, run = agreed.terms.me.name, agreed.terms.invitation.run
+    own = planned_charges(agreed.prepared, plan, name)
+    noise, sums = (own.noise, own.most) if isinstance(own, AgentCharges) else (None, 0)
+    (unit,) = [unit for unit in plan.units.values() if name in unit.agents]
+    divergence = agent_divergence(
+        unit.noise,
+        unit.bound,
+        plan.size,
+        owned.budget.order,
+        trust_own_server=owned.policy.trust_own_server,
+        agent_noise=noise,
+        sums=sums,
+    )
+    return owned.unit_share(run, name, divergence, noise, sums)
+
+
+def planned_divergence(
+    prepared: Prepared, plan: RunPlan, name: str, order: float, relation: NeighboringRelation
+) -> float:
+    """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
+    if isinstance(plan, UnitPlan):
+        (unit,) = [unit for unit in plan.units.values() if name in unit.agents]
+        return agent_divergence(unit.noise, unit.bound, plan.size, order, trust_own_server=True)
+    assert isinstance(plan, SamplePlan)
+    if not (plan.mechanisms[name].private and math.isfinite(plan.epsilons[name])):
+        return math.inf
+    counts = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
+    return RenyiFilter(1.0, 0.5, relation, order).spent(counts)

@@ -1,0 +1,274 @@
+"""A whole federation on one machine, for trying out: a broker, and a process for each party.
+
+The data set of the spec is dealt out as in a simulation, and each process is given its own shard alone, as a file. All
+else is as between organisations: invitations, identities, policies, sealed channels, stores and ledgers, each in the
+party's own folder.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from gossamer.data.split import Split
+from gossamer.deployment.founding import found
+from gossamer.deployment.holding import planned_divergence
+from gossamer.deployment.party_data import shard_settings, write_party_file
+from gossamer.deployment.state_folder import StateFolder
+from gossamer.deployment.terms import Agreed, Terms
+from gossamer.errors import CallerError
+from gossamer.experiment.planning import plan_run
+from gossamer.experiment.plans import RunPlan
+from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.reading import write_spec
+from gossamer.experiment.spec import Experiment
+from gossamer.federation.identity import Identity
+from gossamer.federation.invitations import read_invitation
+from gossamer.privacy.renyi import renyi_epsilon
+from gossamer.protocol.node import Node
+from gossamer.runtimes.host import Host
+from gossamer.runtimes.storage import SqliteStore
+from gossamer.runtimes.storage_journal import Inputs
+
+POLICY, DATA, STATE, OUTPUT = "policy.yaml", "data.npz", "state", "output.log"
+ORDERS = range(2, 129)
+_LOOK = 0.2
+
+
+@dataclass(frozen=True)
+class Together:
+    """What a federation on one machine gave.
+
+    Attributes
+    ----------
+    summaries : mapping of str to dict
+        Of each party, as in its ``summary.json``; only of those that came to an end.
+    failed : mapping of str to str
+        Parties whose process did not end well, and why.
+    metrics : mapping of str to float
+        Of the run's model on the test examples, as in a simulation.
+    """
+
+    summaries: Mapping[str, dict[str, Any]]
+    failed: Mapping[str, str]
+    metrics: Mapping[str, float]
+
+
+@dataclass
+class LocalFederation:
+    """A federation in one folder.
+
+    Attributes
+    ----------
+    folder : Path
+        With a folder for each party.
+    prepared : Prepared
+        As a simulation of the same spec has it.
+    plan : RunPlan
+        As a simulation has it.
+    members : tuple of str
+        All parties.
+    organiser : str
+        Fingerprint.
+    """
+
+    folder: Path
+    prepared: Prepared
+    plan: RunPlan
+    members: tuple[str, ...]
+    organiser: str
+    processes: dict[str, ForkServerProcess] = field(default_factory=dict)
+
+    @classmethod
+    def found(cls, experiment: Experiment, folder: Path, broker: str) -> LocalFederation:
+        """Deal out the data, and write all that parties need.
+
+        Raises
+        ------
+        CallerError
+            If the spec cannot be run, or the folder has something in it.
+        """
+        prepared = prepare(experiment)
+        plan = plan_run(prepared)
+        dataset = shard_settings(prepared.dataset)
+        sizes = prepared.shard_sizes
+        text = write_spec(prepared.experiment.model_copy(update={"dataset": dataset}))
+        founded = found(folder, spec=text, parties=sizes, broker=broker)
+        members = tuple(member.name for member in founded.invitation.members)
+        federation = cls(folder, prepared, plan, members, founded.organiser.fingerprint)
+        for name, shard in zip(prepared.names, prepared.shards, strict=True):
+            own = Split(prepared.dataset.train.features[shard], prepared.dataset.train.targets[shard])
+            write_party_file(folder / name / DATA, own, prepared.dataset)
+            (folder / name / POLICY).write_text(federation._policy(name), encoding="utf-8")
+        return federation
+
+    def _policy(self, name: str) -> str:
+        """What an owner would write who wants just this run."""
+        spec, order, epsilon = self.prepared.experiment, *self._needed(name)
+        rules: dict[str, Any] = {
+            "data": {
+                name: {
+                    "path": DATA,
+                    "epsilon": epsilon,
+                    "delta": spec.delta,
+                    "relation": str(spec.privacy.relation),
+                    "order": order,
+                }
+            },
+            "organisers": [self.organiser],
+            "algorithms": [spec.algorithm.name],
+            "smallest_noise_multiplier": 0.0,
+        }
+        if self.prepared.units:
+            rules |= {"trust_own_server": True, "smallest_sum": 1}
+        if not (spec.private and math.isfinite(self.plan.epsilons[name])):
+            rules |= {"without_privacy": True}
+        return "# The owner of this party's data allows one run, and no more.\n" + yaml.safe_dump(
+            rules, sort_keys=False
+        )
+
+    def _needed(self, name: str) -> tuple[float, float]:
+        """An order, and the epsilon that the run's plan takes of a budget that is kept at that order."""
+        delta, relation = self.prepared.experiment.delta, self.prepared.experiment.privacy.relation
+        found = [
+            (renyi_epsilon(order, spent, delta), float(order))
+            for order in ORDERS
+            if math.isfinite(spent := planned_divergence(self.prepared, self.plan, name, order, relation))
+        ]
+        if not found:
+            return 2.0, 1.0  # nothing is proved, so no budget is enough, and none is asked
+        epsilon, order = min(found)
+        return order, float(f"{epsilon * 1.001 + 1e-9:.4g}")
+
+    def command(self, name: str, *more: str) -> list[str]:
+        """The arguments with which ``gossamer`` starts a party."""
+        place = self.folder / name
+        found = ["node", "--invitation", str(place / "invitation.yaml"), "--organiser", self.organiser, "--quiet"]
+        if name in self.prepared.names:
+            found += ["--data", str(place / DATA), "--policy", str(place / POLICY)]
+        return [*found, *more]
+
+    def start(self, name: str, *more: str) -> None:
+        """Start a party's process."""
+        output = str(self.folder / name / OUTPUT)
+        process = _CONTEXT.Process(target=_run_node, args=(self.command(name, *more), output), name=name)
+        process.start()
+        self.processes[name] = process
+
+    def run(self, say: Callable[[str], None], *, more: Mapping[str, Sequence[str]] | None = None) -> Together:
+        """Start all processes, and wait for their end.
+
+        Parameters
+        ----------
+        say : callable
+            Takes a line when something changes.
+        more : mapping of str to sequence of str, optional
+            More arguments of parties.
+        """
+        try:
+            for name in self.members:
+                self.start(name, *(more or {}).get(name, ()))
+            self._wait(say)
+        finally:
+            self.stop()
+        return self.outcome()
+
+    def _wait(self, say: Callable[[str], None]) -> None:
+        told: dict[str, str] = {}
+        while any(process.is_alive() for process in self.processes.values()):
+            for name in self.members:
+                state = self.state(name)
+                if told.get(name) != state:
+                    say(f"{name}: {state}")
+                    told[name] = state
+            time.sleep(_LOOK)
+
+    def state(self, name: str) -> str:
+        """What a party's node says of itself, in a few words."""
+        try:
+            said = StateFolder(self.folder / name / STATE).status()
+        except CallerError:
+            return "starting"
+        return f"{said['state']} ({said['finished']})" if said.get("finished") else str(said["state"])
+
+    def stop(self, patience: float = 20.0) -> None:
+        """End all processes, by a signal if need be."""
+        for process in self.processes.values():
+            if process.is_alive():
+                process.terminate()
+        until = time.monotonic() + patience
+        for process in self.processes.values():
+            process.join(max(0.0, until - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    # What came of it
+
+    def outcome(self) -> Together:
+        """What the parties' folders say."""
+        summaries, failed = {}, {}
+        for name in self.members:
+            folder = StateFolder(self.folder / name / STATE)
+            try:
+                status = folder.status()
+            except CallerError:
+                status = {"state": "failed", "why": f"did not start; see {folder.path.parent / OUTPUT}"}
+            if status["state"] == "finished":
+                summaries[name] = json.loads((folder.path / "summary.json").read_text(encoding="utf-8"))
+            else:
+                failed[name] = status.get("why") or status["state"]
+        return Together(summaries, failed, self.metrics() if not failed else {})
+
+    def nodes(self) -> dict[str, Node]:
+        """The nodes as their stores have them; while no process runs."""
+        found = {}
+        for name in self.members:
+            place = self.folder / name
+            identity = Identity.load(place / "identity.key")
+            invitation = read_invitation(place / "invitation.yaml", identity, self.organiser, datetime.now(UTC))
+            agreed = Agreed.on(Terms.of(invitation))
+            store = SqliteStore(place / STATE / "store.sqlite", invitation.run, name)
+            try:
+                found[name] = Host(agreed.nodes()[name], agreed.session, Inputs(store)).node
+            finally:
+                store.close()
+        return found
+
+    def metrics(self) -> dict[str, float]:
+        """How well the run's model does on the test examples: that of `gossamer run` for the same spec."""
+        model = np.asarray(self.prepared.algorithm.output(self.nodes()).values)
+        found = self.prepared.objective.evaluate(model[None], self.prepared.dataset.test)
+        metrics = {"test_loss": float(found.loss[0])}
+        if self.prepared.dataset.classes is not None:
+            metrics["test_accuracy"] = float(found.accuracy[0])
+        return metrics
+
+
+# Processes are forked off one that has all modules loaded: a hundred of them share its memory, and start at once.
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["gossamer.cli.main", "gossamer.deployment.party"])
+
+
+def _run_node(arguments: list[str], output: str) -> None:
+    """In the process of a party."""
+    os.setsid()  # an interrupt from the keyboard is for the one who started them all
+    with open(output, "a", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    from gossamer.cli.main import main
+
+    sys.exit(main(arguments))
