@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_settings import Settings, units_of
+from gossamer.errors import DataError, SpecError
 from gossamer.experiment.prepare import Prepared, public_seed
 from gossamer.objectives.objective import IndexArray
-from gossamer.privacy.agent_noise import AgentLedger, own_server_guarantee
+from gossamer.privacy.agent_noise import AgentLedger, AgentNoise, AnyAgentLedger, own_server_guarantee
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.pairwise_side import PairwiseNoiseSide
+from gossamer.privacy.round_mark import RoundMark
 from gossamer.privacy.unit_side import AgentSide
 
 if TYPE_CHECKING:
@@ -70,6 +73,93 @@ def own_server(prepared: Prepared, clip: float, agent_noise: float, delta: float
         for sampling in samplings(prepared, settings)
     ]
     return max(found, key=lambda guarantee: guarantee.epsilon)
+
+
+@dataclass(frozen=True)
+class AgentCharges:
+    """What an agent is charged for, where it adds noise: its ledger is opened for so many masked sums.
+
+    Attributes
+    ----------
+    noise : AgentNoise
+        Of each.
+    most : int
+        How many.
+    """
+
+    noise: AgentNoise
+    most: int
+
+
+def agent_charges(prepared: Prepared, name: str, clip: float, agent_noise: float) -> AgentCharges | None:
+    """What agent ``name`` will be charged for at most; None if it adds no noise.
+
+    Raises
+    ------
+    CallerError
+        If the settings do not fit together, or cryptography is missing.
+    """
+    settings: Settings = prepared.experiment.algorithm  # type: ignore[assignment]
+    if settings.masking.name != "secure":
+        return None
+    sampling = _sampling_of(prepared, settings, name)
+    noise = _unit(prepared, settings, sampling, clip, agent_noise).noise
+    return None if noise is None else AgentCharges(noise, rounds_sampled(sampling, settings.rounds)[name])
+
+
+def deployed_agent_side(
+    prepared: Prepared,
+    name: str,
+    clip: float,
+    agent_noise: float,
+    ledger: AnyAgentLedger | None,
+    mark: RoundMark | None,
+) -> AgentSide:
+    """The data side of agent ``name`` in a process of its own, with the operating system's randomness.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        With settings of `graph_federated`, and this agent's examples.
+    name : str
+        Of the agent.
+    clip : float
+        B, of mean gradients.
+    agent_noise : float
+        What agents add inside masked sums, in units of an update's most length.
+    ledger : AnyAgentLedger or None
+        Needed if agents add noise.
+    mark : RoundMark or None
+        Needed where sums are masked.
+
+    Raises
+    ------
+    SpecError
+        If agents' noise is that of a paper's figures, which hides nothing.
+    DataError
+        If a ledger or a mark is missing.
+    """
+    settings: Settings = prepared.experiment.algorithm  # type: ignore[assignment]
+    shard = prepared.shards[prepared.names.index(name)]
+    if settings.masking.name == "pairwise_noise":
+        raise SpecError(
+            "algorithm.masking: pairwise_noise hides nothing and is for a paper's figures, in simulations; deployed "
+            "units take secure or none"
+        )
+    if settings.masking.name == "none":
+        return AgentSide(name, shard, None)
+    from gossamer.privacy.masked_side import MaskedSide
+
+    if mark is None:
+        raise DataError(f"{name}: an agent of masked sums needs a durable mark of the rounds it took part in")
+    sampling = _sampling_of(prepared, settings, name)
+    unit = _unit(prepared, settings, sampling, clip, agent_noise)
+    return MaskedSide(name, shard, None, unit, sampling.of, ledger, mark=mark)
+
+
+def _sampling_of(prepared: Prepared, settings: Settings, name: str) -> Sampling:
+    (found,) = [sampling for sampling in samplings(prepared, settings) if name in sampling.agents]
+    return found
 
 
 def samplings(prepared: Prepared, settings: Settings) -> list[Sampling]:

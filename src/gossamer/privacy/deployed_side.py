@@ -89,7 +89,7 @@ class DeployedSide:
         self._random, self._generator = SecretRandomness(), secret_generator()
         self._numbers, self._open = count(), set[int]()
         for query in planned:
-            self._grid(query, objective.size, self._rounding(query))
+            self._grid(query, objective.size, self._rounding(query), any_clip=True)
 
     # Before anything is drawn
 
@@ -131,10 +131,10 @@ class DeployedSide:
             return Rounding.of_clipped_sum(self.objective)
         return Rounding.of(self.objective, query.sampling, len(self.shard))
 
-    def _grid(self, query: Query, size: int, rounding: Rounding) -> GridQuery | None:
+    def _grid(self, query: Query, size: int, rounding: Rounding, *, any_clip: bool = False) -> GridQuery | None:
         if not isinstance(query.mechanism, Gaussian):
             return None
-        return GridQuery.of(query.mechanism, size, rounding, query.count_share)
+        return GridQuery.of(query.mechanism, size, rounding, query.count_share, any_clip=any_clip)
 
     # The release
 

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import SpecError
-from gossamer.privacy.discrete_gaussian_blocks import Words
+from gossamer.privacy.discrete_gaussian_blocks import LARGEST, Words
 from gossamer.privacy.grid_noise import MOST, GridGaussian
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sum_rounding import Rounding
@@ -52,8 +52,24 @@ class GridQuery:
     per_example: float
 
     @classmethod
-    def of(cls, law: Gaussian, size: int, rounding: Rounding, count_share: float = 0.0) -> GridQuery:
+    def of(
+        cls, law: Gaussian, size: int, rounding: Rounding, count_share: float = 0.0, *, any_clip: bool = False
+    ) -> GridQuery:
         """For sums of ``size`` coordinates.
+
+        Parameters
+        ----------
+        law : Gaussian
+            The noise on the sum; of all that is released, if something is counted.
+        size : int
+            d.
+        rounding : Rounding
+            What is provided for in the sum.
+        count_share : float
+            r; 0 counts nothing.
+        any_clip : bool
+            Whether noise of this multiplier has to be within the range for every other clip of `bound_of`, too. Steps
+            are powers of two, so that another clip can make it twice as many of them.
 
         Raises
         ------
@@ -67,12 +83,18 @@ class GridQuery:
             error += a * rounding.most * 2.0**-52
         else:
             a = 0.0
-        noise = GridGaussian.like(replace(law, clip=clip), size + bool(count_share), error=error)
-        if not rounding.most * clip + error < MOST * noise.step:
+        try:
+            noise = GridGaussian.like(replace(law, clip=clip), size + bool(count_share), error=error)
+        except SpecError as found:
+            raise SpecError(f"noise of {law.noise_multiplier:g} times the clip cannot be drawn: {found}") from None
+        room = 2 if any_clip else 1
+        if not room * (rounding.most * clip + error) < MOST * noise.step:
             raise SpecError(
                 f"noise of {law.noise_multiplier:g} times the clip is too little for sums of up to {rounding.most} "
                 "gradients on a grid, which would saturate: use more noise"
             )
+        if not room * noise.scale <= LARGEST:
+            raise SpecError(f"noise of {law.noise_multiplier:g} times the clip is too much for a grid: use less noise")
         return cls(noise, a)
 
     def release(self, total: npt.NDArray[np.floating], count: float, words: Words) -> FloatArray:
@@ -87,8 +109,11 @@ class GridQuery:
         words : callable
             Random words that are used for nothing else.
         """
-        if not self.per_example:
-            return self.noise.release(total, words)
-        answer = self.noise.release(np.append(total, self.per_example * count), words)
-        answer[-1] /= self.per_example
+        answer = self.noise.release(self.vector(total, count), words)
+        if self.per_example:
+            answer[-1] /= self.per_example
         return answer
+
+    def vector(self, total: npt.NDArray[np.floating], count: float) -> npt.NDArray[np.floating]:
+        """What gets the noise: raw."""
+        return np.append(total.astype(np.float64), self.per_example * count) if self.per_example else total

@@ -99,9 +99,10 @@ class Rounding:
 
         Two examples more than are added pay for the rounding of products and that of a piece's sum.
         """
-        pieces = -(-self.most // self.piece)
-        inside = pieces * summation_error(self.clip(clip), min(self.piece, self.most) + 2, self.dtype)
-        return inside + summation_error(self.clip(clip) * self.piece, pieces + 2, np.float64)
+        piece = min(self.piece, self.most)
+        pieces = -(-self.most // piece)
+        inside = pieces * summation_error(self.clip(clip), piece + 2, self.dtype)
+        return inside + summation_error(self.clip(clip) * piece, pieces + 2, np.float64)
 
     def pieces(self, count: int) -> Iterator[slice]:
         """Runs of at most `piece` of ``count`` examples; one empty run where there are none."""

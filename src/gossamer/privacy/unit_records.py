@@ -41,12 +41,10 @@ from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.secret_generator import SecretGenerator
 from gossamer.privacy.secret_randomness import SecretRandomness
-from gossamer.protocol.encoding import register
 
 FloatArray = npt.NDArray[np.float64]
 
 
-@register("unit.record")
 @dataclass(frozen=True)
 class Record:
     """What was answered: as private as the unit's data, of which it holds the state.
