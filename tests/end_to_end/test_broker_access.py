@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import ssl
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +13,7 @@ import pytest
 pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
-import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion
+from tests.reference.mqtt_client import HOST, LONG, Client
 
 from gossamer.errors import SpecError
 from gossamer.runtimes.broker import Mosquitto
@@ -25,7 +23,6 @@ from gossamer.runtimes.mqtt import BrokerAddress, BrokerUnreachable, MqttTranspo
 
 pytestmark = pytest.mark.slow  # real brokers, which a busy machine keeps waiting
 
-HOST, LONG = "127.0.0.1", 15.0
 QUICK = TransportSettings(connect_timeout=5.0)
 
 
@@ -39,6 +36,9 @@ class Federation:
     def tls(self, name: str | None, authority: str = "authority") -> Tls:
         certificate = (None, None) if name is None else (self.folder / f"{name}.crt", self.folder / f"{name}.key")
         return Tls(self.folder / f"{authority}.crt", *certificate)
+
+    def client(self, name: str) -> Client:
+        return Client(self.broker.port, self.tls(name))
 
     def transport(
         self, node: str, certificate: str | None, authority: str = "authority", settings: TransportSettings = QUICK
@@ -62,37 +62,6 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     tls = ServerTls(folder / "authority.crt", certificate, key)
     with Mosquitto(tls, access_list("run", ["a", "b"])) as broker:
         yield Federation(broker, folder)
-
-
-class Client:
-    """A client that speaks MQTT 5, where a broker says what it refuses."""
-
-    def __init__(self, federation: Federation, name: str) -> None:
-        self.answers: queue.Queue[object] = queue.Queue()
-        self.client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
-        tls = federation.tls(name)
-        self.client.tls_set(str(tls.authority), str(tls.certificate), str(tls.key), tls_version=ssl.PROTOCOL_TLS_CLIENT)
-        self.client.on_publish = lambda client, _, mid, code, properties: self.answers.put(str(code))
-        self.client.on_subscribe = lambda client, _, mid, codes, properties: self.answers.put(str(codes[0]))
-        self.client.on_connect = lambda client, _, flags, code, properties: self.answers.put(str(code))
-        self.client.connect(HOST, federation.broker.port)
-        self.client.loop_start()
-        assert self.answers.get(timeout=LONG) == "Success"
-
-    def publish(self, where: str) -> object:
-        self.client.publish(where, b"x", qos=1)
-        return self.answers.get(timeout=LONG)
-
-    def subscribe(self, where: str) -> object:
-        self.client.subscribe(where, 1)
-        return self.answers.get(timeout=LONG)
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.client.disconnect()
-        self.client.loop_stop()
 
 
 def test_those_on_the_list_talk(federation: Federation) -> None:
@@ -132,7 +101,7 @@ def test_another_brokers_certificate(federation: Federation) -> None:
 
 
 def test_what_a_client_may_publish_and_read(federation: Federation) -> None:
-    with Client(federation, "a") as a, Client(federation, "unlisted") as unlisted:
+    with federation.client("a") as a, federation.client("unlisted") as unlisted:
         assert a.publish(topic("run", "b", "a")) in ("Success", "No matching subscribers")
         for where in (
             topic("run", "a", "b"),  # in another's name
@@ -148,7 +117,7 @@ def test_what_a_client_may_publish_and_read(federation: Federation) -> None:
 @pytest.mark.parametrize("name", ["a", "unlisted"])
 def test_what_a_client_may_read(federation: Federation, name: str) -> None:
     """An access list of Mosquitto 2.0 lets everyone subscribe, and holds back on delivery."""
-    with Client(federation, name) as client, federation.transport("b", "b") as b:
+    with federation.client(name) as client, federation.transport("b", "b") as b:
         seen: queue.Queue[str] = queue.Queue()
         client.client.on_message = lambda client, _, message: seen.put(message.topic)
         for where in ("#", topic("run", "b", "+"), topic("run", "b", "b")):

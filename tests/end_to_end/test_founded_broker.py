@@ -1,0 +1,183 @@
+"""A Mosquitto with the configuration that founding a federation writes: it starts, and lets nobody else in."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("paho", reason="needs the extra mqtt")
+pytest.importorskip("cryptography", reason="needs the extra secure")
+
+from tests.reference.mqtt_client import HOST, LONG, Client
+
+from gossamer.deployment.founding import found
+from gossamer.deployment.reissuing import reissue
+from gossamer.federation.identity import Identity
+from gossamer.federation.invitations import read_signed
+from gossamer.runtimes.broker import LocalBroker, Mosquitto
+from gossamer.runtimes.certificates import Authority
+from gossamer.runtimes.mqtt import BrokerAddress, BrokerUnreachable, MqttTransport, Tls, TransportSettings, topic
+
+pytestmark = [
+    pytest.mark.slow,  # real brokers, which a busy machine keeps waiting
+    # paho leaves the socket to the collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+SPEC = "dataset: digits\nalgorithm: {name: audp, updates_per_node: 9, batch_size: 20}\nprivacy: {noise_multiplier: 1}\n"
+PARTIES = {"a": 300, "b": 200}
+PATIENT, QUICK = (TransportSettings(connect_timeout=seconds) for seconds in (10.0, 1.0))
+
+
+class FoundedBroker(LocalBroker):
+    """Mosquitto, started in the folder that its operator got, with the files that are there."""
+
+    def __init__(self, federation: Path) -> None:
+        super().__init__()
+        self.files = federation / "broker"
+        if os.geteuid() == 0 and "user root" not in (self.files / "mosquitto.conf").read_text():
+            # Who starts it as root gives the files to the user that it becomes; here they stay where they are.
+            with (self.files / "mosquitto.conf").open("a") as config:
+                config.write("user root\n")
+
+    missing = staticmethod(Mosquitto.missing)
+
+    def _command(self, port: int, folder: Path) -> list[str]:
+        path = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/usr/local/sbin"])
+        return ["env", "-C", str(self.files), f"PATH={path}", "mosquitto", "-c", "mosquitto.conf"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    if (reason := Mosquitto.missing()) is not None:
+        pytest.skip(reason)
+    folder = tmp_path / "federation"
+    found(folder, spec=SPEC, parties=PARTIES, broker=f"mqtts://{HOST}:{free_port()}")
+    return folder
+
+
+@pytest.fixture
+def broker(folder: Path) -> Iterator[FoundedBroker]:
+    broker = FoundedBroker(folder)
+    broker.start(urlsplit(read_signed(folder / "federation.yaml").broker).port)
+    yield broker
+    broker.stop()
+
+
+def tls(folder: Path, party: str) -> Tls:
+    return Tls(*(folder / party / name for name in ("ca.crt", "tls.crt", "identity.key")))
+
+
+def transport(
+    folder: Path, node: str, files: Tls | None = None, settings: TransportSettings = PATIENT
+) -> MqttTransport:
+    """A node's connection with the files that its party got, or with others."""
+    invitation = read_signed(folder / "federation.yaml")
+    port = urlsplit(invitation.broker).port
+    assert port is not None
+    return MqttTransport(invitation.run, node, BrokerAddress(HOST, port, files or tls(folder, node)), settings)
+
+
+def made(folder: Path, name: str, authority: Authority, until: datetime | None = None) -> Tls:
+    """A certificate for a new identity."""
+    place = folder / "made"
+    place.mkdir()
+    identity = Identity.create(place / "identity.key")
+    (place / "tls.crt").write_bytes(authority.client_of(name, identity.public_key, until))
+    return Tls(folder / "authority.crt", place / "tls.crt", place / "identity.key")
+
+
+def authority(folder: Path) -> Authority:
+    return Authority.load(*((folder / f"authority.{kind}").read_bytes() for kind in ("crt", "key")))
+
+
+def talk(one: MqttTransport, other: MqttTransport) -> None:
+    one.send(other.node, b"hello")
+    datagram = other.receive(LONG)
+    assert datagram is not None
+    assert datagram[:2] == (one.node, b"hello")
+
+
+def test_parties_and_servers_talk(folder: Path, broker: FoundedBroker) -> None:
+    with transport(folder, "a") as a, transport(folder, "server") as server:
+        talk(a, server)
+        talk(server, a)
+
+
+def test_no_certificate(folder: Path, broker: FoundedBroker) -> None:
+    with pytest.raises(BrokerUnreachable, match=r"(?i)refuses this node's certificate .*certificate required"):
+        transport(folder, "a", Tls(folder / "authority.crt")).open()
+
+
+def test_another_authoritys_certificate(folder: Path, broker: FoundedBroker) -> None:
+    with pytest.raises(BrokerUnreachable, match=r"(?i)refuses this node's certificate .*unknown ca"):
+        transport(folder, "a", made(folder, "a", Authority("another"))).open()
+
+
+def test_an_expired_certificate(folder: Path, broker: FoundedBroker) -> None:
+    expired = made(folder, "a", authority(folder), datetime.now(UTC) - timedelta(minutes=1))
+    with pytest.raises(BrokerUnreachable, match=r"(?i)refuses this node's certificate .*expired"):
+        transport(folder, "a", expired).open()
+
+
+def test_another_partys_name(folder: Path, broker: FoundedBroker) -> None:
+    """Party b, with its own certificate, says that it is a; and so does one that is in no access list."""
+    for files in (tls(folder, "b"), made(folder, "c", authority(folder))):
+        with pytest.raises(BrokerUnreachable, match="it passes nothing on; is 'a' in its access list"):
+            transport(folder, "a", files, QUICK).open()
+
+
+def test_unlisted_topics(folder: Path, broker: FoundedBroker) -> None:
+    run = read_signed(folder / "federation.yaml").run
+    with Client(broker.port, tls(folder, "a")) as a:
+        assert a.publish(topic(run, "b", "a")) in ("Success", "No matching subscribers")
+        for where in (topic(run, "a", "b"), topic("0" * 32, "b", "a"), f"gossamer/{run}/presence/b", "elsewhere"):
+            assert a.publish(where) == "Not authorized", where
+
+
+def test_a_party_that_joins_is_let_in_after_a_restart(folder: Path, broker: FoundedBroker) -> None:
+    reissue(folder, {"d": 100})
+    with pytest.raises(BrokerUnreachable, match="is 'd' in its access list"):
+        transport(folder, "d", settings=QUICK).open()
+    broker.stop()
+    broker.start(broker.port)
+    with transport(folder, "a") as a, transport(folder, "d") as d:
+        talk(a, d)
+
+
+def test_what_expired_is_renewed(folder: Path) -> None:
+    """The old certificates are refused by both sides, and the new ones, for the same keys, are not."""
+    now = datetime.now(UTC)
+    record = read_signed(folder / "federation.yaml")
+    signer = authority(folder)
+    key = (folder / "broker" / "broker.key").read_bytes()
+    expired = signer.server("broker", [HOST], now - timedelta(minutes=1), key)
+    (folder / "broker" / "broker.crt").write_bytes(expired.certificate)
+    port = urlsplit(record.broker).port
+    with_expired = FoundedBroker(folder)
+    with_expired.start(port)
+    try:
+        with pytest.raises(BrokerUnreachable, match=r"its certificate is not the one expected \(.*expired"):
+            transport(folder, "a").open()
+    finally:
+        with_expired.stop()
+    reissue(folder, {}, valid=timedelta(days=1))
+    renewed = FoundedBroker(folder)
+    renewed.start(port)
+    try:
+        with transport(folder, "a") as a, transport(folder, "b") as b:
+            talk(a, b)
+    finally:
+        renewed.stop()
