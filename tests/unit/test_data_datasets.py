@@ -65,6 +65,12 @@ def test_train_and_test_files_get_the_same_width(tmp_path: Path) -> None:
     assert wider.train.features.shape == (1, 9)
 
 
+def test_files_of_a_known_set_have_its_width(tmp_path: Path) -> None:
+    path = _write(tmp_path, "a9a", "1 1:1 4:1\n-1 2:1\n")
+    data = load_dataset(DatasetSettings(name="a9a", path=path, test_path=path))
+    assert data.train.features.shape == data.test.features.shape == (2, 123)
+
+
 def test_a_test_label_that_training_lacks(tmp_path: Path) -> None:
     train = _write(tmp_path, "mine", "1 1:1\n-1 2:2\n")
     test = _write(tmp_path, "mine.t", "1 1:1\n0 1:1\n")

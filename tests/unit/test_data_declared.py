@@ -11,7 +11,7 @@ from pydantic import ValidationError
 import gossamer as gs
 from gossamer.data.catalogue import KNOWN
 from gossamer.data.datasets import DatasetSettings, load_dataset
-from gossamer.data.declared import blank_dataset, declared_form
+from gossamer.data.declared import blank_dataset, declared, declared_form
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.prepare import build_objective
 
@@ -62,6 +62,16 @@ def test_what_is_left_to_the_data_is_named(options, missing: str) -> None:
 def test_a_format_may_differ_where_nothing_follows_from_it() -> None:
     form = declared_form(DatasetSettings(**{**WARDS, "format": None, "layout": "dense", "divide_by": 255}))
     assert (form.format, form.layout) == (None, "dense")
+
+
+def test_what_the_settings_say_goes_before_what_is_known() -> None:
+    """And a declaration says all there is: made of itself it stays the same."""
+    given = {"features": 64, "labels": (9, 8, 7, 6, 5, 4, 3, 2, 1, 0), "divide_by": 8.0, "layout": "sparse"}
+    found = declared(DatasetSettings(name="digits", **given))
+    assert {key: getattr(found, key) for key in given} == given
+    for name in ("digits", "w8a", "cifar10", "phishing"):
+        known = declared(DatasetSettings(name=name))
+        assert declared(DatasetSettings.model_validate(known.model_dump())) == known
 
 
 @pytest.mark.parametrize(
@@ -151,6 +161,13 @@ def test_a_server_without_data_builds_the_same_objective(dataset, objective: str
     starts = [one.initial(np.random.default_rng(1)) for one in (first, second)]
     assert first.size == second.size
     assert np.array_equal(*starts)
+
+
+def test_a_server_of_sparse_data_has_no_rows_of_them() -> None:
+    blank = blank_dataset(DatasetSettings(name="w8a"))
+    assert blank.train.sparse
+    assert blank.train.features.shape == (0, 300)
+    assert blank.train.features.dtype == np.float32
 
 
 @pytest.mark.slow

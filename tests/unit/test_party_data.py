@@ -126,6 +126,29 @@ def test_a_known_set_needs_no_declaration(tmp_path: Path) -> None:
     assert_same(train, _rows(everything.train, 5, 30))
 
 
+def test_rows_of_a_known_set_have_its_width(tmp_path: Path) -> None:
+    """Columns 3 and 7 of 300 are all that occur."""
+    own = _libsvm(tmp_path / "own", ["-1 3:1 7:1", "1 7:1"])
+    train, _ = load_party_split(DatasetSettings(name="w8a"), own)
+    assert train.sparse
+    assert train.features.shape == (2, 300)
+    assert train.targets.tolist() == [0, 1]
+
+
+def test_the_declared_format_goes_before_the_name_of_a_file(tmp_path: Path) -> None:
+    settings = DatasetSettings(name="mine", format="csv", features=1, labels=(0, 1))
+    train, _ = load_party_split(settings, _csv(tmp_path / "own.svm", ["3,1"], "age,died"))
+    assert (train.features.tolist(), train.targets.tolist()) == ([[3]], [1])
+
+
+def test_a_wrong_test_file_is_the_one_named(tmp_path: Path) -> None:
+    settings = DatasetSettings(name="mine", format="csv", features=1, labels=(0, 1))
+    own = _csv(tmp_path / "own.csv", ["3,1"], "age,died")
+    test = _csv(tmp_path / "test.csv", ["3,1", "4,2"], "age,died")
+    with pytest.raises(DataError, match=r"test\.csv: test example 2 has the label 2, which is none of"):
+        load_party_split(settings, own, test)
+
+
 def _idx(path: Path, array: np.ndarray) -> None:
     header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
     path.write_bytes(header + array.astype(np.uint8).tobytes())
