@@ -120,7 +120,7 @@ class OwnedData:
                 "everything that was spent"
             )
         self._checked = True
-        return self._warnings()
+        return self.warnings()
 
     def update(self, split: Split | None = None) -> Difference | None:
         """Accept the data as they are now; how they differ from what they were, if they do. What was spent stays."""

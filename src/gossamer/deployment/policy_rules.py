@@ -92,7 +92,8 @@ def _organiser(policy: OwnerPolicy, asked: Asked) -> Refusal | None:
         return None
     return Refusal(
         f"an invitation by {found} to be accepted",
-        f"invitations by {_listed(policy.organisers)} (compare fingerprints with the organiser before you list one)",
+        f"invitations by {', '.join(policy.organisers) or 'nobody'} (list a fingerprint that the organiser told you "
+        "by another way than the file came)",
     )
 
 
@@ -206,4 +207,4 @@ def _is_listed(peer: Member, allowed: tuple[str, ...]) -> bool:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names) or "nobody's"
+    return ", ".join(names) or "none"

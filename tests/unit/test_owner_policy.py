@@ -1,0 +1,296 @@
+"""The owner's policy: what its file may say, and every rule that a run can break."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.deployment.policy import Asked, OwnerPolicy, read_policy
+from gossamer.errors import SpecError
+from gossamer.federation.identity import PublicKey
+from gossamer.federation.membership import Member
+from gossamer.privacy.mechanisms import NeighboringRelation
+
+ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
+KEYS = [PublicKey(bytes([number]) * 32) for number in range(4)]
+ORGANISER, B, C, OTHER = KEYS
+PEERS = (Member("b", "worker", B, examples=10), Member("c", "worker", C, examples=10))
+
+DATA = "data:\n  wards:\n    epsilon: 4\n    delta: 1e-5\n"
+SMALL = f"{DATA}organisers: [{ORGANISER.fingerprint}]\n"
+
+ASKED = Asked(
+    algorithm="gossip",
+    role="worker",
+    name="a",
+    peers=PEERS,
+    organiser=ORGANISER,
+    private=True,
+    clip=1.0,
+    noise_multiplier=1.0,
+    epsilon=3.0,
+    delta=1e-5,
+    relation=ADD,
+)
+AGENT = replace(ASKED, role="agent", algorithm="graph_federated", unit="agent", relation=REPLACE, noise_multiplier=None)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Any:
+    def write(text: str) -> OwnerPolicy:
+        path = tmp_path / "policy.yaml"
+        path.write_text(text, encoding="utf-8")
+        return read_policy(path)
+
+    return write
+
+
+# The file
+
+
+def test_a_small_policy_has_safe_defaults(policy: Any, tmp_path: Path) -> None:
+    found = policy(DATA)
+    rule = found.data["wards"]
+    assert (rule.epsilon, rule.delta, rule.relation, rule.order, rule.path) == (4.0, 1e-5, ADD, None, None)
+    assert (found.organisers, found.algorithms, found.roles, found.peers) == ((), None, None, None)
+    assert (found.without_privacy, found.trust_own_server, found.smallest_sum) == (False, False, 3)
+    assert (found.smallest_noise_multiplier, found.largest_clip) == (0.3, None)
+    assert (found.path, found.ledger_path) == (tmp_path / "policy.yaml", tmp_path / "policy.ledger")
+
+
+def test_paths_are_taken_from_the_policys_folder(policy: Any, tmp_path: Path) -> None:
+    found = policy(f"{DATA}    path: sub/wards.csv\nledger: kept/all.ledger\n")
+    assert found.data_path("wards") == (tmp_path / "sub/wards.csv").resolve()
+    assert found.ledger_path == tmp_path / "kept/all.ledger"
+    assert policy(f"{DATA}    path: /srv/wards.csv\n").data_path("wards") == Path("/srv/wards.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "expected rules such as data: and organisers:, found None"),
+        ("- data", "expected rules such as data:"),
+        ("data: {}", "line 1: data: dictionary should have at least 1 item"),
+        ("organisers: []", "line 1: data is missing"),
+        ("data:\n  wards:\n    epsilon: 4\n", "line 2: data.wards.delta is missing"),
+        (f"{DATA}algorithm: [gossip]", "line 5: unknown key algorithm; did you mean algorithms?"),
+        (f"{DATA}    epsilom: 4", "line 5: unknown key data.wards.epsilom; did you mean epsilon?"),
+        (f"{DATA}algorithms: [gosip]", "algorithms: unknown name 'gosip'; did you mean gossip?"),
+        (f"{DATA}algorithms: gossip", "line 5: algorithms: input should be a valid tuple"),
+        (DATA.replace("4", ".nan"), "line 3: data.wards.epsilon: input should be a finite number"),
+        (DATA.replace("4", ".inf"), "line 3: data.wards.epsilon: input should be a finite number"),
+        (DATA.replace("4", "nan"), "line 3: data.wards.epsilon: input should be a finite number"),
+        (DATA.replace("4", "0"), "line 3: data.wards.epsilon: input should be greater than 0, found 0"),
+        (DATA.replace("4", "yes"), "line 3: data.wards.epsilon: input should be a number, found True"),
+        (DATA.replace("4", "a lot"), "line 3: data.wards.epsilon: input should be a valid number"),
+        (DATA.replace("1e-5", "1"), "line 4: data.wards.delta: input should be less than 1"),
+        (f"{DATA}    order: 1", "line 5: data.wards.order: input should be greater than 1.01"),
+        (f"{DATA}    order: 1.5", "line 2: data.wards: order 1.5 proves no epsilon as small as 4 at delta 1e-05"),
+        (f"{DATA}    relation: add", "line 5: data.wards.relation: input should be 'add_or_remove_one' or 'replace"),
+        (f"{DATA}without_privacy: 'no'", "line 5: without_privacy: input should be a valid boolean"),
+        (f"{DATA}without_privacy: 0", "line 5: without_privacy: input should be a valid boolean"),
+        (f"{DATA}smallest_sum: yes", "line 5: smallest_sum: input should be a valid integer"),
+        (f"{DATA}smallest_sum: 0", "line 5: smallest_sum: input should be greater than or equal to 1"),
+        (f"{DATA}smallest_noise_multiplier: .nan", "line 5: smallest_noise_multiplier: input should be a finite"),
+        (f"{DATA}largest_clip: -1", "line 5: largest_clip: input should be greater than 0"),
+        (f"{DATA}organisers:\n- 8d0c", "line 6: organisers.0: a fingerprint is eight groups of four hexadecimal"),
+        (f"{DATA}peers: [a, 3]", "line 5: peers.1: input should be a valid string, found 3"),
+        (f"{DATA}roles: [worker]\nroles: [agent]", "line 6: 'roles' is given twice, first in line 5"),
+        (f"{DATA}roles: [", "line 5: not YAML"),
+        (f"{DATA}? [a]\n: b", "line 5: expected a key, found a list"),
+        ("data: &d {wards: *d}", "not YAML"),
+    ],
+)
+def test_a_mistake_names_line_and_key(policy: Any, text: str, expected: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        policy(text)
+    line = str(caught.value)
+    assert "policy.yaml" in line
+    assert expected in line
+    assert "\n" not in line
+
+
+def test_every_mistake_is_named(policy: Any) -> None:
+    with pytest.raises(SpecError, match=r"line 3: .*; line 4: .*; line 5: "):
+        policy(f"{DATA.replace('4', '-1').replace('1e-5', '2')}roles: 3\n")
+
+
+def test_what_cannot_be_read_is_no_policy(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="cannot be read: No such file"):
+        read_policy(tmp_path / "policy.yaml")
+    (tmp_path / "policy.yaml").write_bytes(b"data: \xff")
+    with pytest.raises(SpecError, match="it is not UTF-8 text"):
+        read_policy(tmp_path / "policy.yaml")
+
+
+def test_fingerprints_are_read_however_they_are_typed(policy: Any) -> None:
+    typed = B.fingerprint.replace("-", " ").upper()
+    found = policy(f"{DATA}organisers: ['{typed}', {C.fingerprint.replace('-', '')}]\npeers: ['{typed}', b]\n")
+    assert found.organisers == (B.fingerprint, C.fingerprint)
+    assert found.peers == (B.fingerprint, "b")
+
+
+def test_which_data_set_is_meant(policy: Any, tmp_path: Path) -> None:
+    one = policy(DATA)
+    assert one.data_set(None) == "wards" == one.data_set(None, tmp_path / "anything.csv")
+    two = policy(f"{DATA}    path: wards.csv\n  beds: {{epsilon: 1, delta: 1e-6, path: beds.csv}}\n")
+    assert two.data_set("beds") == "beds" == two.data_set(None, tmp_path / "beds.csv")
+    for path in (None, tmp_path / "others.csv"):
+        with pytest.raises(SpecError, match="several data sets may be meant; name one of wards, beds"):
+            two.data_set(None, path)
+    with pytest.raises(SpecError, match=r"line 1, data: no data set 'bed'; did you mean beds\?"):
+        two.data_set("bed")
+
+
+# Runs
+
+
+def test_what_the_policy_allows_is_allowed(policy: Any) -> None:
+    assert policy(SMALL).refusals(ASKED) == []
+    everything = (
+        f"{SMALL}algorithms: [gossip]\nroles: [worker]\npeers: [{B.fingerprint}, c]\nlargest_clip: 1\n"
+        "smallest_noise_multiplier: 1\nsmallest_sum: 1\n"
+    )
+    assert policy(everything).refusals(replace(ASKED, epsilon=4.0, data="wards")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "expected"),
+    [
+        (
+            DATA,
+            ASKED,
+            f"organisers (not in the file, so its default counts): the run asks for an invitation by "
+            f"{ORGANISER.fingerprint} to be accepted; allowed: invitations by nobody",
+        ),
+        (
+            f"{DATA}organisers: [{OTHER.fingerprint}]",
+            ASKED,
+            f"line 5, organisers: the run asks for an invitation by {ORGANISER.fingerprint} to be accepted; allowed: "
+            f"invitations by {OTHER.fingerprint}",
+        ),
+        (f"{SMALL}algorithms: [audp, mapa]", ASKED, "line 6, algorithms: the run asks for gossip; allowed: audp, mapa"),
+        (f"{SMALL}roles: []", ASKED, "line 6, roles: the run asks for worker; allowed: none"),
+        (
+            f"{SMALL}peers:\n- b\n",
+            ASKED,
+            f"line 6, peers: the run asks for c ({C.fingerprint}) as peers; allowed: b",
+        ),
+        (
+            f"{SMALL}peers: [{B.fingerprint}, {OTHER.fingerprint}]",
+            # A name that looks like the fingerprint of somebody who is allowed.
+            replace(ASKED, peers=(PEERS[0], Member(OTHER.fingerprint, "worker", C, examples=1))),
+            f"line 6, peers: the run asks for {OTHER.fingerprint} ({C.fingerprint}) as peers",
+        ),
+        (SMALL, replace(ASKED, private=False), "the run asks for no noise at all (privacy: none); allowed: runs with"),
+        (SMALL, replace(ASKED, epsilon=math.inf), "the run asks for noise for which no epsilon is proved"),
+        (SMALL, replace(ASKED, epsilon=math.nan), "the run asks for noise for which no epsilon is proved"),
+        (
+            f"{SMALL}without_privacy: no",
+            replace(ASKED, private=False, epsilon=math.inf),
+            "line 6, without_privacy: the run asks for no noise at all",
+        ),
+        (
+            SMALL,
+            replace(ASKED, noise_multiplier=0.29),
+            "smallest_noise_multiplier (not in the file, so its default counts): the run asks for a noise multiplier "
+            "of 0.29; allowed: 0.3 and more",
+        ),
+        (f"{SMALL}smallest_noise_multiplier: 2", replace(ASKED, noise_multiplier=math.nan), "multiplier of nan"),
+        (f"{SMALL}largest_clip: 0.5", ASKED, "line 6, largest_clip: the run asks for a clip of 1; allowed: up to 0.5"),
+        (f"{SMALL}largest_clip: 0.5", replace(ASKED, clip=None), "the run asks for no fixed clip; allowed: up to 0.5"),
+        (
+            SMALL,
+            replace(ASKED, relation=REPLACE),
+            "data.wards.relation (not in the file, so its default counts): the run asks for a guarantee under "
+            "replace_one; allowed: add_or_remove_one",
+        ),
+        (
+            SMALL,
+            replace(ASKED, epsilon=4.1),
+            "line 3, data.wards.epsilon: the run asks for epsilon 4.1 at delta 1e-05; allowed: 4 at 1e-05, over all",
+        ),
+        (SMALL, replace(ASKED, epsilon=4.1, delta=1e-4), "line 3, data.wards.epsilon"),
+        (
+            f"{SMALL}trust_own_server: no\nsmallest_sum: 1",
+            AGENT,
+            "line 6, trust_own_server: the run asks for single updates to be shown to the own server without agents' "
+            "noise; allowed: agents' own noise (privacy.agent_noise), or trust_own_server: yes",
+        ),
+        (
+            f"{SMALL}trust_own_server: yes",
+            AGENT,
+            "smallest_sum (not in the file, so its default counts): the run asks for single updates to be shown",
+        ),
+        (
+            f"{SMALL}trust_own_server: yes\nsmallest_sum: 5",
+            replace(AGENT, smallest_sum=4),
+            "line 7, smallest_sum: the run asks for sums of 4 agents' updates to be shown to the own server; allowed: "
+            "sums of 5 and more",
+        ),
+    ],
+)
+def test_a_broken_rule_is_one_line(policy: Any, text: str, asked: Asked, expected: str) -> None:
+    (line,) = policy(text).refusals(asked)
+    assert re.match(r".*/policy\.yaml, ", line)
+    assert expected in line
+    assert "\n" not in line
+
+
+def test_every_broken_rule_is_named(policy: Any) -> None:
+    found = policy(f"{DATA}algorithms: [audp]\nroles: [server]\npeers: []\nlargest_clip: 0.1\n")
+    lines = found.refusals(replace(ASKED, noise_multiplier=0.1, epsilon=9.0))
+    keys = [re.search(r"policy\.yaml, (?:line \d+, )?([\w.]+)", line) for line in lines]
+    assert [key and key[1] for key in keys] == [
+        "organisers",
+        "algorithms",
+        "roles",
+        "peers",
+        "smallest_noise_multiplier",
+        "largest_clip",
+        "data.wards.epsilon",
+    ]
+
+
+def test_only_the_ledger_can_judge_an_epsilon_at_a_smaller_delta(policy: Any) -> None:
+    """(4.1, 1e-6) may well be (4, 1e-5)."""
+    assert policy(SMALL).refusals(replace(ASKED, epsilon=4.1, delta=1e-6)) == []
+
+
+def test_an_owner_may_allow_runs_without_privacy(policy: Any) -> None:
+    bare = replace(ASKED, private=False, epsilon=math.inf, noise_multiplier=None, clip=None)
+    assert policy(f"{SMALL}without_privacy: yes\nlargest_clip: 1").refusals(bare) == []
+    # Noise of which nothing is proved is judged like any other.
+    (line,) = policy(f"{SMALL}without_privacy: yes").refusals(replace(ASKED, epsilon=math.inf, noise_multiplier=0.1))
+    assert "smallest_noise_multiplier" in line
+
+
+def test_agents_with_noise_of_their_own_need_no_trust(policy: Any) -> None:
+    noisy = replace(AGENT, smallest_sum=3, agent_noise=0.5)
+    assert policy(SMALL).refusals(noisy) == []
+    assert len(policy(SMALL).refusals(replace(noisy, agent_noise=None))) == 1
+    trusting = policy(f"{SMALL}trust_own_server: yes\nsmallest_sum: 1")
+    assert trusting.refusals(AGENT) == []
+
+
+def test_other_roles_have_no_server_that_sees_updates(policy: Any) -> None:
+    assert policy(SMALL).refusals(replace(ASKED, smallest_sum=None, agent_noise=None)) == []
+
+
+def test_what_protects_all_that_an_agent_has_protects_each_example(policy: Any) -> None:
+    noisy = replace(AGENT, smallest_sum=3, agent_noise=0.5)
+    assert noisy.relation is REPLACE
+    for relation in ("add_or_remove_one", "replace_one"):
+        assert policy(SMALL.replace("    delta", f"    relation: {relation}\n    delta")).refusals(noisy) == []
+
+
+def test_rules_are_those_of_the_data_set_that_is_asked_for(policy: Any) -> None:
+    found = policy(f"{DATA}  beds: {{epsilon: 1, delta: 1e-5}}\norganisers: [{ORGANISER.fingerprint}]\n")
+    assert found.refusals(replace(ASKED, data="wards")) == []
+    (line,) = found.refusals(replace(ASKED, data="beds"))
+    assert "line 5, data.beds.epsilon: the run asks for epsilon 3" in line
