@@ -153,6 +153,25 @@ def test_a_run_without_privacy_spends_everything(opened: Open, folder: Path) -> 
     allowed.unit_share("shared", "a", math.inf)
 
 
+def test_noise_of_which_nothing_is_proved_spends_everything(opened: Open, folder: Path) -> None:
+    """Its kinds alone would not tell: they are those of a run whose updates are bounded."""
+    data = opened()
+    data.check()
+    with pytest.raises(BudgetSpent):
+        data.ledger("run", "a", {KIND: 1}, proved=False)
+    (folder / "policy.yaml").write_text(f"{POLICY}without_privacy: yes\n")
+    allowed = opened()
+    allowed.check()
+    allowed.ledger("none", "a", {KIND: 0}, proved=False)
+    assert allowed.file.spent("wards") == 0.0
+    allowed.ledger("proved", "a", {KIND: 1})
+    with pytest.raises(SpecError, match="another plan"):
+        allowed.ledger("proved", "a", {KIND: 1}, proved=False)
+    for _ in range(2):
+        allowed.ledger("run", "a", {KIND: 2}, proved=False).charge(KIND)
+    assert allowed.file.spent("wards") == math.inf
+
+
 def test_the_order_is_fixed_by_the_first_use(opened: Open, folder: Path) -> None:
     data = opened()
     data.check()

@@ -105,7 +105,7 @@ class OwnedData:
         Returns
         -------
         list of str
-            What the owner should know, one line each.
+            `warnings`.
 
         Raises
         ------
@@ -126,7 +126,15 @@ class OwnedData:
         """Accept the data as they are now; how they differ from what they were, if they do. What was spent stays."""
         return self.file.contents.accept(self.name, self._content(split), _now())
 
-    def ledger(self, run: str, node: str, plan: Counts) -> DurableLedger:
+    def warnings(self) -> list[str]:
+        """What the owner should know, one line each: examples that another name has too, and a ledger that is new."""
+        place = self.policy.ledger_path
+        found = [f"data set {self.name!r}: {line}" for line in overlap_lines(self.file, self.name)]
+        if self._is_new:
+            found.append(f"a new ledger, {place}, with its key {key_path(place)}: nothing counts as spent; keep both")
+        return found
+
+    def ledger(self, run: str, node: str, plan: Counts, *, proved: bool = True) -> DurableLedger:
         """The ledger of a node of a run, with the whole plan in it; of a run that goes on, with what it charged.
 
         Parameters
@@ -135,6 +143,9 @@ class OwnedData:
             Names.
         plan : mapping of ReleaseKind to int
             The most releases of each kind, fixed from public information.
+        proved : bool
+            Whether the run's guarantee has an epsilon. Without one the run spends everything, whatever noise its kinds
+            of releases have: what that noise is added to may move further than they say.
 
         Raises
         ------
@@ -147,8 +158,9 @@ class OwnedData:
         StorageError
             If it cannot be written.
         """
-        divergence = self.budget.spent({kind: number for kind, number in plan.items() if number})
-        return self.file.open(node, *self._account(run, node, divergence), plan)
+        released = {kind: number for kind, number in plan.items() if number}
+        divergence = self.budget.spent(released) if proved or not released else math.inf
+        return self.file.open(node, *self._account(run, node, divergence), plan, divergence)
 
     def unit_share(
         self, run: str, node: str, divergence: float, noise: AgentNoise | None = None, sums: int = 0
@@ -191,13 +203,6 @@ class OwnedData:
         if split is None:
             raise DataError(f"data set {self.name!r}: no file is known; give --data, or its path in the policy")
         return content_of(examples_of(split), self._key)
-
-    def _warnings(self) -> list[str]:
-        place = self.policy.ledger_path
-        found = [f"data set {self.name!r}: {line}" for line in overlap_lines(self.file, self.name)]
-        if self._is_new:
-            found.append(f"a new ledger, {place}, with its key {key_path(place)}: nothing counts as spent; keep both")
-        return found
 
 
 def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> RenyiFilter:

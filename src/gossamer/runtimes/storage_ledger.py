@@ -63,7 +63,13 @@ class LedgerFile:
         self.contents = Contents(self._file)
 
     def open(
-        self, owner: str, data_set: str, run: str, budget: RenyiFilter, plan: Counts | None = None
+        self,
+        owner: str,
+        data_set: str,
+        run: str,
+        budget: RenyiFilter,
+        plan: Counts | None = None,
+        divergence: float | None = None,
     ) -> DurableLedger:
         """The ledger of ``run`` on ``data_set``; with what was charged, if the run was there before.
 
@@ -77,6 +83,8 @@ class LedgerFile:
             For everything ever released from the data set. With an infinite epsilon all is admitted, and counted.
         plan : mapping of ReleaseKind to int, optional
             The most releases of each kind, fixed from public information.
+        divergence : float, optional
+            What the plan is charged with; by default the divergence of its kinds at the budget's order.
 
         Raises
         ------
@@ -94,7 +102,8 @@ class LedgerFile:
             account.open(None, 0.0)
             return DurableLedger(account, None)
         plan = {kind: int(number) for kind, number in plan.items() if number}
-        account.open({_encoded(kind): number for kind, number in plan.items()}, known(budget.spent(plan)))
+        cost = known(budget.spent(plan) if divergence is None else divergence)
+        account.open({_encoded(kind): number for kind, number in plan.items()}, cost)
         return DurableLedger(account, Plan(plan))
 
     def open_stream(
