@@ -128,10 +128,13 @@ class GossipNode(Node):
 
     state: State
 
-    def __init__(self, name: str, context: Context, settings: Settings, asks: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, context: Context, settings: Settings, asks: Sequence[str], askers: Sequence[str]
+    ) -> None:
+        """``asks`` are the peers that it may ask, and ``askers`` those that may ask it."""
         self.clipping = context.clipping
         super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
-        self.asks = tuple(asks)
+        self.asks, self.askers = tuple(asks), frozenset(askers)
         self.query: Query = context.queries[name]
         self.rate = settings.learning_rate
         self.epoch = updates_per_epoch(context, name)
@@ -174,6 +177,8 @@ class GossipNode(Node):
     @on(Offer)
     def answer(self, sender: str, offer: Offer, now: float) -> Effects:
         s = self.state
+        if sender not in self.askers:
+            raise PeerError(f"{sender} is no neighbour of {self.name} that asks it")
         check_model(offer.model, s.w)
         yield Send(sender, Answer(offer.exchange, s.w))
         s.w = s.w + (offer.model - s.w) / 2
@@ -181,7 +186,7 @@ class GossipNode(Node):
     @on(Answer)
     def average(self, sender: str, answer: Answer, now: float) -> Effects:
         s = self.state
-        exchange, offered = s.open.get(sender, (0, s.w))
+        exchange, offered = s.open.get(sender, (None, s.w))
         if exchange != answer.exchange:
             raise PeerError(f"{sender} answers exchange {answer.exchange}, which is not open")
         check_model(answer.model, s.w)
@@ -239,8 +244,12 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     if settings.exchange == "bipartite":
         split = bipartite_split(graph, context.names)
         graph, askers = split.kept, split.senders
-    asks = [[context.names[j] for j in graph.neighbours(i)] if i in askers else [] for i in range(context.graph.nodes)]
-    return {name: GossipNode(name, context, settings, asks[i]) for i, name in enumerate(context.names)}
+    nodes: dict[str, Node] = {}
+    for i, name in enumerate(context.names):
+        neighbours = {j: context.names[j] for j in graph.neighbours(i)}
+        asks = list(neighbours.values()) if i in askers else []
+        nodes[name] = GossipNode(name, context, settings, asks, [neighbours[j] for j in neighbours if j in askers])
+    return nodes
 
 
 def model_of(node: Node) -> Model:

@@ -10,7 +10,7 @@ from gossamer.errors import PeerError
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Compute, Finish, Send
 from gossamer.protocol.events import Answered, Refused, Resumed, Started, Stop
-from gossamer.protocol.messages import check_model, check_sender
+from gossamer.protocol.messages import check_count, check_model, check_sender
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Confined, Model, Public
 
@@ -40,6 +40,7 @@ class AgentNode(Node):
     def assigned(self, sender: str, assignment: Assignment, now: float) -> Effects:
         s = self.state
         check_sender(sender, self.server)
+        check_count(sender, "round", assignment.round)
         check_model(assignment.model, s.w)
         if s.finished:
             yield Send(self.server, Declined())

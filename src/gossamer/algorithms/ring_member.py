@@ -24,10 +24,12 @@ from gossamer.algorithms.ring import Reduction, begin
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import PeerDown
-from gossamer.protocol.messages import Message, check_model, message
+from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import LARGEST_VALUE, Model, Public, Released
 
+MOST_EARLY = 8
+"""Vectors of one member that wait for others, in chunks. One that keeps the protocol has less than three."""
 GRACE = 10.0
 """Seconds that a census takes where no timeout is set and a peer is known to be down."""
 
@@ -160,15 +162,21 @@ class RingMember(Node):
 
     @on(Chunk)
     def receive(self, sender: str, chunk: Chunk, now: float) -> Effects:
-        s = self.state
+        s, number = self.state, self.number_of(sender)
+        check_when(sender, chunk)
         if (chunk.round, chunk.attempt) < (s.round, s.attempt) or s.left_out:
             return  # of an attempt that was given up
         if chunk.round > s.round + 1:
             raise PeerError(f"{sender} is in round {chunk.round}, which cannot have begun: this is {s.round}")
-        if not 0 <= chunk.step < 2 * len(self.names) or len(s.early) > 8 * len(self.names):
+        waiting = [part.size for (*_, other), part in s.early.items() if other == number]
+        if (
+            not 0 <= chunk.step < 2 * len(self.names)
+            or len(waiting) >= MOST_EARLY * len(self.names)
+            or sum(waiting) + chunk.part.size > MOST_EARLY * s.w.size
+        ):
             raise PeerError(f"{sender} sends more chunks than a reduction has")
         check_model(chunk.part, s.w[: chunk.part.size], LARGEST_VALUE * len(self.names))
-        s.early[chunk.round, chunk.attempt, chunk.step, self.numbers[sender]] = chunk.part
+        s.early[chunk.round, chunk.attempt, chunk.step, number] = chunk.part
         yield from self.advance()
 
     def advance(self) -> Effects:
@@ -228,8 +236,8 @@ class RingMember(Node):
 
     @on(Alive)
     def alive(self, sender: str, here: Alive, now: float) -> Effects:
-        s = self.state
-        number = self.numbers[sender]
+        s, number = self.state, self.number_of(sender)
+        check_count(sender, "round", here.round)
         if number not in s.members:
             return  # a roster that leaves it out is on its way
         if here.round < s.round:
@@ -256,8 +264,9 @@ class RingMember(Node):
     @on(Roster)
     def roster(self, sender: str, roster: Roster, now: float) -> Effects:
         s = self.state
-        members = self.parse_members(sender, roster.members)
-        if (roster.round, roster.attempt) <= (s.round, s.attempt) or self.numbers[sender] not in s.members:
+        number, members = self.number_of(sender), self.parse_members(sender, roster.members)
+        check_when(sender, roster)
+        if (roster.round, roster.attempt) <= (s.round, s.attempt) or number not in s.members:
             return
         if self.number not in members:
             yield from self.leave(members)
@@ -270,6 +279,7 @@ class RingMember(Node):
         """Try the present round again, with the same vector."""
         s = self.state
         s.attempt, s.members = attempt, members
+        s.early = {key: part for key, part in s.early.items() if key[:2] >= (s.round, attempt)}
         yield from self.end_census()
         yield from self.reduce()
 
@@ -282,9 +292,10 @@ class RingMember(Node):
     def catch_up(self, sender: str, average: Average, now: float) -> Effects:
         """The sender's roster counts: one of this round, which the sender has passed, never reached it."""
         s = self.state
-        members = self.parse_members(sender, average.members)
+        number, members = self.number_of(sender), self.parse_members(sender, average.members)
+        check_when(sender, average)
         check_model(average.model, s.w)
-        expected = average.round == s.round and s.own is not None and self.numbers[sender] in s.members
+        expected = average.round == s.round and s.own is not None and number in s.members
         if expected and self.number in members:
             known = s.rosters.get(s.round + 1, (-1, ()))
             s.rosters = {s.round + 1: max(known, (average.attempt, members))}
@@ -307,8 +318,7 @@ class RingMember(Node):
 
     @on(Join)
     def join(self, sender: str, wish: Join, now: float) -> Effects:
-        s = self.state
-        number = self.numbers[sender]
+        s, number = self.state, self.number_of(sender)
         if s.left_out or number in s.members or s.members[0] != self.number:
             return
         if s.retired:
@@ -333,6 +343,7 @@ class RingMember(Node):
     def welcomed(self, sender: str, welcome: Welcome, now: float) -> Effects:
         s = self.state
         members = self.parse_members(sender, welcome.members)
+        check_when(sender, welcome)
         check_model(welcome.model, s.w)
         if not s.left_out or self.number not in members or welcome.round < s.round:
             return
@@ -350,7 +361,15 @@ class RingMember(Node):
         """No more rounds here; who asks still gets the outcome."""
         self.state.retired = True
 
+    def number_of(self, sender: str) -> int:
+        """The number of a node; PeerError if it is none of the ring's."""
+        if sender not in self.numbers:
+            raise PeerError(f"{sender} is no member of this ring")
+        return self.numbers[sender]
+
     def parse_members(self, sender: str, numbers: Public) -> tuple[int, ...]:
+        if numbers.size > len(self.names):
+            raise PeerError(f"{sender} names {numbers.size} members of {len(self.names)}")
         if numbers.values.dtype != np.uint32:
             raise PeerError(f"{sender} names members by {numbers.values.dtype}, expected uint32")
         members = tuple(sorted({int(number) for number in numbers.values}))
@@ -362,6 +381,12 @@ class RingMember(Node):
         for number in numbers:
             if number != self.number:
                 yield Send(self.names[number], what)
+
+
+def check_when(sender: str, what: Chunk | Roster | Average | Welcome) -> None:
+    """Refuse a round or an attempt that nobody has counted to."""
+    check_count(sender, "round", what.round)
+    check_count(sender, "attempt", what.attempt)
 
 
 def _numbers(members: Sequence[int]) -> Public:
