@@ -14,7 +14,12 @@ from gossamer.deployment.policy import Asked, OwnerPolicy, read_policy
 from gossamer.errors import SpecError
 from gossamer.federation.identity import PublicKey
 from gossamer.federation.membership import Member
+from gossamer.privacy.accountants import renyi_divergence
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.planner import calibrate, gaussian_family
+from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.renyi import renyi_epsilon, renyi_level, widest_order
+from gossamer.privacy.sampling import Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 KEYS = [PublicKey(bytes([number]) * 32) for number in range(4)]
@@ -294,3 +299,64 @@ def test_rules_are_those_of_the_data_set_that_is_asked_for(policy: Any) -> None:
     assert found.refusals(replace(ASKED, data="wards")) == []
     (line,) = found.refusals(replace(ASKED, data="beds"))
     assert "line 5, data.beds.epsilon: the run asks for epsilon 3" in line
+
+
+# The page
+
+
+def the_page() -> str:
+    return (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "policy.md").read_text(encoding="utf-8")
+
+
+def test_the_pages_example_is_a_policy_with_every_key(policy: Any) -> None:
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", the_page(), re.DOTALL | re.MULTILINE)
+    found = policy(block)
+    assert set(OwnerPolicy.model_fields) == set(found.model_fields_set)
+    # One key is shown as a comment, since it is best left out.
+    assert {"order"} == set(type(found.data["wards"]).model_fields) - found.data["wards"].model_fields_set
+    assert policy(block.replace("# order: 6", "order: 6")).data["wards"].order == 6
+    assert found.peers == ("91c3-02aa-5be7-64d8-1f09-ee32-b7a6-4c15", "hospital-c")
+
+
+def test_the_pages_defaults_are_those_of_a_small_policy(policy: Any) -> None:
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", the_page(), re.MULTILINE)
+    described = {key: default for keys, default in rows for key in re.findall(r"`(\w+)`", keys)}
+    fields = {"data", "epsilon", "delta"}  # which have none
+    assert set(described) == {*OwnerPolicy.model_fields, "relation", "order", "path"} - fields
+    found = policy(DATA)
+    values = {
+        "relation": found.data["wards"].relation.value,
+        "smallest_noise_multiplier": f"{found.smallest_noise_multiplier:g}",
+        "smallest_sum": str(found.smallest_sum),
+        "trust_own_server": {False: "no"}[found.trust_own_server],
+        "without_privacy": {False: "no"}[found.without_privacy],
+    }
+    for key, value in values.items():
+        assert described[key].replace("`", "").partition(":")[0] == value
+
+
+def test_the_pages_figures_are_those_of_the_ledger() -> None:
+    pattern = r"divergence ([\d.]+) of ([\d.]+), which proves epsilon ([\d.]+) at delta 1e-05; left: (\S+)"
+    found = re.search(pattern, the_page())
+    assert found is not None
+    spent, level, epsilon, left = map(float, found.groups())
+    assert level == pytest.approx(renyi_level(6, 4, 1e-5), rel=1e-3)
+    assert epsilon == pytest.approx(renyi_epsilon(6, spent, 1e-5), rel=1e-3)
+    assert left == pytest.approx(level - spent, rel=1e-3)
+    assert widest_order(4, 1e-5) == 6
+
+
+@pytest.mark.parametrize(("epsilon", "rate", "steps"), [(2.0, 1.0, 20), (8.0, 1.0, 20), (8.0, 0.01, 3000)])
+def test_so_much_room_as_the_page_says_is_enough(epsilon: float, rate: float, steps: int) -> None:
+    """A run calibrated to an epsilon fits into a policy with 1.1 (for 2) or 1.25 (for 8) times as much, by the order
+    that is taken for it; and not into one with no more than its own."""
+    mechanism = calibrate(epsilon, 1e-5, ADD, [{Poisson(rate): steps}], gaussian_family()).mechanism
+    kind = ReleaseKind(mechanism.unit(), Poisson(rate), 1)
+
+    def left(allowed: float) -> float:
+        order = widest_order(allowed, 1e-5)
+        return renyi_level(order, allowed, 1e-5) - steps * renyi_divergence(kind, order, ADD)
+
+    assert left(epsilon) < 0 < left(epsilon * (1.11 if epsilon < 8 else 1.25))
+    if epsilon == 8:
+        assert renyi_epsilon(16, steps * renyi_divergence(kind, 16, ADD), 1e-5) > 22.5
