@@ -21,74 +21,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gossamer.algorithms.ring import Reduction, begin
+from gossamer.algorithms.ring_messages import Alive, Average, Chunk, Join, Roster, Welcome, check_when
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import PeerDown
-from gossamer.protocol.messages import Message, check_count, check_model, message
+from gossamer.protocol.messages import Message, check_count, check_model
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.vectors import LARGEST_VALUE, Model, Public, Released
+from gossamer.vectors import LARGEST_VALUE, Model, Public
 
 MOST_EARLY = 8
 """Vectors of one member that wait for others, in chunks. One that keeps the protocol has less than three."""
 GRACE = 10.0
 """Seconds that a census takes where no timeout is set and a peer is known to be down."""
-
-
-@message("ring.chunk")
-@dataclass(frozen=True)
-class Chunk(Message):
-    """What the ring passes on in ``step`` of ``attempt`` at ``round``."""
-
-    round: int
-    attempt: int
-    step: int
-    part: Public | Released
-
-
-@message("ring.alive")
-@dataclass(frozen=True)
-class Alive(Message):
-    """A census: the sender is in ``round`` and misses a chunk."""
-
-    round: int
-
-
-@message("ring.roster")
-@dataclass(frozen=True)
-class Roster(Message):
-    """From ``attempt`` at ``round`` on, these are the members (node numbers)."""
-
-    round: int
-    attempt: int
-    members: Public
-
-
-@message("ring.average")
-@dataclass(frozen=True)
-class Average(Message):
-    """The outcome of ``round``, for a member that misses only that, and who goes on from there, at which attempt."""
-
-    round: int
-    attempt: int
-    members: Public
-    model: Public | Released
-
-
-@message("ring.join")
-@dataclass(frozen=True)
-class Join(Message):
-    """The sender was left out and is ready for the next round."""
-
-
-@message("ring.welcome")
-@dataclass(frozen=True)
-class Welcome(Message):
-    """The receiver is a member from ``attempt`` at ``round`` on, and ``model`` is where that round starts."""
-
-    round: int
-    attempt: int
-    members: Public
-    model: Public | Released
 
 
 @dataclass
@@ -381,12 +325,6 @@ class RingMember(Node):
         for number in numbers:
             if number != self.number:
                 yield Send(self.names[number], what)
-
-
-def check_when(sender: str, what: Chunk | Roster | Average | Welcome) -> None:
-    """Refuse a round or an attempt that nobody has counted to."""
-    check_count(sender, "round", what.round)
-    check_count(sender, "attempt", what.attempt)
 
 
 def _numbers(members: Sequence[int]) -> Public:

@@ -1,0 +1,71 @@
+"""What members of a ring that averages in rounds say to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gossamer.protocol.messages import Message, check_count, message
+from gossamer.vectors import Public, Released
+
+
+@message("ring.chunk")
+@dataclass(frozen=True)
+class Chunk(Message):
+    """What the ring passes on in ``step`` of ``attempt`` at ``round``."""
+
+    round: int
+    attempt: int
+    step: int
+    part: Public | Released
+
+
+@message("ring.alive")
+@dataclass(frozen=True)
+class Alive(Message):
+    """A census: the sender is in ``round`` and misses a chunk."""
+
+    round: int
+
+
+@message("ring.roster")
+@dataclass(frozen=True)
+class Roster(Message):
+    """From ``attempt`` at ``round`` on, these are the members (node numbers)."""
+
+    round: int
+    attempt: int
+    members: Public
+
+
+@message("ring.average")
+@dataclass(frozen=True)
+class Average(Message):
+    """The outcome of ``round``, for a member that misses only that, and who goes on from there, at which attempt."""
+
+    round: int
+    attempt: int
+    members: Public
+    model: Public | Released
+
+
+@message("ring.join")
+@dataclass(frozen=True)
+class Join(Message):
+    """The sender was left out and is ready for the next round."""
+
+
+@message("ring.welcome")
+@dataclass(frozen=True)
+class Welcome(Message):
+    """The receiver is a member from ``attempt`` at ``round`` on, and ``model`` is where that round starts."""
+
+    round: int
+    attempt: int
+    members: Public
+    model: Public | Released
+
+
+def check_when(sender: str, what: Chunk | Roster | Average | Welcome) -> None:
+    """Refuse a round or an attempt that nobody has counted to."""
+    check_count(sender, "round", what.round)
+    check_count(sender, "attempt", what.attempt)

@@ -1,0 +1,273 @@
+"""Nodes of every algorithm among members that send anything at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from tests.properties.test_masked_units_properties import unit_settings
+from tests.reference.hostile_inputs import Junk
+from tests.reference.masked_sides import MaskedAnswers, masked_sides
+
+from gossamer.algorithms import allreduce, edge_cloud, gossip, graph_federated, increasing, mapa
+from gossamer.algorithms.algorithm import Context
+from gossamer.errors import PeerError
+from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
+from gossamer.privacy.masking_steps import MaskingStep
+from gossamer.privacy.mechanisms import Gaussian
+from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.tasks import Query
+from gossamer.protocol.effects import Compute, Effect, Release, Send, SetTimer
+from gossamer.protocol.encoding import decode, encode
+from gossamer.protocol.events import (
+    Answered,
+    Completed,
+    Elapsed,
+    Event,
+    PeerDown,
+    PeerUp,
+    Received,
+    Refused,
+    Resumed,
+    Stop,
+)
+from gossamer.protocol.messages import Message, check
+from gossamer.protocol.node import Node, state_of
+from gossamer.protocol.trace import Step
+from gossamer.testing.contracts import WORLDS, AlgorithmContract, FixedAnswers, Stranger
+from gossamer.vectors import LARGEST_VALUE, Released, Vector
+
+
+def _units(noise: str, **settings: Any) -> Any:
+    return graph_federated.Settings.model_validate(
+        {"units": 3, "agents": (2, 1, 3), "rounds": 6, "noise": noise, **settings}
+    ).decided(private=noise != "none")
+
+
+SETTINGS: dict[str, tuple[Any, Clipping]] = {
+    "gossip": (gossip.Settings(nodes=5, topology="ring"), Clipping()),
+    "gossip, moving clip": (gossip.Settings(nodes=4, topology="ring", exchange="bipartite"), Clipping(QuantileClip())),
+    "allreduce": (allreduce.Settings(nodes=5, timeout=30.0), Clipping()),
+    "allreduce, no timeout": (allreduce.Settings(nodes=3), Clipping(QuantileClip())),
+    "audp": (edge_cloud.Settings(nodes=4), Clipping(QuantileClip())),
+    "audp, waits": (edge_cloud.Settings(nodes=5, staleness={"bound": 2, "on_stale": "wait"}), Clipping()),
+    "mapa": (mapa.Settings(nodes=4, gradient_sd=1.0, smoothness=1.0, loss_gap=0.5), Clipping(StageClip())),
+    "increasing": (increasing.Settings(nodes=4, sizes={"name": "power", "a": 4, "b": 8}), Clipping()),
+    "increasing, aggregators": (
+        increasing.Settings(
+            nodes=5, sizes={"name": "power", "a": 4, "b": 8}, aggregators=[1, 3], delay={"rule": "rounds", "d": 2}
+        ),
+        Clipping(),
+    ),
+    "increasing, parts": (
+        increasing.Settings(
+            nodes=3,
+            sizes={"name": "power", "a": 2, "b": 8},
+            delay={"rule": "tau", "tau": {"name": "power", "constant": 12, "factor": 0.9, "exponent": 1}},
+            parts=3,
+        ),
+        Clipping(),
+    ),
+    "graph_federated": (_units("homomorphic", timeout=30.0), Clipping()),
+    "graph_federated, random noise": (_units("random", topology="complete", synchronous=False), Clipping()),
+    "graph_federated, consensus": (_units("none", consensus=4), Clipping()),
+    "graph_federated, masked": (
+        unit_settings(4, 3).model_copy(update={"timeout": 300.0}),
+        Clipping(),
+    ),
+}
+
+
+@dataclass
+class Moment:
+    """A node's state at some time in an honest run, and what it would hear next."""
+
+    name: str
+    state: dict[str, Any]
+    next: Event
+
+
+class HostileMembers:
+    """One algorithm's nodes, at moments of an honest run, and from then on among members that send anything.
+
+    Parameters
+    ----------
+    chosen : str
+        One of `SETTINGS`.
+    seed : int
+        Of all that is sent.
+    """
+
+    def __init__(self, chosen: str, seed: int, world: str = "uneven", dtype: str = "f8") -> None:
+        self.chosen, (algorithm_settings, used) = chosen, SETTINGS[chosen]
+
+        class Chosen(AlgorithmContract):
+            settings = algorithm_settings
+            clipping = used
+
+            def context(self, **options: Any) -> Context:
+                found = super().context(**options)
+                if "masked" not in chosen:
+                    return found
+                clipped = Query(Poisson(0.5), Gaussian(1.0, 1.0), 4.0)
+                return replace(found, queries=dict.fromkeys(found.queries, clipped))
+
+        self.contract = Chosen()
+        self.junk = Junk(seed, dtype=dtype)
+        self.nodes = self.contract.nodes(dtype="float64" if dtype == "f8" else "float32")
+        self.names = [*self.nodes, "stranger"]
+        self.size = len(self.nodes)
+        self.moments: list[Moment] = []
+        self.genuine: list[Message] = []
+        self._observe(WORLDS[world], dtype)
+        modules = {type(message).__module__ for message in self.genuine}
+        self.kinds = [kind for kind in Message.__subclasses__() if kind.__module__ in modules] + [Stranger]
+        self.largest_state = max(len(encode(state_of(self._at(moment)))) for moment in self.moments)
+        self.sent = self.refused = 0
+
+    def _answers(self) -> Any:
+        if "masked" not in self.chosen:
+            return FixedAnswers()
+        contract = self.contract
+        sides = masked_sides(contract.settings, contract.names, 5, self.junk.size, 1.0)
+        return MaskedAnswers(FixedAnswers(), sides)
+
+    def _observe(self, world: Any, dtype: str) -> None:
+        """Run honest nodes, and keep some of their states."""
+        nodes = self.contract.nodes(dtype="float64" if dtype == "f8" else "float32")
+        before = {name: _copied(node) for name, node in nodes.items()}
+        _, steps = self.contract.run(world, nodes=nodes, computer=self._answers())
+        nodes = self.contract.nodes(dtype="float64" if dtype == "f8" else "float32")
+        seen: dict[tuple[str, str], int] = {}
+        for step in steps:
+            assert isinstance(step, Step)
+            self.moments.append(Moment(step.node, before[step.node], step.event))
+            nodes[step.node].handle(step.event, step.now)
+            before[step.node] = _copied(nodes[step.node])
+            if isinstance(step.event, Received):
+                kind = type(step.event.message).__name__
+                seen[step.node, kind] = seen.get((step.node, kind), 0) + 1
+                if seen[step.node, kind] <= 3:
+                    self.genuine.append(step.event.message)
+        self.moments += [Moment(name, state, Stop("over")) for name, state in before.items()]
+
+    def _at(self, moment: Moment) -> Node:
+        node = self.nodes[moment.name]
+        for name, value in moment.state.items():
+            setattr(node.state, name, value.copy() if isinstance(value, (dict, list, set)) else value)
+        return node
+
+    def attempt(self, inputs: int = 8) -> None:
+        """Send a node ``inputs`` messages, among things that happen to it, and check what it does.
+
+        Raises
+        ------
+        Exception
+            Whatever a handler raises that is no PeerError, and AssertionError for what must not happen.
+        """
+        moment = self.junk.random.choice(self.moments)
+        node = self._at(moment)
+        happening = _Happening(self, node)
+        for _ in range(inputs):
+            happening.hear(moment.next)
+            if self.junk.random.random() < 0.3:
+                happening.happen()
+        if self.junk.random.random() < 0.1:
+            self.check_state(node)
+
+    def check_state(self, node: Node, most: float = 20.0) -> None:
+        """Its state can be stored, and is not much larger than it ever is."""
+        encoded = encode(state_of(node))
+        assert encode(decode(encoded)) == encoded
+        assert len(encoded) <= most * self.largest_state, f"{node.name} keeps {len(encoded)} bytes"
+        model = self.contract.algorithm.model_of(node)
+        assert model.is_within(LARGEST_VALUE), f"{node.name} is at {model.values}"
+
+
+class _Happening:
+    """A node, its open tasks and its timers, among hostile members."""
+
+    def __init__(self, members: HostileMembers, node: Node) -> None:
+        self.members, self.node, self.random = members, node, members.junk.random
+        self.tasks: list[Any] = []
+        self.timers: set[str] = set()
+        self.now = 100.0
+
+    def hear(self, genuine: Event) -> None:
+        """One message of a member."""
+        members, random = self.members, self.random
+        pick = random.random()
+        if pick < 0.1 and isinstance(genuine, Received):
+            event = genuine
+        elif pick < 0.3 and isinstance(genuine, Received):
+            event = Received(genuine.sender, members.junk.message(type(genuine.message), genuine.message))
+        elif pick < 0.6:
+            like = random.choice(members.genuine)
+            event = Received(random.choice(members.names), members.junk.message(type(like), like))
+        else:
+            event = Received(random.choice(members.names), members.junk.message(random.choice(members.kinds)))
+        members.sent += 1
+        before = encode(state_of(self.node)) if random.random() < 0.05 else None
+        self.now += random.random()
+        try:
+            effects = self.node.handle(event, self.now)
+        except PeerError:
+            members.refused += 1
+            kept = before is None or encode(state_of(self.node)) == before
+        else:
+            kept = True
+            self.carry_out(effects)
+        assert kept, f"{self.node.name} refused {event} and is another"
+
+    def happen(self) -> None:
+        """Something that is nobody's fault."""
+        self.now += self.random.random()
+        event = self._event()
+        encode(event)  # it is stored before it is handled
+        self.carry_out(self.node.handle(event, self.now))
+
+    def _event(self) -> Event:
+        random, others = self.random, self.members.names[:-1]
+        pick = random.randrange(12)
+        if self.tasks and pick < 7:
+            return self._answer(self.tasks.pop(random.randrange(len(self.tasks))))
+        if self.timers and pick < 9:
+            return Elapsed(random.choice(sorted(self.timers)))
+        peer = random.choice([name for name in others if name != self.node.name] or ["nobody"])
+        if pick < 11 and peer != "nobody":
+            return PeerDown(peer, "silent") if pick == 9 else PeerUp(peer)
+        return Resumed(1.0)
+
+    def _answer(self, effect: Any) -> Event:
+        task = effect if isinstance(effect, Release) else effect.task
+        if self.random.random() < 0.05:
+            return Refused(task.id, 3)
+        if isinstance(task, MaskingStep):
+            label: Any = task.label
+            return Answered(task.id, label(np.zeros(task.answer_size, task.dtype)))
+        computer = FixedAnswers(scale=self.random.choice([1.0, 1.0, 1e3, 1e11]))
+        vector: Any = computer.admit(self.node.name, task)
+        return Completed(task.id, vector, 1) if isinstance(vector, Released) else Answered(task.id, vector)
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Check what a node says, and keep what is open."""
+        for effect in effects:
+            encode(effect)
+            match effect:
+                case Send(to, message):
+                    assert to in self.members.nodes, f"{self.node.name} sends to {to}"
+                    assert to != self.node.name
+                    check(message)
+                    for value in vars(message).values():
+                        if isinstance(value, Vector) and value.values.dtype.kind == "f":
+                            assert value.is_within(LARGEST_VALUE * self.members.size), f"{message} of {self.node.name}"
+                case Compute() | Release():
+                    self.tasks = [*self.tasks[-7:], effect]
+                case SetTimer(_, name):
+                    self.timers.add(name)
+
+
+def _copied(node: Node) -> dict[str, Any]:
+    values = {field.name: getattr(node.state, field.name) for field in fields(node.state)}
+    return {name: value.copy() if isinstance(value, (dict, list, set)) else value for name, value in values.items()}
