@@ -70,9 +70,15 @@ class DataHeld:
             self.agreed = invited.agreed.with_data(train, self.test)
             self._open(options, invited, train, folder)
         self.ledger = _ledger(self.agreed, self._owned, folder)
+        charged = planned_charges(self.agreed.prepared, self.agreed.plan, self._name) is not None
         kept = self._kept = _side_file(self.agreed, folder)
         self.computer = deployed_computer(
-            self.agreed.prepared, self.agreed.plan, self._name, self.ledger, mark=kept, records=kept
+            self.agreed.prepared,
+            self.agreed.plan,
+            self._name,
+            self.ledger if charged else None,
+            mark=kept,
+            records=kept,
         )
 
     @property

@@ -18,20 +18,16 @@ from gossamer.errors import GossamerError
 from gossamer.experiment.spec import Experiment
 from gossamer.federation.errors import InvitationError
 from gossamer.federation.invitations import Invitation, parse_signed
-from gossamer.protocol.encoding import encode
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage import SqliteStore
-from gossamer.runtimes.storage_journal import Inputs
 
 RECORD = "invitation.yaml"
 """In the state folder: the invitation by which the store was written."""
 _EVERY = 2.0  # seconds between two looks at the file of the invitation
 
 
-def open_host(
-    invited: Invited, folder: StateFolder, store: SqliteStore, watch: Callable[[Step], None] | None
-) -> Host:
+def open_host(invited: Invited, folder: StateFolder, store: SqliteStore, watch: Callable[[Step], None] | None) -> Host:
     """The node of this party, as its store has it.
 
     Parameters
@@ -57,21 +53,14 @@ def open_host(
         folder.say("goes on by a newer invitation")
     if before != invited.text:
         folder.write(RECORD, invited.text)
-    return _host(invited.agreed, store, watch)
-
-
-def _host(agreed: Agreed, store: SqliteStore, watch: Callable[[Step], None] | None = None) -> Host:
-    node = agreed.nodes()[agreed.terms.me.name]
-    return Host(node, agreed.session, Inputs(store), watch=watch, may_hear=agreed.may_hear)
+    return invited.agreed.host(store, watch)
 
 
 def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
     """Have the store hold a snapshot that the node of the newer invitation can begin from."""
     earlier = Agreed.on(Terms.of(before))
     _check_newer(earlier, agreed)
-    host = _host(earlier, store)
-    host.journal.snapshot(encode(host.state()))
-    host.journal.commit()
+    earlier.host(store).checkpoint()
 
 
 def _check_newer(earlier: Agreed, agreed: Agreed) -> None:

@@ -13,6 +13,7 @@ from gossamer.deployment.state_folder import StateFolder
 from gossamer.runtimes.host import Host
 
 _EVERY = 1.0  # seconds between two statuses
+_LINE_EVERY = 60.0  # and between two lines about progress
 
 
 class Reporter:
@@ -38,7 +39,7 @@ class Reporter:
             "state": "starting",
             "pid": os.getpid(),
         }
-        self._next = 0.0
+        self._next, self._next_line, self._told = 0.0, 0.0, 0
         self._finished: dict[str, str] = {}
 
     def begins(self, host: Host) -> None:
@@ -69,6 +70,14 @@ class Reporter:
             "written": time.time(),
         }
         self._folder.publish(self._status)
+        self._tell_progress(loop, now)
+
+    def _tell_progress(self, loop: NodeLoop, now: float) -> None:
+        """A line a minute as long as there are updates."""
+        updates = loop.counts.updates
+        if now >= self._next_line and updates > self._told and loop.ended is None:
+            self._folder.say(f"{updates} updates since this process began")
+            self._told, self._next_line = updates, now + _LINE_EVERY
 
     def ended(self, state: str, why: str) -> None:
         """The process ends."""

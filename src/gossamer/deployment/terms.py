@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,6 +22,9 @@ from gossamer.federation.errors import InvitationError
 from gossamer.federation.membership import Invitation, Member
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings
+from gossamer.protocol.trace import Step
+from gossamer.runtimes.host import Host
+from gossamer.runtimes.storage import SqliteStore
 
 LARGEST_FRAME = 256 << 10
 """Most bytes of a frame; longer messages travel in chunks."""
@@ -137,6 +140,11 @@ class Agreed:
         context = self.prepared.context(self.plan.mechanisms, self.plan.quotas)
         found: dict[str, Node] = self.prepared.algorithm.build(self.prepared.experiment.algorithm, context)
         return found
+
+    def host(self, store: SqliteStore, watch: Callable[[Step], None] | None = None) -> Host:
+        """This party's node as its store has it."""
+        node = self.nodes()[self.terms.me.name]
+        return Host(node, self.session, store, watch=watch, may_hear=self.may_hear)
 
     @cached_property
     def session(self) -> SessionSettings:

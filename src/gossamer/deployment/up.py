@@ -39,9 +39,7 @@ from gossamer.federation.identity import Identity
 from gossamer.federation.invitations import read_invitation
 from gossamer.privacy.renyi import renyi_epsilon
 from gossamer.protocol.node import Node
-from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage import SqliteStore
-from gossamer.runtimes.storage_journal import Inputs
 
 POLICY, DATA, STATE, OUTPUT = "policy.yaml", "data.npz", "state", "output.log"
 ORDERS = range(2, 129)
@@ -243,7 +241,7 @@ class LocalFederation:
             agreed = Agreed.on(Terms.of(invitation))
             store = SqliteStore(place / STATE / "store.sqlite", invitation.run, name)
             try:
-                found[name] = Host(agreed.nodes()[name], agreed.session, Inputs(store)).node
+                found[name] = agreed.host(store).node
             finally:
                 store.close()
         return found
