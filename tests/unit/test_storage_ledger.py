@@ -289,26 +289,6 @@ def test_the_same_noise_on_what_moves_further_is_another_plan(file: LedgerFile) 
     assert file.spent("wards") == 0.5 * LEVEL
 
 
-def test_what_lost_noise_reveals_is_charged_on_top(file: LedgerFile, another: Callable[[], LedgerFile]) -> None:
-    arguments = ("server", "wards", "run", BUDGET, STREAM, ("a", "b"), 0.3 * LEVEL)
-    ledger = file.open_stream(*arguments)
-    ledger.charge()
-    ledger.raise_to(0.2 * LEVEL)
-    assert file.spent("wards") == 0.3 * LEVEL
-    ledger.raise_to(0.7 * LEVEL)
-    assert another().spent("wards") == 0.7 * LEVEL
-    with pytest.raises(BudgetSpent, match="more than the plan of run 'run'"):
-        ledger.raise_to(1.1 * LEVEL)
-    with pytest.raises(SpecError):
-        ledger.raise_to(math.nan)
-    again = another().open_stream(*arguments)  # which is the plan that it had
-    assert again.releases == 1
-    assert another().spent("wards") == 0.7 * LEVEL
-    file.open_stream("server", "wards", "two", BUDGET, STREAM, (), 0.3 * LEVEL)
-    with pytest.raises(BudgetSpent):
-        again.raise_to(0.71 * LEVEL)
-
-
 NOISE = AgentNoise(scale=100, sensitivity=20.0, size=5)
 
 
@@ -341,8 +321,6 @@ def test_an_agent_without_noise_draws_none(file: LedgerFile) -> None:
     assert (ledger.releases, ledger.lines()) == (0, [])
     with pytest.raises(BudgetSpent, match="opened for 0 sums"):
         ledger.charge()
-    ledger.raise_to(0.7 * LEVEL)
-    assert file.spent("wards") == 0.7 * LEVEL
 
 
 def test_what_each_run_has_spent(file: LedgerFile) -> None:

@@ -91,23 +91,6 @@ class Account:
                 row = self.data_set, self.run, written, divergence
                 self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?)", *row)
 
-    def raise_to(self, divergence: float) -> None:
-        """Count the run's plan with ``divergence`` from now on, if that is more than before.
-
-        Raises
-        ------
-        BudgetSpent
-            If the difference does not fit into what is left; nothing changes.
-        """
-        with self.file.transaction():
-            statement = "SELECT divergence FROM run WHERE data_set = ? AND name = ?"
-            (before,) = self.file.rows(statement, self.data_set, self.run)[0]
-            if divergence <= before:
-                return
-            self._require(divergence - before, f"more than the plan of run {self.run!r}")
-            update = "UPDATE run SET divergence = ? WHERE data_set = ? AND name = ?"
-            self.file.execute(update, divergence, self.data_set, self.run)
-
     def counts(self) -> dict[bytes, int]:
         """What the run has charged, by kind."""
         statement = "SELECT kind, releases FROM charge WHERE data_set = ? AND run = ? ORDER BY rowid"

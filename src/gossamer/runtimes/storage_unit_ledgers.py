@@ -39,18 +39,6 @@ class DurableUnitLedger:
         """Charge the next record; as `DurableLedger.charge`."""
         self.releases = self._account.charge(encode(self.stream.describe()), "a record", 0.0, self._refusal)
 
-    def raise_to(self, divergence: float) -> None:
-        """Count the whole stream with ``divergence``, if that is more: what it reveals once its noise was lost.
-
-        Before the first record with other noise than was planned may be charged.
-
-        Raises
-        ------
-        BudgetSpent
-            If the difference does not fit into what is left; nothing changes.
-        """
-        self._account.raise_to(known(divergence))
-
     def lines(self) -> list[dict[str, Any]]:
         """One record an agent, for ``ledger.jsonl``."""
         kind = self.stream.describe()
@@ -89,10 +77,6 @@ class DurableAgentLedger:
         """Charge the noise of the next sum; as `DurableLedger.charge`."""
         kind = encode(None if self.noise is None else self.noise.describe())
         self.releases = self._account.charge(kind, "a masked sum", 0.0, self._refusal)
-
-    def raise_to(self, divergence: float) -> None:
-        """Count all that is released of the agent's data with ``divergence``; see `DurableUnitLedger.raise_to`."""
-        self._account.raise_to(known(divergence))
 
     def lines(self) -> list[dict[str, Any]]:
         """For ``ledger.jsonl``; nothing if the agent adds no noise."""
