@@ -28,21 +28,20 @@ from gossamer.privacy.ledger import RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
-from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.events import Elapsed
+from gossamer.protocol.events import Stop
 from gossamer.protocol.frames import Acknowledge
 from gossamer.protocol.node import state_of
-from gossamer.protocol.session import Session, SessionSettings
+from gossamer.protocol.session import SessionSettings
+from gossamer.runtimes.host import Arrived, End, Host, HostBroken
 from gossamer.runtimes.storage import SqliteStore
 from gossamer.runtimes.storage_file import StorageError
-from gossamer.runtimes.storage_journal import Journal
 from gossamer.runtimes.storage_ledger import LedgerFile
 
 SETTINGS = SessionSettings(retry_after=1.0, longest_retry=8.0, silence=math.inf)
 KIND = ReleaseKind(Gaussian(1.0, 1.0), Poisson(0.1), 3)
 BUDGET = RenyiFilter(math.inf, 1e-5, NeighboringRelation.ADD_OR_REMOVE_ONE)
-SIZE, LAG, EVERY = 2000, 5, 7  # of models; messages that stay unacknowledged; events between snapshots
+SIZE, LAG, EVERY = 2000, 5, 7  # of models; messages that stay unacknowledged; inputs between snapshots
 
 
 class Life:
@@ -50,33 +49,28 @@ class Life:
 
     def __init__(self, folder: Path) -> None:
         self.store = SqliteStore(folder / "a.store", "run", "a")
-        self.journal = Journal(Writer("a", SIZE), self.store, EVERY)
-        self.session = Session.restore("a", SETTINGS, self.journal.recovered.links)
+        self.host = Host(Writer("a", SIZE), SETTINGS, self.store, every=EVERY)
         self.file = LedgerFile(folder / "owner.ledger")
         self.ledger = self.file.open("a", "wards", "run", BUDGET)
 
     @property
     def sent(self) -> int:
-        return int(self.journal.node.state.sent.get("b", 0))
+        return int(self.host.node.state.sent.get("b", 0))
 
     def write(self) -> None:
         """One turn: a note is sent, and an older one acknowledged."""
         number = self.sent + 1
-        (effect,) = self.journal.handle(Elapsed("b"), float(number))
-        assert isinstance(effect, Send)
-        self.session.send("b", effect.message, float(number))
-        if number > LAG:
-            self.session.receive("b", Acknowledge(number - LAG), float(number))
-        self.journal.commit(self.session.state(), float(number))
+        answers = [(Arrived("b", Acknowledge(number - LAG)), float(number))] if number > LAG else []
+        self.host.turn([(End("b"), float(number)), *answers])
 
     def check(self) -> None:
         """What is there is what an undisturbed life would have, to the last bit."""
         sent = self.sent
         expected = Writer("a", SIZE)
         for number in range(1, sent + 1):
-            expected.handle(Elapsed("b"), float(number))
-        assert encode(state_of(expected)) == encode(state_of(self.journal.node))
-        link = self.session.state()["b"] if sent else None
+            expected.handle(Stop("b"), float(number))
+        assert encode(state_of(expected)) == encode(state_of(self.host.node))
+        link = self.host.session.state()["b"] if sent else None
         outbox = {} if link is None else link.outbox
         # The acknowledgement of a turn is in the transaction of its note.
         assert list(outbox) == list(range(max(1, sent - LAG + 1), sent + 1)), (sent, list(outbox))
@@ -150,7 +144,7 @@ def fill_disk(folder: Path) -> dict[str, int]:
             while True:
                 life.write()
                 say(b"w")
-        except StorageError as error:
+        except HostBroken as error:
             print(error, file=sys.stderr)
             say(b"f")
         try:

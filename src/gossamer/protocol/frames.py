@@ -124,7 +124,7 @@ def encode_frame(frame: Frame) -> bytes:
     return b"".join((HEADER, *encoding.encode_pieces(frame)))
 
 
-def decode_frame(data: bytes, limit: int = 1 << 30) -> Frame:
+def decode_frame(data: bytes | memoryview, limit: int = 1 << 30) -> Frame:
     """Decode and check a frame.
 
     Parameters

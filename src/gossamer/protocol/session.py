@@ -21,16 +21,18 @@ For each ordered pair of nodes:
 Hearing a peer is not enough to call it up: across a link that works in one direction only, it is heard and yet
 cannot be reached.
 
-A node that sends to a peer that is down makes its outbox grow; one that crashes must come back with the session
-state of its last output, or its peers will refuse it.
+A node that sends to a peer that is down makes its outbox grow. One that crashes must come back with the session state
+of its last *promise*, or its peers will refuse it: a number that it put on a link for the first time, or one that it
+took in and acknowledged. What happened to it since then may be lost; it is asked for, and comes, again.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gossamer.errors import PeerError, SpecError
 from gossamer.protocol.chunks import Incoming, Outgoing, check_chunk, check_progress, smallest_frame
@@ -115,6 +117,24 @@ class Report:
 
 
 Output = Transmit | Deliver | Report
+T = TypeVar("T")
+
+
+def latest_answers(outputs: Sequence[T]) -> list[T]:
+    """``outputs`` without the answers that a later one to the same peer makes superfluous: each says all that is here.
+
+    The others stay in their order. What is not an answer, or no output of a session at all, stays.
+    """
+    kept: list[T] = []
+    said: set[tuple[str, int]] = set()  # to whom, and of which message's chunks; 0 for all that was acknowledged
+    for output in reversed(outputs):
+        if isinstance(output, Transmit) and isinstance(output.frame, Acknowledge | Progress):
+            key = output.to, output.frame.number if isinstance(output.frame, Progress) else 0
+            if key in said:
+                continue
+            said.add(key)
+        kept.append(output)
+    return kept[::-1]
 
 
 class Session:
@@ -126,11 +146,17 @@ class Session:
         The node's name.
     settings : SessionSettings
         When to retry and when to report a peer down.
+
+    Attributes
+    ----------
+    promises : int
+        How many promises its outputs have made so far; not part of its state.
     """
 
     def __init__(self, name: str, settings: SessionSettings) -> None:
         self.name = name
         self.settings = settings
+        self.promises = 0
         self._links: dict[str, Link] = {}
         # (when, peer), with an entry for the due time of every link; others are left over and mean nothing.
         self._alarms: list[tuple[float, str]] = []
@@ -181,6 +207,7 @@ class Session:
                 link.down = False
                 outputs.append(Report(PeerUp(sender)))
         if isinstance(frame, Data):
+            self.promises += frame.number > link.delivered and frame.number not in link.early
             outputs += [Deliver(sender, message) for message in link.accept(frame)]
             answer = link.acknowledgement()
         if answer is not None:
@@ -311,6 +338,7 @@ class Session:
         outputs: list[Output] = []
         for number in numbers:
             link.under_way[number] = now
+            self.promises += number > link.transmitted
             link.transmitted = max(link.transmitted, number)
             outputs += [Transmit(peer, frame) for frame in self._frames(link, number)]
         due = link.next_due(self.settings.silence)

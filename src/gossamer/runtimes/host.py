@@ -4,7 +4,9 @@ Like a node, a host does no I/O and reads no clock. What comes in, a frame, an a
 time, is one *input*. A *turn* takes any number of them: all are staged in the *journal*, one commit makes them durable,
 and only then what is to be done about them is returned. All that a host holds follows from its inputs, so the journal
 is all that is stored: after a crash the last snapshot and the inputs since then, fed to a fresh node, give the same
-host. In particular
+host. A turn that reaches no node and makes no promise to a peer (`Session.promises`) waits for the next commit: most
+chunks of a long message, and most answers to them, are such turns, and a crash costs no more than that they come again.
+In particular
 
 - no message is sent that the journal does not imply, so it is sent again with the same content if nobody acknowledged
   it; the session sees to exactly-once delivery;
@@ -34,16 +36,19 @@ from gossamer.protocol.effects import (
     SetTimer,
     Update,
 )
-from gossamer.protocol.encoding import decode, encode, register
+from gossamer.protocol.encoding import Buffer, decode, encode_pieces, register
 from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Received, Refused, Resumed, Started, Stop
 from gossamer.protocol.frames import Frame
 from gossamer.protocol.link import Link
 from gossamer.protocol.messages import is_confined
 from gossamer.protocol.node import Node, state_of
-from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit
+from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit, latest_answers
 from gossamer.protocol.trace import Step
 
 Answer = Completed | Answered | Refused
+
+_HANDLING = 4096  # how many bytes of a journal are read back in the time that it takes to handle one more input
+_GROWTH = 4  # how many times the bytes of a snapshot its journal may grow to: what snapshots add to what is written
 
 
 class HostBroken(GossamerError):
@@ -142,19 +147,19 @@ class Journal(Protocol):
     Of what was staged and not committed a crash keeps the first few, none, or all.
     """
 
-    def append(self, entry: bytes) -> None:
-        """Stage ``entry``, for the next `commit`."""
+    def append(self, entry: Sequence[Buffer]) -> None:
+        """Stage an entry in pieces, for the next `commit`; what they are views of may change after that."""
         ...
 
-    def snapshot(self, state: bytes) -> None:
-        """Stage ``state``, in the place of all entries so far."""
+    def snapshot(self, state: Sequence[Buffer]) -> None:
+        """Stage a state in pieces, in the place of all entries so far."""
         ...
 
     def commit(self) -> None:
         """Make durable what was staged, in order; it is when this returns. If it raises, nothing may come of it."""
         ...
 
-    def load(self) -> tuple[bytes | None, Sequence[bytes]]:
+    def load(self) -> tuple[bytes | None, Iterable[bytes]]:
         """The newest snapshot that is durable, and the entries after it."""
         ...
 
@@ -200,7 +205,7 @@ class Host:
     journal : Journal
         Empty for a new run; otherwise the host is what its entries say.
     every : int
-        Inputs between snapshots.
+        Inputs between snapshots; fewer if they are large, more if the state is.
     watch : callable, optional
         Called with every `Step`, replayed ones excepted; what writes a trace.
     may_hear : callable, optional
@@ -224,17 +229,20 @@ class Host:
         self._may_hear = may_hear
         self._watch: Callable[[Step], None] | None = None
         self._steps: list[Step] = []  # of this turn, for the watcher once it is durable
-        self._since = 0
+        self._bound = False  # whether something was promised in this turn
+        # Bytes of the last snapshot, and of the journal since then.
+        self._snapshot_size = self._since = 0
         self._recover(settings)
         self._watch = watch
 
     def _recover(self, settings: SessionSettings) -> None:
         state, entries = self.journal.load()
         if state is not None:
+            self._snapshot_size = len(state)
             self._restore(decode(state), settings)
         for entry in entries:
             now, what = decode(entry)
-            self._since += 1
+            self._since += len(entry) + _HANDLING
             self._take(what, now)
 
     def _restore(self, state: HostState, settings: SessionSettings) -> None:
@@ -247,7 +255,11 @@ class Host:
 
     def start(self, now: float) -> list[Outcome]:
         """Begin, or resume what was begun: after a restart, say how long it was away."""
-        return self.take(Resume(max(now - self.now, 0.0)) if self.begun else Begin(), now)
+        return self.take(self.opening(now), now)
+
+    def opening(self, now: float) -> Input:
+        """What `start` takes: the first input of a host, and the first after a restart."""
+        return Resume(max(now - self.now, 0.0)) if self.begun else Begin()
 
     def arrived(self, sender: str, frame: Frame, now: float) -> list[Outcome]:
         """A frame came from ``sender``, whose identity the caller has checked."""
@@ -278,35 +290,61 @@ class Host:
     def turn(self, inputs: Sequence[tuple[Input, float]]) -> list[Outcome]:
         """Take inputs, each with its time in seconds on the host's clock; return what is to be done about them.
 
-        All are durable when this returns, by one commit. If it raises, some, none or all may be, nothing is to be done
-        about any, and the host is of no more use.
+        All that anything comes of are durable when this returns, by one commit. If it raises, some, none or all may be,
+        nothing is to be done about any, and the host is of no more use.
 
         Raises
         ------
         HostBroken
             If the journal does not take them, or the host was broken before.
         """
-        if self.broken:
-            raise HostBroken(f"{self.node.name}: an input could not be stored; start again from the store")
-        self.broken = True  # until the turn is over
+        self._check()
+        self.broken, self._bound = True, False  # until the turn is over
         outcomes: list[Outcome] = []
+        promises = self.session.promises
         for what, now in inputs:
-            self._stored(self.journal.append, encode((now, what)))
+            self._since += self._stage(self.journal.append, (now, what)) + _HANDLING
             outcomes += self._take(what, now)
-            self._since += 1
-            if self._since >= self.every:
-                self._stored(self.journal.snapshot, encode(self.state()))
-                self._since = 0
-        if inputs:
+            if self._since >= max(self.every * _HANDLING, _GROWTH * self._snapshot_size):
+                self._snapshot()
+                self._bound = True
+        if self._bound or self.session.promises > promises:
             self._stored(self.journal.commit)
         self.broken = False
         if self._watch is not None:
             for step in self._steps:
                 self._watch(step)
             self._steps = []
-        return outcomes
+        return latest_answers(outcomes)
 
-    def _stored(self, store: Callable[..., None], *data: bytes) -> None:
+    def checkpoint(self) -> None:
+        """Have the journal begin anew with what the host is now: who opens it need not handle any input again.
+
+        Raises
+        ------
+        HostBroken
+            If the journal does not take it, or the host was broken before.
+        """
+        self._check()
+        self.broken = True
+        self._snapshot()
+        self._stored(self.journal.commit)
+        self.broken = False
+
+    def _check(self) -> None:
+        if self.broken:
+            raise HostBroken(f"{self.node.name}: an input could not be stored; start again from the store")
+
+    def _snapshot(self) -> None:
+        self._snapshot_size, self._since = self._stage(self.journal.snapshot, self.state()), 0
+
+    def _stage(self, stage: Callable[[Sequence[Buffer]], None], value: Any) -> int:
+        """Stage a value; how many bytes it has."""
+        pieces = encode_pieces(value)
+        self._stored(stage, pieces)
+        return sum(map(len, pieces))
+
+    def _stored(self, store: Callable[..., None], *data: Sequence[Buffer]) -> None:
         try:
             store(*data)
         except Exception as error:
@@ -363,6 +401,7 @@ class Host:
         return outcomes
 
     def _happen(self, event: Event) -> list[Outcome]:
+        self._bound = True
         try:
             effects = self.node.handle(event, self.now)
         except PeerError as error:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import re
 import secrets
+import socket
 import ssl
 import sys
 import threading
@@ -100,7 +101,13 @@ class TransportSettings:
     most_outgoing: int = 64 << 20
 
     def __post_init__(self) -> None:
-        for name, least in (("connect_timeout", 0), ("reconnect_timeout", 0), ("longest_retry", 0), ("keepalive", 0), ("largest_datagram", 0)):
+        for name, least in (
+            ("connect_timeout", 0),
+            ("reconnect_timeout", 0),
+            ("longest_retry", 0),
+            ("keepalive", 0),
+            ("largest_datagram", 0),
+        ):
             if not getattr(self, name) > least:
                 raise SpecError(f"a transport needs {name} above {least}, found {getattr(self, name)!r}")
         for name in ("most_incoming", "most_outgoing"):
@@ -303,6 +310,7 @@ class MqttTransport:
         client.on_connect, client.on_connect_fail = self._on_connect, self._on_connect_fail
         client.on_disconnect, client.on_log = self._on_disconnect, self._on_log
         client.on_subscribe, client.on_message = self._on_subscribe, self._on_message
+        client.on_socket_open = _send_at_once
         return client
 
     def _stop(self) -> None:
@@ -416,6 +424,11 @@ class MqttTransport:
             self.counts["connected"] += 1
             self._connected = True
             self._settled.set()
+
+
+def _send_at_once(client: paho.Client, _: Any, connection: Any) -> None:
+    """Have small packets, such as answers, leave at once, and not when what left before has been confirmed."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _use_tls(client: paho.Client, tls: Tls) -> None:

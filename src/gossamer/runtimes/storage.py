@@ -1,192 +1,41 @@
-"""The store of one node: what has to outlive its process.
+"""The store of one node: what has to outlive its process, in one SQLite file.
 
-A store holds a *journal* of the events that the node saw, a *snapshot* of its state that makes what came before
-superfluous, and *entries*: what is there now, such as messages that nobody has acknowledged, timers and open tasks.
-All are bytes here; `storage_journal` knows what they mean.
+A store is the journal of a `runtimes.host.Host`: its inputs in order, and a snapshot of its state that makes what came
+before superfluous. Both are bytes here. What is written is *staged*; `SqliteStore.commit` returns when all that was
+staged is durable, and what follows from it (a frame on a link, a task at the data side) may happen only then. Of what
+was staged and not committed a crash keeps nothing; it never keeps part of an entry, and never takes back what was
+committed. No node could survive a disk that forgets what it confirmed: a message would be acknowledged and gone.
 
-A `Change` is written whole or not at all. It is *staged* first; `commit` returns when all that was staged is durable,
-and what follows from it (a frame on a link, a task at the data side) may happen only then. Of changes that were staged
-and not committed a crash keeps the first few, none, or all; it never keeps part of one, and never takes back what was
-committed. There is no model here of a disk that forgets what it confirmed, and no node could survive one: a message
-would be acknowledged and gone.
+Staged entries are written at once, into a transaction that stays open, so a commit has little left to do and nothing
+waits in memory. They are written in parts: a state can be larger than memory that there is to spare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
+from gossamer.protocol.encoding import Buffer
 from gossamer.runtimes.storage_file import File, Format, StorageError
 
-Key = tuple[str, bytes]
-"""Of an entry: what kind of thing it is, and which one."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """What one transaction writes.
-
-    Attributes
-    ----------
-    steps : tuple of bytes
-        Goes to the end of the journal.
-    entries : mapping of Key to bytes or None
-        What each of these is from now on; None if it is gone.
-    snapshot : bytes or None
-        The state after ``steps``, if the journal is to start anew.
-    """
-
-    steps: tuple[bytes, ...] = ()
-    entries: Mapping[Key, bytes | None] = field(default_factory=dict)
-    snapshot: bytes | None = None
-
-
-@dataclass
-class Contents:
-    """What a store holds.
-
-    Attributes
-    ----------
-    snapshot : bytes or None
-        The newest; None if none was ever written.
-    before : int
-        How many steps came before the snapshot.
-    steps : list of bytes
-        All after it.
-    entries : dict of Key to bytes
-        In the order in which they were written last.
-    """
-
-    snapshot: bytes | None = None
-    before: int = 0
-    steps: list[bytes] = field(default_factory=list)
-    entries: dict[Key, bytes] = field(default_factory=dict)
-
-    def apply(self, change: Change) -> None:
-        """Write ``change``."""
-        self.steps += change.steps
-        for key, value in change.entries.items():
-            self.entries.pop(key, None)
-            if value is not None:
-                self.entries[key] = value
-        if change.snapshot is not None:
-            self.before += len(self.steps)
-            self.snapshot, self.steps = change.snapshot, []
-
-    def copy(self) -> Contents:
-        """Contents whose changes leave these as they are."""
-        return Contents(self.snapshot, self.before, self.steps.copy(), self.entries.copy())
-
-
-class Store(Protocol):
-    """Where a node keeps what must not be lost."""
-
-    @property
-    def name(self) -> str:
-        """Which store, in error messages."""
-        ...
-
-    def stage(self, change: Change) -> None:
-        """Have ``change`` written by the next `commit`."""
-        ...
-
-    def commit(self) -> None:
-        """Make all that was staged durable, in order.
-
-        Raises
-        ------
-        StorageError
-            If that did not succeed. The node is now ahead of its store and has to end; so the store takes no more.
-        """
-        ...
-
-    def contents(self) -> Contents:
-        """All that is durable."""
-        ...
-
-    def close(self) -> None:
-        """End; what was staged and not committed is forgotten."""
-        ...
-
-
-class MemoryStore:
-    """A store in memory, for tests of crashes in virtual time.
-
-    Attributes
-    ----------
-    full : bool
-        Whether the disk is full: as long as it is, `commit` raises, and nothing is written.
-    """
-
-    def __init__(self, run: str, node: str) -> None:
-        self.name = f"the store of {node} in {run}"
-        self.full = False
-        self._durable = Contents()
-        self._staged: list[Change] = []
-        self._failed = False
-
-    @property
-    def staged(self) -> int:
-        """How many changes are not committed."""
-        return len(self._staged)
-
-    def stage(self, change: Change) -> None:
-        self._check()
-        self._staged.append(change)
-
-    def commit(self) -> None:
-        self._check()
-        if self.full and self._staged:
-            self._failed = True
-            raise StorageError(f"{self.name} could not grow: the disk is full; nothing was written")
-        self.crash(keep=len(self._staged))
-
-    def crash(self, keep: int = 0) -> None:
-        """End here: of what was staged, the first ``keep`` changes had reached the disk. The store is open again.
-
-        Raises
-        ------
-        ValueError
-            If so many were not staged.
-        """
-        if not 0 <= keep <= len(self._staged):
-            raise ValueError(f"expected a number of the {len(self._staged)} staged changes, found {keep}")
-        for change in self._staged[:keep]:
-            self._durable.apply(change)
-        self._staged, self._failed = [], False
-
-    def contents(self) -> Contents:
-        return self._durable.copy()
-
-    def close(self) -> None:
-        self.crash()
-
-    def _check(self) -> None:
-        if self._failed:
-            raise StorageError(_AHEAD.format(self.name))
-
-
-_AHEAD = "{} takes nothing more: it was closed, or a write to it failed; restart the node"
+_PART = 1 << 20  # most bytes in a row
 
 FORMAT = Format(
     what="the store",
     identifier=int.from_bytes(b"GSMS"),
-    version=1,
+    version=2,
     tables=(
-        "CREATE TABLE journal (number INTEGER PRIMARY KEY, step BLOB NOT NULL)",
-        "CREATE TABLE snapshot (number INTEGER PRIMARY KEY, state BLOB NOT NULL)",
-        "CREATE TABLE entries (written INTEGER PRIMARY KEY, kind TEXT NOT NULL, key BLOB NOT NULL, "
-        "value BLOB NOT NULL, UNIQUE (kind, key))",
+        "CREATE TABLE journal (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
+        "CREATE TABLE snapshot (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
     ),
+    page_size=1 << 14,
+    log_pages=1 << 12,
 )
 
 
 class SqliteStore:
     """A store in one SQLite file, which is the node's alone until it is closed or its process ends.
-
-    What was staged is committed in one transaction.
 
     Parameters
     ----------
@@ -205,56 +54,104 @@ class SqliteStore:
 
     def __init__(self, path: str | Path, run: str, node: str) -> None:
         self.name = str(path)
-        self._staged: list[Change] = []
-        self._failed = False
         self._file = File(Path(path), FORMAT, {"run": run, "node": node}, alone=True)
-        newest = self._file.rows(
-            "SELECT max(number) FROM (SELECT number FROM journal UNION SELECT number FROM snapshot)"
-        )
-        self._number: int = newest[0][0] or 0  # of the last step
+        self._usable, self._staged, self._untidy = True, False, False
 
-    def stage(self, change: Change) -> None:
-        self._check()
-        self._staged.append(change)
+    def append(self, entry: Sequence[Buffer]) -> None:
+        """Stage an entry, in pieces.
+
+        Raises
+        ------
+        StorageError
+            If there is no room for it. The node is now ahead of its store and has to end; so the store takes no more.
+        """
+        with self._whole():
+            self._write("journal", entry)
+
+    def snapshot(self, state: Sequence[Buffer]) -> None:
+        """Stage a state, in pieces, in the place of all entries so far.
+
+        Raises
+        ------
+        StorageError
+            As `append`.
+        """
+        with self._whole():
+            self._file.execute("DELETE FROM journal")
+            self._file.execute("DELETE FROM snapshot")
+            self._write("snapshot", state)
 
     def commit(self) -> None:
-        self._check()
-        if not self._staged:
-            return
-        number = self._number
-        self._failed = True  # until it has succeeded
-        with self._file.transaction():
-            for change in self._staged:
-                number = self._write(change, number)
-        self._number, self._staged, self._failed = number, [], False
+        """Make all that was staged durable.
 
-    def contents(self) -> Contents:
-        read = self._file.rows
-        (before, snapshot), *_ = [*read("SELECT number, state FROM snapshot"), (0, None)]
-        steps = [step for (step,) in read("SELECT step FROM journal ORDER BY number")]
-        entries = read("SELECT kind, key, value FROM entries ORDER BY written")
-        return Contents(snapshot, before, steps, {(kind, key): value for kind, key, value in entries})
+        Raises
+        ------
+        StorageError
+            As `append`.
+        """
+        if self._usable and not self._staged:
+            return
+        with self._whole():
+            self._file.commit()
+            self._staged, self._untidy = False, True
+
+    def load(self) -> tuple[bytes | None, Iterator[bytes]]:
+        """The newest snapshot, None if there is none, and the entries after it, which are read one by one."""
+        return next(self._entries("snapshot"), None), self._entries("journal")
+
+    def tidy(self) -> None:
+        """Do now, while the node waits for others, what a commit would have to do some time: keep the log short.
+
+        Raises
+        ------
+        StorageError
+            If the disk fails.
+        """
+        if self._usable and not self._staged and self._untidy:
+            self._file.checkpoint()
+            self._untidy = False
 
     def close(self) -> None:
-        self._failed = True
+        """End; what was staged and not committed is forgotten."""
+        self._usable = False
         self._file.close()
 
-    def _write(self, change: Change, number: int) -> int:
-        """Write one change after step ``number``; the number of its last step."""
-        write = self._file.execute
-        for step in change.steps:
-            number += 1
-            write("INSERT INTO journal VALUES (?, ?)", number, step)
-        for (kind, key), value in change.entries.items():
-            write("DELETE FROM entries WHERE kind = ? AND key = ?", kind, key)
-            if value is not None:
-                write("INSERT INTO entries (kind, key, value) VALUES (?, ?, ?)", kind, key, value)
-        if change.snapshot is not None:
-            write("DELETE FROM journal")
-            write("DELETE FROM snapshot")
-            write("INSERT INTO snapshot VALUES (?, ?)", number, change.snapshot)
-        return number
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Around what may be written inside a transaction; if it fails, nothing more is."""
+        if not self._usable:
+            raise StorageError(
+                f"{self.name} takes nothing more: it was closed, or a write to it failed; restart the node"
+            )
+        self._usable = False
+        if not self._staged:
+            self._file.begin()
+            self._staged = True
+        yield
+        self._usable = True
 
-    def _check(self) -> None:
-        if self._failed:
-            raise StorageError(_AHEAD.format(self.name))
+    def _write(self, table: str, pieces: Sequence[Buffer]) -> None:
+        for last, part in _parts(pieces):
+            self._file.execute(f"INSERT INTO {table} (last, part) VALUES (?, ?)", last, part)
+
+    def _entries(self, table: str) -> Iterator[bytes]:
+        parts: list[bytes] = []
+        for last, part in self._file.each(f"SELECT last, part FROM {table} ORDER BY number"):
+            parts.append(part)
+            if last:
+                yield b"".join(parts)
+                parts = []
+
+
+def _parts(pieces: Sequence[Buffer]) -> Iterator[tuple[bool, bytes]]:
+    """What ``pieces`` make up, in parts of `_PART` bytes, and whether each is the last one, which may be shorter."""
+    part: list[Buffer] = []
+    room = _PART
+    for piece in pieces:
+        rest = memoryview(piece)
+        while len(rest) > room:
+            yield False, b"".join([*part, rest[:room]])
+            rest, part, room = rest[room:], [], _PART
+        part.append(rest)
+        room -= len(rest)
+    yield True, b"".join(part)

@@ -45,12 +45,18 @@ class Format:
         Of the tables; a file of another version is refused.
     tables : tuple of str
         The statements that make them.
+    page_size : int
+        Bytes of a page. Larger ones are faster for long values.
+    log_pages : int
+        How many pages the write-ahead log grows to before a commit moves them into the file itself.
     """
 
     what: str
     identifier: int
     version: int
     tables: tuple[str, ...]
+    page_size: int = 4096
+    log_pages: int = 1000
 
 
 class File:
@@ -99,24 +105,44 @@ class File:
             to be there, whole, when the file is opened again.
         """
         with explained(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
+            self.begin()
             try:
                 yield
-                self._connection.execute("COMMIT")
+                self.commit()
             except BaseException:
                 with suppress(sqlite3.Error):
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                 raise
 
+    def begin(self) -> None:
+        """Begin a transaction that is open until `commit`; if anything inside fails, `close` forgets it all."""
+        with explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """End it; all that was written inside is durable when this returns."""
+        with explained(self.path):
+            self._connection.execute("COMMIT")
+
+    def checkpoint(self) -> None:
+        """Move what is in the write-ahead log into the file itself."""
+        self.rows("PRAGMA wal_checkpoint(PASSIVE)")
+
     def execute(self, statement: str, *values: Any) -> None:
-        """Write; inside a `transaction`."""
-        self._connection.execute(statement, values)
+        """Write; inside a transaction."""
+        with explained(self.path):
+            self._connection.execute(statement, values)
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Read."""
         with explained(self.path):
             return self._connection.execute(statement, values).fetchall()
+
+    def each(self, statement: str) -> Iterator[tuple[Any, ...]]:
+        """Read, row by row."""
+        with explained(self.path):
+            yield from self._connection.execute(statement)
 
     def close(self) -> None:
         """Let others have it."""
@@ -127,6 +153,8 @@ class File:
         if alone:
             self.execute("PRAGMA locking_mode=EXCLUSIVE")
         self._check_format(layout)
+        self.execute(f"PRAGMA page_size={layout.page_size}")  # of a file that is made now
+        self.execute(f"PRAGMA wal_autocheckpoint={layout.log_pages}")
         self.execute("PRAGMA journal_mode=WAL")
         self.execute("PRAGMA synchronous=FULL")
         self.execute("PRAGMA fullfsync=ON")

@@ -19,6 +19,7 @@ from gossamer.algorithms.algorithm import InFlight
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.data_side import Computer
 from gossamer.protocol.effects import Compute, Interrupt, Release, Update
+from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.events import Answered, Completed, Refused
 from gossamer.protocol.frames import decode_frame, encode_frame
 from gossamer.protocol.node import Node
@@ -39,11 +40,11 @@ class MemoryJournal:
     entries: list[bytes] = field(default_factory=list)
     staged: list[tuple[bool, bytes]] = field(default_factory=list)  # whether it is a snapshot, and what
 
-    def append(self, entry: bytes) -> None:
-        self.staged.append((False, entry))
+    def append(self, entry: Sequence[Buffer]) -> None:
+        self.staged.append((False, b"".join(entry)))
 
-    def snapshot(self, state: bytes) -> None:
-        self.staged.append((True, state))
+    def snapshot(self, state: Sequence[Buffer]) -> None:
+        self.staged.append((True, b"".join(state)))
 
     def commit(self) -> None:
         self.crash(len(self.staged))
@@ -57,7 +58,7 @@ class MemoryJournal:
                 self.entries.append(data)
         self.staged = []
 
-    def load(self) -> tuple[bytes | None, Sequence[bytes]]:
+    def load(self) -> tuple[bytes | None, tuple[bytes, ...]]:
         return self.base, tuple(self.entries)
 
     def copy(self) -> MemoryJournal:
