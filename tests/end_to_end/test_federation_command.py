@@ -65,9 +65,11 @@ def test_from_keys_to_invitations(capsys: pytest.CaptureFixture[str]) -> None:
     assert founded["members"][0]["fingerprint"] == key.fingerprint
     assert [member["examples"] for member in founded["members"]] == [300, 200, None]
     assert [member.get("releases") for member in founded["members"]] == [20, 20, None]
-    # The one with fewer examples samples each of them more often, and the budget is met there.
-    assert founded["members"][0]["epsilon"] < founded["members"][1]["epsilon"] <= 5
+    # The one with fewer examples samples each of them more often, and the budget is met there, but for what the
+    # samplers of a deployment add.
+    assert founded["members"][0]["epsilon"] < founded["members"][1]["epsilon"] <= 5.0001
     assert founded["guarantee"]["epsilon"] == founded["members"][1]["epsilon"]
+    assert "a simulation" not in str(founded)
 
     shown = document(capsys, "federation", "show", "f/a/invitation.yaml", "--organiser", founded["organiser"])
     same = set(founded) - {"folder", "private_keys_made_for"}
@@ -118,6 +120,28 @@ def test_a_broker_on_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert "mqtt://localhost:1883 (no TLS)" in captured.out
     assert "Keep organiser.key here" in captured.err
+
+
+def test_a_run_without_privacy(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("spec.yaml").write_text("dataset: digits\nprivacy: none\n")
+    founded = document(capsys, *new())
+    assert [member["epsilon"] for member in founded["members"]] == [None, None]
+    assert founded["guarantee"]["epsilon"] is None
+    assert main(["federation", "show", "f/a/invitation.yaml"]) == 0
+    assert "Guarantee: none" in capsys.readouterr().out
+
+
+def test_agents_and_observers(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("spec.yaml").write_text(
+        "dataset: digits\n"
+        "algorithm: {name: graph_federated, units: 2, agents: 1, rounds: 3, batch_size: 5}\n"
+        "privacy: {standard_deviation: 9, clip: 1}\n"
+    )
+    founded = document(capsys, *new())
+    assert [member["unit"] for member in founded["members"]] == ["server-0", "server-1", None, None]
+    assert "other_units" in founded["guarantees"]
+    assert main(["federation", "show", "f/b/invitation.yaml"]) == 0
+    assert "agent of server-1" in capsys.readouterr().out
 
 
 def test_joining_and_renewing(capsys: pytest.CaptureFixture[str]) -> None:

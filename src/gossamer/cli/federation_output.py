@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ from gossamer.cli.plan_output import epsilon, guarantees, node_table
 from gossamer.cli.printing import wrapped
 from gossamer.deployment import papers
 from gossamer.deployment.broker_papers import has_tls
+from gossamer.deployment.computing import deployed_epsilon, deployed_guarantees
 from gossamer.deployment.founding import Founded
 from gossamer.deployment.terms import Agreed
-from gossamer.experiment.summarising import proved
 from gossamer.federation.invitations import Invitation, Member
 
 
@@ -27,7 +28,7 @@ def describe(invitation: Invitation, agreed: Agreed) -> str:
         f"  organiser  {invitation.organiser.fingerprint}\n"
         f"  plan       {plan}\n\n"
         f"{node_table(('party', 'role', 'examples', 'releases', 'epsilon', 'fingerprint'), rows)}\n\n"
-        f"{guarantees(plan.guarantee, plan.guarantees)}"
+        f"{guarantees(*deployed_guarantees(agreed.prepared, plan))}"
     )
 
 
@@ -35,19 +36,20 @@ def _row(member: Member, agreed: Agreed) -> tuple[str, ...]:
     role = member.role if member.unit is None else f"{member.role} of {member.unit}"
     if member.examples is None:
         return (member.name, role, "", "", "", member.key.fingerprint)
-    plan = agreed.plan
-    return (
-        member.name,
-        role,
-        str(member.examples),
-        str(plan.releases(member.name)),
-        epsilon(plan.epsilons[member.name]),
-        member.key.fingerprint,
-    )
+    releases, spent = str(agreed.plan.releases(member.name)), epsilon(_epsilon(member, agreed))
+    return (member.name, role, str(member.examples), releases, spent, member.key.fingerprint)
+
+
+def _epsilon(member: Member, agreed: Agreed) -> float | None:
+    """What is proved for the data of a party; None where nothing is."""
+    found = deployed_epsilon(agreed.prepared, agreed.plan, member.name)
+    return found if math.isfinite(found) else None
 
 
 def document(invitation: Invitation, agreed: Agreed) -> dict[str, Any]:
     """The same as data."""
+    guarantee, by_observer = deployed_guarantees(agreed.prepared, agreed.plan)
+    others = {observer: found.as_dict() for observer, found in by_observer.items()}
     return {
         "run": invitation.run,
         "algorithm": agreed.prepared.experiment.algorithm.name,
@@ -58,24 +60,22 @@ def document(invitation: Invitation, agreed: Agreed) -> dict[str, Any]:
         "expires": invitation.expires.isoformat(),
         "organiser": invitation.organiser.fingerprint,
         "members": [_entry(member, agreed) for member in invitation.members],
-        **proved(agreed.plan),
+        "guarantee": guarantee.as_dict(),
+        **({"guarantees": others} if others else {}),
     }
 
 
 def _entry(member: Member, agreed: Agreed) -> dict[str, Any]:
-    planned = (
-        {}
-        if member.examples is None
-        else {"releases": agreed.plan.releases(member.name), "epsilon": agreed.plan.epsilons[member.name]}
-    )
-    return {
+    entry = {
         "name": member.name,
         "role": member.role,
         "unit": member.unit,
         "examples": member.examples,
         "fingerprint": member.key.fingerprint,
-        **planned,
     }
+    if member.examples is None:
+        return entry
+    return {**entry, "releases": agreed.plan.releases(member.name), "epsilon": _epsilon(member, agreed)}
 
 
 def next_steps(folder: Path, founded: Founded) -> str:
