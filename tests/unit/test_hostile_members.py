@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import heapq
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +22,11 @@ from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Elapsed, Received, Started
+from gossamer.protocol.frames import Acknowledge, Data, Frame
+from gossamer.protocol.link import WINDOW
 from gossamer.protocol.messages import MOST_COUNT, Message
 from gossamer.protocol.node import Node, state_of
+from gossamer.protocol.session import Deliver, Output, Session, SessionSettings, Transmit
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Confined, Public, Released
 
@@ -168,6 +174,76 @@ def test_chunks_of_attempts_that_were_given_up_are_forgotten() -> None:
     assert len(node.state.early) == 1
     node.handle(Received("node-1", Roster(0, 1, THREE)), 1.0)
     assert not node.state.early
+
+
+# The session
+
+
+class _Answering:
+    """A node's session that answers every offer."""
+
+    def __init__(self, name: str) -> None:
+        self.session = Session(name, SessionSettings(1.0, 8.0, 30.0))
+        self.heard: list[int] = []
+
+    def receive(self, sender: str, frame: Frame, now: float) -> list[Output]:
+        outputs = self.session.receive(sender, frame, now)
+        for output in list(outputs):
+            if isinstance(output, Deliver) and isinstance(output.message, gossip.Offer):
+                self.heard.append(output.message.exchange)
+                outputs += self.session.send(sender, gossip.Answer(output.message.exchange, W), now)
+        return outputs
+
+
+def test_who_asks_and_asks_and_acknowledges_nothing_is_answered_so_many_times() -> None:
+    """Or else the answers, which are kept until they are acknowledged, would fill the memory."""
+    node = _Answering("b")
+    for number in range(1, 1000):
+        with contextlib.suppress(PeerError):
+            node.receive("a", Data(number, 0, 0, gossip.Offer(number, W)), 0.1 * number)
+    assert len(node.session.state()["a"].outbox) <= 2 * WINDOW
+    assert len(node.heard) <= 2 * WINDOW
+    # Once it acknowledges, it is heard as before; another never noticed.
+    (ack, *_) = node.receive("a", Acknowledge(5), 200.0)
+    assert isinstance(ack, Transmit)
+    next_number = node.session.state()["a"].delivered + 1
+    node.receive("a", Data(next_number, 0, 5, gossip.Offer(next_number, W)), 200.0)
+    assert node.heard[-1] == next_number
+    node.receive("c", Data(1, 0, 0, gossip.Offer(1, W)), 200.0)
+    assert node.heard[-1] == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_that_flood_each_other_over_a_bad_link_are_both_heard_in_full(seed: int) -> None:
+    """Each sends 300 messages at once and answers all that it gets; a third of the frames is lost, others overtake."""
+    generator = np.random.default_rng(seed)
+    nodes = {"a": _Answering("a"), "b": _Answering("b")}
+    other, flying, tick = {"a": "b", "b": "a"}, [], itertools.count()
+
+    def post(sender: str, outputs: list[Output], now: float) -> None:
+        for output in outputs:
+            if isinstance(output, Transmit) and generator.random() > 0.3:
+                heapq.heappush(flying, (now + generator.exponential(0.3), next(tick), sender, output.frame))
+
+    for name, node in nodes.items():
+        for number in range(300):
+            post(name, node.session.send(other[name], gossip.Offer(number, W), 0.0), 0.0)
+    for _ in range(200_000):
+        due = [(when, name) for name, node in nodes.items() if (when := node.session.deadline()) is not None]
+        if not due and not flying:
+            break
+        if flying and (not due or flying[0][0] <= min(due)[0]):
+            now, _, sender, frame = heapq.heappop(flying)
+            post(other[sender], nodes[other[sender]].receive(sender, frame, now), now)
+        else:
+            now, name = min(due)
+            post(name, nodes[name].session.wake(now), now)
+    assert not due
+    assert not flying
+    for node in nodes.values():
+        assert node.heard == list(range(300))
+        (link,) = node.session.state().values()
+        assert (link.queued, link.delivered, len(link.outbox)) == (600, 600, 0)
 
 
 # Units

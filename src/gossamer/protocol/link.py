@@ -43,6 +43,8 @@ class Link:
         The message that leaves in chunks.
     incoming : Incoming or None
         The message that arrives in chunks.
+    unanswered : int
+        How many messages of the peer were delivered while something is under way to it and it acknowledged nothing new.
     """
 
     wait: float
@@ -58,6 +60,7 @@ class Link:
     early: dict[int, Message] = field(default_factory=dict)
     outgoing: Outgoing | None = None
     incoming: Incoming | None = None
+    unanswered: int = 0
 
     def copy(self) -> Link:
         """A link whose changes leave this one as it is."""
@@ -99,6 +102,8 @@ class Link:
             self.acknowledged += 1
         if self.outgoing is not None and self.outgoing.number not in self.outbox:
             self.outgoing = None
+        if arrived:
+            self.unanswered = 0
         return bool(arrived)
 
     def settle_progress(self, progress: Progress, now: float) -> bool:
@@ -109,6 +114,7 @@ class Link:
         news = outgoing.settle(progress)
         if news:
             self.under_way[outgoing.number] = now
+            self.unanswered = 0
         return news
 
     def data(self, number: int) -> Data:
@@ -124,13 +130,19 @@ class Link:
         return Chunk(number, self.acknowledged, self.delivered, chunk, chunks, sum(map(len, pieces)), content)
 
     def accept(self, data: Data) -> list[Message]:
-        """Take in a message of the peer; all that can now be delivered."""
-        if data.number > self.delivered:
+        """Take in a message of the peer; all that can now be delivered.
+
+        Each of its messages may have a node send one, which is kept until it is acknowledged. So a peer that sends on
+        and on without acknowledging anything is not heard until it does; its messages are as good as lost. Between
+        two nodes that keep the protocol this ends: what came before is still acknowledged by either.
+        """
+        if data.number > self.delivered and self.unanswered < WINDOW:
             self.early[data.number] = data.message
         ready = []
         while self.delivered + 1 in self.early:
             self.delivered += 1
             ready.append(self.early.pop(self.delivered))
+            self.unanswered = self.unanswered + 1 if self.under_way else 0
         if self.incoming is not None and self.incoming.number <= self.delivered:
             self.incoming = None  # it came in one frame after all
         return ready
