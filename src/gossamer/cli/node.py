@@ -72,7 +72,7 @@ def status_command(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found)
         return 0
-    rows: list[tuple[str, ...]] = [("node", "state", "updates", "finished", "broker", "peers")]
+    rows: list[tuple[str, ...]] = [("node", "state", "updates", "releases", "finished", "broker", "peers")]
     rows += [_row(status) for status in found.values()]
     print(table(rows))
     for status in found.values():
@@ -87,8 +87,9 @@ def _row(status: dict[str, Any]) -> tuple[str, ...]:
     if status["process"] is None:
         broker = "-"
     finished = status.get("finished") or "-"
-    updates = str(status.get("updates", 0))
-    return (status["node"], status["state"], updates, finished, broker, f"{up} of {len(peers)} up")
+    updates, planned = str(status.get("updates", 0)), status.get("planned_releases")
+    releases = f"{status.get('releases', 0)}{'' if planned is None else f' of {planned}'}"
+    return (status["node"], status["state"], updates, releases, finished, broker, f"{up} of {len(peers)} up")
 
 
 def _say_peers(status: dict[str, Any]) -> None:

@@ -166,7 +166,7 @@ class NodeLoop:
             inputs.append((DataSideAnswer(done.event), now))
             for record in done.records:
                 self.folder.record(now - self.began, record.name, record.value)
-            self.counts.updates += 1
+            self.counts.updates += done.update
         due = self.host.deadline()
         if due is not None and due <= now:
             inputs.append((Wake(), now))

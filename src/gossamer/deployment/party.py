@@ -85,7 +85,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     held = DataHeld(options, invited, folder)
     stack.callback(held.close)
     host = open_host(invited, folder, store, _watch(options.trace, stack))
-    reporter.begins(host)
+    reporter.begins(host, held)
     transport = stack.enter_context(_transport(options, invitation, folder))
     worker = Worker(Tasks(invitation.me.name, held.computer), transport.wake)
     stack.callback(worker.stop)
@@ -112,7 +112,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         return _RENEWED
     write_results(folder, agreed, host, held)
     state = "finished" if host.finished else _STOPPED
-    reporter.ended(state, host.finished)
+    reporter.write(loop, clock())
+    reporter.ended(state)
     return state
 
 

@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any
 
+from gossamer.deployment.holding import DataHeld
 from gossamer.deployment.joining import Invited
 from gossamer.deployment.loop import NodeLoop
 from gossamer.deployment.peers import PeerState
@@ -41,9 +42,12 @@ class Reporter:
         }
         self._next, self._next_line, self._told = 0.0, 0.0, 0
         self._finished: dict[str, str] = {}
+        self._ledger, self._planned = None, None
 
-    def begins(self, host: Host) -> None:
+    def begins(self, host: Host, held: DataHeld) -> None:
         """The node is made, or made again."""
+        self._ledger, agreed = held.ledger, held.agreed
+        self._planned = agreed.plan.releases(agreed.terms.me.name) if agreed.terms.holds_data else None
         self._status["state"] = "connecting"
         self._folder.say(f"{self._status['node']} {'goes on' if host.begun else 'begins'} in run {self._status['run']}")
         self._folder.publish(self._status)
@@ -51,9 +55,12 @@ class Reporter:
     def look(self, loop: NodeLoop) -> None:
         """Say what has changed, and write the status if it is time."""
         now = loop.clock()
-        if now < self._next:
-            return
-        self._next = now + _EVERY
+        if now >= self._next:
+            self._next = now + _EVERY
+            self.write(loop, now)
+
+    def write(self, loop: NodeLoop, now: float) -> None:
+        """Write the status."""
         states = loop.peers.states(now)
         for name, peer in states.items():
             self._changed(name, peer)
@@ -62,6 +69,8 @@ class Reporter:
             "finished": loop.host.finished or None,
             "seconds": round(now - loop.began, 1) if loop.began else 0.0,
             "updates": loop.counts.updates,
+            "releases": 0 if self._ledger is None else self._ledger.releases,
+            "planned_releases": self._planned,
             "connected": loop.transport.connected,
             "broker_says": None if loop.transport.connected else loop.transport.reason,
             "datagrams": {"sent": loop.counts.sent, "received": loop.counts.received},
@@ -79,9 +88,9 @@ class Reporter:
             self._folder.say(f"{updates} updates since this process began")
             self._told, self._next_line = updates, now + _LINE_EVERY
 
-    def ended(self, state: str, why: str) -> None:
+    def ended(self, state: str, why: str = "") -> None:
         """The process ends."""
-        self._folder.say(f"{self._status['node']} {state}: {why}" if why else f"{self._status['node']} {state}")
+        self._folder.say(f"{self._status['node']} {state}{why and ': ' + why}")
         self._folder.publish({**self._status, "state": state, "why": why or None, "written": time.time()})
 
     def _changed(self, name: str, peer: PeerState) -> None:

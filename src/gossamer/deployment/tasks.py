@@ -26,10 +26,11 @@ Request = Compute | Update | Interrupt | Release
 
 @dataclass(frozen=True)
 class Outcome:
-    """The data side's answer, and what is for the node's private log."""
+    """The data side's answer, what is for the node's private log, and whether it is an update."""
 
     event: Answer
     records: tuple[Record, ...] = ()
+    update: bool = False
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Tasks:
 
     def _answer(self, number: int, task: Any, ticket: Any) -> list[Outcome]:
         (computed,) = self._computer.compute([ticket])
-        return [_outcome(number, computed, 1)]
+        return [_outcome(number, computed, 1, update=bool(getattr(task, "steps", 0)))]
 
     def _begin(self, number: int, task: Round, ticket: Any) -> list[Outcome]:
         self._rounds[number] = waiting = _Waiting(ticket, task)
@@ -108,14 +109,14 @@ class Tasks:
         task = waiting.task
         del self._rounds[task.id]
         (computed,) = self._computer.compute([self._computer.amended(waiting.ticket, task)])
-        return [_outcome(task.id, computed, task.until)]
+        return [_outcome(task.id, computed, task.until, update=True)]
 
 
-def _outcome(number: int, computed: Computed, steps: int) -> Outcome:
-    """What a node is told: `Answered` where there is no receipt."""
+def _outcome(number: int, computed: Computed, steps: int, *, update: bool) -> Outcome:
+    """What a node is told: `Answered` where there is no receipt. What takes no steps is no update."""
     vector, bad = computed.released, computed.not_finite
     event = Completed(number, vector, steps) if isinstance(vector, Released) else Answered(number, vector)
-    return Outcome(event, (Record("gradients_not_finite", float(bad)),) if bad else ())
+    return Outcome(event, (Record("gradients_not_finite", float(bad)),) if bad else (), update)
 
 
 class Worker:
