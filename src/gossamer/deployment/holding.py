@@ -8,6 +8,7 @@ from typing import Any
 
 from gossamer.data.split import Split
 from gossamer.deployment.computing import (
+    UnitCharges,
     deployed_computer,
     deployed_epsilon,
     deployed_guarantees,
@@ -97,6 +98,19 @@ class DataHeld:
         for line in self._owned.check(train):
             folder.say(line)
 
+    @property
+    def planned_releases(self) -> int | None:
+        """How many releases this party's ledger is opened for at most; None for one that is charged nothing."""
+        charges = planned_charges(self.agreed.prepared, self.agreed.plan, self._name)
+        match charges:
+            case UnitCharges():
+                return charges.stream.records
+            case AgentCharges():
+                return charges.most
+            case None:
+                return None
+        return sum(charges.values())
+
     def describe(self) -> dict[str, Any]:
         """What is proved of this party's data, and what was released, as plain data."""
         plan, prepared, ledger = self.agreed.plan, self.agreed.prepared, self.ledger
@@ -108,7 +122,7 @@ class DataHeld:
         return {
             "epsilon": _finite(deployed_epsilon(prepared, plan, self._name)),
             "releases": releases,
-            "planned_releases": plan.releases(self._name),
+            "planned_releases": self.planned_releases,
             "guarantee": guarantee.as_dict(),
             **({"guarantees": others} if others else {}),
             "said": [str(found) for found in {guarantee.observer: guarantee, **_by_name(by_observer)}.values()],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
+from gossamer.algorithms.graph_settings import Settings
 from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.policy import OwnerPolicy, read_policy
 from gossamer.deployment.policy_rules import EXAMPLE, Asked
@@ -126,7 +128,7 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
 def _smallest_sum(agreed: Agreed) -> int | None:
     """Of how many agents' updates the sums are that a server sees."""
     settings = agreed.prepared.experiment.algorithm
-    if not agreed.prepared.units or settings.masking.name != "secure":
+    if not isinstance(settings, Settings) or settings.masking.name != "secure":
         return None
     # Masks need cryptography, which is there, or no invitation could have been read.
     from gossamer.algorithms.graph_masking import unit_of

@@ -42,12 +42,12 @@ class Reporter:
         }
         self._next, self._next_line, self._told = 0.0, 0.0, 0
         self._finished: dict[str, str] = {}
-        self._ledger, self._planned = None, None
+        self._ledger: Any = None
+        self._planned: int | None = None
 
     def begins(self, host: Host, held: DataHeld) -> None:
         """The node is made, or made again."""
-        self._ledger, agreed = held.ledger, held.agreed
-        self._planned = agreed.plan.releases(agreed.terms.me.name) if agreed.terms.holds_data else None
+        self._ledger, self._planned = held.ledger, held.planned_releases
         self._status["state"] = "connecting"
         self._folder.say(f"{self._status['node']} {'goes on' if host.begun else 'begins'} in run {self._status['run']}")
         self._folder.publish(self._status)
