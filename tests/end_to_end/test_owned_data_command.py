@@ -69,7 +69,7 @@ def test_show_before_anything_was_spent(capsys: pytest.CaptureFixture[str], poli
     assert out.splitlines()[:3] == [
         "wards",
         "  allowed: epsilon 4 at delta 1e-05 (add_or_remove_one), Renyi order 8",
-        f"  spent: divergence 0 of {renyi_level(8, 4, 1e-5):.4g}, which proves epsilon 0 at delta 1e-05; left: "
+        f"  spent: divergence 0 of {renyi_level(8, 4, 1e-5):.4g} (epsilon so far 0 at delta 1e-05); left: "
         f"{renyi_level(8, 4, 1e-5):.4g} (100 %)",
     ]
     found = shown(capsys, policy)

@@ -485,21 +485,26 @@ def test_who_is_killed_while_the_two_are_made_starts_again(
     assert opened().check() == []
 
 
+@pytest.mark.parametrize("done", [True, False])
 def test_another_process_that_makes_the_key_at_the_same_time_wins(
-    opened: Open, folder: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Open, folder: Path, monkeypatch: pytest.MonkeyPatch, done: bool
 ) -> None:
-    """It comes in between our mark and our key, and is done before us or after."""
-    make, late = ledger_key._make, []
+    """It comes in between our mark and our key: and is done before us, or killed with nothing but its mark."""
+    transaction, calls = LedgerFile.transaction, itertools.count()
 
-    def interrupted(file: LedgerFile, path: Path) -> None:
-        monkeypatch.setattr(ledger_key, "_make", make)
-        with closing(LedgerFile(folder / "policy.ledger")) as other, other.transaction():
-            other.contents.renew(b"the mark of another process")
-        late.append(True)
+    def interrupted(file: LedgerFile) -> Any:
+        if next(calls) == 1:
+            monkeypatch.setattr(LedgerFile, "transaction", transaction)
+            if done:
+                open_with_key(folder / "policy.ledger")[0].close()
+            else:
+                with closing(LedgerFile(folder / "policy.ledger")) as other, other.transaction():
+                    other.contents.renew(b"the mark of another process")
+        return transaction(file)
 
-    monkeypatch.setattr(ledger_key, "_make", interrupted)
+    monkeypatch.setattr(LedgerFile, "transaction", interrupted)
     opened().check()
-    assert late == [True]
+    assert next(calls) == 2
     assert opened().check() == []
 
 

@@ -336,7 +336,7 @@ def test_the_pages_defaults_are_those_of_a_small_policy(policy: Any) -> None:
 
 
 def test_the_pages_figures_are_those_of_the_ledger() -> None:
-    pattern = r"divergence ([\d.]+) of ([\d.]+), which proves epsilon ([\d.]+) at delta 1e-05; left: (\S+)"
+    pattern = r"divergence ([\d.]+) of ([\d.]+) \(epsilon so far ([\d.]+) at delta 1e-05\); left: (\S+)"
     found = re.search(pattern, the_page())
     assert found is not None
     spent, level, epsilon, left = map(float, found.groups())

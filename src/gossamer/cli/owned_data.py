@@ -117,6 +117,6 @@ def _spent(spending: Spending) -> str:
     left = max(spending.left, 0.0)
     share = 100 * left / level if level else 0.0
     return (
-        f"divergence {spending.divergence:.4g} of {level:.4g}, which proves epsilon {rounded_up(spending.epsilon)} at "
-        f"delta {spending.budget.delta:g}; left: {left:.4g} ({share:.0f} %)"
+        f"divergence {spending.divergence:.4g} of {level:.4g} (epsilon so far {rounded_up(spending.epsilon)} at delta "
+        f"{spending.budget.delta:g}); left: {left:.4g} ({share:.0f} %)"
     )

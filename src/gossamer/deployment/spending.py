@@ -29,7 +29,7 @@ class Spending:
     divergence : float
         Spent, at the filter's order.
     epsilon : float or None
-        What that proves at the policy's delta; None without a policy.
+        What that amounts to at the policy's delta, a reading (`LedgerFile.epsilon`); None without a policy.
     runs : list of Spent
         What each run has spent.
     contents : list of Accepted

@@ -9,7 +9,8 @@ A run *opens* its part of the ledger under the name that the owner gave the data
 
 The filter is one `RenyiFilter` a data set, whose order and relation are fixed when the data set is first opened: runs
 are chosen adaptively, and sums at an order fixed in advance are what is proved then. Its epsilon and delta are the
-owner's to change: what was spent stays spent, and what is proved is the largest budget that ever applied.
+owner's to change, for reasons that do not depend on what was released: what was spent stays spent, and what is proved
+is the largest budget that ever applied.
 
 A charge is committed, and only then returns; so a process that is killed has charged all that it released, and at most
 one release more. Several runs, in several processes, may use one ledger at the same time.
@@ -187,7 +188,11 @@ class LedgerFile:
         return spent_on(self._file, data_set)
 
     def epsilon(self, data_set: str, delta: float) -> float:
-        """What `spent` proves at ``delta``: a reading, which is the guarantee once nothing more is released."""
+        """What `spent` amounts to at ``delta``: a reading.
+
+        It is proved of runs that were fixed in advance. Of runs that were chosen after earlier ones were seen, and of
+        their number, what is proved is the budget.
+        """
         found, spent = self.filter_of(data_set), self.spent(data_set)
         return renyi_epsilon(found[0], spent, delta) if found and spent else 0.0
 
