@@ -2,120 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from functools import cache
 from typing import Any
 
 import pytest
+from tests.reference.planted_bugs import BUGS
 
-from gossamer.algorithms import allreduce, edge_cloud, gossip, graph_federated
-from gossamer.protocol.frames import Data
-from gossamer.protocol.session import Deliver
-from gossamer.runtimes.host import Arrived, Begin, Host, Input, Outcome
-from gossamer.testing.contracts import AlgorithmContract, FixedAnswers
-from gossamer.testing.fault_seeds import Schedule, Trial, first_failure, shortened
-from gossamer.testing.hosts import Crash
+from gossamer.experiment.reading import parse_spec
+from gossamer.testing.fault_schedules import Crash, Fate, Schedule, shortened
+from gossamer.testing.fault_seeds import Failure, first_failure
+from gossamer.testing.fault_trials import MOST_EVENTS, Trial
+from gossamer.testing.network import Partition
 
-
-def trial(chosen: Any, kind: type[Host] = Host) -> Trial:
-    class Chosen(AlgorithmContract):
-        settings = chosen
-        quota = 3
-
-    contract = Chosen()
-    return Trial(contract.nodes, FixedAnswers, contract.algorithm, kind)
-
-
-UNITS = graph_federated.Settings(units=2, agents=2, rounds=3, patience=5.0).decided(private=True)
-ALGORITHMS = {
-    "gossip": gossip.Settings(nodes=4, topology="ring"),
-    "allreduce": allreduce.Settings(nodes=3, timeout=30.0),
-    "audp": edge_cloud.Settings(nodes=3),
-    "graph_federated": UNITS,
+SAMPLES, UNITS = {"noise_multiplier": 1.0}, {"standard_deviation": 1.0}
+SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "gossip": ({"name": "gossip"}, SAMPLES),
+    "allreduce": ({"name": "allreduce", "timeout": 3.0}, SAMPLES),
+    "audp": ({"name": "audp"}, SAMPLES),
+    "mapa": ({"name": "mapa"}, SAMPLES),
+    "graph_federated": ({"name": "graph_federated"}, UNITS),
+    "masked": ({"name": "graph_federated", "masking": "secure"}, UNITS),
+    "increasing": ({"name": "increasing"}, SAMPLES),
+}
+OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "gossip in pairs of two sides": ({"name": "gossip", "exchange": "bipartite", "topology": "star"}, SAMPLES),
+    "all-reduce without a timeout": ({"name": "allreduce"}, SAMPLES),
+    "edges that wait": ({"name": "audp", "staleness": {"bound": 1, "on_stale": "wait"}}, SAMPLES),
+    "stale gradients dropped": ({"name": "audp", "staleness": {"bound": 1, "on_stale": "drop"}}, SAMPLES),
+    "no noise": ({"name": "asgd"}, {"mechanism": "none"}),
+    "noise with a pure epsilon": ({"name": "gossip"}, {"mechanism": "l2_laplace", "epsilon": 1.0}),
+    "a clip that follows a quantile": ({"name": "gossip"}, {**SAMPLES, "clip": {"policy": "quantile"}}),
+    "random noise on links": ({"name": "graph_federated", "noise": "random"}, UNITS),
+    "servers that wait for nobody": ({"name": "graph_federated", "synchronous": False, "timeout": 3.0}, UNITS),
+    "rounds of averaging": ({"name": "graph_federated", "consensus": 2}, UNITS),
+    "noise of agents": ({"name": "graph_federated", "masking": "secure"}, {**UNITS, "agent_noise": 0.5}),
+    "parts of a model": ({"name": "increasing", "parts": 2}, SAMPLES),
+    "a clipped sum": ({"name": "increasing", "round_update": "clipped_sum"}, SAMPLES),
 }
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@cache
+def trial(name: str) -> Trial:
+    algorithm, privacy = {**SPECS, **OTHERS}[name]
+    return Trial.of(parse_spec({"algorithm": algorithm, "privacy": privacy}))
+
+
+@pytest.mark.parametrize("name", SPECS)
 def test_no_seed_fails(name: str) -> None:
-    failure = first_failure(trial(ALGORITHMS[name]), range(12))
+    failure = first_failure(trial(name), range(50))
     assert failure is None, str(failure)
 
 
-def test_who_catches_up_takes_the_roster_of_those_who_are_ahead() -> None:
-    """A member that was excluded by one that had fallen behind, and told it the outcome: all three waited for ever."""
-    made = trial(ALGORITHMS["allreduce"])
-    assert made.problem(Schedule.seeded(367)) is None
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_seed_of_other_settings_fails(name: str) -> None:
+    failure = first_failure(trial(name), range(15))
+    assert failure is None, str(failure)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_no_seed_of_many_fails(name: str) -> None:
-    failure = first_failure(trial(ALGORITHMS[name]), range(2000))
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_seed_of_many_of_other_settings_fails(name: str) -> None:
+    failure = first_failure(trial(name), range(500))
     assert failure is None, str(failure)
 
 
-class DeliversTwice(Host):
-    """No deduplication: a data frame that comes again is delivered again."""
-
-    def _take(self, what: Input, now: float) -> list[Outcome]:
-        old = (
-            isinstance(what, Arrived) and isinstance(what.frame, Data) and what.frame.number <= self._seen(what.sender)
-        )
-        outcomes = super()._take(what, now)
-        return outcomes + self._converse([Deliver(what.sender, what.frame.message)]) if old else outcomes
-
-    def _seen(self, sender: str) -> int:
-        link = self.session.state().get(sender)
-        return 0 if link is None else link.delivered
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_are_found_and_shortened(bug: str) -> None:
+    """Within 200 seeds, and to ten faults at most, and by the check that is about them."""
+    instead, said = BUGS[bug]
+    failure = first_failure(Trial(trial("gossip").runs, **instead), range(200))
+    assert failure is not None
+    assert len(failure.schedule.faults) <= 10, str(failure)
+    assert re.search(said, failure.problem), str(failure)
+    assert trial("gossip").problem(failure.schedule) is None  # the bug is to blame
 
 
-class SendsBeforeItStores(Host):
-    """The input is stored after what came of it was sent: a crash in between forgets it."""
-
-    def turn(self, inputs: Sequence[tuple[Input, float]]) -> list[Outcome]:
-        late, self.journal.append = self.journal.append, lambda entry: None  # type: ignore[method-assign]
-        try:
-            outcomes = super().turn(inputs)
-        finally:
-            self.journal.append = late  # type: ignore[method-assign]
-        return outcomes
-
-
-class ForgetsTimers(Host):
-    """A host that comes back does not tell its node."""
-
-    def start(self, now: float) -> list[Outcome]:
-        return self.take(Begin(), now) if not self.begun else []
+def test_seeds_have_faults_of_every_kind_and_runs_are_small() -> None:
+    """Of 200 seeds: some of each kind, and crashes at any instant, with torn writes, for ever too."""
+    schedules = [trial("gossip").schedule(seed) for seed in range(200)]
+    crashes = [crash for schedule in schedules for crash in schedule.crashes]
+    fates = [fault for schedule in schedules for fault in schedule.faults if isinstance(fault, Fate)]
+    assert {len(fate.delays) for fate in fates} == {0, 1, 2}
+    assert any(isinstance(fault, Partition) for schedule in schedules for fault in schedule.faults)
+    assert {crash.instant for crash in crashes} >= {0, 1, 2, 3, 4}
+    assert {crash.kept for crash in crashes} == {0, 1, 2}
+    assert {crash.away for crash in crashes} >= {0.01, float("inf")}
+    for name in SPECS:
+        for run in trial(name).runs:
+            assert len(run.nodes) <= 6
+            assert run.prepared.objective.size <= 8
+    assert MOST_EVENTS <= 300
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        (DeliversTwice, ALGORITHMS["gossip"]),
-        (SendsBeforeItStores, ALGORITHMS["gossip"]),
-        (ForgetsTimers, ALGORITHMS["gossip"]),
-    ],
+    "doing", ["staging an input", "committing", "putting a frame on the link", "charging a release", "drawing noise"]
 )
-def test_planted_bugs_are_found_and_shortened(kind: type[Host], settings: Any) -> None:
-    """Within 200 seeds, and to ten faults at most."""
-    failure = first_failure(trial(settings, kind), range(200))
+def test_processes_are_killed_at_every_instant(doing: str) -> None:
+    """Within 200 seeds, before each of the things that last or that others see."""
+    story: list[str] = []
+    for seed in range(200):
+        trial("gossip").problem(trial("gossip").schedule(seed), story.append)
+        if any(f"killed before {doing}" in line for line in story):
+            return
+    pytest.fail(f"nobody was killed before {doing}")
+
+
+def test_a_schedule_gives_the_same_run_again() -> None:
+    stories: list[list[str]] = [[], []]
+    for story in stories:
+        for seed in (3, 4, 5):
+            trial("gossip").problem(trial("gossip").schedule(seed), story.append)
+    assert stories[0] == stories[1]
+    assert stories[0]
+
+
+def test_a_failure_says_what_went_wrong() -> None:
+    broken = Trial(trial("gossip").runs, **BUGS["send before store"][0])
+    failure = first_failure(broken, range(200))
     assert failure is not None
-    assert failure.schedule.length <= 10, str(failure)
-    assert trial(settings).problem(failure.schedule) is None  # the bug is to blame
+    text = str(failure)
+    assert f"seed {failure.seed} fails at event" in text
+    assert all(str(fault) in text for fault in failure.schedule.faults)
+    assert any("killed before" in line for line in failure.story)
+    with pytest.raises(ValueError, match="does not fail"):
+        Failure.of(trial("gossip"), failure.seed)
 
 
 def test_shortening_leaves_out_what_does_not_matter() -> None:
     """A made-up failure: it fails if it loses frame 7 and crashes at event 20."""
+    seven, twenty = Fate(7), Crash(20)
 
-    class Made(Trial):
-        def problem(self, schedule: Schedule) -> str | None:
-            fates = schedule.faults.fates
-            lost = len(fates) > 7 and fates[7] != (schedule.faults.delay,)
-            return "found" if lost and any(crash.event == 20 for crash in schedule.crashes) else None
+    def fails(schedule: Schedule) -> bool:
+        return {seven, twenty} <= set(schedule.faults)
 
-    seeded = Schedule.seeded(3)
-    schedule = Schedule(seeded.faults, (Crash(5), Crash(20), Crash(40)))
-    made = Made(dict, FixedAnswers, gossip)
-    assert made.problem(schedule) == "found"
-    short = shortened(made, schedule)
-    assert short.crashes == (Crash(20),)
-    assert short.length == 2
+    long = Schedule((Fate(1, (2.0,)), seven, *(Fate(n) for n in range(8, 60)), Crash(5), twenty, Crash(40)), busy=0.5)
+    assert fails(long)
+    assert shortened(long, fails) == Schedule((seven, twenty), busy=0.0, every=256)

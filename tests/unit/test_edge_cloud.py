@@ -188,6 +188,15 @@ def test_a_bound_on_the_staleness_is_kept_and_nobody_is_stuck(nodes: int, bound:
         assert found["updates_dropped"] == 0
 
 
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.integers(0, 12), st.integers(0, 6))
+def test_some_update_may_always_be_made_whoever_came_back_late(versions: list[int], update: int, bound: int) -> None:
+    """Of pieces of work that were all handed in, at any versions and however many, one may be applied."""
+    versions = [min(version, update) for version in versions]
+    waiting = StalenessSettings(bound=bound, on_stale="wait")
+    others = [versions[:i] + versions[i + 1 :] for i in range(len(versions))]
+    assert any(waiting.may_apply(version, rest, update) for version, rest in zip(versions, others))
+
+
 def test_without_a_bound_uneven_edges_are_stale() -> None:
     """What the bounds above are for: the same edges exceed them freely."""
     known = context(9, quotas={f"node-{i}": 5 for i in range(9)})

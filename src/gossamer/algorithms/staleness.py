@@ -12,6 +12,9 @@ v_0 <= v_1 <= ..., all of them can still be applied in time, in this order, exac
 Update t may be made with one of them if this holds of the others at t + 1. It always may with the oldest: then
 v_{i+1} >= t + i + 1 - tau is what is left to hold, and it did before. And whoever is given version t + 1 then comes
 last, as one of at most tau + 1.
+
+There may be more when somebody comes back who was given up. Then not all can be applied in time: the oldest goes first,
+and what gets too old meanwhile is dropped.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ class StalenessSettings(BaseModel):
         if self.bound is None or update - version > self.bound:
             return True  # what is too old is not waited for
         rest = [other for other in others if update - other <= self.bound]
-        return feasible(rest, update + 1, self.bound)
+        return feasible(rest, update + 1, self.bound) or version <= min(rest)
 
 
 def feasible(versions: Collection[int], update: int, bound: int) -> bool:

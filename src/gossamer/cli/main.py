@@ -22,7 +22,18 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from gossamer.cli import accounting, attack, datasets, experiments, federation, node, owned_data, planning, up
+from gossamer.cli import (
+    accounting,
+    attack,
+    datasets,
+    experiments,
+    federation,
+    node,
+    owned_data,
+    planning,
+    simulate_faults,
+    up,
+)
 from gossamer.errors import GossamerError
 from gossamer.version import __version__
 
@@ -46,7 +57,18 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"gossamer {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (experiments, accounting, planning, attack, datasets, federation, owned_data, node, up):
+    for module in (
+        experiments,
+        accounting,
+        planning,
+        attack,
+        datasets,
+        federation,
+        owned_data,
+        node,
+        up,
+        simulate_faults,
+    ):
         module.add_commands(commands)
     return root
 

@@ -1,35 +1,37 @@
-"""Hosts joined by faulty links, in virtual time, with crashes at any instant and restarts from the journal.
+"""Hosts joined by faulty links, in virtual time, whose processes are killed at any instant and come back.
 
-    hosts = LinkedHosts(nodes, computer, faults=Faults.seeded(7), crashes=[Crash(event=30, carried=1, away=2.0)])
+    hosts = LinkedHosts(nodes, computer, schedule=Schedule((Crash(event=30, instant=1, away=2.0),)))
     hosts.run()
     assert hosts["a"].node.state...
 
-A crash happens between two events, or in the middle of one: after its input was stored, and before all that came of it
-was carried out (``carried`` outcomes were). Nothing here sleeps or draws a random number while it runs.
+A process does things that last, or that others see: it stages an input, commits, charges a release, draws noise, puts a
+frame on a link. It may be killed between any two of them: see `Reaper`. Nothing here sleeps or draws a random number
+while it runs.
 """
 
 from __future__ import annotations
 
+import copy
 import heapq
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
-from gossamer.algorithms.algorithm import InFlight
-from gossamer.errors import BudgetSpent
-from gossamer.privacy.data_side import Computer
 from gossamer.protocol.effects import Compute, Interrupt, Release, Update
-from gossamer.protocol.encoding import Buffer
-from gossamer.protocol.events import Answered, Completed, Refused
-from gossamer.protocol.frames import decode_frame, encode_frame
+from gossamer.protocol.encoding import Buffer, decode, encode
+from gossamer.protocol.events import Event
+from gossamer.protocol.frames import Data
+from gossamer.protocol.link import Link
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.host import Answer, Ended, Host, Note, Outcome, Rejected, Task
-from gossamer.testing.network import Faults
-from gossamer.vectors import Released
-
-SETTINGS = SessionSettings(retry_after=1.0, longest_retry=8.0, silence=20.0)
+from gossamer.runtimes.computations import Computations, Counters
+from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Note, Outcome, Rejected, Task, Wake
+from gossamer.runtimes.speeds import Speeds, SpeedSettings
+from gossamer.testing.fault_schedules import SETTINGS, Crash, Schedule
+from gossamer.testing.reaper import Killed, Reaper
 
 
 @dataclass
@@ -39,14 +41,18 @@ class MemoryJournal:
     base: bytes | None = None
     entries: list[bytes] = field(default_factory=list)
     staged: list[tuple[bool, bytes]] = field(default_factory=list)  # whether it is a snapshot, and what
+    reaper: Callable[[str], None] = lambda doing: None
 
     def append(self, entry: Sequence[Buffer]) -> None:
+        self.reaper("staging an input")
         self.staged.append((False, b"".join(entry)))
 
     def snapshot(self, state: Sequence[Buffer]) -> None:
+        self.reaper("staging a snapshot")
         self.staged.append((True, b"".join(state)))
 
     def commit(self) -> None:
+        self.reaper("committing")
         self.crash(len(self.staged))
 
     def crash(self, keep: int = 0) -> None:
@@ -58,24 +64,23 @@ class MemoryJournal:
                 self.entries.append(data)
         self.staged = []
 
-    def load(self) -> tuple[bytes | None, tuple[bytes, ...]]:
+    def load(self) -> tuple[bytes | None, Sequence[bytes]]:
         return self.base, tuple(self.entries)
 
     def copy(self) -> MemoryJournal:
-        """One that goes its own way."""
+        """What is durable, to go its own way."""
         return MemoryJournal(self.base, self.entries.copy())
 
 
-@dataclass(frozen=True)
-class Crash:
-    """At the ``event``-th input of the run only ``carried`` of its outcomes are carried out.
-
-    The host is then away for ``away`` seconds, and comes back from its journal.
-    """
-
-    event: int
-    carried: int = 0
-    away: float = 1.0
+def fresh(node: Node) -> Node:
+    """A node in the state of this one, which goes its own way; what does not change is shared."""
+    twin = copy.copy(node)
+    twin.state = copy.copy(node.state)
+    for item in fields(node.state):
+        value = getattr(node.state, item.name)
+        if isinstance(value, (dict, list, set)):
+            setattr(twin.state, item.name, value.copy())
+    return twin
 
 
 class LinkedHosts:
@@ -83,57 +88,85 @@ class LinkedHosts:
 
     Parameters
     ----------
-    build : callable
-        Gives fresh nodes by name, as an algorithm builds them.
+    nodes : mapping of str to Node
+        As an algorithm builds them. They stay as they are: hosts have nodes like them.
     computer : Computer
-        The data sides.
-    seconds : float
-        That a task takes.
-    faults : Faults
-        Of the links.
-    crashes : sequence of Crash
-        When hosts fail.
+        The data sides; with a method ``restart(name)`` if they notice that a process came back.
+    schedule : Schedule
+        What goes wrong.
+    speeds : Speeds, optional
+        How long tasks take; by default a second.
     settings : SessionSettings
         Of all sessions.
-    every : int
-        Inputs between snapshots.
+    units : mapping of str to str
+        The unit of each node that is in one.
     watch : callable, optional
-        Called with every step of every node.
+        Called with every step that is durable.
+    reaper : Reaper, optional
+        That the data sides know too.
     kind : type of Host
         Another one has a bug that tests are to find.
+    tell : callable, optional
+        Called with a line about each fault.
     """
 
     def __init__(
         self,
-        build: Callable[[], Mapping[str, Node]],
-        computer: Computer,
+        nodes: Mapping[str, Node],
+        computer: Any,
+        schedule: Schedule | None = None,
         *,
-        seconds: float = 1.0,
-        faults: Faults | None = None,
-        crashes: Sequence[Crash] = (),
+        speeds: Speeds | None = None,
         settings: SessionSettings = SETTINGS,
-        every: int = 7,
+        units: Mapping[str, str] | None = None,
         watch: Callable[[Step], None] | None = None,
+        reaper: Reaper | None = None,
         kind: type[Host] = Host,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
-        self.watch, self.kind = watch, kind
-        self.build, self.computer, self.seconds, self.every = build, computer, seconds, every
-        self.faults, self.settings = faults or Faults(), settings
-        self.crashes = {crash.event: crash for crash in crashes}
-        self.journals = {name: MemoryJournal() for name in build()}
-        self.hosts = {name: self._host(name) for name in self.journals}
+        self.schedule = schedule = schedule or Schedule()
+        self.prototypes, self.computer, self.settings = nodes, computer, settings
+        self.units, self.watch, self.kind, self.tell = units or {}, watch, kind, tell
+        self.reaper = reaper or Reaper()
+        self.faults, self.crashes = schedule.links, {crash.event: crash for crash in schedule.crashes}
+        self.journals = {name: MemoryJournal(reaper=self.reaper) for name in nodes}
+        self.hosts = {name: self._host(name, self.journals[name]) for name in nodes}
+        numbers = {name: number for number, name in enumerate(nodes)}
+        speeds = speeds or Speeds(SpeedSettings(), len(nodes), 0)
+        self._computations = Computations(
+            computer, speeds, numbers, 1, Counters(), self._schedule_task, self._answered, lambda name, record: None
+        )
         self.rejected: list[Rejected] = []
         self.now, self.events, self.frames = 0.0, 0, 0
+        self.last_fault = 0.0  # when
         self.away: set[str] = set()
-        self.changed: set[str] = set()  # whose inputs the last event was
-        self._lives = dict.fromkeys(self.hosts, 0)
+        self.changed: set[str] = set()  # whose state the last step changed
+        self.several = False  # whether that was by several inputs
+        self._doomed: dict[str, Crash] = {}
+        self._lives = dict.fromkeys(nodes, 0)
+        self._inboxes: dict[str, list[tuple[Input, float]]] = {name: [] for name in nodes}
+        self._busy = dict.fromkeys(nodes, 0.0)  # until when
+        self._alarms: dict[str, float] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._scheduled = 0
-        for number, name in enumerate(self.hosts):
-            self._input_at(0.1 * number, name, lambda host: host.start(self.now))
+        for number, name in enumerate(nodes):
+            self._at(0.1 * number, name, partial(self._open, name))
 
     def __getitem__(self, name: str) -> Host:
         return self.hosts[name]
+
+    def _host(self, name: str, journal: MemoryJournal) -> Host:
+        unit = self.units.get(name)
+        return self.kind(
+            fresh(self.prototypes[name]),
+            self.settings,
+            journal,
+            every=self.schedule.every,
+            watch=self.watch,
+            may_hear=lambda to: unit is not None and self.units.get(to) == unit,
+        )
+
+    # What there is to look at
 
     @property
     def finished(self) -> dict[str, str]:
@@ -143,48 +176,33 @@ class LinkedHosts:
     @property
     def nodes(self) -> dict[str, Node]:
         """The nodes as they are; of a host that is away, as its journal has it."""
-        return {name: (self.recovered(name) if name in self.away else host).node for name, host in self.hosts.items()}
+        return {name: host.node for name, host in self.hosts.items()}
 
     @property
-    def in_flight(self) -> list[InFlight]:
-        """Messages that a host is bound to send and its peer has not seen, whatever is on the links."""
-        hosts = {name: self.recovered(name) if name in self.away else host for name, host in self.hosts.items()}
-        states = {name: host.session.state() for name, host in hosts.items()}
-        found = []
-        for sender, links in states.items():
-            for to, link in links.items():
-                back = states[to].get(sender)
-                seen, early = (0, {}) if back is None else (back.delivered, back.early)
-                # What came too early waits at its receiver, and is no longer the sender's.
-                waiting = {**early, **{number: item for number, item in link.outbox.items() if number > seen}}
-                found += [InFlight(sender, to, waiting[number]) for number in sorted(waiting)]
-        return found
-
-    def recovered(self, name: str) -> Host:
-        """A host from the journal of ``name``, which nobody watches."""
-        return self.kind(self.build()[name], self.settings, self.journals[name].copy(), every=self.every)
-
-    def _host(self, name: str) -> Host:
-        return self.kind(self.build()[name], self.settings, self.journals[name], every=self.every, watch=self.watch)
-
-    def _at(self, when: float, do: Callable[[], None]) -> None:
-        self._scheduled += 1
-        heapq.heappush(self._heap, (when, self._scheduled, do))
-
-    def _input_at(self, when: float, name: str, do: Callable[[Host], list[Outcome]], life: int | None = None) -> None:
-        """An input of a host; it is lost if the host is away then, or does not live the ``life`` it was meant for."""
-        self._at(when, lambda: self._input(name, do, life))
-
-    @property
-    def busy(self) -> bool:
-        """Whether anything is left to happen."""
-        return bool(self._heap)
+    def next_time(self) -> float | None:
+        """When something happens next, if anything does."""
+        return self._heap[0][0] if self._heap else None
 
     @property
     def over(self) -> bool:
-        """Whether every node has finished and nothing is unacknowledged."""
-        done = set(self.finished) == set(self.hosts) and not self.away
-        return done and not any(link.outbox for host in self.hosts.values() for link in host.session.state().values())
+        """Whether every node that ever comes back has finished, and nothing is unacknowledged among them."""
+        gone = self.gone
+        there = [host for name, host in self.hosts.items() if name not in gone]
+        return all(host.finished for host in there) and not any(
+            link.outbox for host in there for peer, link in self.links(host.node.name).items() if peer not in gone
+        )
+
+    @property
+    def gone(self) -> set[str]:
+        """Hosts that never come back."""
+        return {name for name in self.away if math.isinf(self._doomed[name].away)}
+
+    def links(self, name: str) -> Mapping[str, Link]:
+        """What the session of ``name`` keeps, by peer; not to be changed."""
+        # Its state() is a copy, and this is looked at after every event.
+        return self.hosts[name].session._links
+
+    # What happens
 
     def run(self, most: int = 20_000, look: Callable[[], None] | None = None) -> None:
         """Let events happen until the run is over.
@@ -205,54 +223,172 @@ class LinkedHosts:
         """Let the next event happen."""
         self.now, _, do = heapq.heappop(self._heap)
         self.changed.clear()
+        self.several = False
         do()
 
-    def _input(self, name: str, do: Callable[[Host], list[Outcome]], life: int | None) -> None:
-        if name in self.away or (life is not None and life != self._lives[name]):
-            return
-        self.events += 1
-        self.changed.add(name)
-        crash = self.crashes.get(self.events)
-        outcomes = do(self.hosts[name])
-        for outcome in outcomes if crash is None else outcomes[: crash.carried]:
-            self._carry_out(name, outcome)
-        if crash is not None:
-            self.away.add(name)
-            self._lives[name] += 1
-            self._at(self.now + crash.away, lambda: self._restart(name))
-        elif (due := self.hosts[name].deadline()) is not None:
-            self._input_at(max(due, self.now), name, lambda host: host.wake(self.now), self._lives[name])
+    def _push(self, when: float, do: Callable[[], None]) -> None:
+        self._scheduled += 1
+        heapq.heappush(self._heap, (when, self._scheduled, do))
 
-    def _restart(self, name: str) -> None:
-        self.away.discard(name)
-        self.hosts[name] = self._host(name)
-        self._input(name, lambda host: host.start(self.now), None)
+    def _at(self, when: float, name: str, do: Callable[[], None], life: int | None = None) -> None:
+        """An event at a process; nothing happens if it is away then, or does not live the ``life`` it was meant for."""
+
+        def happen() -> None:
+            if name not in self.away and life in (None, self._lives[name]):
+                self._happen(name, do)
+
+        self._push(when, happen)
+
+    def _happen(self, name: str, do: Callable[[], None]) -> None:
+        self.events += 1
+        if (crash := self.crashes.get(self.events)) is not None:
+            self._doomed[name] = crash
+            self.last_fault = self.now
+            self.reaper.left = crash.instant
+        try:
+            do()
+            if self._inboxes[name]:
+                if self.now >= self._busy[name]:
+                    self._turn(name)
+                else:
+                    self._push(self._busy[name], self._late_turn(name, self._lives[name]))
+            elif name in self._doomed:
+                raise Killed("waiting")
+        except Killed as killed:
+            self._die(name, str(killed))
+        finally:
+            self.reaper.left = None
+
+    def _late_turn(self, name: str, life: int) -> Callable[[], None]:
+        def turn() -> None:
+            if name not in self.away and self._lives[name] == life and self._inboxes[name]:
+                if (crash := self._doomed.get(name)) is not None:
+                    self.reaper.left = crash.instant
+                try:
+                    self._turn(name)
+                except Killed as killed:
+                    self._die(name, str(killed))
+                finally:
+                    self.reaper.left = None
+
+        return turn
+
+    def _open(self, name: str) -> None:
+        self._inboxes[name].append((self.hosts[name].opening(self.now), self.now))
+
+    def _turn(self, name: str) -> None:
+        host, inputs = self.hosts[name], self._inboxes[name]
+        self._inboxes[name] = []
+        self.changed.add(name)
+        self.several |= len(inputs) > 1
+        for outcome in host.turn(inputs):
+            self._carry_out(name, outcome)
+        if name in self._doomed:
+            raise Killed("waiting")
+        self._busy[name] = self.now + self.schedule.busy
+        self._set_alarm(name)
+
+    def _set_alarm(self, name: str) -> None:
+        due = self.hosts[name].deadline()
+        if due is not None and due < self._alarms.get(name, math.inf):
+            due = self._alarms[name] = max(due, self.now)
+            life = self._lives[name]
+            self._push(due, lambda: self._ring(name, life))
+
+    def _ring(self, name: str, life: int) -> None:
+        """The alarm of a host, which may have been set for what is no longer due."""
+        if life != self._lives[name] or self._alarms.get(name) != self.now:
+            return
+        del self._alarms[name]
+        due = self.hosts[name].deadline()
+        if due is not None and due <= self.now:
+            self._happen(name, lambda: self._inboxes[name].append((Wake(), self.now)))
+        else:
+            self._set_alarm(name)
+
+    # What comes of it
 
     def _carry_out(self, name: str, outcome: Outcome) -> None:
         match outcome:
             case Transmit(to, frame):
-                data, index = encode_frame(frame), self.frames
-                self.frames += 1
-                for delay in self.faults.delays(index, name, to, self.now):
-                    self._input_at(self.now + delay, to, lambda host: host.arrived(name, decode_frame(data), self.now))
-            case Task(Compute(task)):
-                self._ask(name, task, task.id, self.seconds)
+                self.reaper("putting a frame on the link")
+                self._transmit(name, to, Arrived(name, frame))
+            case Task(Compute() as effect):
+                self._computations.compute(name, effect, self.now)
             case Task(Release() as effect):
-                self._ask(name, effect, effect.id, 0.0)
-            case Task(Update() | Interrupt()):
-                raise NotImplementedError("rounds that change while they run")
+                self._computations.release(name, effect, self.now)
+            case Task(Update() as effect):
+                self._computations.update(name, effect, self.now)
+            case Task(Interrupt() as effect):
+                self._computations.interrupt(name, effect, self.now)
             case Rejected():
                 self.rejected.append(outcome)
-            case Ended() | Note():
-                pass
+            case Note(record) if self.tell is not None:
+                self.tell(f"{self.now:.2f} s: {name} notes {record.name} {record.value:g}")
 
-    def _ask(self, name: str, task: Any, number: int, seconds: float) -> None:
-        """The data side charges at once and answers later, to the life that asked."""
-        try:
-            (answer,) = self.computer.compute([self.computer.admit(name, task)])
-        except BudgetSpent:
-            event: Answer = Refused(number, self.computer.releases(name))
-        else:
-            vector = answer.released
-            event = Completed(number, vector, 1) if isinstance(vector, Released) else Answered(number, vector)
-        self._input_at(self.now + seconds, name, lambda host: host.answered(event, self.now), self._lives[name])
+    def _transmit(self, name: str, to: str, arrived: Arrived) -> None:
+        index = self.frames
+        self.frames += 1
+        delays = self.faults.delays(index, name, to, self.now)
+        if delays != (self.faults.delay,):
+            self.last_fault = max(self.last_fault, self.now, *(self.now + delay for delay in delays))
+            if self.tell is not None:
+                content = arrived.frame.message if isinstance(arrived.frame, Data) else arrived.frame
+                after = " and ".join(f"after {delay:g} s" for delay in delays)
+                self.tell(
+                    f"{self.now:.2f} s: frame {index}, {name} to {to}, {type(content).__name__}: "
+                    f"{'arrives ' + after if delays else 'lost'}"
+                )
+        for delay in delays:
+            self._at(self.now + delay, to, lambda: self._inboxes[to].append((arrived, self.now)))
+
+    def _schedule_task(self, when: float, action: Callable[[str, Any, float], None], name: str, what: Any) -> None:
+        self._at(when, name, lambda: action(name, what, self.now), self._lives[name])
+
+    def _answered(self, name: str, event: Event) -> None:
+        assert isinstance(event, Answer)
+        self._inboxes[name].append((DataSideAnswer(event), self.now))
+
+    # Killed, and back
+
+    def _die(self, name: str, doing: str) -> None:
+        """The process is gone. What it would come back as is what others see of it from now on."""
+        crash, journal, live = self._doomed[name], self.journals[name], self.hosts[name]
+        self.away.add(name)
+        self._lives[name] += 1
+        self._inboxes[name], self._busy[name] = [], 0.0
+        self._alarms.pop(name, None)
+        self._computations.lose(name)
+        self.changed.add(name)
+        expected = self._as_stored(name, crash.kept) if journal.staged else live
+        staged, kept = len(journal.staged), min(crash.kept, len(journal.staged))
+        journal.crash(kept)
+        self.hosts[name] = back = self._host(name, journal)
+        if expected is not None:
+            assert encode(back.state()) == encode(expected.state()), f"{name} comes back as another"
+        if self.tell is not None:
+            torn = f", {kept} of {staged} staged entries reached the disk" if staged else ""
+            ever = "for ever" if math.isinf(crash.away) else f"for {crash.away:g} s"
+            self.tell(f"{self.now:.2f} s: event {self.events}, {name} killed before {doing}{torn}; away {ever}")
+        if not math.isinf(crash.away):
+            self._push(self.now + crash.away, lambda: self._restart(name))
+
+    def _as_stored(self, name: str, kept: int) -> Host | None:
+        """What a torn write makes of a host: its last durable state, and the inputs that reached the disk."""
+        journal = self.journals[name]
+        inputs = [decode(data) for snapshot, data in journal.staged[:kept] if not snapshot]
+        if not inputs:
+            return None
+        self.several = True
+        self.reaper.left = None
+        host = self._host(name, journal.copy())
+        host.turn([(what, now) for now, what in inputs])
+        return host
+
+    def _restart(self, name: str) -> None:
+        self.away.discard(name)
+        del self._doomed[name]
+        self.last_fault = self.now
+        if hasattr(self.computer, "restart"):
+            self.computer.restart(name)
+        self._happen(name, lambda: self._open(name))

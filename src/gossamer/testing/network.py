@@ -35,6 +35,9 @@ class Partition:
     end: float
     group: frozenset[str]
 
+    def __str__(self) -> str:
+        return f"from {self.start:g} s to {self.end:g} s: {', '.join(sorted(self.group))} cut off from the others"
+
     def cuts(self, sender: str, to: str, now: float) -> bool:
         """Whether a frame put on the link at ``now`` is lost."""
         return self.start <= now < self.end and (sender in self.group) != (to in self.group)

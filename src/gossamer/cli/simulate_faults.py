@@ -1,0 +1,115 @@
+"""``gossamer simulate-faults``: real nodes through generated faults, and the shortest schedule that fails."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+from gossamer.cli.patience import patience
+from gossamer.cli.printing import print_json, say
+from gossamer.cli.spec_options import add_spec, read_experiment
+from gossamer.errors import SpecError
+from gossamer.experiment.spec import Experiment
+from gossamer.testing.fault_seeds import Failure, first_failing
+from gossamer.testing.fault_specs import small_runs
+from gossamer.testing.fault_trials import Trial
+
+_CHUNK = 50  # seeds that a process takes at a time
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``simulate-faults`` to the parser."""
+    command = commands.add_parser(
+        "simulate-faults",
+        help="drive an algorithm's nodes through generated faults",
+        description="Drive small runs of a spec's algorithm, with sessions, stores, ledgers and data sides, through "
+        "generated loss, delay, repetition, reordering, partitions and killed processes, and check after every event "
+        "what must hold.",
+    )
+    add_spec(command)
+    command.add_argument("--seeds", type=int, default=100, metavar="N", help="how many (default: 100)")
+    command.add_argument("--first", type=int, default=0, metavar="K", help="the first of them (default: 0)")
+    command.add_argument("--jobs", type=int, default=1, metavar="J", help="processes at work (default: 1)")
+    command.set_defaults(command=simulate_faults)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Seeds of a spec, as another process can take them."""
+
+    experiment: Experiment
+    seeds: range
+
+    def __call__(self) -> int | None:
+        return first_failing(_trial(self.experiment), self.seeds)
+
+
+_TRIALS: dict[str, Trial] = {}  # of this process
+
+
+def _trial(experiment: Experiment) -> Trial:
+    """That of a spec, made once."""
+    key = experiment.model_dump_json()
+    if key not in _TRIALS:
+        _TRIALS[key] = Trial.of(experiment)
+    return _TRIALS[key]
+
+
+def simulate_faults(options: argparse.Namespace) -> int:
+    """Run the seeds; 1 if one fails."""
+    if options.seeds < 1 or options.jobs < 1 or options.first < 0:
+        raise SpecError("expected --seeds and --jobs of at least 1 and --first of at least 0")
+    experiment = read_experiment(options)
+    for remark in small_runs(experiment)[1]:
+        say(remark)
+    last = options.first + options.seeds
+    chunks = [range(start, min(start + _CHUNK, last)) for start in range(options.first, last, _CHUNK)]
+    began, done, failing = time.perf_counter(), 0, None
+    with patience("running seeds") as now:
+        for chunk, failing in zip(chunks, _results([_Work(experiment, chunk) for chunk in chunks], options.jobs)):
+            done += len(chunk)
+            now(f"running seeds, {done} of {options.seeds} are done")
+            if failing is not None:
+                break
+    seconds = time.perf_counter() - began
+    if failing is not None:
+        with patience(f"looking for the shortest schedule with which seed {failing} fails"):
+            failure = Failure.of(_trial(experiment), failing)
+    else:
+        failure = None
+    again = None if failure is None else _command(options, failure.seed)
+    if options.json:
+        document = {"algorithm": experiment.algorithm.name, "first": options.first, "seeds": options.seeds}
+        print_json(document | {"failure": None if failure is None else failure.as_dict() | {"again": again}})
+    elif failure is not None:
+        print(f"{failure}\nagain: {again}")
+    else:
+        print(f"{experiment.algorithm.name}: {options.seeds} seeds from {options.first} on, and everything held")
+    say(f"{done / seconds:.1f} seeds a second")
+    return 0 if failure is None else 1
+
+
+def _results(work: Iterable[_Work], jobs: int) -> Iterator[int | None]:
+    """What the pieces of work give, in order."""
+    if jobs == 1:
+        yield from (piece() for piece in work)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        try:
+            yield from pool.map(_Work.__call__, work)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _command(options: argparse.Namespace, seed: int) -> str:
+    """What runs one seed again."""
+    words = ["gossamer", "simulate-faults", str(options.spec)]
+    words += [word for setting in options.set for word in ("--set", setting)]
+    words += [] if options.seed is None else ["--seed", str(options.seed)]
+    return shlex.join([*words, "--seeds", "1", "--first", str(seed)])

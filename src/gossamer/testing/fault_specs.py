@@ -1,0 +1,236 @@
+"""From a spec to the small runs that seeds of faults happen to: few nodes, few updates, four parameters, short waits.
+
+What an algorithm does stays as the spec says it; what makes a run long or large is shortened, and said.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gossamer.data.datasets import Dataset
+from gossamer.data.split import Split
+from gossamer.errors import RunWarning, SpecError, TopologyError
+from gossamer.experiment.planning import plan_run
+from gossamer.experiment.plans import RunPlan
+from gossamer.experiment.prepare import Prepared, assemble, public_seed
+from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.spec import Experiment
+from gossamer.protocol.node import Node
+from gossamer.runtimes.speeds import Speeds
+from gossamer.testing.fault_sides import SIZE
+
+MOST_NODES = 6
+EXAMPLES = 8  # of each node
+
+_NONE = {"name": "digits"}
+_COMMON = {
+    "dataset": _NONE,  # examples are zeros, see `fault_sides`
+    "partition": {"name": "iid"},
+    "objective": {"name": "squared", "intercept": False, "dtype": "float64"},
+    "budget": None,
+    "speeds": {"name": "constant", "scenario": {"name": "one_slow", "factor": 4}},
+    "links": None,
+    "faults": None,
+    "stop": None,
+    "evaluation": {"name": "off"},
+    "compute": None,
+}
+
+_LEVELS: dict[str, dict[str, Any]] = {
+    "gaussian": {"noise_multiplier": 1.0, "epsilon": None, "standard_deviation": None},
+    "l2_laplace": {"noise_multiplier": None, "epsilon": 1.0, "standard_deviation": None},
+    "laplace": {"noise_multiplier": None, "epsilon": None, "standard_deviation": 1.0},
+    "none": {"noise_multiplier": None, "epsilon": None, "standard_deviation": None},
+}
+"""How much noise, for each law; in units, all laws have a standard deviation."""
+
+_EDGES: tuple[dict[str, Any], ...] = (
+    {"nodes": 3, "updates_per_node": 3},
+    {"nodes": 5, "updates_per_node": 2},
+    {"nodes": 4, "updates_per_node": 3, "stop": {"updates": 5}},
+)
+_MASKED: tuple[dict[str, Any], ...] = (
+    {"units": 2, "agents": 2, "rounds": 2},
+    # Enough agents for one of them to be missed, and no other unit to protect them from.
+    {"units": 1, "agents": 5, "rounds": 2, "privacy": {"mechanism": "none", "agent_noise": None}},
+)
+_UNITS: tuple[dict[str, Any], ...] = (
+    {"units": 2, "agents": 2, "rounds": 2},
+    {"units": 2, "agents": 1, "rounds": 4},
+    {"units": 3, "agents": 1, "rounds": 3},
+)
+_SIZES: dict[str, tuple[dict[str, Any], ...]] = {
+    "gossip": (
+        {"nodes": 3, "updates_per_node": 4},
+        {"nodes": 4, "updates_per_node": 3},
+        {"nodes": 6, "updates_per_node": 2},
+    ),
+    "allreduce": (
+        {"nodes": 3, "updates_per_node": 3},
+        {"nodes": 4, "updates_per_node": 2},
+        {"nodes": 6, "updates_per_node": 1},
+    ),
+    "audp": _EDGES,
+    "asgd": _EDGES,
+    "csgd": ({"nodes": 1, "updates_per_node": 4},),
+    "mapa": _EDGES,
+    "graph_federated": _UNITS,
+    "increasing": (
+        {"nodes": 2, "rounds": 4, "aggregators": []},
+        {"nodes": 4, "rounds": 3, "aggregators": []},
+        {"nodes": 3, "rounds": 3, "aggregators": [2]},
+    ),
+}
+"""The runs that seeds choose from: settings of the algorithm, and sections of the spec."""
+
+_SECTIONS = {"stop", "privacy"}
+
+_FITTING: dict[str, dict[str, Any]] = {
+    "gossip": {"batch_size": 4},
+    "allreduce": {"batch_size": 4},
+    "audp": {"batch_size": 4},
+    "asgd": {"batch_size": 4},
+    "csgd": {"batch_size": 4},
+    # Stages of two or three updates.
+    "mapa": {"batch_size": 4, "gradient_sd": 1.0, "smoothness": 1.0, "loss_gap": 0.01, "schedule_staleness": None},
+    "graph_federated": {"agents_sampled": None, "local_steps": 1, "batch_size": 2, "combination": "metropolis"},
+    "increasing": {"sizes": {"name": "power", "a": 3, "b": 6}, "weights": "equal", "gradients": None},
+}
+"""What else fits so few examples."""
+
+_WAITS = {"timeout": 3.0, "patience": 2.0}
+"""Seconds, where a spec waits longer."""
+
+
+@dataclass(frozen=True)
+class SmallRun:
+    """A run that faults happen to.
+
+    Attributes
+    ----------
+    prepared : Prepared
+        Examples that are zeros, shards, and what follows from the spec.
+    plan : RunPlan
+        How many releases, and how noisy.
+    nodes : mapping of str to Node
+        As the algorithm builds them, and as they stay: hosts have nodes like these.
+    speeds : Speeds
+        How long tasks take.
+    """
+
+    prepared: Prepared
+    plan: RunPlan
+    nodes: Mapping[str, Node]
+    speeds: Speeds
+
+    @property
+    def private(self) -> bool:
+        """Whether there is noise."""
+        return self.prepared.experiment.private
+
+    @property
+    def averaged(self) -> int:
+        """Updates of servers that are made of no answer."""
+        settings: Any = self.prepared.experiment.algorithm
+        return int(getattr(settings, "consensus", 0)) * (len(self.nodes) - len(self.prepared.names))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All nodes, servers last."""
+        return tuple(self.nodes)
+
+
+def small_runs(experiment: Experiment) -> tuple[list[SmallRun], list[str]]:
+    """The runs that seeds of faults choose from, and what is other than the spec says, a line each.
+
+    Raises
+    ------
+    CallerError
+        If the spec does not fit together.
+    """
+    name = experiment.algorithm.name
+    if name not in _SIZES:
+        raise SpecError(f"faults are simulated for {', '.join(_SIZES)}, found {name}")
+    content = experiment.model_dump(mode="json")
+    masked = content["algorithm"].get("masking", {"name": "none"})["name"] == "secure"
+    sizes = _MASKED if masked else _SIZES[name]
+    runs, remarks = [], [f"{name}: small runs of {SIZE} parameters, with {'; or '.join(map(_described, sizes))}"]
+    for size in sizes:
+        small, said = _shrunk(content, size)
+        runs.append(_built(small))
+        remarks += said
+    return runs, list(dict.fromkeys(remarks))
+
+
+def _described(size: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in size.items())
+
+
+def _shrunk(content: dict[str, Any], size: Mapping[str, Any]) -> tuple[Experiment, list[str]]:
+    """The spec of one small run."""
+    algorithm = dict(content["algorithm"])
+    sections: dict[str, Any] = {**content, **_COMMON}
+    algorithm.update(_FITTING[algorithm["name"]])
+    algorithm.update({key: value for key, value in size.items() if key not in _SECTIONS})
+    remarks = _shorten_waits(algorithm, "algorithm")
+    if "masking" in algorithm:
+        algorithm["masking"] = {**algorithm["masking"], "threshold": None, "minimum": None, "fraction_bits": None}
+    sections["stop"] = size.get("stop")
+    privacy = {**content["privacy"], **size.get("privacy", {})}
+    level = dict(_LEVELS[privacy["mechanism"]])
+    if algorithm["name"] == "graph_federated":  # noise of a server, not of a clipped sum
+        level.update(noise_multiplier=None, standard_deviation=None if privacy["mechanism"] == "none" else 1.0)
+    if privacy["mechanism"] == "none":
+        algorithm.update({key: None for key in ("noise", "gradient_at") if key in algorithm})
+    sections.update(algorithm=algorithm, privacy={**privacy, **level})
+    try:
+        return _fitting(sections), remarks
+    except TopologyError as error:
+        remarks.append(f"algorithm.topology: a ring, as so few nodes have no other ({error})")
+        return _fitting({**sections, "algorithm": {**algorithm, "topology": {"name": "ring"}}}), remarks
+
+
+def _shorten_waits(section: dict[str, Any], where: str) -> list[str]:
+    """Put short waits in the place of long ones, in a section and those inside."""
+    remarks = []
+    for key, value in section.items():
+        most = _WAITS.get(key)
+        if isinstance(value, dict):
+            remarks += _shorten_waits(value, f"{where}.{key}")
+        elif most is not None and value is not None and value > most:
+            section[key] = most
+            remarks.append(f"{where}.{key}: {most:g} s instead of {value:g} s")
+    return remarks
+
+
+def _fitting(sections: Mapping[str, Any]) -> Experiment:
+    experiment = parse_spec({key: value for key, value in sections.items() if value is not None})
+    _assembled(experiment)
+    return experiment
+
+
+def _assembled(experiment: Experiment) -> Prepared:
+    count = experiment.algorithm.nodes
+    zeros = Split(np.zeros((EXAMPLES * count, SIZE), np.float32), np.zeros(EXAMPLES * count, np.float32))
+    dataset = Dataset("zeros", zeros, zeros, None, None, None, "nowhere")
+    rows = np.arange(EXAMPLES * count)
+    names = tuple(f"node-{number}" for number in range(count))
+    return assemble(experiment, names, dataset, tuple(np.split(rows, count)))
+
+
+def _built(experiment: Experiment) -> SmallRun:
+    prepared = _assembled(experiment)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)  # of runs that are too short to be of use
+        plan = plan_run(prepared)
+    context = prepared.context(plan.mechanisms, plan.quotas)
+    nodes = prepared.algorithm.build(experiment.algorithm, context)
+    if len(nodes) > MOST_NODES:
+        raise SpecError(f"faults are simulated for at most {MOST_NODES} nodes, found {', '.join(nodes)}")
+    speeds = Speeds(experiment.speeds, len(nodes), public_seed(experiment))
+    return SmallRun(prepared, plan, nodes, speeds)

@@ -1,0 +1,97 @@
+"""Bugs that are planted in hosts and data sides, for seeds of faults to find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gossamer.errors import BudgetSpent
+from gossamer.privacy.data_side import Admitted, Answer, DataSide, Sums
+from gossamer.privacy.tasks import Gradient
+from gossamer.protocol.events import Completed
+from gossamer.protocol.frames import Data
+from gossamer.protocol.session import Deliver
+from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Resume
+
+
+class DeliversTwice(Host):
+    """No deduplication: a message that comes again is handed to the node again."""
+
+    def _take(self, what: Input, now: float) -> list[Outcome]:
+        old = (
+            isinstance(what, Arrived) and isinstance(what.frame, Data) and what.frame.number <= self._seen(what.sender)
+        )
+        outcomes = super()._take(what, now)
+        return outcomes + self._converse([Deliver(what.sender, what.frame.message)]) if old else outcomes
+
+    def _seen(self, sender: str) -> int:
+        link = self.session.state().get(sender)
+        return 0 if link is None else link.delivered
+
+
+class SendsBeforeItStores(Host):
+    """Frames leave at once, and the turn that they come of is stored with the next one."""
+
+    def turn(self, inputs: Sequence[tuple[Input, float]]) -> list[Outcome]:
+        self.journal.commit()
+        commit, self.journal.commit = self.journal.commit, lambda: None  # type: ignore[method-assign]
+        try:
+            return super().turn(inputs)
+        finally:
+            self.journal.commit = commit  # type: ignore[method-assign]
+
+
+class ChargesAfterTheNoise(DataSide):
+    """What the plan covers is noised, and then charged."""
+
+    def admit(self, task: Gradient) -> Admitted:  # type: ignore[override]
+        reason = self.ledger._plan.refusal(self.ledger.counts, task.release)  # type: ignore[attr-defined]
+        if reason is not None:
+            raise BudgetSpent(reason)
+        return Admitted(self, task, self.ledger.releases + 1)
+
+    def release(self, admitted: Admitted, gradients: Sums, l2: float) -> Answer:
+        answer = super().release(admitted, gradients, l2)
+        self.ledger.charge(admitted.task.release)
+        return answer
+
+
+class RestoresItsNoise(DataSide):
+    """The stream of noise begins where it began before the restart."""
+
+    __slots__ = ("_drawn",)
+
+    def __init__(self, ledger: Any, shard: Any, seed: int) -> None:
+        super().__init__(ledger, shard, 0)
+        self._drawn = 0
+
+    def admit(self, task: Gradient) -> Admitted:  # type: ignore[override]
+        admitted = super().admit(task)
+        assert isinstance(admitted, Admitted)
+        self._drawn += 1
+        return replace(admitted, number=self._drawn)
+
+
+class AppliesAnAnswerTwice(Host):
+    """After a restart, the answer before it is taken for that to the task that is asked then."""
+
+    _newest: Completed | None = None
+
+    def _take(self, what: Input, now: float) -> list[Outcome]:
+        outcomes = super()._take(what, now)
+        if isinstance(what, DataSideAnswer) and isinstance(what.event, Completed):
+            self._newest = what.event
+        if isinstance(what, Resume) and self._newest is not None:
+            outcomes += self._happen(replace(self._newest, id=self.node.state.task))
+        return outcomes
+
+
+BUGS: dict[str, tuple[dict[str, Any], str]] = {
+    "no deduplication": ({"kind": DeliversTwice}, "takes another message|which sent only|refused"),
+    "send before store": ({"kind": SendsBeforeItStores}, "takes message|has message|takes another message|refused"),
+    "charge after noise": ({"side": ChargesAfterTheNoise}, r"the ledger of .* releases, and noise was drawn for"),
+    "noise restored": ({"side": RestoresItsNoise}, "two releases share their noise"),
+    "an answer applied twice": ({"kind": AppliesAnAnswerTwice}, "applies an answer twice"),
+}
+"""What each puts in the place of a part of a `Trial`, and what is said of it."""
