@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,13 +12,14 @@ import pytest
 pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
+from tests.reference.founded_broker import FoundedBroker, free_port
 from tests.reference.mqtt_client import HOST, LONG, Client
 
 from gossamer.deployment.founding import found
 from gossamer.deployment.reissuing import reissue
 from gossamer.federation.identity import Identity
 from gossamer.federation.invitations import read_signed
-from gossamer.runtimes.broker import LocalBroker, Mosquitto
+from gossamer.runtimes.broker import Mosquitto
 from gossamer.runtimes.certificates import Authority
 from gossamer.runtimes.mqtt import BrokerAddress, BrokerUnreachable, MqttTransport, Tls, TransportSettings, topic
 
@@ -35,30 +34,6 @@ PARTIES = {"a": 300, "b": 200}
 PATIENT, QUICK = (TransportSettings(connect_timeout=seconds) for seconds in (10.0, 1.0))
 
 
-class FoundedBroker(LocalBroker):
-    """Mosquitto, started in the folder that its operator got, with the files that are there."""
-
-    def __init__(self, federation: Path) -> None:
-        super().__init__()
-        self.files = federation / "broker"
-        if os.geteuid() == 0 and "user root" not in (self.files / "mosquitto.conf").read_text():
-            # Who starts it as root gives the files to the user that it becomes; here they stay where they are.
-            with (self.files / "mosquitto.conf").open("a") as config:
-                config.write("user root\n")
-
-    missing = staticmethod(Mosquitto.missing)
-
-    def _command(self, port: int, folder: Path) -> list[str]:
-        path = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/usr/local/sbin"])
-        return ["env", "-C", str(self.files), f"PATH={path}", "mosquitto", "-c", "mosquitto.conf"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     if (reason := Mosquitto.missing()) is not None:
@@ -70,10 +45,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def broker(folder: Path) -> Iterator[FoundedBroker]:
-    broker = FoundedBroker(folder)
-    broker.start(urlsplit(read_signed(folder / "federation.yaml").broker).port)
-    yield broker
-    broker.stop()
+    with FoundedBroker(folder) as broker:
+        yield broker
 
 
 def tls(folder: Path, party: str) -> Tls:
@@ -152,32 +125,21 @@ def test_a_party_that_joins_is_let_in_after_a_restart(folder: Path, broker: Foun
     with pytest.raises(BrokerUnreachable, match="is 'd' in its access list"):
         transport(folder, "d", settings=QUICK).open()
     broker.stop()
-    broker.start(broker.port)
+    broker.start()
     with transport(folder, "a") as a, transport(folder, "d") as d:
         talk(a, d)
 
 
 def test_what_expired_is_renewed(folder: Path) -> None:
-    """The old certificates are refused by both sides, and the new ones, for the same keys, are not."""
-    now = datetime.now(UTC)
-    record = read_signed(folder / "federation.yaml")
-    signer = authority(folder)
-    key = (folder / "broker" / "broker.key").read_bytes()
-    expired = signer.server("broker", [HOST], now - timedelta(minutes=1), key)
-    (folder / "broker" / "broker.crt").write_bytes(expired.certificate)
-    port = urlsplit(record.broker).port
-    with_expired = FoundedBroker(folder)
-    with_expired.start(port)
-    try:
-        with pytest.raises(BrokerUnreachable, match=r"its certificate is not the one expected \(.*expired"):
-            transport(folder, "a").open()
-    finally:
-        with_expired.stop()
+    """The old certificate of the broker is refused, and the new one, for the same key, is not."""
+    key, yesterday = (folder / "broker" / "broker.key").read_bytes(), datetime.now(UTC) - timedelta(minutes=1)
+    (folder / "broker" / "broker.crt").write_bytes(
+        authority(folder).server("broker", [HOST], yesterday, key).certificate
+    )
+    line = r"its certificate is not the one expected \(.*expired"
+    with FoundedBroker(folder), pytest.raises(BrokerUnreachable, match=line):
+        transport(folder, "a").open()
     reissue(folder, {}, valid=timedelta(days=1))
-    renewed = FoundedBroker(folder)
-    renewed.start(port)
-    try:
-        with transport(folder, "a") as a, transport(folder, "b") as b:
-            talk(a, b)
-    finally:
-        renewed.stop()
+    assert (folder / "broker" / "broker.key").read_bytes() == key
+    with FoundedBroker(folder), transport(folder, "a") as a, transport(folder, "b") as b:
+        talk(a, b)
