@@ -1,0 +1,267 @@
+"""Every algorithm with the data sides of a deployment, one for each party on its own rows: charged as was planned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gossamer.data.split import Split
+from gossamer.deployment.computing import (
+    NoData,
+    UnitCharges,
+    deployed_computer,
+    deployed_epsilon,
+    deployed_guarantees,
+    drawn_by,
+    planned_charges,
+)
+from gossamer.deployment.side_file import SideFile
+from gossamer.errors import BudgetSpent, DataError, SpecError
+from gossamer.experiment.agent_sides import AgentCharges
+from gossamer.experiment.driving import Blind, drive
+from gossamer.experiment.planning import plan_run
+from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.secrets import secret_seed
+from gossamer.privacy.agent_noise import AgentLedger
+from gossamer.privacy.data_side import Computer, DataSide
+from gossamer.privacy.ledger import Ledger, Plan, Unlimited
+from gossamer.privacy.mechanisms import Gaussian
+from gossamer.privacy.unit_ledger import UnitLedger
+from gossamer.protocol.effects import Release
+from gossamer.runtimes.simulator import Simulator
+from gossamer.runtimes.storage_file import IN_MEMORY
+from gossamer.vectors import Confined
+
+BASE: dict[str, Any] = {"dataset": "digits", "seed": 3, "budget": {"epsilon": 4.0, "delta": 1e-5}}
+UNITS = {
+    "name": "graph_federated",
+    "units": 2,
+    "agents": 3,
+    "rounds": 3,
+    "local_steps": 2,
+    "step_size": 0.5,
+    "batch_size": 4,
+}
+SPECS: dict[str, dict[str, Any]] = {
+    "gossip": {"algorithm": {"name": "gossip", "nodes": 4, "updates_per_node": 5}},
+    "gossip adaptive": {
+        "algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 4},
+        "privacy": {"clip": {"policy": "quantile"}},
+    },
+    "gossip fixed size": {
+        "algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 4},
+        "privacy": {"sampling": "fixed_size", "neighboring_relation": "replace_one"},
+    },
+    "gossip l2 laplace": {
+        "algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 4},
+        "privacy": {"mechanism": "l2_laplace"},
+        "budget": {"epsilon": 1000.0, "delta": 1e-5},
+    },
+    "allreduce": {"algorithm": {"name": "allreduce", "nodes": 3, "updates_per_node": 4}},
+    "audp": {"algorithm": {"name": "audp", "nodes": 3, "updates_per_node": 4}},
+    "mapa": {"algorithm": {"name": "mapa", "nodes": 3, "updates_per_node": 9}},
+    "increasing": {"algorithm": {"name": "increasing", "nodes": 3, "rounds": 4}},
+    "units": {"algorithm": UNITS, "privacy": {"clip": 1.0}},
+    "units hidden": {"algorithm": {**UNITS, "gradient_at": "hidden"}, "privacy": {"clip": 1.0}},
+    "units random": {"algorithm": {**UNITS, "noise": "random"}, "privacy": {"clip": 1.0}},
+    "units masked": {"algorithm": {**UNITS, "masking": "secure"}, "privacy": {"clip": 1.0}},
+    "units masked noise": {"algorithm": {**UNITS, "masking": "secure"}, "privacy": {"clip": 1.0, "agent_noise": 2.0}},
+    "none": {"algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 3}, "privacy": "none", "budget": None},
+}
+
+
+def prepared_of(name: str) -> Prepared:
+    spec = {**BASE, **SPECS[name]}
+    return prepare(parse_spec({key: value for key, value in spec.items() if value is not None}))
+
+
+def own(prepared: Prepared, name: str) -> Prepared:
+    """What the party ``name`` has: its own rows, and of others the number alone."""
+    train = prepared.dataset.train
+    rows = dict(zip(prepared.names, prepared.shards, strict=True)).get(name, np.arange(0))
+    split = Split(train.features[rows], train.targets[rows])
+    shards = tuple(
+        np.arange(len(shard)) if other == name else np.broadcast_to(np.int64(0), len(shard))
+        for other, shard in zip(prepared.names, prepared.shards, strict=True)
+    )
+    return replace(prepared, dataset=replace(prepared.dataset, train=split), shards=shards)
+
+
+def ledger_of(prepared: Prepared, plan: Any, name: str) -> Any:
+    match planned_charges(prepared, plan, name):
+        case None:
+            return None
+        case UnitCharges(agents, stream):
+            return UnitLedger(name, agents, stream)
+        case AgentCharges(noise, most):
+            return AgentLedger(name, noise, most)
+        case counts:
+            return Ledger(name, Plan(counts) if prepared.experiment.private else Unlimited())
+
+
+class Parties:
+    """Each node's own data side."""
+
+    def __init__(self, prepared: Prepared, plan: Any, names: list[str]) -> None:
+        self.ledgers = {name: ledger_of(prepared, plan, name) for name in names}
+        self.sides: dict[str, Computer] = {}
+        for name in names:
+            file = SideFile(IN_MEMORY, "run", name)
+            mine = own(prepared, name)
+            self.sides[name] = deployed_computer(mine, plan, name, self.ledgers[name], mark=file, records=file)
+
+    def admit(self, node: str, task: Any) -> Any:
+        return node, self.sides[node].admit(node, task)
+
+    def amended(self, ticket: Any, task: Any) -> Any:
+        return ticket[0], self.sides[ticket[0]].amended(ticket[1], task)
+
+    def compute(self, tickets: Any) -> Any:
+        return [self.sides[node].compute([ticket])[0] for node, ticket in tickets]
+
+    def releases(self, node: str) -> int:
+        return self.sides[node].releases(node)
+
+
+def run(prepared: Prepared, plan: Any, computer: Any | None = None) -> tuple[Simulator, Any]:
+    context = prepared.context(plan.mechanisms, plan.quotas)
+    nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
+    if computer is None:
+        computer = Parties(prepared, plan, list(nodes))
+    simulator = Simulator(nodes, computer, prepared.world, count=prepared.count)
+    drive(simulator, plan.stop, Blind())
+    return simulator, computer
+
+
+@pytest.mark.filterwarnings("ignore:mapa")
+@pytest.mark.parametrize("name", SPECS)
+def test_a_run_charges_what_the_simulated_one_charges(name: str) -> None:
+    """The same nodes in the same world: kinds and numbers of charges do not depend on what was drawn."""
+    prepared = prepared_of(name)
+    plan = plan_run(prepared)
+    simulator, parties = run(prepared, plan)
+    sides, ledgers = plan.sides(prepared, secret_seed(prepared, plan.noise, "run"), DataSide)
+    run(prepared, plan, sides)
+    expected = {ledger.owner: ledger for ledger in ledgers}
+    charged = {owner: ledger for owner, ledger in parties.ledgers.items() if ledger is not None}
+    assert set(charged) == set(expected)
+    for owner, ledger in charged.items():
+        assert ledger.releases == expected[owner].releases > 0
+        assert getattr(ledger, "counts", None) == getattr(expected[owner], "counts", None)
+        assert ledger.lines() == expected[owner].lines()
+    model = np.asarray(prepared.algorithm.output(simulator.nodes).values)
+    assert np.isfinite(model).all()
+
+
+@pytest.mark.parametrize("name", ["gossip", "increasing", "gossip adaptive"])
+def test_no_more_is_released_than_planned(name: str) -> None:
+    prepared = prepared_of(name)
+    plan = plan_run(prepared)
+    _, parties = run(prepared, plan)
+    node = prepared.names[0]
+    ledger, side = parties.ledgers[node], parties.sides[node]
+    queries = prepared.context(plan.mechanisms, plan.quotas).queries
+    for kind, most in ledger.policy.most.items():
+        for _ in range(most - ledger.counts.get(kind, 0)):
+            ledger.charge(kind)
+        assert ledger.counts[kind] == most
+    assert queries[node].mechanism in plan.mechanisms.values()
+    with pytest.raises(BudgetSpent):
+        ledger.charge(next(iter(ledger.policy.most)))
+    assert side.releases(node) == sum(ledger.policy.most.values())
+
+
+def test_servers_without_data_are_asked_nothing() -> None:
+    prepared = prepared_of("audp")
+    plan = plan_run(prepared)
+    assert planned_charges(prepared, plan, "server") is None
+    side = deployed_computer(own(prepared, "server"), plan, "server", None)
+    assert isinstance(side, NoData)
+    assert side.releases("server") == 0
+    for ask in (lambda: side.admit("server", 1), lambda: side.amended(1, 1), lambda: side.compute([1])):
+        with pytest.raises(SpecError, match="server has no data in this run"):
+            ask()
+    assert side.compute([]) == []
+
+
+def test_agents_of_a_paper_s_noise_are_refused() -> None:
+    spec = {**BASE, **SPECS["units"]}
+    masking = {"name": "pairwise_noise", "standard_deviation": 0.1}
+    prepared = prepare(parse_spec({**spec, "algorithm": {**UNITS, "masking": masking}}))
+    with pytest.raises(SpecError, match="pairwise_noise hides nothing"):
+        deployed_computer(own(prepared, "node-0"), plan_run(prepared), "node-0", None)
+
+
+def test_masked_agents_need_a_mark_and_a_ledger() -> None:
+    prepared = prepared_of("units masked noise")
+    plan = plan_run(prepared)
+    with pytest.raises(DataError, match="needs a durable mark"):
+        deployed_computer(own(prepared, "node-0"), plan, "node-0", ledger_of(prepared, plan, "node-0"))
+    with pytest.raises(DataError, match="needs a ledger"):
+        deployed_computer(own(prepared, "node-0"), plan, "node-0", None, mark=SideFile(IN_MEMORY, "run", "node-0"))
+    quiet = prepared_of("units masked")
+    assert planned_charges(quiet, plan_run(quiet), "node-0") is None
+    assert planned_charges(prepared_of("units"), plan_run(prepared_of("units")), "node-0") is None
+
+
+def test_a_restarted_server_without_records_is_refused_and_one_with_them_goes_on() -> None:
+    prepared = prepared_of("units")
+    plan = plan_run(prepared)
+    state = Confined(np.zeros(plan.size))
+    file = SideFile(IN_MEMORY, "run", "server-0")
+    ledger = ledger_of(prepared, plan, "server-0")
+
+    def side(records: Any) -> Computer:
+        return deployed_computer(own(prepared, "server-0"), plan, "server-0", ledger, records=records)
+
+    side(file).compute([side(file).admit("server-0", Release(0, state))])
+    with pytest.raises(BudgetSpent):
+        side(None).admit("server-0", Release(1, state))
+    side(file).admit("server-0", Release(1, state))
+    assert ledger.releases == 2
+
+
+# What is guaranteed
+
+
+@pytest.mark.filterwarnings("ignore:mapa")
+@pytest.mark.parametrize("name", [name for name in SPECS if name != "none"])
+def test_the_guarantee_is_the_planned_one_but_for_the_stated_terms(name: str) -> None:
+    prepared = prepared_of(name)
+    plan = plan_run(prepared)
+    found, by_observer = deployed_guarantees(prepared, plan)
+    assert plan.guarantee.epsilon <= found.epsilon <= plan.guarantee.epsilon * (1 + 1e-15)
+    assert plan.guarantee.delta <= found.delta <= plan.guarantee.delta * (1 + 1e-9)
+    assert not any("a simulation" in line for line in found.assumptions)
+    assert set(by_observer) == set(plan.guarantees)
+    for observer, guarantee in by_observer.items():
+        assert math.isinf(guarantee.epsilon) == math.isinf(plan.guarantees[observer].epsilon)
+        assert not any("a simulation" in line for line in guarantee.assumptions)
+    for node in prepared.names:
+        assert plan.epsilons[node] <= deployed_epsilon(prepared, plan, node) <= plan.epsilons[node] * (1 + 1e-15)
+    drawn = drawn_by(prepared, plan)
+    assert drawn.floating_point == (name == "gossip l2 laplace")
+    assert (drawn.numbers > 0) != drawn.floating_point
+    exact = "rounding of sums and noise is covered"
+    assert (exact in found.proof) != drawn.floating_point
+
+
+def test_without_privacy_there_is_no_guarantee() -> None:
+    prepared = prepared_of("none")
+    plan = plan_run(prepared)
+    found, _ = deployed_guarantees(prepared, plan)
+    assert found == plan.guarantee
+    assert math.isinf(deployed_epsilon(prepared, plan, prepared.names[0]))
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_the_run() -> None:
+    prepared = prepared_of("gossip")
+    plan: Any = plan_run(prepared)
+    huge = replace(plan, mechanisms=dict.fromkeys(prepared.names, Gaussian(1.0, 1e9)))
+    with pytest.raises(SpecError, match="times the clip"):
+        deployed_computer(own(prepared, "node-0"), huge, "node-0", ledger_of(prepared, plan, "node-0"))
