@@ -251,6 +251,5 @@ class NodeLoop:
         connected = self.transport.connected
         if connected != self._was_connected:
             self._was_connected = connected
-            self.folder.say(
-                "connected to the broker again" if connected else f"lost the broker: {self.transport.reason}"
-            )
+            lost = f"lost the broker, and goes on trying: {self.transport.reason}"
+            self.folder.say("connected to the broker again" if connected else lost)
