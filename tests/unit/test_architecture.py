@@ -26,12 +26,13 @@ MAY_IMPORT = {
     "protocol": {"errors", "vectors"},
     "topology": {"errors", "randomness"},
 }
-ABOVE = {"experiment", "cli", "report", "contracts", "testing"}
+ABOVE = {"experiment", "deployment", "cli", "report", "contracts", "testing"}
 MUST_NOT_IMPORT = {
     "algorithms": {"runtimes", "data", "objectives", *ABOVE},
     "data": {"runtimes", "algorithms", "protocol", "privacy", "objectives", *ABOVE},
     "objectives": {"runtimes", "algorithms", "protocol", "privacy", *ABOVE},
     "privacy": {"runtimes", "algorithms", *ABOVE},
+    "federation": {"runtimes", "algorithms", "data", "objectives", "privacy", *ABOVE},
     "runtimes": ABOVE,
 }
 # Which files may import which heavy package, at any depth.
