@@ -246,6 +246,17 @@ def test_changed_data_are_refused_until_they_are_accepted(
         opened().check()
 
 
+def test_each_content_is_compared_with_the_one_before(opened: Open, folder: Path) -> None:
+    opened().check()
+    for rows, difference in (
+        (ROWS[:15], "5 examples are gone, of 20 before and 15 now"),
+        (ROWS[5:15], "5 examples are gone, of 15 before and 10 now"),
+        (ROWS[:10], "5 examples are new and 5 examples are gone, of 10 before and 10 now"),
+    ):
+        write(folder / "wards.csv", rows)
+        assert str(opened().update()) == difference
+
+
 def test_contents_are_kept_apart_by_name(opened: Open, folder: Path) -> None:
     opened().check()
     others = write(folder / "beds.csv", ["100,1,0", "101,1,0"])
@@ -299,6 +310,23 @@ def test_numbers_count_by_value_whatever_the_file_looks_like(tmp_path: Path) -> 
     assert len(set(found)) == 2
     assert found == contents(tmp_path / "same.svm") == contents(tmp_path / "same.svm.gz")
     assert found == list(content_of(examples_of(Split(sp.csr_array(features), targets)), KEY).hashes)
+
+
+def test_sparse_examples_are_read_by_value_and_left_as_they_are() -> None:
+    """Zeros that are written out, columns out of order and twice, all mean the same numbers."""
+    dense = np.array([[0.0, 3.0, 0.0, 5.0]], np.float32)
+    untidy = sp.csr_array((np.array([5, 1, 0, 2], np.float32), np.array([3, 1, 0, 1]), np.array([0, 4])), (1, 4))
+    labels = np.array([1])
+    found = [content_of(examples_of(Split(features, labels)), KEY) for features in (dense, untidy)]
+    assert found[0] == found[1]
+    assert untidy.indices.tolist() == [3, 1, 0, 1]
+
+
+def test_examples_to_test_on_are_examples_of_the_owner(tmp_path: Path) -> None:
+    arrays = {"train_features": np.eye(3, dtype=np.float32), "train_targets": np.arange(3)}
+    tested = {"test_features": np.ones((2, 3), np.float32), "test_targets": np.arange(2)}
+    np.savez(tmp_path / "a.npz", **arrays, **tested)  # type: ignore[arg-type]
+    assert len(set(contents(tmp_path / "a.npz"))) == 5
 
 
 @pytest.mark.parametrize(
@@ -485,15 +513,16 @@ def test_who_is_killed_while_the_two_are_made_starts_again(
     assert opened().check() == []
 
 
-@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize(("when", "done"), [(0, True), (1, True), (1, False)])
 def test_another_process_that_makes_the_key_at_the_same_time_wins(
-    opened: Open, folder: Path, monkeypatch: pytest.MonkeyPatch, done: bool
+    opened: Open, folder: Path, monkeypatch: pytest.MonkeyPatch, when: int, done: bool
 ) -> None:
-    """It comes in between our mark and our key: and is done before us, or killed with nothing but its mark."""
+    """It comes in before our mark, or between our mark and our key; and is done before us, or is killed with nothing
+    but its mark."""
     transaction, calls = LedgerFile.transaction, itertools.count()
 
     def interrupted(file: LedgerFile) -> Any:
-        if next(calls) == 1:
+        if next(calls) == when:
             monkeypatch.setattr(LedgerFile, "transaction", transaction)
             if done:
                 open_with_key(folder / "policy.ledger")[0].close()
@@ -504,7 +533,7 @@ def test_another_process_that_makes_the_key_at_the_same_time_wins(
 
     monkeypatch.setattr(LedgerFile, "transaction", interrupted)
     opened().check()
-    assert next(calls) == 2
+    assert next(calls) == when + 1
     assert opened().check() == []
 
 
