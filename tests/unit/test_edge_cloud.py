@@ -24,7 +24,7 @@ from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, Neighbor
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Record, Send
-from gossamer.protocol.events import Received, Started
+from gossamer.protocol.events import PeerDown, PeerUp, Received, Started
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator, World
@@ -239,6 +239,23 @@ def test_a_server_that_was_away_goes_on_where_it_was() -> None:
     simulator, _, records = run(Settings(nodes=3), context(3, quotas=quotas), World(SpeedSettings(), links, faults))
     assert edge_cloud.updates(simulator.nodes) == 36
     assert {node for node, name, _ in records if name == "server_lost"} == {"node-0", "node-1", "node-2"}
+
+
+def test_who_waits_for_a_model_gets_it_when_it_is_back_and_holds_up_nobody_meanwhile() -> None:
+    """With a bound of 0 one edge works at a time. One that waits is taken for lost, because the server was."""
+    chosen = Settings(nodes=2, staleness={"bound": 0, "on_stale": "wait"})
+    server, ones = edge_cloud.build(chosen, context(2))[SERVER], Released(np.ones(SIZE))
+
+    def answered(event: Any, now: float) -> list[str]:
+        return [e.to for e in server.handle(event, now) if isinstance(e, Send) and isinstance(e.message, Newest)]
+
+    server.handle(Started(), 0.0)
+    assert answered(Received("node-0", Pull(1)), 0.0) == ["node-0"]
+    assert answered(Received("node-1", Pull(1)), 0.0) == []
+    assert answered(PeerDown("node-1", "silent"), 1.0) == []
+    assert answered(Received("node-0", Push(2, 0, ones)), 2.0) == ["node-0"]
+    assert answered(PeerUp("node-1"), 3.0) == []
+    assert answered(Received("node-0", Push(3, 1, ones)), 4.0) == ["node-1"]
 
 
 def test_who_pulls_after_the_end_is_told_so() -> None:

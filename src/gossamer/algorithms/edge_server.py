@@ -16,7 +16,7 @@ from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Send, SetTimer
-from gossamer.protocol.events import Elapsed, PeerDown, Resumed, Started, Stop
+from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Blank, Model, Public, Released
@@ -57,7 +57,7 @@ class ServerState:
     """State of the server.
 
     ``working`` has the version that each edge computes at; ``held`` has gradients that came and wait to be applied, and
-    ``queue`` requests that wait for a model, both in order of arrival.
+    ``queue`` requests that wait for a model, both in order of arrival. Those of edges that are ``away`` wait on.
     """
 
     x: Model
@@ -68,6 +68,7 @@ class ServerState:
     held: dict[str, tuple[int, int, Released]] = field(default_factory=dict)
     queue: dict[str, int] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
+    away: set[str] = field(default_factory=set)
     staleness_sum: int = 0
     staleness_most: int = 0
     dropped: int = 0
@@ -119,6 +120,8 @@ class ServerNode(Node):
         s = self.state
         most = self.staleness.most_under_way
         for edge, request in list(s.queue.items()):
+            if edge in s.away:
+                continue
             if s.finished:
                 yield Send(edge, Halt(s.t, s.x))
             elif most is None or len(s.working) + len(s.held) < most:
@@ -191,13 +194,21 @@ class ServerNode(Node):
         s = self.state
         self.only_from_edges(sender)
         s.left.add(sender)
+        s.queue.pop(sender, None)
         yield from self.forget(sender)
         if s.left >= self.edges:
             yield from self.halt("all edges left")
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
+        """Nobody waits for it. If it waits for a model itself, it gets one when it is back."""
+        self.state.away.add(event.peer)
         yield from self.forget(event.peer)
+
+    @on(PeerUp)
+    def peer_up(self, event: PeerUp, now: float) -> Effects:
+        self.state.away.discard(event.peer)
+        yield from self.go_on()
 
     def only_from_edges(self, sender: str) -> None:
         """Refuse what a stranger sends."""
@@ -207,13 +218,12 @@ class ServerNode(Node):
     def forget(self, edge: str) -> Effects:
         """Wait for ``edge`` no longer. What it pushed is still applied."""
         self.state.working.pop(edge, None)
-        self.state.queue.pop(edge, None)
         yield from self.go_on()
 
     def watch(self) -> Effects:
         """Where edges wait for others, find out after a while whether those are alive."""
         s = self.state
-        blocked = bool(s.held or s.queue) and not s.finished
+        blocked = bool(s.held or s.queue.keys() - s.away) and not s.finished
         if blocked and not s.probing:
             yield SetTimer(self.staleness.patience, "probe")
         elif s.probing and not blocked:
