@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from gossamer.cli.main import parser
+from gossamer.deployment.state_folder import StateFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -134,6 +135,23 @@ def test_a_container_asks_its_node_how_it_is() -> None:
     assert options.json
     assert options.store == [Path(instructions("VOLUME")[0])]
     assert '"connected": true' in shlex.split(grep)
+
+
+@pytest.mark.parametrize(("connected", "code"), [(True, 0), (False, 1), (None, 1)])
+def test_a_node_without_its_broker_is_not_healthy(
+    connected: bool | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image's own command, on the status of a node that has its broker, has lost it, or never ran."""
+    shell = yaml.safe_load(instructions("HEALTHCHECK")[0].partition("CMD ")[2])
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    folder = StateFolder(tmp_path / "state")
+    folder.take()
+    if connected is not None:
+        folder.publish({"node": "a", "state": "running", "connected": connected})
+    try:
+        assert run(*shell[:2], shell[2].replace("/state", str(folder.path))).returncode == code
+    finally:
+        folder.give_back()
 
 
 # The containers
