@@ -115,17 +115,10 @@ class LocalFederation:
 
     def _policy(self, name: str) -> str:
         """What an owner would write who wants just this run."""
-        spec, order, epsilon = self.prepared.experiment, *self._needed(name)
+        spec = self.prepared.experiment
+        rule = {"path": DATA, "delta": spec.delta, "relation": str(spec.privacy.relation), **self._budget(name)}
         rules: dict[str, Any] = {
-            "data": {
-                name: {
-                    "path": DATA,
-                    "epsilon": epsilon,
-                    "delta": spec.delta,
-                    "relation": str(spec.privacy.relation),
-                    "order": order,
-                }
-            },
+            "data": {name: rule},
             "organisers": [self.organiser],
             "algorithms": [spec.algorithm.name],
             "smallest_noise_multiplier": 0.0,
@@ -138,7 +131,7 @@ class LocalFederation:
             rules, sort_keys=False
         )
 
-    def _needed(self, name: str) -> tuple[float, float]:
+    def _budget(self, name: str) -> dict[str, float]:
         """An order, and the epsilon that the run's plan takes of a budget that is kept at that order."""
         delta, relation = self.prepared.experiment.delta, self.prepared.experiment.privacy.relation
         found = [
@@ -147,9 +140,9 @@ class LocalFederation:
             if math.isfinite(spent := planned_divergence(self.prepared, self.plan, name, order, relation))
         ]
         if not found:
-            return 2.0, 1.0  # nothing is proved, so no budget is enough, and none is asked
+            return {"epsilon": 1.0}  # nothing is proved, so no budget is enough, and none is asked
         epsilon, order = min(found)
-        return order, float(f"{epsilon * 1.001 + 1e-9:.4g}")
+        return {"epsilon": float(f"{epsilon * 1.001 + 1e-9:.4g}"), "order": order}
 
     def command(self, name: str, *more: str) -> list[str]:
         """The arguments with which ``gossamer`` starts a party."""
@@ -192,15 +185,23 @@ class LocalFederation:
                 if told.get(name) != state:
                     say(f"{name}: {state}")
                     told[name] = state
+            if any(process.exitcode == CallerError.exit_code for process in self.processes.values()):
+                return  # what a party refuses to do no other can make up for
             time.sleep(_LOOK)
 
     def state(self, name: str) -> str:
         """What a party's node says of itself, in a few words."""
+        process = self.processes.get(name)
         try:
             said = StateFolder(self.folder / name / STATE).status()
         except CallerError:
-            return "starting"
+            return "starting" if process is None or process.is_alive() else f"failed: {self._last_line(name)}"
         return f"{said['state']} ({said['finished']})" if said.get("finished") else str(said["state"])
+
+    def _last_line(self, name: str) -> str:
+        """What a party's process said last."""
+        lines = (self.folder / name / OUTPUT).read_text(encoding="utf-8").strip().splitlines()
+        return lines[-1].removeprefix("gossamer: error: ") if lines else "it says nothing"
 
     def stop(self, patience: float = 20.0) -> None:
         """End all processes, by a signal if need be."""
@@ -224,7 +225,7 @@ class LocalFederation:
             try:
                 status = folder.status()
             except CallerError:
-                status = {"state": "failed", "why": f"did not start; see {folder.path.parent / OUTPUT}"}
+                status = {"state": "failed", "why": self._last_line(name)}
             if status["state"] == "finished":
                 summaries[name] = json.loads((folder.path / "summary.json").read_text(encoding="utf-8"))
             else:
