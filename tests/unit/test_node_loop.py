@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,6 +68,7 @@ class Peers:
 
     states_: dict[str, PeerState] = field(default_factory=dict)
     told: list[Any] = field(default_factory=list)
+    untold: list[set[str]] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
 
     def open(self, sender: str, datagram: bytes, now: float) -> tuple[list[Any], list[tuple[str, bytes]]]:
@@ -85,8 +86,9 @@ class Peers:
     def rejected(self, sender: str, reason: str, now: float) -> None:
         self.refused.append((sender, reason))
 
-    def finished(self, reason: str) -> None:
+    def finished(self, reason: str, but: Collection[str] = ()) -> None:
         self.told.append(reason)
+        self.untold.append(set(but))
 
     def states(self, now: float) -> dict[str, PeerState]:
         return self.states_
@@ -221,6 +223,22 @@ class TestTheEnd:
         loop.peers.states_ = {"b": peer("up", "quota")}
         loop.host.outbox = {"b": {1: "message"}}
         assert self.run(loop) > 1000
+
+    def test_who_lacks_a_message_is_told_of_the_end_once_it_has_it(self, loop: Any) -> None:
+        """It would leave, and the message would never arrive."""
+        loop.peers.states_ = {"b": peer("up"), "c": peer("up")}
+        loop.host.outbox = {"b": {1: "message"}, "c": {}}
+
+        def acknowledge() -> None:
+            if loop.clock() >= 105:
+                loop.host.outbox["b"].clear()
+            if loop.clock() >= 110:
+                loop.stop("enough")
+
+        loop.host.outcomes.append([Ended("quota")])
+        loop.look = acknowledge
+        loop.run()
+        assert loop.peers.untold == [{"b"}, set()]
 
     def test_a_node_that_had_finished_before_says_so_again(self, loop: Any) -> None:
         loop.host.finished = "quota"

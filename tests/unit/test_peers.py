@@ -373,6 +373,16 @@ def test_contacts_are_told_at_once_that_a_node_has_finished_and_why() -> None:
     assert pair.state("a", "b") == "up"
 
 
+def test_who_is_still_to_be_sent_something_is_told_later() -> None:
+    pair = joined()
+    pair.peers["a"].finished("quota", but={"b"})
+    pair.wait(20.0)
+    assert pair.state("a", "b") == "up"
+    pair.peers["a"].finished("quota")
+    pair.wait(0.0)
+    assert pair.state("a", "b") == "up, finished (quota)"
+
+
 def test_a_reason_of_any_length_is_told_as_far_as_it_goes() -> None:
     pair = joined()
     pair.peers["a"].finished("x\n" * 100)

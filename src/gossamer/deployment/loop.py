@@ -111,6 +111,8 @@ class NodeLoop:
     began: float = 0.0
     ended: float | None = None
     stopping: str = ""
+    _reason: str = ""
+    _untold: set[str] | None = None  # that the node has finished
     _was_connected: bool = True
     _next_check: float = 0.0
 
@@ -226,9 +228,16 @@ class NodeLoop:
                     self._end(reason)
 
     def _end(self, reason: str) -> None:
-        self.ended = self.clock()
-        self.peers.finished(reason)
+        self.ended, self._reason = self.clock(), reason
+        self._tell_end()
         self.folder.say(f"makes no more updates: {reason}")
+
+    def _tell_end(self) -> None:
+        """Tell peers that the node has finished: those that have all it has sent, since others must not leave yet."""
+        waiting = self._unacknowledged()
+        if waiting != self._untold:
+            self._untold = waiting
+            self.peers.finished(self._reason, waiting)
 
     def _over(self) -> bool:
         """Whether nobody needs this node any longer: it has finished, and so have all that it still hears from."""
@@ -236,6 +245,7 @@ class NodeLoop:
         if self.ended is None or now < self._next_check:
             return False
         self._next_check = now + 0.2
+        self._tell_end()
         states = self.peers.states(now)
         patient = now - self.ended <= self.linger
         lost = {name for name, peer in states.items() if peer.state in ("gone", "quarantined")}

@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -148,6 +148,7 @@ class _Peer:
     said_hello: float = -math.inf
     hello_at: float = -math.inf
     heartbeat_at: float = -math.inf
+    told: bool = False  # that this node has finished
     finished: str = ""
     said: str = "never heard"
     said_at: float = -math.inf
@@ -297,11 +298,16 @@ class Peers:
         """When `wake` is wanted next; None while there are no contacts."""
         return min((self._due(peer) for peer in self._peers.values() if peer.contact), default=None)
 
-    def finished(self, reason: str) -> None:
-        """The node makes no more updates; contacts are told with every heartbeat from now on, the next one at once."""
+    def finished(self, reason: str, but: Collection[str] = ()) -> None:
+        """The node makes no more updates; contacts are told with every heartbeat from now on, the next one at once.
+
+        Those in ``but`` are told another time: who hears it may leave, and that would be too early for what they are
+        still to be sent.
+        """
         self._finished = printable(reason, LONGEST_REASON)
         for peer in self._peers.values():
-            peer.heartbeat_at = -math.inf
+            if peer.name not in but:
+                peer.told, peer.heartbeat_at = True, -math.inf
 
     def states(self, now: float) -> dict[str, PeerState]:
         """What is known of each peer, by name."""
@@ -337,7 +343,7 @@ class Peers:
 
     def _heartbeat(self, peer: _Peer, now: float) -> Outgoing:
         peer.heartbeat_at = now + self.settings.heartbeat
-        word = Heartbeat(max(0.0, now - self._began), self._finished)
+        word = Heartbeat(max(0.0, now - self._began), self._finished if peer.told else "")
         return _addressed(peer.name, self._channel(peer).seal(encode_content(word)))
 
     def _wants_hello(self, peer: _Peer, now: float) -> bool:
