@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -85,6 +86,8 @@ def test_secrets_are_for_their_owner_alone(tmp_path: Path) -> None:
     keys = sorted(folder.rglob("*.key"))
     assert len(keys) == 6
     assert {mode(path) for path in [*keys, folder / "broker" / "acl"]} == {0o600}
+    others = [path for path in folder.rglob("*") if path.is_file() and path not in keys and path.name != "acl"]
+    assert {mode(path) & 0o133 for path in others} == {0}  # nobody else writes them
     private = [path for path in folder.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
     assert sorted(private) == keys
 
@@ -371,9 +374,12 @@ def test_the_record_is_the_last_file_that_is_written(tmp_path: Path, monkeypatch
     monkeypatch.setattr(papers, "write_private", lambda path, content: written.append(path.name))
     monkeypatch.setattr(papers, "_replace", lambda path, content, mode: written.append(path.name))
     drafted().write(tmp_path)
+    # Keys, certificates, then invitations, by which nodes that run begin anew.
+    kinds = [[".key"], [".crt", ".conf", "acl"], ["invitation.yaml"], [papers.RECORD]]
+    order = [next(i for i, kind in enumerate(kinds) if name.endswith(tuple(kind))) for name in written]
+    assert order == sorted(order)
+    assert set(order) == {0, 1, 2, 3}
     assert written[-1] == papers.RECORD
-    keys = [name.endswith(".key") for name in written]
-    assert keys == sorted(keys, reverse=True)
 
 
 def test_a_file_is_replaced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,6 +387,7 @@ def test_a_file_is_replaced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     before = (tmp_path / papers.RECORD).read_bytes()
 
     def full(descriptor: int) -> None:
+        assert os.fstat(descriptor).st_size == len(b"new")  # all of it is on its way to the disk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)

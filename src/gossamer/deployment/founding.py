@@ -160,7 +160,7 @@ def issued_files(
         The broker's, if it has one already.
     """
     record = next(iter(invitations.values())).encode()
-    files = {f"{name}/{papers.INVITATION}": text.encode() for name, text in invitations.items()}
+    files: dict[str, bytes] = {}
     if authority is not None:
         invitation = parse_signed(record)
         files |= for_broker(invitation, authority, broker_key)
@@ -168,4 +168,6 @@ def issued_files(
             certificate = authority.client_of(member.name, member.key, invitation.expires)
             files[f"{member.name}/{papers.AUTHORITY}"] = authority.certificate
             files[f"{member.name}/{papers.CERTIFICATE}"] = certificate
+    # A node that runs from this folder begins anew as soon as it sees another invitation, so that comes last.
+    files |= {f"{name}/{papers.INVITATION}": text.encode() for name, text in invitations.items()}
     return {**files, papers.RECORD: record}
