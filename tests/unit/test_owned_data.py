@@ -433,6 +433,18 @@ def test_a_ledger_without_its_key_is_refused_and_keeps_what_was_spent(opened: Op
         after.ledger("two", "a", {KIND: 1})
 
 
+@pytest.mark.parametrize("spent", [True, False])
+def test_a_lost_key_is_missed_as_soon_as_anything_is_in_the_ledger(opened: Open, folder: Path, spent: bool) -> None:
+    data = opened()
+    if spent:
+        data.file.open("a", "wards", "run", data.budget, {KIND: 1})
+    else:
+        data.check()
+    key_path(folder / "policy.ledger").unlink()
+    with pytest.raises(DataError, match="but its key"):
+        opened()
+
+
 def test_a_key_without_its_ledger_is_refused(opened: Open, folder: Path) -> None:
     data = opened()
     data.check()
