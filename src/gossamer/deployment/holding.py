@@ -66,7 +66,7 @@ class DataHeld:
     def __init__(self, options: PartyOptions, invited: Invited, folder: StateFolder) -> None:
         self._owned: OwnedData | None = None
         self.agreed, self.test = invited.agreed, None
-        if options.data is not None:
+        if invited.data is not None:
             train, self.test = self._load(options, invited)
             self.agreed = invited.agreed.with_data(train, self.test)
             self._open(options, invited, train, folder)
@@ -87,14 +87,14 @@ class DataHeld:
         return self.agreed.terms.me.name
 
     def _load(self, options: PartyOptions, invited: Invited) -> tuple[Split, Split | None]:
-        assert options.data is not None
+        assert invited.data is not None
         terms = invited.agreed.terms
         settings = terms.experiment.dataset
-        return load_party_split(settings, options.data, options.test, examples=terms.sizes[self._name])
+        return load_party_split(settings, invited.data, options.test, examples=terms.sizes[self._name])
 
     def _open(self, options: PartyOptions, invited: Invited, train: Split, folder: StateFolder) -> None:
         assert invited.policy is not None  # or it would not have been accepted
-        self._owned = OwnedData.open(invited.policy, options.data_name, options.data)
+        self._owned = OwnedData.open(invited.policy, options.data_name, invited.data)
         for line in self._owned.check(train):
             folder.say(line)
 
@@ -160,7 +160,8 @@ def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Any
     if owned is None:
         return None
     assert isinstance(plan, SamplePlan)
-    ledger: AnyLedger = owned.ledger(run, name, release_counts(plan.schedules[name], plan.mechanisms[name], plan.size))
+    planned = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
+    ledger: AnyLedger = owned.ledger(run, name, planned, proved=math.isfinite(plan.epsilons[name]))
     # What nothing is proved of has spent all that its data had left, and no number of releases is more than that.
     return ledger if plan.mechanisms[name].private else Ledger(name, Unlimited())
 
