@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--invitation", type=Path, required=True, metavar="FILE", help="the invitation; its folder holds the keys")
     add("--organiser", metavar="FINGERPRINT", help="the organiser's fingerprint (default: those in the policy)")
     add("--identity", type=Path, metavar="FILE", help="the private key (default: identity.key beside the invitation)")
-    add("--data", type=Path, metavar="PATH", help="the training examples: a file or a folder")
+    add("--data", type=Path, metavar="PATH", help="the training examples, a file or folder (default: as in the policy)")
     add("--data-name", metavar="NAME", help="what the policy calls the data, if it knows several")
     add("--test", type=Path, metavar="PATH", help="examples to test the model on at the end")
     add("--policy", type=Path, metavar="FILE", help="what the data's owner allows")

@@ -38,12 +38,15 @@ class Invited:
         Of its data, if it has any.
     text : bytes
         The invitation.
+    data : Path or None
+        The party's examples, if it has any.
     """
 
     text: bytes
     identity: Identity
     agreed: Agreed
     policy: OwnerPolicy | None
+    data: Path | None
 
 
 def accept(options: PartyOptions) -> Invited:
@@ -62,18 +65,26 @@ def accept(options: PartyOptions) -> Invited:
     except InvitationError as error:
         raise InvitationError(f"{options.invitation}: {error}") from None
     me = terms.me.name
-    if terms.holds_data and (policy is None or options.data is None):
-        missing = "--data FILE" if options.data is None else "--policy FILE"
+    data = _data(options, policy) if terms.holds_data else None
+    if terms.holds_data and (policy is None or data is None):
+        missing = "--policy FILE" if policy is None else "--data PATH, or a path in its policy"
         raise CallerError(f"{me} has {terms.sizes[me]} examples in this run, so it needs {missing}")
     if not terms.holds_data and options.data is not None:
         raise CallerError(f"{me} is the {terms.me.role} of this run and has no examples; leave out --data")
     agreed = Agreed.on(terms)
     broken = []
     if policy is not None and terms.holds_data:
-        broken = policy.refusals(asked(agreed, policy.data_set(options.data_name, options.data)))
+        broken = policy.refusals(asked(agreed, policy.data_set(options.data_name, data)))
     if broken:
         raise PolicyBroken(f"{options.policy} does not allow this run, and nothing was joined: {'; '.join(broken)}")
-    return Invited(text, identity, agreed, policy)
+    return Invited(text, identity, agreed, policy, data)
+
+
+def _data(options: PartyOptions, policy: OwnerPolicy | None) -> Path | None:
+    """Where the examples are: where the caller says, or the policy."""
+    if options.data is not None or policy is None:
+        return options.data
+    return policy.data_path(policy.data_set(options.data_name))
 
 
 def _content(path: Path) -> bytes:

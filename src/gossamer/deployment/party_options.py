@@ -20,7 +20,7 @@ class PartyOptions:
     identity : Path, optional
         The party's private key.
     data, test : Path, optional
-        Its training examples, and examples to test on.
+        Its training examples (by default where the policy says), and examples to test on.
     data_name : str, optional
         What the policy calls the data; needed where it knows several.
     policy : Path, optional
