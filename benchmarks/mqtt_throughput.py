@@ -156,7 +156,7 @@ class PartyLoop:
         if inputs:
             self.carry_out(self.host.turn(inputs))
         else:
-            self.store.tidy()
+            self.host.rest()
 
     def carry_out(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:

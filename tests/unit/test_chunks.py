@@ -320,8 +320,24 @@ def test_settings_that_carry_nothing(wrong: dict[str, int]) -> None:
         SessionSettings(1.0, 8.0, 20.0, **wrong)  # type: ignore[arg-type]
 
 
-def test_a_receiver_holds_the_message_about_once() -> None:
-    """The buffer while chunks arrive; the decoded message beside it at the end."""
+def test_a_receiver_holds_the_message_once() -> None:
+    """The buffer in which its chunks arrive is what the delivered vector lies in."""
+    big, settings = model(1_000_000), SessionSettings(1.0, 8.0, 20.0, largest_frame=1 << 17)
+    a, b = Session("a", settings), Session("b", settings)
+    waiting = a.send("b", big, 0.0)
+    tracemalloc.start()
+    outputs: list[Output] = []
+    while waiting:
+        outputs = b.receive("a", waiting.pop(0).frame, 0.0)  # type: ignore[union-attr]
+        answers = [out.frame for out in outputs if isinstance(out, Transmit)]
+        waiting += [out for answer in answers for out in a.receive("b", answer, 0.0)]
+    assert big.values.nbytes <= tracemalloc.get_traced_memory()[1] < big.values.nbytes + 100_000
+    tracemalloc.stop()
+    (delivered,) = [out.message for out in outputs if isinstance(out, Deliver)]
+    assert delivered == big
+
+
+def test_chunks_are_put_together_without_copies() -> None:
     data = encode_message(model(1_000_000))
     incoming = Incoming.begun(frame(chunks=64, size=len(data)))
     tracemalloc.start()

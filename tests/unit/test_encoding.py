@@ -118,6 +118,35 @@ def test_decoded_arrays_own_their_values() -> None:
     assert not vector.values.flags.writeable
 
 
+@pytest.mark.parametrize("before", range(9))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+def test_a_vector_may_stay_in_a_buffer_of_its_own(before: int, dtype: type) -> None:
+    """Wherever it begins, it lies where the processor wants it, and nobody can write to it."""
+    value = ("x" * before, Released(np.arange(1000).astype(dtype)), Released(np.ones(3)), 7)
+    buffer = np.frombuffer(encode(value), np.uint8).copy()
+    found = decode(buffer.data, own=True)
+    assert found == value
+    large, small = found[1].values, found[2].values
+    assert large.flags.aligned
+    assert not large.flags.writeable
+    assert np.shares_memory(large, buffer)
+    assert not np.shares_memory(small, buffer)
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        large.setflags(write=True)
+
+
+def test_only_what_takes_up_most_of_a_buffer_stays_in_it() -> None:
+    """A small vector would keep all of it in memory, and an array that is no vector may be written to."""
+    for value, stays in (
+        ((Released(np.ones(50)), Released(np.ones(49))), [False, False]),
+        ((Released(np.ones(100)), Released(np.ones(49))), [True, False]),
+        ((np.ones((10, 10)), 1), [False]),
+    ):
+        buffer = np.frombuffer(encode(value), np.uint8).copy()
+        arrays = [getattr(item, "values", item) for item in decode(buffer.data, own=True)]
+        assert [np.shares_memory(array, buffer) for array in arrays if isinstance(array, np.ndarray)] == stays
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -394,18 +394,36 @@ def test_chunks_and_answers_to_them_cost_no_transaction(
 
 
 def test_large_states_bring_fewer_snapshots(reopen: Callable[[], SqliteStore]) -> None:
-    """One when the journal has grown to four times the last; entries and states are counted, over restarts too.
+    """One when the journal has grown to eight states, and at rest to four; entries are counted over restarts too.
 
-    Notes of 256 KiB come in; a state has the node's vector of 256 KiB, so the first note brings a snapshot, and then
-    every fourth.
+    Notes of 256 KiB come in, each of which counts 4 KiB more; the state is a vector of 256 KiB and a little more.
     """
     lengths = []
-    for number in range(1, 11):
-        if number in (1, 3, 8):
+    for number in range(1, 20):
+        if number in (1, 3, 10):
             alive = host(reopen(), every=2, size=1 << 15)
         alive.arrived("b", Data(number, number - 1, 0, Note(number, Public(np.zeros(1 << 15)))), 0.0)
+        if number >= 17:
+            alive.rest()
         lengths.append(len(contents(alive.journal)[1]))  # type: ignore[arg-type]
-    assert lengths == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+    assert lengths == [1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3]
+    alive.arrived("b", Data(20, 19, 0, Note(20, Public(np.zeros(1 << 15)))), 0.0)
+    assert len(contents(alive.journal)[1]) == 4  # type: ignore[arg-type]
+    alive.rest()
+    assert len(contents(alive.journal)[1]) == 0  # type: ignore[arg-type]
+    assert encode(host(reopen(), size=1 << 15).state()) == encode(alive.state())
+
+
+def test_what_arrives_in_chunks_is_kept_in_a_snapshot_as_it_was_then(reopen: Callable[[], SqliteStore]) -> None:
+    """More of the message comes before the snapshot is committed."""
+    chunks = SessionSettings(1.0, 8.0, 20.0, largest_frame=CHUNK_OVERHEAD + 100, largest_message=100_000)
+    frames = [out.frame for out in Session("b", chunks).send("a", Note(1, Public(np.ones(1000))), 0.0)]  # type: ignore[union-attr]
+    alive = host(reopen(), chunks, every=3, size=1)
+    alive.turn([(Arrived("b", frame), 1.0) for frame in frames[:30]])
+    expected = encode(alive.state())
+    assert contents(alive.journal)[0] is not None  # type: ignore[arg-type]
+    alive.journal.commit()
+    assert encode(host(reopen(), chunks, size=1).state()) == expected
 
 
 def test_small_states_are_kept_every_so_many_inputs(reopen: Callable[[], SqliteStore]) -> None:

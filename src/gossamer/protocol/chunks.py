@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import PeerError
-from gossamer.protocol.encoding import Buffer, register
+from gossamer.protocol.encoding import Buffer, register, size_of
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Chunk, Progress
 
 CHUNK_WINDOW = 32
@@ -150,7 +150,7 @@ class Incoming:
 
 def cut(pieces: Sequence[Buffer], chunk: int, chunks: int) -> Buffer:
     """The content of chunk ``chunk`` of ``chunks`` of what ``pieces`` make up: a view, unless it is of several."""
-    length = chunk_length(sum(map(len, pieces)), chunks)
+    length = chunk_length(size_of(pieces), chunks)
     start, end = (chunk - 1) * length, chunk * length
     found: list[Buffer] = []
     for piece in pieces:

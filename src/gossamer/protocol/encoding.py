@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -100,6 +100,11 @@ def encode_pieces(value: Any) -> list[Buffer]:
     out: list[Buffer] = []
     _write(out, value, 0)
     return out
+
+
+def size_of(pieces: Iterable[Buffer]) -> int:
+    """How many bytes ``pieces`` make up."""
+    return sum(map(len, pieces))
 
 
 def _write(out: list[Buffer], value: Any, depth: int) -> None:
@@ -192,7 +197,7 @@ _WRITERS: dict[type, _Writer] = {
 }
 
 
-def decode(data: bytes | memoryview, most_values: int | None = None) -> Any:
+def decode(data: bytes | memoryview, most_values: int | None = None, *, own: bool = False) -> Any:
     """The value that `encode` made ``data`` from.
 
     Parameters
@@ -202,13 +207,16 @@ def decode(data: bytes | memoryview, most_values: int | None = None) -> Any:
     most_values : int, optional
         Most values accepted, nested ones included. A few bytes can encode a value that takes a hundred in memory,
         so a limit on bytes alone would let a peer fill ours.
+    own : bool
+        Whether ``data`` can be written to, and nobody else does so from now on. A vector that takes up most of it then
+        stays where it is, without a copy; what is left of ``data`` means nothing.
 
     Raises
     ------
     MalformedMessage
         If ``data`` is anything else, however it was made.
     """
-    reader = _Reader(memoryview(data), most_values)
+    reader = _Reader(memoryview(data), most_values, own)
     value = reader.value(0)
     if reader.rest:
         raise MalformedMessage(f"expected the end of the value, found {len(reader.rest)} more bytes")
@@ -216,8 +224,9 @@ def decode(data: bytes | memoryview, most_values: int | None = None) -> Any:
 
 
 class _Reader:
-    def __init__(self, data: memoryview, most_values: int | None) -> None:
-        self.rest = data
+    def __init__(self, data: memoryview, most_values: int | None, own: bool) -> None:
+        self.data = self.rest = data
+        self.own = own
         self.most_values = len(data) if most_values is None else most_values
         self.values_left = self.most_values
 
@@ -262,9 +271,19 @@ class _Reader:
         shape = struct.unpack(f"<{dimensions}Q", self.take(8 * dimensions))
         raw = self.take(math.prod(shape) * _DTYPES[code].itemsize)
         try:
+            if self.own and dimensions == 1 and 2 * len(raw) > len(self.data):
+                return np.frombuffer(self._aligned(len(raw), _DTYPES[code].itemsize), _DTYPES[code])
             return np.frombuffer(raw, _DTYPES[code]).reshape(shape).copy()
         except (ValueError, OverflowError) as error:  # a zero beside a length no array can have
             raise MalformedMessage(f"no array has shape {shape}") from error
+
+    def _aligned(self, length: int, multiple: int) -> memoryview:
+        """The last so many bytes that were taken, at an address that is a multiple; over their header, if they must."""
+        start = len(self.data) - len(self.rest) - length
+        address = np.frombuffer(self.data, np.uint8).__array_interface__["data"][0]
+        place = start - (address + start) % multiple
+        self.data[place : place + length] = self.data[start : start + length]
+        return self.data[place : place + length].toreadonly()
 
     def vector(self, label: type[Vector]) -> Vector:
         array = self.array()

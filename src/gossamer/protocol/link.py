@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from gossamer.protocol.chunks import Incoming, Outgoing, cut
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import register, size_of
 from gossamer.protocol.frames import Acknowledge, Chunk, Data, Progress
 from gossamer.protocol.messages import Message, message_pieces
 
@@ -127,7 +127,7 @@ class Link:
         number, chunks = self.outgoing.number, self.outgoing.chunks
         pieces = message_pieces(self.outbox[number])
         content = cut(pieces, chunk, chunks)
-        return Chunk(number, self.acknowledged, self.delivered, chunk, chunks, sum(map(len, pieces)), content)
+        return Chunk(number, self.acknowledged, self.delivered, chunk, chunks, size_of(pieces), content)
 
     def accept(self, data: Data) -> list[Message]:
         """Take in a message of the peer; all that can now be delivered.

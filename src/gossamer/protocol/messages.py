@@ -109,7 +109,7 @@ def message_pieces(outgoing: Message) -> list[encoding.Buffer]:
     return [HEADER, *encoding.encode_pieces(outgoing)]
 
 
-def decode_message(data: bytes | memoryview, limit: int = 1 << 30) -> Message:
+def decode_message(data: bytes | memoryview, limit: int = 1 << 30, *, own: bool = False) -> Message:
     """Decode and check a message.
 
     Parameters
@@ -118,13 +118,15 @@ def decode_message(data: bytes | memoryview, limit: int = 1 << 30) -> Message:
         From a peer; anything at all.
     limit : int
         Most bytes accepted.
+    own : bool
+        As for `encoding.decode`.
 
     Raises
     ------
     MalformedMessage
         With the reason; nothing has happened yet.
     """
-    incoming = encoding.decode(without_header(data, limit), most_values=1 + MOST_FIELDS)
+    incoming = encoding.decode(without_header(data, limit), most_values=1 + MOST_FIELDS, own=own)
     try:
         check(incoming)
     except TypeError as error:

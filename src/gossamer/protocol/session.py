@@ -233,6 +233,11 @@ class Session:
             heapq.heappop(self._alarms)
         return None
 
+    @property
+    def links(self) -> dict[str, Link]:
+        """All that changes, by peer, as it is: to be looked at, and at once."""
+        return self._links
+
     def state(self) -> dict[str, Link]:
         """All that changes, by peer, as data that `encoding` takes; later calls leave it as it is."""
         return {peer: link.copy() for peer, link in self._links.items()}
@@ -284,7 +289,7 @@ class Session:
         if not incoming.accept(chunk):
             return chunk, incoming.progress()
         link.incoming = None
-        message = decode_message(incoming.buffer.data, self.settings.largest_message)
+        message = decode_message(incoming.buffer.data, self.settings.largest_message, own=True)
         return Data(chunk.number, chunk.settled, chunk.acknowledged, message), link.acknowledgement()
 
     def _drop_stale(self, now: float) -> None:

@@ -36,7 +36,7 @@ from gossamer.protocol.effects import (
     SetTimer,
     Update,
 )
-from gossamer.protocol.encoding import Buffer, decode, encode_pieces, register
+from gossamer.protocol.encoding import Buffer, decode, encode_pieces, register, size_of
 from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Received, Refused, Resumed, Started, Stop
 from gossamer.protocol.frames import Frame
 from gossamer.protocol.link import Link
@@ -48,7 +48,8 @@ from gossamer.protocol.trace import Step
 Answer = Completed | Answered | Refused
 
 _HANDLING = 4096  # how many bytes of a journal are read back in the time that it takes to handle one more input
-_GROWTH = 4  # how many times the bytes of a snapshot its journal may grow to: what snapshots add to what is written
+# How many times the bytes of a state its journal grows to before a snapshot takes its place: at rest, and in any case.
+_GROWTH_AT_REST, _GROWTH = 4, 8
 
 
 class HostBroken(GossamerError):
@@ -159,6 +160,10 @@ class Journal(Protocol):
         """Make durable what was staged, in order; it is when this returns. If it raises, nothing may come of it."""
         ...
 
+    def tidy(self) -> None:
+        """Do what a commit would otherwise have to do some time."""
+        ...
+
     def load(self) -> tuple[bytes | None, Iterable[bytes]]:
         """The newest snapshot that is durable, and the entries after it."""
         ...
@@ -230,15 +235,15 @@ class Host:
         self._watch: Callable[[Step], None] | None = None
         self._steps: list[Step] = []  # of this turn, for the watcher once it is durable
         self._bound = False  # whether something was promised in this turn
-        # Bytes of the last snapshot, and of the journal since then.
-        self._snapshot_size = self._since = 0
+        # Bytes of the state when last looked at, and of the journal since the last snapshot.
+        self._size = self._since = 0
         self._recover(settings)
         self._watch = watch
 
     def _recover(self, settings: SessionSettings) -> None:
         state, entries = self.journal.load()
         if state is not None:
-            self._snapshot_size = len(state)
+            self._size = len(state)
             self._restore(decode(state), settings)
         for entry in entries:
             now, what = decode(entry)
@@ -303,11 +308,11 @@ class Host:
         outcomes: list[Outcome] = []
         promises = self.session.promises
         for what, now in inputs:
-            self._since += self._stage(self.journal.append, (now, what)) + _HANDLING
+            pieces = encode_pieces((now, what))
+            self._stored(self.journal.append, pieces)
+            self._since += size_of(pieces) + _HANDLING
             outcomes += self._take(what, now)
-            if self._since >= max(self.every * _HANDLING, _GROWTH * self._snapshot_size):
-                self._snapshot()
-                self._bound = True
+            self._snapshot(_GROWTH)
         if self._bound or self.session.promises > promises:
             self._stored(self.journal.commit)
         self.broken = False
@@ -327,22 +332,42 @@ class Host:
         """
         self._check()
         self.broken = True
-        self._snapshot()
+        self._stored(self.journal.snapshot, self._encoded())
         self._stored(self.journal.commit)
+        self.broken, self._since = False, 0
+
+    def rest(self) -> None:
+        """Do now, while there is nothing else to do, what would otherwise hold up a turn.
+
+        Raises
+        ------
+        HostBroken
+            If the journal does not take it, or the host was broken before.
+        """
+        self._check()
+        self.broken, self._bound = True, False
+        self._snapshot(_GROWTH_AT_REST)
+        if self._bound:
+            self._stored(self.journal.commit)
+        self._stored(self.journal.tidy)
         self.broken = False
 
     def _check(self) -> None:
         if self.broken:
             raise HostBroken(f"{self.node.name}: an input could not be stored; start again from the store")
 
-    def _snapshot(self) -> None:
-        self._snapshot_size, self._since = self._stage(self.journal.snapshot, self.state()), 0
+    def _snapshot(self, growth: int) -> None:
+        """Stage a snapshot, if the journal has grown to so many times the state, and is worth it at all."""
+        if self._since < max(self.every * _HANDLING, growth * self._size):
+            return
+        pieces = self._encoded()
+        self._size = size_of(pieces)
+        if self._since >= growth * self._size:
+            self._stored(self.journal.snapshot, pieces)
+            self._since, self._bound = 0, True
 
-    def _stage(self, stage: Callable[[Sequence[Buffer]], None], value: Any) -> int:
-        """Stage a value; how many bytes it has."""
-        pieces = encode_pieces(value)
-        self._stored(stage, pieces)
-        return sum(map(len, pieces))
+    def _encoded(self) -> list[Buffer]:
+        return encode_pieces(self._state(self.session.links))
 
     def _stored(self, store: Callable[..., None], *data: Sequence[Buffer]) -> None:
         try:
@@ -351,10 +376,11 @@ class Host:
             raise HostBroken(f"{self.node.name}: {error}; nothing came of it, start again from the store") from error
 
     def state(self) -> HostState:
-        """What a snapshot holds."""
-        return HostState(
-            state_of(self.node), self.session.state(), dict(self.timers), self.finished, self.begun, self.now
-        )
+        """What a snapshot holds; later inputs leave it as it is."""
+        return self._state(self.session.state())
+
+    def _state(self, links: dict[str, Link]) -> HostState:
+        return HostState(state_of(self.node), links, dict(self.timers), self.finished, self.begun, self.now)
 
     # What an input does: a pure function of the host and the input
 

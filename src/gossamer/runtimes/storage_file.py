@@ -158,6 +158,7 @@ class File:
         self.execute("PRAGMA journal_mode=WAL")
         self.execute("PRAGMA synchronous=FULL")
         self.execute("PRAGMA fullfsync=ON")
+        self.execute("PRAGMA secure_delete=OFF")  # what was deleted is as private as what is there
         with self.transaction():
             self._check_format(layout)  # somebody may just have made it
             if self._empty:

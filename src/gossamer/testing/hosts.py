@@ -55,6 +55,9 @@ class MemoryJournal:
         self.reaper("committing")
         self.crash(len(self.staged))
 
+    def tidy(self) -> None:
+        pass
+
     def crash(self, keep: int = 0) -> None:
         """End here: of what was staged, the first ``keep`` had reached the disk."""
         for snapshot, data in self.staged[:keep]:
