@@ -174,6 +174,8 @@ class NodeLoop:
             inputs.append((Wake(), now))
         if inputs:
             self._carry_out(self.host.turn(inputs))
+        else:
+            self.host.rest()
         self._publish(self.peers.wake(now))
         self._say_of_broker()
         self.look()

@@ -55,7 +55,8 @@ class SqliteStore:
     def __init__(self, path: str | Path, run: str, node: str) -> None:
         self.name = str(path)
         self._file = File(Path(path), FORMAT, {"run": run, "node": node}, alone=True)
-        self._usable, self._staged, self._untidy = True, False, False
+        self._usable, self._staged = True, False
+        self._logged = 0  # bytes since the log was last empty, as far as is known
 
     def append(self, entry: Sequence[Buffer]) -> None:
         """Stage an entry, in pieces.
@@ -93,23 +94,23 @@ class SqliteStore:
             return
         with self._whole():
             self._file.commit()
-            self._staged, self._untidy = False, True
+            self._staged = False
 
     def load(self) -> tuple[bytes | None, Iterator[bytes]]:
         """The newest snapshot, None if there is none, and the entries after it, which are read one by one."""
         return next(self._entries("snapshot"), None), self._entries("journal")
 
     def tidy(self) -> None:
-        """Do now, while the node waits for others, what a commit would have to do some time: keep the log short.
+        """Do now, while the node waits for others, what a commit would have to do some time: shorten a long log.
 
         Raises
         ------
         StorageError
             If the disk fails.
         """
-        if self._usable and not self._staged and self._untidy:
+        if self._usable and not self._staged and self._logged >= _PART:
             self._file.checkpoint()
-            self._untidy = False
+            self._logged = 0
 
     def close(self) -> None:
         """End; what was staged and not committed is forgotten."""
@@ -133,6 +134,7 @@ class SqliteStore:
     def _write(self, table: str, pieces: Sequence[Buffer]) -> None:
         for last, part in _parts(pieces):
             self._file.execute(f"INSERT INTO {table} (last, part) VALUES (?, ?)", last, part)
+            self._logged += len(part)
 
     def _entries(self, table: str) -> Iterator[bytes]:
         parts: list[bytes] = []
