@@ -257,7 +257,7 @@ class NodeLoop:
 
     def _unacknowledged(self) -> set[str]:
         """Peers that have not acknowledged all that they were sent."""
-        return {to for to, link in self.host.session.state().items() if link.outbox}
+        return {to for to, link in self.host.session.links.items() if link.outbox}
 
     def _say_of_broker(self) -> None:
         connected = self.transport.connected
