@@ -102,6 +102,18 @@ def test_the_bound_of_a_replaced_example_is_attained(share: float) -> None:
     assert moved * found.noise.step <= found.noise.sensitivity(REPLACE)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_gradients_longer_than_the_clip_by_the_slack_are_covered(share: float) -> None:
+    """Half as long again: clip, error, count and noise all grow by a half."""
+    tight, loose = (Rounding(9, 9, np.dtype(np.float32), slack) for slack in (0.0, 0.5))
+    found = [GridQuery.of(Gaussian(0.7, 1.2), 3, rounding, share) for rounding in (tight, loose)]
+    for name in ("clip", "error", "standard_deviation"):
+        one, other = (getattr(each.noise, name) for each in found)
+        assert other == pytest.approx(1.5 * one, rel=1e-3)
+        assert other > 0
+    assert found[1].per_example == pytest.approx(1.5 * found[0].per_example)
+
+
 def test_the_grid_depends_on_public_numbers_alone() -> None:
     objective = LinearModel("softmax", 4, 3)
     first, second = (Rounding.of(objective, Poisson(0.1), 300) for _ in range(2))
