@@ -10,7 +10,7 @@ from gossamer.errors import SpecError, did_you_mean
 from gossamer.experiment.prepare import servers
 from gossamer.experiment.spec import Experiment
 from gossamer.federation.identity import PublicKey
-from gossamer.federation.membership import Member, check_name
+from gossamer.federation.membership import Member
 
 
 def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[str, PublicKey]) -> tuple[Member, ...]:
@@ -42,13 +42,11 @@ def _role(server: str) -> str:
 
 
 def check_names(parties: Iterable[str], added: Iterable[str], reserved: Iterable[str]) -> None:
-    """Raise CallerError unless all may be called so, beside the servers ``added`` and the files in ``reserved``.
+    """Raise SpecError unless each name is its own, beside the servers ``added`` and the files in ``reserved``.
 
     Names that differ by nothing but the case of letters are the same to some file systems, and for people.
     """
     parties = list(parties)
-    for name in parties:
-        check_name(name)
     taken = Counter(name.lower() for name in [*parties, *added, *reserved])
     for name in parties:
         if taken[name.lower()] > 1:
