@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,18 @@ import pytest
 from gossamer.errors import PeerError, SpecError
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import PeerDown, PeerUp
-from gossamer.protocol.frames import Acknowledge, Data, Frame
+from gossamer.protocol.frames import Acknowledge, Data, Frame, Progress
 from gossamer.protocol.link import WINDOW
 from gossamer.protocol.messages import Message, message
-from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit
+from gossamer.protocol.session import (
+    Deliver,
+    Output,
+    Report,
+    Session,
+    SessionSettings,
+    Transmit,
+    latest_answers,
+)
 from gossamer.vectors import Released
 
 
@@ -459,3 +468,39 @@ def test_settings_are_checked(changes: dict[str, float]) -> None:
     SessionSettings(**good)
     with pytest.raises(SpecError, match=str(next(iter(changes.values())))):
         SessionSettings(**{**good, **changes})
+
+
+# Promises
+
+
+def promised(session: Session, do: Callable[[Session], list[Output]]) -> int:
+    before = session.promises
+    do(session)
+    return session.promises - before
+
+
+def test_a_promise_is_a_new_number_on_the_link_or_a_message_taken_in() -> None:
+    a = session()
+    assert promised(a, lambda a: a.send("b", Note(1), 0.0)) == 1
+    assert promised(a, lambda a: [out for n in range(2, WINDOW + 3) for out in a.send("b", Note(n), 0.0)]) == WINDOW - 1
+    assert promised(a, lambda a: a.wake(1.0)) == 0  # the same again
+    assert promised(a, lambda a: a.receive("b", Acknowledge(1), 1.1)) == 1  # there is room for another
+    assert promised(a, lambda a: a.receive("b", Acknowledge(1), 1.2)) == 0
+    for number, promises in ((3, 1), (3, 0), (1, 1), (1, 0), (2, 1), (3, 0), (4, 1)):
+        assert promised(a, lambda a, number=number: a.receive("b", data(number), 1.3)) == promises  # type: ignore[misc]
+
+
+def test_of_answers_to_one_peer_the_last_is_enough() -> None:
+    answers = [
+        Transmit("b", Acknowledge(1)),
+        Transmit("b", Progress(5, 9, 1)),
+        Transmit("c", Acknowledge(7)),
+        Transmit("b", data(1)),
+        "anything else",
+        Transmit("b", Acknowledge(1, 2)),
+        Transmit("b", data(1)),
+        Transmit("b", Progress(6, 9, 2)),
+        Transmit("b", Progress(5, 9, 4)),
+    ]
+    assert latest_answers(answers) == answers[2:]
+    assert latest_answers([]) == []
