@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +66,17 @@ def test_it_is_free_when_its_process_is_killed(folder: StateFolder, holder: subp
     assert folder.status() == {"state": "killed", "process": None}
     folder.take()
     folder.give_back()
+
+
+def test_who_looks_does_not_keep_a_node_from_starting(folder: StateFolder) -> None:
+    folder.path.mkdir()
+    with (folder.path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        timer = threading.Timer(0.2, fcntl.flock, (lock, fcntl.LOCK_UN))
+        timer.start()
+        folder.take()
+        folder.give_back()
+        timer.join()
 
 
 def test_what_is_written_is_for_its_owner_alone(folder: StateFolder) -> None:

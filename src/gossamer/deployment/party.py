@@ -25,7 +25,7 @@ from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.peers import Peers, PeerSettings
 from gossamer.deployment.renewing import Newer, open_host
 from gossamer.deployment.reporting import Reporter
-from gossamer.deployment.state_folder import StateFolder, private_file
+from gossamer.deployment.state_folder import StateFolder, opened
 from gossamer.deployment.tasks import Tasks, Worker
 from gossamer.errors import CallerError, GossamerError
 from gossamer.federation.invitations import Invitation
@@ -178,7 +178,7 @@ def _watch(path: Path | None, stack: ExitStack) -> Callable[[Step], None] | None
         return None
     try:
         # Raw models of units may be in it, so it is for nobody else to read.
-        file = stack.enter_context(open(path, "ab", opener=private_file))
+        file = stack.enter_context(opened(path))
     except OSError as error:
         raise CallerError(f"{path}: cannot write the trace: {error.strerror}; choose another file") from None
     return lambda step: write_step(file, step)

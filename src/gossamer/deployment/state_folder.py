@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from gossamer.errors import CallerError, GossamerError
 from gossamer.experiment.results import to_json
@@ -45,8 +45,8 @@ class StateFolder:
 
     def __init__(self, path: Path, *, echo: bool = False) -> None:
         self.path, self._echo = path, echo
-        self._lock: IO[str] | None = None
-        self._log: IO[str] | None = None
+        self._lock: BinaryIO | None = None
+        self._log: BinaryIO | None = None
 
     # For the node
 
@@ -62,35 +62,33 @@ class StateFolder:
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = open(self.path / "lock", "a+", encoding="utf-8")
+            lock = opened(self.path / "lock")
         except OSError as error:
             raise CallerError(
                 f"{self.path}: cannot be a state folder: {error.strerror}; give another --store"
             ) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _locked(lock):
             lock.close()
-            raise NodeRuns(f"{self.path}: process {self.process or '?'} runs this node; stop it first") from None
+            raise NodeRuns(f"{self.path}: process {self.process or '?'} runs this node; stop it first")
         lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
+        lock.write(f"{os.getpid()}\n".encode())
         lock.flush()
-        self._lock = lock
-        self._log = open(self.path / "node.log", "a", encoding="utf-8", opener=private_file)
+        self._lock, self._log = lock, opened(self.path / "node.log")
 
     def say(self, line: str) -> None:
         """Write a line to the log, and to standard error."""
         stamped = f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} {' '.join(line.split())}"
         if self._log is not None:
-            self._log.write(stamped + "\n")
+            self._log.write(f"{stamped}\n".encode())
             self._log.flush()
         if self._echo:
             print(stamped, file=sys.stderr, flush=True)
 
     def record(self, seconds: float, name: str, value: float) -> None:
         """Write to the node's private log."""
-        with open(self.path / "private.jsonl", "a", encoding="utf-8", opener=private_file) as file:
-            file.write(to_json({"seconds": seconds, "name": name, "value": value}) + "\n")
+        line = to_json({"seconds": seconds, "name": name, "value": value})
+        with opened(self.path / "private.jsonl") as file:
+            file.write(f"{line}\n".encode())
 
     def write(self, name: str, content: str | bytes) -> None:
         """Replace a file, whole or not at all."""
@@ -185,5 +183,23 @@ ENDED = ("finished", "stopped", "failed")
 """States of a node whose process has ended as it should, or said why not."""
 
 
+def opened(path: Path) -> BinaryIO:
+    """A file to append to, for its owner alone."""
+    return open(path, "ab", opener=private_file)
+
+
 def private_file(path: str, flags: int) -> int:
+    """For `open`: what it makes is for its owner alone."""
     return os.open(path, flags, 0o600)
+
+
+def _locked(lock: BinaryIO) -> bool:
+    """Whether the lock is ours; who asks for the status holds it for a moment, too."""
+    for _ in range(20):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return True
+    return False
