@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -41,12 +42,13 @@ class Host:
     turns: list[list[Any]] = field(default_factory=list)
     finished: str = ""
     due: float | None = None
+    rests: int = 0
     outbox: dict[str, dict[int, Any]] = field(default_factory=dict)
 
     @property
     def session(self) -> Any:
         links = {to: SimpleNamespace(outbox=outbox) for to, outbox in self.outbox.items()}
-        return SimpleNamespace(state=lambda: links)
+        return SimpleNamespace(links=links)
 
     def start(self, now: float) -> list[Any]:
         return self.turn([("start", now)])
@@ -60,6 +62,9 @@ class Host:
 
     def deadline(self) -> float | None:
         return self.due
+
+    def rest(self) -> None:
+        self.rests += 1
 
 
 @dataclass
@@ -157,6 +162,7 @@ class TestTurns:
         loop.transport.inbox.append(Datagram("b", b"junk"))
         loop.turn()
         assert loop.host.turns == []
+        assert loop.host.rests == 1
         assert loop.transport.sent == [("b", b"answer")]
 
     def test_what_comes_of_it_is_carried_out(self, loop: Any) -> None:
@@ -207,6 +213,22 @@ class TestTheEnd:
         loop.peers.states_ = {"b": peer(state), "c": peer("up", "quota"), "d": peer("never heard", contact=False)}
         loop.host.outbox = {"b": {1: "message"}}
         assert self.run(loop) == 0
+
+    @pytest.mark.parametrize("back", [300.0, math.inf])
+    def test_peers_are_not_given_up_because_the_broker_is_away(self, loop: Any, back: float) -> None:
+        """It was lost after ten seconds, and comes back or not; for so long nobody could be heard."""
+        loop.peers.states_ = {"b": peer("up")}
+        loop.gone_after = 300.0
+        loop.host.outcomes.append([Ended("quota")])
+
+        def happen() -> None:
+            loop.transport.connected = not 110 <= loop.clock() < back
+            if loop.clock() > 200:
+                loop.peers.states_ = {"b": peer("gone")}
+
+        loop.look = happen
+        loop.run()
+        assert loop.clock() - (110 if back == math.inf else back) == pytest.approx(300.0, abs=3.0)
 
     @pytest.mark.parametrize("state", ["up", "silent"])
     def test_those_who_go_on_are(self, loop: Any, state: str) -> None:

@@ -7,6 +7,7 @@ network has one of its own, so a node that computes for minutes answers its peer
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -93,6 +94,9 @@ class NodeLoop:
         Seconds.
     linger : float
         Seconds for which a node that has finished stays for peers that it has never heard.
+    gone_after : float
+        Seconds for which a node that has finished waits for peers, and for a broker that is away; when that one is
+        back, they have as long again to be heard.
     look : callable
         Called after each turn, and once a second or more often.
     stopping : str
@@ -106,6 +110,7 @@ class NodeLoop:
     folder: StateFolder
     clock: Callable[[], float]
     linger: float = 60.0
+    gone_after: float = 300.0
     look: Callable[[], object] = lambda: None
     counts: Counts = field(default_factory=Counts)
     began: float = 0.0
@@ -114,6 +119,7 @@ class NodeLoop:
     _reason: str = ""
     _untold: set[str] | None = None  # that the node has finished
     _was_connected: bool = True
+    _changed_at: float = -math.inf  # when the connection last came or went
     _next_check: float = 0.0
 
     def gather(self, neighbours: Iterable[str], patience: float) -> None:
@@ -250,7 +256,9 @@ class NodeLoop:
         self._tell_end()
         states = self.peers.states(now)
         patient = now - self.ended <= self.linger
-        lost = {name for name, peer in states.items() if peer.state in ("gone", "quarantined")}
+        lost = {name for name, peer in states.items() if peer.state == "quarantined"}
+        if now - self._changed_at > self.gone_after:
+            lost |= {name for name, peer in states.items() if peer.state == "gone"}
         lost |= {name for name, peer in states.items() if peer.state == "never heard" and not patient}
         busy = {name for name, peer in states.items() if peer.contact and not peer.finished}
         return (busy | self._unacknowledged()) <= lost
@@ -262,6 +270,6 @@ class NodeLoop:
     def _say_of_broker(self) -> None:
         connected = self.transport.connected
         if connected != self._was_connected:
-            self._was_connected = connected
+            self._was_connected, self._changed_at = connected, self.clock()
             lost = f"lost the broker, and goes on trying: {self.transport.reason}"
             self.folder.say("connected to the broker again" if connected else lost)
