@@ -158,14 +158,15 @@ class HostileMembers:
             setattr(node.state, name, value.copy() if isinstance(value, (dict, list, set)) else value)
         return node
 
-    def attempt(self, inputs: int = 8) -> None:
-        """Send a node ``inputs`` messages, among things that happen to it, and check what it does.
+    def attempt(self, inputs: int | None = None) -> None:
+        """Send a node ``inputs`` messages, by default a few or a few hundred, among things that happen to it, and check what it does.
 
         Raises
         ------
         Exception
             Whatever a handler raises that is no PeerError, and AssertionError for what must not happen.
         """
+        inputs = inputs or self.junk.random.choice([8] * 50 + [100] * 4 + [500])
         moment = self.junk.random.choice(self.moments)
         node = self._at(moment)
         happening = _Happening(self, node)
@@ -204,9 +205,9 @@ class _Happening:
             event = Received(genuine.sender, members.junk.message(type(genuine.message), genuine.message))
         elif pick < 0.6:
             like = random.choice(members.genuine)
-            event = Received(random.choice(members.names), members.junk.message(type(like), like))
+            event = Received(self.someone(), members.junk.message(type(like), like))
         else:
-            event = Received(random.choice(members.names), members.junk.message(random.choice(members.kinds)))
+            event = Received(self.someone(), members.junk.message(random.choice(members.kinds)))
         members.sent += 1
         before = encode(state_of(self.node)) if random.random() < 0.05 else None
         self.now += random.random()
@@ -219,6 +220,10 @@ class _Happening:
             kept = True
             self.carry_out(effects)
         assert kept, f"{self.node.name} refused {event} and is another"
+
+    def someone(self) -> str:
+        """Whoever it is; datagrams under a node's own name never get to it."""
+        return self.random.choice([name for name in self.members.names if name != self.node.name])
 
     def happen(self) -> None:
         """Something that is nobody's fault."""

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.algorithms import allreduce, gossip, graph_federated
+from gossamer.algorithms import allreduce, gossip, graph_federated, increasing
 from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.graph_messages import Assignment, Contribution
+from gossamer.algorithms.increasing_messages import GlobalModel, Halt, RoundUpdate
 from gossamer.algorithms.ring_messages import Alive, Average, Chunk, Join, Roster, Welcome
 from gossamer.errors import PeerError
 from gossamer.privacy.mechanisms import NoNoise
@@ -174,6 +175,47 @@ def test_chunks_of_attempts_that_were_given_up_are_forgotten() -> None:
     assert len(node.state.early) == 1
     node.handle(Received("node-1", Roster(0, 1, THREE)), 1.0)
     assert not node.state.early
+
+
+# Rounds of growing size
+
+
+def gathering(name: str) -> Node:
+    settings = increasing.Settings(nodes=3, sizes={"name": "power", "a": 4, "b": 8}, aggregators=[1])
+    nodes = increasing.build(settings, context(3, ((0, 1), (1, 2), (0, 2))))
+    nodes[name].handle(Started(), 0.0)
+    return nodes[name]
+
+
+@pytest.mark.parametrize("k", [-1, 10**9, MOST_COUNT, 2**63 - 1])
+def test_an_aggregator_is_told_of_more_rounds_than_there_can_be(k: int) -> None:
+    refused(gathering("aggregator-1-0"), "server", GlobalModel(k, 0, 0, W), f"says that {k} rounds are complete")
+    refused(gathering("aggregator-1-0"), "server", Halt(k, W), f"says that {k} rounds are complete")
+
+
+def test_rounds_that_are_given_up_take_no_time() -> None:
+    """A client that comes back after a million rounds, of which one integer tells only the last few."""
+    node = gathering("aggregator-1-0")
+    node.state.k = 10**15  # as far as any check goes
+    node.handle(Received("node-0", RoundUpdate(0, 10**15 + 61, 1, W)), 1.0)
+    assert (node.state.held["node-0"], node.state.ahead["node-0"]) == (10**15 + 62, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_held_is_that_of_a_set(seed: int) -> None:
+    """Rounds marked in any order, some with all that was left out before, some twice."""
+    generator = np.random.default_rng(seed)
+    node, held = gathering("aggregator-1-0"), set[int]()
+    for _ in range(60):
+        lowest = min(set(range(1000)) - held)
+        i = lowest + int(generator.integers(0, 62))
+        first = int(generator.integers(max(0, i - 5), i + 1))
+        node.mark("node-0", first, i)
+        held |= set(range(first, i + 1))
+        lowest = min(set(range(1000)) - held)
+        assert node.state.held["node-0"] == lowest
+        assert {j for j in range(1000) if node.holds("node-0", j)} == held
+        assert node.state.ahead["node-0"] < 1 << 62
 
 
 # The session

@@ -141,10 +141,14 @@ class Gatherer(Node):
     def mark(self, child: str, first: int, i: int) -> None:
         """Rounds ``first`` to ``i`` of a child are held."""
         s = self.state
+        first = max(first, s.held[child])
+        if i > s.held[child] + MOST_AHEAD:  # and so first is the one that was not held
+            s.held[child], s.ahead[child] = i + 1, 0
+            return
         # Bit 0 is round held itself, which is not held yet.
         bits = s.ahead[child] << 1
-        for number in range(max(first, s.held[child]), i + 1):
-            bits |= 1 << (number - s.held[child])
+        if i >= first:
+            bits |= ((1 << (i + 1 - first)) - 1) << (first - s.held[child])
         while bits & 1:
             bits >>= 1
             s.held[child] += 1

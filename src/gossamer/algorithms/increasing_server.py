@@ -21,6 +21,8 @@ from gossamer.algorithms.increasing_messages import (
     RoundUpdate,
     holds,
 )
+from gossamer.algorithms.round_sizes import MOST_ROUNDS
+from gossamer.errors import PeerError
 from gossamer.protocol.effects import Send, SetTimer
 from gossamer.protocol.events import Elapsed, Resumed, Started
 from gossamer.protocol.messages import check_model, check_sender
@@ -128,6 +130,8 @@ class AggregatorNode(Gatherer):
     ) -> None:
         super().__init__(name, AggregatorState(context.initial), children, where, patience)
         self.parent = parent
+        # What comes late is handed on as a round after the last one.
+        self.last = MOST_ROUNDS if context.quotas is None else max(context.quotas.values(), default=0) + MOST_AHEAD
 
     @on(Started, Resumed)
     def start(self, event: Started | Resumed, now: float) -> Effects:
@@ -170,12 +174,18 @@ class AggregatorNode(Gatherer):
         s = self.state
         check_sender(sender, self.parent)
         check_model(newer.model, s.v)
+        self.check_round(newer.k)
         if newer.k > s.k:
             s.v, s.k, s.known, s.known_ahead = newer.model, newer.k, newer.held, newer.ahead
             for child, late in s.late.items():
                 s.late[child] = tuple((j, i) for j, i in late if i >= s.known)
             for child in self.listeners:
                 yield Send(child, self.news(child))
+
+    def check_round(self, k: int) -> None:
+        """Refuse to be told of more rounds than there can be."""
+        if not 0 <= k <= self.last:
+            raise PeerError(f"{self.parent} says that {k} rounds are complete, more than this run can have")
 
     def news(self, child: str) -> GlobalModel:
         """What the model holds of the child's own rounds: those that went with a round that it holds."""
@@ -196,6 +206,7 @@ class AggregatorNode(Gatherer):
         s = self.state
         check_sender(sender, self.parent)
         check_model(halt.model, s.v)
+        self.check_round(halt.k)
         s.v, s.k = halt.model, max(s.k, halt.k)
         yield from self.halt("halt")
 
