@@ -2,9 +2,9 @@
 
     python -m tests.reference.hostile_layers 1000000 [seed] [layer ...]
 
-tries so many inputs at each layer and says how fast (by the processor's time). A *layer* has `attempt`, which tries one input and raises if
-anything happens that must not: an exception that is no refusal, a state that has changed by what was refused, or more
-memory than a peer is allowed.
+tries so many inputs at each layer and says how fast (by the processor's time). A *layer* has `attempt`, which tries
+one input and raises if anything happens that must not: an exception that is no refusal, a state that has changed by
+what was refused, or more memory than a peer is allowed.
 """
 
 from __future__ import annotations

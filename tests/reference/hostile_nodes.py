@@ -159,7 +159,9 @@ class HostileMembers:
         return node
 
     def attempt(self, inputs: int | None = None) -> None:
-        """Send a node ``inputs`` messages, by default a few or a few hundred, among things that happen to it, and check what it does.
+        """Send a node ``inputs`` messages, a few by default or a few hundred, and check what it does.
+
+        Among them other things happen to it, as they do in honest runs.
 
         Raises
         ------
