@@ -23,6 +23,7 @@ from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism,
 from gossamer.privacy.round_answers import Turns, round_sum
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.privacy.secret_randomness import SecretRandomness
+from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.vectors import Coordinates, Public, Released
 
@@ -323,6 +324,19 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_run(multiplier: float)
     assert side.releases("a") == 0
 
 
+def test_noise_that_another_clip_would_put_out_of_range_is_refused_before_the_run_too() -> None:
+    """The largest multiplier that is drawn at clip 1, of 2,000: at clip 0.5 + 1e-9 it would take twice as many steps."""
+    side, largest = deployed(linear()), 0.0
+    for multiplier in np.geomspace(1e3, 1e9, 2000).tolist():
+        try:
+            side.admit("a", gradient(linear(), Gaussian(1.0, multiplier)))
+        except SpecError:
+            break
+        largest = multiplier
+    with pytest.raises(SpecError, match="too much for a grid"):
+        deployed(linear(), planned=[gradient(linear(), Gaussian(1.0, largest)).query])
+
+
 # Sums in pieces
 
 
@@ -370,9 +384,11 @@ def test_no_example_of_a_round_moves_what_gets_the_noise_by_more_than_it_covers(
     objective, generator, largest = linear(), np.random.default_rng(1), 0.0
     side = deployed(objective)
     task = a_round(objective, Gaussian(0.3, 1.0), Poisson(0.5), update)
-    grid = side.admit("a", task).grid
-    assert grid is not None
-    noise = grid.noise
+    ticket = side.admit("a", task)
+    whole = Rounding.of_clipped_sum(objective)
+    assert ticket.rounding == (whole if update == "clipped_sum" else Rounding.of(objective, Poisson(0.5), N))
+    assert ticket.grid is not None
+    noise = ticket.grid.noise
     for _ in range(10):
         turns = Turns(generator.permutation(N), generator.integers(0, N, N))
         here = noise.rounded(round_sum(task, turns, objective, data()).total)

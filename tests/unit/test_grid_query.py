@@ -107,6 +107,7 @@ def test_gradients_longer_than_the_clip_by_the_slack_are_covered(share: float) -
     """Half as long again: clip, error, count and noise all grow by a half."""
     tight, loose = (Rounding(9, 9, np.dtype(np.float32), slack) for slack in (0.0, 0.5))
     found = [GridQuery.of(Gaussian(0.7, 1.2), 3, rounding, share) for rounding in (tight, loose)]
+    assert found[0].noise.error >= tight.error(0.7)
     for name in ("clip", "error", "standard_deviation"):
         one, other = (getattr(each.noise, name) for each in found)
         assert other == pytest.approx(1.5 * one, rel=1e-3)
