@@ -324,8 +324,17 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_run(multiplier: float)
     assert side.releases("a") == 0
 
 
+def test_a_part_of_the_coordinates_has_noise_of_its_own_size() -> None:
+    side, task = deployed(linear()), a_round(linear(), Gaussian(0.5, 1.0), where=Coordinates(1, 3))
+    ticket = side.admit("a", task)
+    assert ticket.grid is not None
+    (found,) = side.compute([ticket])
+    assert found.released.size == task.answer_size == ticket.grid.noise.size == 5
+    assert task.release.size == linear().size
+
+
 def test_noise_that_another_clip_would_put_out_of_range_is_refused_before_the_run_too() -> None:
-    """The largest multiplier that is drawn at clip 1, of 2,000: at clip 0.5 + 1e-9 it would take twice as many steps."""
+    """The largest multiplier that is drawn at clip 1, of 2,000: at another one it would take twice the steps."""
     side, largest = deployed(linear()), 0.0
     for multiplier in np.geomspace(1e3, 1e9, 2000).tolist():
         try:
