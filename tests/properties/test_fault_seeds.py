@@ -18,7 +18,7 @@ from gossamer.testing.network import Partition
 SAMPLES, UNITS = {"noise_multiplier": 1.0}, {"standard_deviation": 1.0}
 SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gossip": ({"name": "gossip"}, SAMPLES),
-    "allreduce": ({"name": "allreduce", "timeout": 3.0}, SAMPLES),
+    "allreduce": ({"name": "allreduce"}, SAMPLES),
     "audp": ({"name": "audp"}, SAMPLES),
     "mapa": ({"name": "mapa"}, SAMPLES),
     "graph_federated": ({"name": "graph_federated"}, UNITS),
@@ -27,7 +27,6 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gossip in pairs of two sides": ({"name": "gossip", "exchange": "bipartite", "topology": "star"}, SAMPLES),
-    "all-reduce without a timeout": ({"name": "allreduce"}, SAMPLES),
     "edges that wait": ({"name": "audp", "staleness": {"bound": 1, "on_stale": "wait"}}, SAMPLES),
     "stale gradients dropped": ({"name": "audp", "staleness": {"bound": 1, "on_stale": "drop"}}, SAMPLES),
     "no noise": ({"name": "asgd"}, {"mechanism": "none"}),

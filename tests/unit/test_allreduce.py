@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,12 +11,14 @@ from hypothesis import strategies as st
 
 from gossamer.algorithms import allreduce
 from gossamer.algorithms.algorithm import Context
-from gossamer.algorithms.allreduce import Settings
+from gossamer.algorithms.allreduce import AllreduceNode, Settings
 from gossamer.algorithms.ring import begin
+from gossamer.algorithms.ring_messages import Alive, Join, Probe, Roster, Welcome
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
-from gossamer.protocol.effects import Send
+from gossamer.protocol.effects import Send, SetTimer
+from gossamer.protocol.events import Completed, Elapsed, PeerDown, Received, Started, Stop
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator, World
@@ -128,3 +132,72 @@ def test_a_member_that_was_away_for_a_while_ends_with_the_others() -> None:
     world = World(SpeedSettings(), LinkSettings(silence=4.0), faults)
     simulator, _, _ = run(4, 12, world, timeout=2.0)
     assert set(simulator.finished) == set(simulator.nodes)
+
+
+# Members one by one
+
+
+def member(number: int, **settings: Any) -> AllreduceNode:
+    """One of three, which has its vector for round 0."""
+    names = tuple(f"node-{i}" for i in range(3))
+    context = Context(
+        seed=0,
+        names=names,
+        graph=Graph(3, np.empty((0, 2), int)),
+        initial=Public(np.zeros(SIZE)),
+        queries=dict.fromkeys(names, Query(Poisson(0.5), NoNoise(), 4.0)),
+        shard_sizes=dict.fromkeys(names, 8),
+        quotas=dict.fromkeys(names, 4),
+    )
+    node = allreduce.build(Settings(nodes=3, **settings), context)[f"node-{number}"]
+    assert isinstance(node, AllreduceNode)
+    node.handle(Started(), 0.0)
+    node.handle(Completed(1, Released(np.ones(SIZE)), 1), 1.0)
+    return node
+
+
+def numbers(*members: int) -> Public:
+    return Public(np.array(members, np.uint32))
+
+
+def test_without_a_timeout_the_member_before_is_asked_whether_it_is_there() -> None:
+    """Nobody else may have anything to send to it, and so notice that it is gone. Each time after twice as long."""
+    node = member(1, patience=5.0)
+    assert node.handle(Elapsed("probe"), 6.0) == [Send("node-0", Probe()), SetTimer(10.0, "probe")]
+    assert node.handle(Elapsed("probe"), 16.0) == [Send("node-0", Probe()), SetTimer(20.0, "probe")]
+    effects = node.handle(PeerDown("node-0", "silent"), 20.0)
+    assert Send("node-2", Alive(0)) in effects
+
+
+def test_with_a_timeout_nobody_is_probed() -> None:
+    node = member(1, timeout=2.0)
+    effects = node.handle(Elapsed("chunk"), 3.0)
+    assert {type(effect.message) for effect in effects if isinstance(effect, Send)} == {Alive}
+
+
+@pytest.mark.parametrize("sign", [Alive(1), Probe()])
+def test_who_takes_itself_for_a_member_is_told_that_it_is_none(sign: Alive | Probe) -> None:
+    """It had the outcome of the round already when the roster came that leaves it out, and went on alone."""
+    node = member(0)
+    roster = Roster(0, 1, numbers(0, 2))
+    node.handle(Received("node-2", roster), 2.0)
+    assert node.handle(Received("node-1", sign), 3.0) == [Send("node-1", roster)]
+    assert node.handle(Received("node-2", Probe()), 3.0) == []
+
+
+def test_when_all_rounds_are_made_any_member_tells_the_outcome() -> None:
+    """The first one may be gone."""
+    node = member(2)
+    node.handle(Received("node-0", Roster(0, 1, numbers(0, 2))), 2.0)
+    assert node.handle(Received("node-1", Join()), 3.0) == []
+    node.handle(Stop("deadline"), 4.0)
+    (effect,) = node.handle(Received("node-1", Join()), 5.0)
+    assert effect == Send("node-1", Welcome(0, 1, numbers(0, 1, 2), node.state.w))
+
+
+def test_who_was_left_out_and_is_counted_for_a_member_comes_back_at_once() -> None:
+    """Members that catch up take the roster of those ahead, who may not have left it out."""
+    node = member(2)
+    assert node.handle(Received("node-1", Join()), 3.0) == [
+        Send("node-1", Welcome(0, 0, numbers(0, 1, 2), node.state.w))
+    ]

@@ -48,6 +48,9 @@ class Settings(BaseModel):
     timeout : float, optional
         Seconds without the chunk that is due, after which the silent are left out. None waits, except for peers
         that are known to be down.
+    patience : float
+        Without a timeout: seconds without the chunk that is due, after which the member before is asked whether it is
+        there, then twice as many, and so on.
     batch_size : int
         B, the expected number of examples in a batch; a node samples each of its n examples with probability B/n.
     updates_per_node : int, optional
@@ -60,6 +63,7 @@ class Settings(BaseModel):
     nodes: int = Field(default=8, ge=1, le=1_000_000)
     learning_rate: LearningRate = ConstantRate(initial=0.5)
     timeout: PositiveFloat | None = None
+    patience: float = Field(default=60.0, ge=1e-3)
     batch_size: int = Field(default=32, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
@@ -83,7 +87,7 @@ class AllreduceNode(RingMember):
         self.clipping = context.clipping
         log_clip = self.clipping.initial(context.initial)
         state = State(context.initial, tuple(range(len(context.names))), log_clip=log_clip)
-        super().__init__(name, state, context.names, settings.timeout)
+        super().__init__(name, state, context.names, settings.timeout, settings.patience)
         self.query: Query = context.queries[name]
         self.rate = settings.learning_rate
         self.epoch = updates_per_epoch(context, name)

@@ -2,8 +2,9 @@
 
 Without faults a round is one ring all-reduce (see `ring`): 2 (m - 1) messages of each of the m members.
 
-When the chunk that is due does not come within ``timeout``, a member calls a *census* (`Alive`, to all). Whoever has
-its vector for this round answers with the same. After another ``timeout`` the first member that was heard announces
+When the chunk that is due does not come within ``timeout``, a member calls a *census* (`Alive`, to all); or, without
+a timeout, when a member is known to be down, which a `Probe` of the one before finds out after a while. Whoever has its
+vector for this round answers with the same. After another ``timeout`` the first member that was heard announces
 who was (`Roster`), and these try the round again, with the same vectors. The others are *left out*: when one is ready
 it asks to come back (`Join`), and the first member lets it in at the end of a round (`Welcome`, with the newest
 average).
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gossamer.algorithms.ring import Reduction, begin
-from gossamer.algorithms.ring_messages import Alive, Average, Chunk, Join, Roster, Welcome, check_when
+from gossamer.algorithms.ring_messages import Alive, Average, Chunk, Join, Probe, Roster, Welcome, check_when
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import PeerDown
@@ -33,6 +34,8 @@ MOST_EARLY = 8
 """Vectors of one member that wait for others, in chunks. One that keeps the protocol has less than three."""
 GRACE = 10.0
 """Seconds that a census takes where no timeout is set and a peer is known to be down."""
+MOST_DOUBLINGS = 10
+"""Of the patience with the member whose chunk is due, where no timeout is set."""
 
 
 @dataclass
@@ -56,6 +59,7 @@ class RingState:
     joining: set[int] = field(default_factory=set)
     left_out: bool = False
     retired: bool = False
+    probes: int = 0
 
 
 class RingMember(Node):
@@ -66,8 +70,11 @@ class RingMember(Node):
 
     state: RingState
 
-    def __init__(self, name: str, state: RingState, names: Sequence[str], timeout: float | None) -> None:
+    def __init__(
+        self, name: str, state: RingState, names: Sequence[str], timeout: float | None, patience: float
+    ) -> None:
         super().__init__(name, state)
+        self.patience = patience
         self.names = tuple(names)
         self.numbers = {other: number for number, other in enumerate(names)}
         self.number = self.numbers[name]
@@ -93,10 +100,16 @@ class RingMember(Node):
         if s.own is None:
             return
         s.reduction = begin(s.own, s.members.index(self.number), len(s.members))
-        if self.timeout is not None and not s.reduction.done:
-            yield SetTimer(self.timeout, "chunk")
+        if not s.reduction.done:
+            yield self.wait()
         yield from self.pass_on(s.reduction)
         yield from self.advance()
+
+    def wait(self) -> SetTimer:
+        """For the chunk that is due: until the silent are left out, or until it is time to see who is there."""
+        if self.timeout is not None:
+            return SetTimer(self.timeout, "chunk")
+        return SetTimer(self.patience * 2 ** min(self.state.probes, MOST_DOUBLINGS), "probe")
 
     def pass_on(self, reduction: Reduction) -> Effects:
         s = self.state
@@ -139,6 +152,7 @@ class RingMember(Node):
     def complete(self, average: Model) -> Effects:
         """The round's outcome is known: on to the next."""
         s = self.state
+        s.probes = 0
         s.w, s.round, s.attempt, s.own, s.reduction = average.within(), s.round + 1, 0, None, None
         s.early = {key: part for key, part in s.early.items() if key[0] >= s.round}
         yield from self.end_census()
@@ -155,10 +169,30 @@ class RingMember(Node):
         """One of the ring's timers ran out."""
         if name == "chunk":
             yield from self.call_census()
+        elif name == "probe":
+            yield from self.probe()
         elif name == "census":
             yield from self.close_census()
         elif self.state.left_out:
             yield from self.ask_to_join()
+
+    def probe(self) -> Effects:
+        """Have the session find out whether the member before is there, whose chunk is due."""
+        s = self.state
+        if s.reduction is not None and not s.reduction.done:
+            s.probes += 1
+            yield Send(self.names[s.members[s.reduction.position - 1]], Probe())
+            yield self.wait()
+
+    @on(Probe)
+    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+        yield from self.remind(sender)
+
+    def remind(self, sender: str) -> Effects:
+        """Tell who takes itself for a member and is none: when the roster came it had ended the round without it."""
+        s = self.state
+        if self.number_of(sender) not in s.members and not s.left_out:
+            yield Send(sender, Roster(s.round, s.attempt, _numbers(s.members)))
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
@@ -183,8 +217,8 @@ class RingMember(Node):
         s, number = self.state, self.number_of(sender)
         check_count(sender, "round", here.round)
         if number not in s.members:
-            return  # a roster that leaves it out is on its way
-        if here.round < s.round:
+            yield from self.remind(sender)
+        elif here.round < s.round:
             yield Send(sender, Average(s.round - 1, s.attempt, _numbers(s.members), s.w))
         elif here.round == s.round and self.countable:
             if not s.heard:
@@ -230,6 +264,7 @@ class RingMember(Node):
     def end_census(self) -> Effects:
         self.state.heard = set()
         yield CancelTimer("chunk")
+        yield CancelTimer("probe")
         yield CancelTimer("census")
 
     @on(Average)
@@ -262,12 +297,16 @@ class RingMember(Node):
 
     @on(Join)
     def join(self, sender: str, wish: Join, now: float) -> Effects:
+        """The first member lets in at the end of the round, who is counted for a member at once.
+
+        When all rounds are made the first may be gone, and any other tells the outcome.
+        """
         s, number = self.state, self.number_of(sender)
-        if s.left_out or number in s.members or s.members[0] != self.number:
+        if s.left_out:
             return
-        if s.retired:
+        if s.retired or number in s.members:
             yield self.welcome(number)
-        else:
+        elif s.members[0] == self.number:
             s.joining.add(number)
 
     def admit(self) -> Effects:

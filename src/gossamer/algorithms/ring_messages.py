@@ -27,6 +27,12 @@ class Alive(Message):
     round: int
 
 
+@message("ring.probe")
+@dataclass(frozen=True)
+class Probe(Message):
+    """The sender waits for a chunk. It needs no answer: that it was received shows that the receiver is there."""
+
+
 @message("ring.roster")
 @dataclass(frozen=True)
 class Roster(Message):

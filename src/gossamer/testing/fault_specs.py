@@ -5,6 +5,7 @@ What an algorithm does stays as the spec says it; what makes a run long or large
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -106,6 +107,9 @@ _FITTING: dict[str, dict[str, Any]] = {
 _WAITS = {"timeout": 3.0, "patience": 2.0}
 """Seconds, where a spec waits longer."""
 
+_BOUNDED = {"allreduce": ("timeout",)}
+"""What has to be given, so that nobody is waited for without end."""
+
 
 @dataclass(frozen=True)
 class SmallRun:
@@ -177,6 +181,8 @@ def _shrunk(content: dict[str, Any], size: Mapping[str, Any]) -> tuple[Experimen
     sections: dict[str, Any] = {**content, **_COMMON}
     algorithm.update(_FITTING[algorithm["name"]])
     algorithm.update({key: value for key, value in size.items() if key not in _SECTIONS})
+    for key in _BOUNDED.get(algorithm["name"], ()):
+        algorithm[key] = math.inf if algorithm[key] is None else algorithm[key]
     remarks = _shorten_waits(algorithm, "algorithm")
     if "masking" in algorithm:
         algorithm["masking"] = {**algorithm["masking"], "threshold": None, "minimum": None, "fraction_bits": None}
