@@ -128,10 +128,22 @@ def test_a_round_of_many_steps_sums_every_example_once() -> None:
 
 
 def test_without_a_clip_an_overflow_saturates() -> None:
-    examples = Split(np.full((2, 1), 3e38, np.float32), np.array([1e30, 1e30]))
+    examples = Split(np.ones((2, 1), np.float32), np.full(2, 3e38))  # gradients of -3e38
     objective = LinearModel("squared", 1, None, intercept=False)
-    found = answer(deployed(objective, examples=examples), gradient(objective, NoNoise(math.inf)))
+    task = gradient(objective, NoNoise(math.inf))
+    side = DataSides({"a": DataSide(Ledger("a", Unlimited()), np.arange(2), 1)}, objective, examples)
+    found = answer(deployed(objective, examples=examples), task)
+    np.testing.assert_array_equal(found, answer(side, task))
+    assert found[0] == -np.finfo(np.float32).max / np.float32(5)
+
+
+def test_a_noisy_answer_out_of_range_saturates() -> None:
+    """In float64 it is not out of range, in float32 it is."""
+    objective = linear()
+    task = replace(gradient(objective, Gaussian(1e9, 1.0)), query=Query(Poisson(1.0), Gaussian(1e9, 1.0), 1e-35))
+    found = answer(deployed(objective), task)
     assert np.isfinite(found).all()
+    assert (np.abs(found) == np.finfo(np.float32).max).any()
 
 
 def test_what_was_not_finite_is_counted() -> None:
@@ -363,6 +375,23 @@ def test_a_large_batch_is_added_in_pieces_where_there_is_noise() -> None:
     objective.calls.clear()
     answer(side, gradient(objective, NoNoise(), FixedSize(count, count)))
     assert objective.calls == [count]
+
+
+def test_the_steps_of_a_round_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a batch of fixed size each step has one example, in another order every time (12! of them)."""
+    objective, seen = linear(), []
+
+    def watched(task: Round, turns: Turns, *rest: Any) -> Any:
+        seen.append(turns)
+        return round_sum(task, turns, *rest)
+
+    monkeypatch.setattr("gossamer.privacy.deployed_side.round_sum", watched)
+    side = deployed(objective)
+    for _ in range(2):
+        answer(side, a_round(objective, Gaussian(0.3, 1.0), FixedSize(N, N)))
+    assert [sorted(turns.slots.tolist()) for turns in seen] == [list(range(N))] * 2
+    assert [sorted(turns.rows.tolist()) for turns in seen] == [list(range(N))] * 2
+    assert seen[0].slots.tolist() != seen[1].slots.tolist()
 
 
 def test_a_round_in_pieces_is_the_round(monkeypatch: pytest.MonkeyPatch) -> None:

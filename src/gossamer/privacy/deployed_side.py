@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 import numpy as np
 
@@ -213,7 +212,6 @@ class DeployedSide:
 
 def _saturated(answer: FloatArray, dtype: np.dtype[np.floating]) -> FloatArray:
     """The answer in the objective's type; what is out of its range saturates."""
-    most: Any = np.finfo(dtype).max
     with np.errstate(over="ignore"):
-        found: FloatArray = np.clip(answer, -most, most).astype(dtype)
+        found = answer.astype(dtype)
     return np.nan_to_num(found, copy=False)
