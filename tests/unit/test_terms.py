@@ -135,3 +135,22 @@ class TestRefused:
         found = invitation(simulated("gossip"))
         with pytest.raises(CallerError, match=r"the spec of the invitation: unknown key nonsense"):
             Terms.of(replace(found, spec=f"{found.spec}\nnonsense: 1\n"))
+
+
+class TestCodeOfItsOwn:
+    """Whoever signs an invitation does not decide what code runs here."""
+
+    @pytest.fixture
+    def found(self) -> Invitation:
+        found = invitation(simulated("gossip"))
+        return replace(found, spec=found.spec.replace("module: null", "module: os:abort").replace("name: softmax", ""))
+
+    @pytest.mark.parametrize("allowed", [(), ("os:getpid", "os")])
+    def test_it_is_refused_before_it_runs(self, found: Invitation, allowed: tuple[str, ...]) -> None:
+        assert "os:abort" in found.spec
+        with pytest.raises(CallerError, match=r"objective.module: os:abort; if that is the model .* --module os:abort"):
+            Terms.of(found, allowed)
+
+    def test_it_runs_where_it_is_allowed(self, found: Invitation) -> None:
+        found = replace(found, spec=found.spec.replace("os:abort", "torch.nn:Identity"))
+        assert Terms.of(found, ["torch.nn:Identity"]).experiment.objective.module == "torch.nn:Identity"

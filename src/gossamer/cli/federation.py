@@ -94,6 +94,9 @@ def _add_show(actions: Any) -> None:
     )
     showing.add_argument("file", type=Path, metavar="FILE", help="the invitation")
     showing.add_argument("--organiser", metavar="FINGERPRINT", help="whose signature it must have")
+    showing.add_argument(
+        "--module", dest="modules", action="append", default=[], metavar="REFERENCE", help="model code to allow"
+    )
     _finish(showing, show_command)
 
 
@@ -201,7 +204,7 @@ def show_command(options: argparse.Namespace) -> int:
     from gossamer.federation.invitations import read_signed
 
     invitation = read_signed(options.file, options.organiser)
-    agreed = _agreed(invitation)
+    agreed = _agreed(invitation, options.modules)
     if options.json:
         print_json({"invited": invitation.invited, **document(invitation, agreed), "spec": invitation.spec})
         return 0
@@ -215,8 +218,10 @@ def show_command(options: argparse.Namespace) -> int:
 def _write(options: argparse.Namespace, founded: Founded) -> int:
     """Write it, if what it says can be run, and say what it says."""
     from gossamer.cli.federation_output import describe, document, next_steps
+    from gossamer.experiment.reading import read_text
 
-    agreed = _agreed(founded.invitation)
+    module = read_text(founded.invitation.spec).objective.module  # the organiser's own
+    agreed = _agreed(founded.invitation, [] if module is None else [module])
     founded.write(options.folder)
     if options.json:
         print_json(
@@ -232,11 +237,11 @@ def _write(options: argparse.Namespace, founded: Founded) -> int:
     return 0
 
 
-def _agreed(invitation: Invitation) -> Agreed:
+def _agreed(invitation: Invitation, modules: Sequence[str]) -> Agreed:
     """What all parties will derive from it; an error now rather than at each of them."""
     from gossamer.deployment.terms import Agreed, Terms
 
-    return Agreed.on(Terms.of(invitation))
+    return Agreed.on(Terms.of(invitation, modules))
 
 
 def _parties(options: argparse.Namespace) -> dict[str, int]:

@@ -46,6 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--data-name", metavar="NAME", help="what the policy calls the data, if it knows several")
     add("--test", type=Path, metavar="PATH", help="examples to test the model on at the end")
     add("--policy", type=Path, metavar="FILE", help="what the data's owner allows")
+    add("--module", dest="modules", action="append", default=[], metavar="REFERENCE", help="model code to allow")
     add("--store", type=Path, metavar="DIR", help="the state folder (default: state beside the invitation)")
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on from the store if there is one")
     add("--connect-timeout", type=_seconds, default=60.0, metavar="S", help="for the first connection (default: 60)")

@@ -61,7 +61,8 @@ def accept(options: PartyOptions) -> Invited:
     policy = None if options.policy is None else read_policy(options.policy)
     text = _content(options.invitation)
     try:
-        terms = Terms.of(_read(text, options, identity, policy))
+        modules = (*options.modules, *(() if policy is None else policy.modules))
+        terms = Terms.of(_read(text, options, identity, policy), modules)
     except InvitationError as error:
         raise InvitationError(f"{options.invitation}: {error}") from None
     me = terms.me.name

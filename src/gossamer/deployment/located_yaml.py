@@ -50,7 +50,7 @@ def read_located(path: Path) -> tuple[Any, Lines]:
         text = path.read_text(encoding="utf-8")
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        lines = dict(_located(path, node)) if node is not None else {(): 1}
+        lines: dict[Key, int] = dict(_located(path, node)) if node is not None else {(): 1}
         # Typed as if a document could not be empty.
         return loader.construct_document(node) if node is not None else None, Lines(path, lines)
     except (OSError, UnicodeDecodeError) as error:

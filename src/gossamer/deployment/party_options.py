@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,8 @@ class PartyOptions:
         What the policy calls the data; needed where it knows several.
     policy : Path, optional
         The data owner's; needed with data.
+    modules : sequence of str
+        Models that a spec may name by ``objective.module``, beside those that the policy allows.
     store : Path, optional
         The state folder; by default ``state`` beside the invitation.
     resume : bool
@@ -48,6 +51,7 @@ class PartyOptions:
     test: Path | None = None
     data_name: str | None = None
     policy: Path | None = None
+    modules: Sequence[str] = ()
     store: Path | None = None
     resume: bool = True
     connect_timeout: float = 60.0

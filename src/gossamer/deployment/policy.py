@@ -134,6 +134,9 @@ class OwnerPolicy(_Part):
         updates.
     without_privacy : bool
         Whether runs are allowed for which no epsilon is proved. Such a run spends everything that its data has left.
+    modules : tuple of str
+        Code that a spec may name as its model (``objective.module``); by default none, since to build a model is to
+        run whatever is called so on this machine.
     ledger : Path, optional
         What was spent, in a file that outlives runs; by default beside the policy: ``policy.ledger`` for
         ``policy.yaml``. The policy belongs to this file: take good care of both.
@@ -149,6 +152,7 @@ class OwnerPolicy(_Part):
     trust_own_server: StrictBool = False
     smallest_sum: Annotated[StrictInt, Field(ge=1)] = 3
     without_privacy: StrictBool = False
+    modules: tuple[str, ...] = ()
     ledger: Path | None = None
 
     _lines: Lines = PrivateAttr(default_factory=lambda: Lines(Path("policy.yaml"), {(): 1}))

@@ -58,7 +58,8 @@ def open_host(invited: Invited, folder: StateFolder, store: SqliteStore, watch: 
 
 def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
     """Have the store hold a snapshot that the node of the newer invitation can begin from."""
-    earlier = Agreed.on(Terms.of(before))
+    module = agreed.terms.experiment.objective.module  # which is allowed; the spec may not have had another
+    earlier = Agreed.on(Terms.of(before, [] if module is None else [module]))
     _check_newer(earlier, agreed)
     earlier.host(store).checkpoint()
 

@@ -56,7 +56,7 @@ class Spending:
     def describe(self) -> dict[str, object]:
         """Plain data for JSON; what is infinite is None."""
         budget = self.budget
-        allowed = None
+        allowed: dict[str, object] | None = None
         if budget is not None:
             allowed = {"epsilon": budget.epsilon, "delta": budget.delta}
             allowed |= {"relation": budget.relation.value, "order": budget.order}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -54,8 +54,16 @@ class Terms:
     servers: tuple[str, ...]
 
     @classmethod
-    def of(cls, invitation: Invitation) -> Terms:
+    def of(cls, invitation: Invitation, modules: Collection[str] = ()) -> Terms:
         """The terms of a verified invitation.
+
+        Parameters
+        ----------
+        invitation : Invitation
+            Verified.
+        modules : collection of str
+            Models that the spec may name by ``objective.module``: to build one is to run whatever code is called so
+            on this machine, and who signed the invitation is not who decides on that.
 
         Raises
         ------
@@ -66,6 +74,11 @@ class Terms:
             experiment = read_text(invitation.spec)
         except SpecError as error:
             raise InvitationError(f"the spec of the invitation: {error}") from None
+        if (module := experiment.objective.module) is not None and module not in modules:
+            raise InvitationError(
+                f"its spec would have code of its own run on this machine, objective.module: {module}; if that is the "
+                f"model that was agreed on and you trust it, allow it (modules: in the policy, or --module {module})"
+            )
         sizes = {m.name: m.examples for m in invitation.members if m.examples is not None}
         named = servers(experiment)
         _check_members(invitation, experiment, sizes, named)

@@ -144,13 +144,19 @@ class LocalFederation:
         epsilon, order = min(found)
         return {"epsilon": float(f"{epsilon * 1.001 + 1e-9:.4g}"), "order": order}
 
+    @property
+    def _modules(self) -> list[str]:
+        """The code that the spec names as its model."""
+        module = self.prepared.experiment.objective.module
+        return [] if module is None else [module]
+
     def command(self, name: str, *more: str) -> list[str]:
         """The arguments with which ``gossamer`` starts a party."""
         place = self.folder / name
         found = ["node", "--invitation", str(place / "invitation.yaml"), "--organiser", self.organiser, "--quiet"]
         if name in self.prepared.names:
             found += ["--data", str(place / DATA), "--policy", str(place / POLICY)]
-        return [*found, *more]
+        return [*found, *(f"--module={module}" for module in self._modules), *more]
 
     def start(self, name: str, *more: str) -> None:
         """Start a party's process."""
@@ -239,7 +245,7 @@ class LocalFederation:
             place = self.folder / name
             identity = Identity.load(place / "identity.key")
             invitation = read_invitation(place / "invitation.yaml", identity, self.organiser, datetime.now(UTC))
-            agreed = Agreed.on(Terms.of(invitation))
+            agreed = Agreed.on(Terms.of(invitation, self._modules))
             store = SqliteStore(place / STATE / "store.sqlite", invitation.run, name)
             try:
                 found[name] = agreed.host(store).node
