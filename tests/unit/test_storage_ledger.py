@@ -330,7 +330,7 @@ def test_what_each_run_has_spent(file: LedgerFile) -> None:
         for kind in (KIND, OTHER, KIND):
             ledger.charge(kind)
     file.open_agent("agent", "wards", "three", BUDGET, 0.1)
-    file.open("a", "others", "two", BUDGET, {KIND: 1})
+    file.open("a", "others", "two", BUDGET, {KIND: 1}).charge(KIND)
     other = renyi_divergence(OTHER, 16.0, ADD)
     found = file.runs("wards")
     assert [(run.run, run.releases) for run in found] == [("two", 3), ("one", 3), ("three", 0)]
