@@ -26,6 +26,10 @@ from gossamer.runtimes.mqtt_inbox import Datagram
 FRAME = Acknowledge(1)
 
 
+def peer(state: Any, finished: str = "", contact: bool = True) -> PeerState:
+    return PeerState(state, 0.0, contact, finished, {})
+
+
 @dataclass
 class Clock:
     now: float = 100.0
@@ -143,10 +147,6 @@ def loop(tmp_path: Path) -> Any:
     folder.give_back()
 
 
-def peer(state: Any, finished: str = "", contact: bool = True) -> PeerState:
-    return PeerState(state, 0.0, contact, finished, {})
-
-
 class TestTurns:
     def test_all_that_came_is_one_turn(self, loop: Any) -> None:
         loop.transport.inbox += [Datagram("b", b"frame"), Datagram("b", b"junk"), Datagram("c", b"frame")]
@@ -235,6 +235,27 @@ class TestTheEnd:
         loop.peers.states_ = {"b": peer(state)}
         assert self.run(loop) > 1000
         assert loop.stopping == "too long"
+
+    @pytest.mark.parametrize(
+        ("serves", "states", "ends"),
+        [
+            (True, {"b": peer("up", "quota"), "c": peer("gone")}, True),
+            (True, {"b": peer("up", "quota"), "c": peer("silent")}, False),
+            (True, {"b": peer("up"), "c": peer("gone")}, False),
+            (True, {"b": peer("gone"), "c": peer("gone")}, False),
+            (False, {"b": peer("up", "quota"), "c": peer("gone")}, False),
+        ],
+    )
+    def test_a_server_ends_when_those_that_are_left_have(
+        self, loop: Any, serves: bool, states: dict[str, PeerState], ends: bool
+    ) -> None:
+        """It may wait for hours for those that are gone, but not when it would be for them alone."""
+        loop.serves, loop.peers.states_ = serves, states
+        loop.host.outcomes += [[], [Ended("left alone")]] if ends else []
+        loop.look = lambda: loop.stop("too long") if loop.clock() > 1000 else None
+        loop.run()
+        assert (["stop"] in loop.host.turns) == ends
+        assert loop.stopping == ("" if ends else "too long")
 
     def test_who_was_never_heard_is_waited_for_a_while(self, loop: Any) -> None:
         loop.peers.states_ = {"b": peer("never heard")}

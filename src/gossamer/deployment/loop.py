@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gossamer.deployment.peers import Peers
+from gossamer.deployment.peers import Peers, PeerState
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.tasks import Worker
 from gossamer.protocol.session import Transmit
@@ -97,6 +97,8 @@ class NodeLoop:
     gone_after : float
         Seconds for which a node that has finished waits for peers, and for a broker that is away; when that one is
         back, they have as long again to be heard.
+    serves : bool
+        Whether the node has no data, and so nothing to do where those who are left have finished.
     look : callable
         Called after each turn, and once a second or more often.
     stopping : str
@@ -111,6 +113,7 @@ class NodeLoop:
     clock: Callable[[], float]
     linger: float = 60.0
     gone_after: float = 300.0
+    serves: bool = False
     look: Callable[[], object] = lambda: None
     counts: Counts = field(default_factory=Counts)
     began: float = 0.0
@@ -250,18 +253,34 @@ class NodeLoop:
     def _over(self) -> bool:
         """Whether nobody needs this node any longer: it has finished, and so have all that it still hears from."""
         now = self.clock()
-        if self.ended is None or now < self._next_check:
+        if now < self._next_check:
             return False
         self._next_check = now + 0.2
+        if self.ended is None:
+            self._end_if_left_alone(now)
+            return False
         self._tell_end()
         states = self.peers.states(now)
         patient = now - self.ended <= self.linger
+        lost = self._lost(states, now)
+        lost |= {name for name, peer in states.items() if peer.state == "never heard" and not patient}
+        return (_busy(states) | self._unacknowledged()) <= lost
+
+    def _end_if_left_alone(self, now: float) -> None:
+        """A server whose nodes have finished, but for those that are gone, has nobody to wait for.
+
+        While none has finished it waits: who is gone for hours may come back.
+        """
+        states = self.peers.states(now)
+        if self.serves and any(peer.finished for peer in states.values()) and _busy(states) <= self._lost(states, now):
+            self._carry_out(self.host.stop("all others finished or gone", now))
+
+    def _lost(self, states: Mapping[str, PeerState], now: float) -> set[str]:
+        """Peers that are not waited for."""
         lost = {name for name, peer in states.items() if peer.state == "quarantined"}
         if now - self._changed_at > self.gone_after:
             lost |= {name for name, peer in states.items() if peer.state == "gone"}
-        lost |= {name for name, peer in states.items() if peer.state == "never heard" and not patient}
-        busy = {name for name, peer in states.items() if peer.contact and not peer.finished}
-        return (busy | self._unacknowledged()) <= lost
+        return lost
 
     def _unacknowledged(self) -> set[str]:
         """Peers that have not acknowledged all that they were sent."""
@@ -273,3 +292,8 @@ class NodeLoop:
             self._was_connected, self._changed_at = connected, self.clock()
             lost = f"lost the broker, and goes on trying: {self.transport.reason}"
             self.folder.say("connected to the broker again" if connected else lost)
+
+
+def _busy(states: Mapping[str, PeerState]) -> set[str]:
+    """Peers that have more to do, as far as is known."""
+    return {name for name, peer in states.items() if peer.contact and not peer.finished}

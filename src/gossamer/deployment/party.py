@@ -92,7 +92,17 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     clock, near = Clock(), neighbours(agreed.prepared, invitation.me.name)
     peers = _peers(options, invited, near, clock(), folder)
     newer = Newer(options.invitation, invitation, folder.say)
-    loop = NodeLoop(host, peers, worker, transport, folder, clock, options.wait, options.gone_after)
+    loop = NodeLoop(
+        host,
+        peers,
+        worker,
+        transport,
+        folder,
+        clock,
+        linger=options.wait,
+        gone_after=options.gone_after,
+        serves=not agreed.terms.holds_data,
+    )
 
     def look() -> None:
         reporter.look(loop)
