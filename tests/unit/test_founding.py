@@ -90,6 +90,7 @@ def test_secrets_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert {mode(path) & 0o133 for path in others} == {0}  # nobody else writes them
     private = [path for path in folder.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
     assert sorted(private) == keys
+    assert "PRIVATE" not in repr(drafted())
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
