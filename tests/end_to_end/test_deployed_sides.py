@@ -18,6 +18,7 @@ from gossamer.deployment.computing import (
     deployed_guarantees,
     drawn_by,
     planned_charges,
+    planned_queries,
 )
 from gossamer.deployment.side_file import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
@@ -29,6 +30,7 @@ from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
 from gossamer.privacy.agent_noise import AgentLedger
 from gossamer.privacy.data_side import Computer, DataSide
+from gossamer.privacy.deployed_guarantee import Drawn
 from gossamer.privacy.ledger import Ledger, Plan, Unlimited
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.unit_ledger import UnitLedger
@@ -69,6 +71,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "units": {"algorithm": UNITS, "privacy": {"clip": 1.0}},
     "units hidden": {"algorithm": {**UNITS, "gradient_at": "hidden"}, "privacy": {"clip": 1.0}},
     "units random": {"algorithm": {**UNITS, "noise": "random"}, "privacy": {"clip": 1.0}},
+    "units laplace": {"algorithm": UNITS, "privacy": {"clip": 1.0, "mechanism": "laplace"}},
     "units masked": {"algorithm": {**UNITS, "masking": "secure"}, "privacy": {"clip": 1.0}},
     "units masked noise": {"algorithm": {**UNITS, "masking": "secure"}, "privacy": {"clip": 1.0, "agent_noise": 2.0}},
     "none": {"algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 3}, "privacy": "none", "budget": None},
@@ -245,10 +248,52 @@ def test_the_guarantee_is_the_planned_one_but_for_the_stated_terms(name: str) ->
     for node in prepared.names:
         assert plan.epsilons[node] <= deployed_epsilon(prepared, plan, node) <= plan.epsilons[node] * (1 + 1e-15)
     drawn = drawn_by(prepared, plan)
-    assert drawn.floating_point == (name == "gossip l2 laplace")
+    assert drawn.floating_point == ("laplace" in name)
     assert (drawn.numbers > 0) != drawn.floating_point
     exact = "rounding of sums and noise is covered"
     assert (exact in found.proof) != drawn.floating_point
+
+
+def test_all_numbers_and_samples_of_a_plan_are_counted() -> None:
+    prepared = prepared_of("gossip adaptive")
+    plan: Any = plan_run(prepared)
+    releases = max(sum(schedule.values()) for schedule in plan.schedules.values())
+    assert drawn_by(prepared, plan) == Drawn(releases * (plan.size + 1), releases)  # with the count's
+    fixed = prepared_of("gossip fixed size")
+    assert drawn_by(fixed, plan_run(fixed)).samples == 0
+    units = prepared_of("units random")
+    unit_plan: Any = plan_run(units)
+    assert drawn_by(units, unit_plan) == Drawn(3 * unit_plan.size)  # rounds, and one other unit
+    masked = prepared_of("units masked noise")
+    masked_plan = plan_run(masked)
+    _, by_observer = deployed_guarantees(masked, masked_plan)
+    assert by_observer["own_server"].delta == masked_plan.guarantees["own_server"].delta
+    assert by_observer["other_units"].delta > masked_plan.guarantees["other_units"].delta
+
+
+def test_what_will_be_asked_is_known_before_the_run() -> None:
+    prepared = prepared_of("gossip adaptive")
+    plan: Any = plan_run(prepared)
+    context = prepared.context(plan.mechanisms, plan.quotas)
+    (found,) = planned_queries(prepared, plan, "node-0")
+    asked = prepared.clipping.query(context.queries["node-0"], prepared.clipping.initial(prepared.initial))
+    assert replace(found, normaliser=asked.normaliser) == asked
+    assert found.count_share > 0
+    growing = prepared_of("increasing")
+    growing_plan: Any = plan_run(growing)
+    queries = planned_queries(growing, growing_plan, "node-0")
+    assert {query.sampling for query in queries} == set(growing_plan.schedules["node-0"])
+
+
+def test_sums_with_noise_of_agents_have_room_for_it_in_their_rounding() -> None:
+    found = []
+    for name in ("units masked", "units masked noise"):
+        prepared = prepared_of(name)
+        plan: Any = plan_run(prepared)
+        ledger = ledger_of(prepared, plan, "server-0")
+        side: Any = deployed_computer(own(prepared, "server-0"), plan, "server-0", ledger)
+        found.append(side._noise.grid.error / (1 + 64 * (prepared.experiment.privacy.agent_noise or 0.0)))
+    assert found[1] == pytest.approx(found[0] * math.sqrt(650))
 
 
 def test_without_privacy_there_is_no_guarantee() -> None:

@@ -235,6 +235,7 @@ def test_the_noise_on_the_grid_is_worth_what_was_planned(temporal: str, bands: i
     assert grid is not None
     worth = noise.factorisation.sensitivity / grid.equivalent.noise_multiplier
     planned = gaussian_mu_of(noise, BOUND)
+    assert grid.error == rounding_error(1000, ROUNDS, BOUND.agents_sampled, 0.5)
     assert 0.998 * planned < worth <= planned
 
 
@@ -319,6 +320,7 @@ def test_records_and_marks_outlive_the_process(tmp_path: Path) -> None:
     assert file.round == -1
     file.reached(4)
     file.reached(2)  # a mark only grows
+    assert file.round == 4
     file.close()
     file = SideFile(path, "run", "server-0")
     assert file.round == 4

@@ -121,8 +121,8 @@ class DeployedUnitSide:
         kept = self._past[-1]
         if kept.state.tobytes() != state.tobytes():
             raise SpecError(f"{self.ledger.owner}: record {effect.id} was another state's; its noise is used once")
-        most: Any = np.finfo(values.dtype).max
-        answer = np.clip(kept.answer, -most, most).astype(values.dtype)
+        with np.errstate(over="ignore"):
+            answer = kept.answer.astype(values.dtype)
         return Answer(Released(np.nan_to_num(answer, copy=False)))  # a value out of range saturates
 
     def _answered(self, number: int) -> bool:
