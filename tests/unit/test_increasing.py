@@ -12,6 +12,7 @@ from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.increasing_messages import (
     MOST_AHEAD,
     SERVER,
+    Alone,
     GlobalModel,
     Halt,
     Join,
@@ -392,6 +393,31 @@ class TestServer:
         nodes = build(4, aggregators=[2])
         nodes[SERVER].handle(Received("aggregator-1-0", RoundUpdate(0, 0, 2, one(1.0))), 0.0)
         assert increasing.updates(nodes) == 2
+
+    def test_an_aggregator_without_anybody_below_is_not_waited_for_until_somebody_is_back(self) -> None:
+        """Its clients have sent nothing, and nobody but itself could find out that they are gone."""
+        nodes = build(4, aggregators=[2])
+        aggregator, server = nodes["aggregator-1-1"], nodes[SERVER]
+        aggregator.handle(Started(), 0.0)
+        server.handle(Received("aggregator-1-0", RoundUpdate(0, 0, 2, one(1.0))), 1.0)
+        assert [to for to, _ in sent(aggregator.handle(Elapsed("probe"), 60.0), Probe)] == ["node-2", "node-3"]
+        assert not sent(aggregator.handle(PeerDown("node-2", "silent"), 65.0), Alone)
+        assert sent(aggregator.handle(PeerDown("node-3", "silent"), 65.0), Alone) == [(SERVER, Alone())]
+        news = sent(server.handle(Received("aggregator-1-1", Alone()), 66.0), GlobalModel)
+        assert [(to, item.k) for to, item in news] == [("aggregator-1-0", 1)]
+        # Whoever takes it for somebody to wait for is told again, after its own restart too.
+        broadcast = Received(SERVER, GlobalModel(1, 0, 0, one(-1.0)))
+        assert sent(aggregator.handle(broadcast, 67.0), Alone) == [(SERVER, Alone())]
+        assert sent(aggregator.handle(Resumed(1.0), 68.0), Alone) == [(SERVER, Alone())]
+        assert sent(aggregator.handle(PeerUp("node-3"), 69.0), Join) == [(SERVER, Join())]
+        server.handle(Received("aggregator-1-1", Join()), 70.0)
+        assert not sent(server.handle(Received("aggregator-1-0", RoundUpdate(1, 1, 2, one(1.0))), 71.0), GlobalModel)
+
+    def test_above_an_aggregator_that_is_alone_another_may_be_too(self) -> None:
+        aggregator = build(4, aggregators=[1, 2])["aggregator-1-0"]
+        aggregator.handle(Started(), 0.0)
+        assert not sent(aggregator.handle(Received("aggregator-2-0", Leave(0)), 1.0), Alone)
+        assert sent(aggregator.handle(Received("aggregator-2-1", Alone()), 1.0), Alone) == [(SERVER, Alone())]
 
     def test_so_many_updates_end_the_run(self) -> None:
         server = build(known=context(2, updates=2))[SERVER]

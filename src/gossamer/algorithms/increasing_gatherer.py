@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from gossamer.algorithms.increasing_messages import (
     MOST_AHEAD,
+    Alone,
     GlobalModel,
     Halt,
     Join,
@@ -202,6 +203,14 @@ class Gatherer(Node):
             yield from self.advance()
             yield from self.watch()
 
+    @on(Alone)
+    def is_alone(self, sender: str, alone: Alone, now: float) -> Effects:
+        """Do not wait for ``sender`` until somebody below it is back."""
+        self.only_from_children(sender)
+        self.state.away.add(sender)
+        yield from self.advance()
+        yield from self.watch()
+
     @on(Leave)
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
         self.only_from_children(sender)
@@ -226,7 +235,7 @@ class Gatherer(Node):
         if s.finished:
             return
         s.probes += 1
-        if any(self.holds(child, self.round) for child in self.order):
+        if self.is_waited_for:
             for child in self.order:
                 if self.waits_for(child, self.round):
                     yield Send(child, Probe())
@@ -236,6 +245,11 @@ class Gatherer(Node):
     def round(self) -> int:
         """The first round that is not complete."""
         return self.state.k
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody waits for the first round that is not complete: those below who have made it."""
+        return any(self.holds(child, self.round) for child in self.order)
 
     @on(Stop)
     def stop(self, event: Stop, now: float) -> Effects:

@@ -53,6 +53,12 @@ class Join(Message):
     """The sender is back and wants the newest model."""
 
 
+@message("increasing.alone")
+@dataclass(frozen=True)
+class Alone(Message):
+    """Nobody is below the sender, an aggregator, but who left or is away: it is not to be waited for."""
+
+
 @message("increasing.leave")
 @dataclass(frozen=True)
 class Leave(Message):

@@ -13,6 +13,7 @@ from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.increasing_gatherer import Gatherer, GathererState, Where
 from gossamer.algorithms.increasing_messages import (
     MOST_AHEAD,
+    Alone,
     GlobalModel,
     Halt,
     Join,
@@ -24,7 +25,7 @@ from gossamer.algorithms.increasing_messages import (
 from gossamer.algorithms.round_sizes import MOST_ROUNDS
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Send, SetTimer
-from gossamer.protocol.events import Elapsed, Resumed, Started
+from gossamer.protocol.events import Elapsed, PeerDown, Resumed, Started
 from gossamer.protocol.messages import check_model, check_sender
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Coordinates, Released, spread
@@ -138,6 +139,7 @@ class AggregatorNode(Gatherer):
         self.state.waiting = False
         if isinstance(event, Resumed) and not self.state.finished:
             yield Send(self.parent, Join())
+            yield from self.say_alone()
         yield from self.watch()
 
     @on(Elapsed)
@@ -147,6 +149,39 @@ class AggregatorNode(Gatherer):
     @property
     def round(self) -> int:
         return self.state.i
+
+    @property
+    def is_waited_for(self) -> bool:
+        return True  # by those beside it, for all that it knows
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody is below but who left or is away."""
+        s = self.state
+        return bool(s.away) and all(child in s.away or child in s.last for child in self.order)
+
+    def say_alone(self) -> Effects:
+        if self.alone and not self.state.finished:
+            yield Send(self.parent, Alone())
+
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        yield from super().peer_down(event, now)
+        yield from self.say_alone()
+
+    def is_alone(self, sender: str, alone: Alone, now: float) -> Effects:
+        yield from super().is_alone(sender, alone, now)
+        yield from self.say_alone()
+
+    def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
+        yield from super().leaves(sender, leave, now)
+        yield from self.say_alone()
+
+    def welcome(self, child: str) -> Effects:
+        """Tell who is back where the others are, and those above that there is somebody again."""
+        was_alone = self.alone
+        yield from super().welcome(child)
+        if was_alone and not self.alone and not self.state.finished:
+            yield Send(self.parent, Join())
 
     def apply(self, child: str, update: RoundUpdate, where: Coordinates) -> None:
         s = self.state
@@ -181,6 +216,7 @@ class AggregatorNode(Gatherer):
                 s.late[child] = tuple((j, i) for j, i in late if i >= s.known)
             for child in self.listeners:
                 yield Send(child, self.news(child))
+        yield from self.say_alone()
 
     def check_round(self, k: int) -> None:
         """Refuse to be told of more rounds than there can be."""

@@ -196,13 +196,16 @@ class Progress:
     def stuck(self, when: str) -> str | None:
         """Who has made no progress since the last fault, or the last look."""
         hosts, gone = self.hosts, self.hosts.gone
-        there = [name for name, host in hosts.hosts.items() if name not in hosts.away and not host.finished]
+        there = {
+            name: live
+            for name, host in hosts.hosts.items()
+            if name not in hosts.away
+            and not host.finished
+            and (live := [peer for peer in hosts.links(name) if peer not in hosts.away])
+        }
         if self.hub in gone or (gone and self.workers.isdisjoint(there)):
             return None
-        for name in there:
-            live = [peer for peer in hosts.links(name) if peer not in hosts.away]
-            if not live:
-                continue
+        for name, live in there.items():
             if name in self.workers and name not in self.updated:
                 return f"{name} has made no update {when}"
             done = name in self.workers and all(hosts[peer].finished for peer in live)
