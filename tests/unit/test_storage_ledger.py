@@ -316,6 +316,17 @@ def test_what_a_unit_will_release_enters_an_agents_ledger_at_once(
             file.open_agent("agent", "wards", "run", BUDGET, 0.6 * LEVEL, *changed)  # type: ignore[arg-type]
 
 
+def test_on_other_terms_a_run_of_the_same_name_is_another_one(file: LedgerFile) -> None:
+    """Nothing is counted here that would tell an agent's second run from the one that was charged."""
+    arguments = ("agent", "wards", "run", BUDGET, 0.6 * LEVEL)
+    file.open_agent(*arguments, terms=b"a spec and a server")
+    file.open_agent(*arguments, terms=b"a spec and a server")
+    for terms in (b"another spec", b""):
+        with pytest.raises(SpecError, match="another plan"):
+            file.open_agent(*arguments, terms=terms)
+    assert file.spent("wards") == 0.6 * LEVEL
+
+
 def test_an_agent_without_noise_draws_none(file: LedgerFile) -> None:
     ledger = file.open_agent("agent", "wards", "run", BUDGET, 0.6 * LEVEL)
     assert (ledger.releases, ledger.lines()) == (0, [])

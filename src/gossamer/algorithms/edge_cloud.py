@@ -53,6 +53,7 @@ from gossamer.vectors import Model
 
 ROLE = "edge"
 CLIP_POLICIES = ("fixed", "quantile")
+GROWS = True
 DEFAULT_CLIP = QuantileClip()  # as good as the best fixed clip, and nothing to tune: experiments/mapa
 
 

@@ -52,6 +52,7 @@ from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Model, Public, Released
 
 CLIP_POLICIES = ("fixed", "quantile")
+GROWS = True
 
 
 class Settings(BaseModel):

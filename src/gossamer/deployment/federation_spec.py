@@ -31,10 +31,15 @@ def federation_spec(text: str, parties: int) -> str:
     dataset = declared(experiment.dataset).model_copy(update={"path": None, "test_path": None})
     declared_form(dataset)
     experiment = experiment.model_copy(update={"dataset": dataset})
+    check_no_files(experiment)
+    return write_spec(experiment)
+
+
+def check_no_files(experiment: Experiment) -> None:
+    """Raise SpecError if the spec names a file: what each party read there would be its own."""
     here = sorted(_paths(experiment))
     if here:
         raise SpecError(f"{here[0]}: this file is on one machine, and other parties do not have it; leave it out")
-    return write_spec(experiment)
 
 
 def with_parties(text: str, parties: int) -> str:

@@ -31,6 +31,7 @@ from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.ledger import AnyLedger, Ledger, RenyiFilter, Unlimited
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.unit_divergence import agent_divergence
+from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage_ledger import LedgerFile
 
 
@@ -188,7 +189,14 @@ def _agent_ledger(agreed: Agreed, plan: UnitPlan, owned: OwnedData) -> AnyAgentL
         agent_noise=noise,
         sums=sums,
     )
-    return owned.unit_share(run, name, divergence, noise, sums)
+    return owned.unit_share(run, name, divergence, noise, sums, terms=_unit_terms(agreed))
+
+
+def _unit_terms(agreed: Agreed) -> bytes:
+    """What an agent's unit does with its data: the spec, and whom it trusts with that."""
+    terms = agreed.terms
+    unit = [(m.name, m.role, str(m.key)) for m in terms.invitation.members if m.name == terms.me.unit]
+    return encode((terms.invitation.spec_sha256, terms.me.name, unit))
 
 
 def planned_divergence(

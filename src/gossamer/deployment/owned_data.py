@@ -163,7 +163,14 @@ class OwnedData:
         return self.file.open(node, *self._account(run, node, divergence), plan, divergence)
 
     def unit_share(
-        self, run: str, node: str, divergence: float, noise: AgentNoise | None = None, sums: int = 0
+        self,
+        run: str,
+        node: str,
+        divergence: float,
+        noise: AgentNoise | None = None,
+        sums: int = 0,
+        *,
+        terms: bytes = b"",
     ) -> DurableAgentLedger:
         """The ledger of an agent of a unit, with all that the run will reveal of its data in it.
 
@@ -177,13 +184,16 @@ class OwnedData:
             What the agent adds to each of its updates.
         sums : int
             In how many masked sums.
+        terms : bytes
+            All that the divergence rests on. What its server releases of an agent's data is counted by the server, so
+            that nothing here would tell another run of the same name from the one that was charged.
 
         Raises
         ------
         BudgetSpent, SpecError, StorageError
             As for `ledger`.
         """
-        return self.file.open_agent(node, *self._account(run, node, divergence), divergence, noise, sums)
+        return self.file.open_agent(node, *self._account(run, node, divergence), divergence, noise, sums, terms)
 
     def close(self) -> None:
         """Give the ledger back."""

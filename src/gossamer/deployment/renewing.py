@@ -75,13 +75,20 @@ def _check_newer(earlier: Agreed, agreed: Agreed) -> None:
         )
     if _without_nodes(earlier.terms.experiment) != _without_nodes(agreed.terms.experiment):
         raise InvitationError("the spec of a run never changes, but for its parties; found a new federation")
+    kept = {member.name: member for member in new.members}
+    changed = [member.name for member in old.members if kept.get(member.name) != member]
+    if changed:
+        raise InvitationError(
+            f"who is in a run stays what they were, and {', '.join(changed)} left, or got another key, role, unit or "
+            "number of examples; found a new federation"
+        )
     if earlier.terms.names == agreed.terms.names:
         return
     name = agreed.terms.experiment.algorithm.name
     if not getattr(agreed.prepared.algorithm, "GROWS", False):
         raise InvitationError(f"nobody can join a run of {name} that has begun; found a new federation")
     if agreed.terms.names[: len(earlier.terms.names)] != earlier.terms.names:
-        raise InvitationError("who joins comes after those who were there, and nobody is left out")
+        raise InvitationError("who joins comes after those who were there")
 
 
 def _without_nodes(experiment: Experiment) -> dict[str, object]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gossamer.data.declared import blank_dataset
 from gossamer.data.split import Split
+from gossamer.deployment.federation_spec import check_no_files
 from gossamer.errors import SpecError
 from gossamer.experiment.completing import needs_estimates
 from gossamer.experiment.planning import plan_run
@@ -79,6 +80,7 @@ class Terms:
                 f"its spec would have code of its own run on this machine, objective.module: {module}; if that is the "
                 f"model that was agreed on and you trust it, allow it (modules: in the policy, or --module {module})"
             )
+        check_no_files(experiment)
         sizes = {m.name: m.examples for m in invitation.members if m.examples is not None}
         named = servers(experiment)
         _check_members(invitation, experiment, sizes, named)

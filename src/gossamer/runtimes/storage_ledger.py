@@ -143,6 +143,7 @@ class LedgerFile:
         divergence: float,
         noise: AgentNoise | None = None,
         most: int = 0,
+        terms: bytes = b"",
     ) -> DurableAgentLedger:
         """The ledger of an agent of a unit, whose data its unit's server releases; see `open`.
 
@@ -159,9 +160,12 @@ class LedgerFile:
             What the agent adds to its updates itself, if it does.
         most : int
             In how many masked sums.
+        terms : bytes
+            What was agreed on: a run that is opened again on other terms is another run.
         """
         account = Account(self._file, owner, data_set, run, budget)
-        account.open({} if noise is None else {encode(noise.describe()): most}, known(divergence))
+        plan = {} if noise is None else {encode(noise.describe()): most}
+        account.open(plan | {encode(("terms", terms)): 0}, known(divergence))
         return DurableAgentLedger(account, noise, most)
 
     def transaction(self) -> AbstractContextManager[None]:
