@@ -94,7 +94,7 @@ class TestHandover:
 
     def test_what_was_not_acknowledged_is_sent_again(self, party: Party) -> None:
         old = first()
-        before, outcomes = party.open(text_of(old))
+        _, outcomes = party.open(text_of(old))
         sent = {outcome.to for outcome in outcomes if isinstance(outcome, Transmit)}
         after, _ = party.open(again(old))
         assert {to for to, link in after.session.links.items() if link.outbox} >= sent != set()

@@ -26,7 +26,7 @@ A module may have more, where the defaults do not fit:
 | `DEFAULT_CLIP` | ``FixedClip(bound=1)`` | what ``privacy.clip`` is where there is Gaussian noise and nothing is said |
 | `first_clip(settings)` | ``privacy.clip``'s | the clip at the start, where that says none |
 | `updates(servers)` | computations | how many updates the servers made, where a computation is not one |
-| `GROWS` | False | whether nodes of a run can be built for more parties and go on with the state that they had for fewer |
+| `GROWS` | False | whether nodes of a run that has begun can go on with more parties |
 | `members(settings)` | nodes with data | whom ``topology`` joins |
 | `units(settings, names)` | none | the unit of each node that is in one; what is `Confined` stays inside |
 | `holders(settings)` | nodes with data | whose models are tested |
