@@ -17,9 +17,10 @@ from tests.reference.durable_node import Note, Writer
 
 from gossamer.errors import CallerError
 from gossamer.protocol.encoding import encode
+from gossamer.protocol.events import Refused
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, Data
 from gossamer.protocol.session import Session, SessionSettings, Transmit
-from gossamer.runtimes.host import Arrived, Begin, End, Host, HostBroken, Wake
+from gossamer.runtimes.host import Arrived, Begin, DataSideAnswer, End, Host, HostBroken, Input, Wake
 from gossamer.runtimes.storage import FORMAT, SqliteStore
 from gossamer.runtimes.storage_file import StorageError, WrongStore
 from gossamer.vectors import Public
@@ -363,6 +364,43 @@ def test_what_a_peer_would_miss_is_a_transaction(
     assert len(done) == 4
     alive.arrived("b", Acknowledge(1), 3.0)  # another number may go
     assert len(done) == 5
+
+
+def test_what_reaches_the_node_is_a_transaction(
+    reopen: Callable[[], SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nothing is sent."""
+    alive = host(reopen())
+    done = commits(alive.journal, monkeypatch)  # type: ignore[arg-type]
+    inputs: list[tuple[Input, float]] = [(Begin(), 0.0), (Wake(), 5.0), (DataSideAnswer(Refused(1, 0)), 6.0)]
+    for count, (what, now) in enumerate(inputs, 1):
+        alive.take(what, now)
+        assert len(done) == count
+    assert host(reopen()).finished == "budget"
+
+
+def test_a_snapshot_is_a_transaction(reopen: Callable[[], SqliteStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what is staged cannot grow for ever, whatever a peer sends."""
+    alive = host(reopen(), every=10)
+    done = commits(alive.journal, monkeypatch)  # type: ignore[arg-type]
+    for number in range(1, 10):
+        alive.arrived("b", Acknowledge(7), float(number))
+        assert len(done) == 0
+    alive.arrived("b", Acknowledge(7), 10.0)
+    assert len(done) == 1
+    for number in range(11, 20):
+        alive.arrived("b", Acknowledge(7), float(number))
+    alive.rest()
+    assert len(done) == 1
+    alive.arrived("b", Data(1, 0, 0, Note(1, Public(np.ones(3)))), 20.0)
+    assert len(done) == 2
+
+
+def test_a_turn_answers_each_peer_once(reopen: Callable[[], SqliteStore]) -> None:
+    note = Note(1, Public(np.ones(3)))
+    frames = [Data(number, 0, 0, note) for number in (1, 2, 4)]
+    outcomes = host(reopen()).turn([(Arrived(peer, frame), 1.0) for frame in frames for peer in ("b", "c")])
+    assert outcomes == [Transmit("b", Acknowledge(2, 0b10)), Transmit("c", Acknowledge(2, 0b10))]
 
 
 def test_chunks_and_answers_to_them_cost_no_transaction(
