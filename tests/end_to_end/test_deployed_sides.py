@@ -34,6 +34,7 @@ from gossamer.privacy.deployed_guarantee import Drawn
 from gossamer.privacy.ledger import Ledger, Plan, Unlimited
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.unit_ledger import UnitLedger
+from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.storage_file import IN_MEMORY
@@ -73,7 +74,10 @@ SPECS: dict[str, dict[str, Any]] = {
     "units random": {"algorithm": {**UNITS, "noise": "random"}, "privacy": {"clip": 1.0}},
     "units laplace": {"algorithm": UNITS, "privacy": {"clip": 1.0, "mechanism": "laplace"}},
     "units masked": {"algorithm": {**UNITS, "masking": "secure"}, "privacy": {"clip": 1.0}},
-    "units masked noise": {"algorithm": {**UNITS, "masking": "secure"}, "privacy": {"clip": 1.0, "agent_noise": 2.0}},
+    "units masked noise": {
+        "algorithm": {**UNITS, "agents": 4, "agents_sampled": 3, "masking": "secure"},
+        "privacy": {"clip": 1.0, "agent_noise": 2.0},
+    },
     "none": {"algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 3}, "privacy": "none", "budget": None},
 }
 
@@ -210,6 +214,21 @@ def test_masked_agents_need_a_mark_and_a_ledger() -> None:
     quiet = prepared_of("units masked")
     assert planned_charges(quiet, plan_run(quiet), "node-0") is None
     assert planned_charges(prepared_of("units"), plan_run(prepared_of("units")), "node-0") is None
+
+
+@pytest.mark.parametrize("name", ["units", "units masked"])
+def test_agents_draw_what_nobody_can_repeat(name: str) -> None:
+    prepared = prepared_of(name)
+    plan = plan_run(prepared)
+    task = LocalUpdate(0, prepared.initial, LocalQuery(2, 40, 0.1, 1.0))
+    batches, secrets = set(), set()
+    for _ in range(2):
+        mark = SideFile(IN_MEMORY, "run", "node-0")
+        computer: Any = deployed_computer(own(prepared, "node-0"), plan, "node-0", None, mark=mark)
+        (side,) = computer._sides.agents.values()
+        batches |= {side.batches(task).tobytes() for _ in range(2)}
+        secrets |= {side._secret(0) for _ in range(2)} if name == "units masked" else set(range(4))
+    assert len(batches) == len(secrets) == 4
 
 
 def test_a_restarted_server_without_records_is_refused_and_one_with_them_goes_on() -> None:
