@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,6 +33,12 @@ pytestmark = [
 SPEC = "dataset: digits\nalgorithm: {name: audp, updates_per_node: 9, batch_size: 20}\nprivacy: {noise_multiplier: 1}\n"
 PARTIES = {"a": 300, "b": 200}
 PATIENT, QUICK = (TransportSettings(connect_timeout=seconds) for seconds in (10.0, 1.0))
+
+
+@pytest.fixture(autouse=True)
+def _sockets_are_collected() -> Iterator[None]:
+    yield
+    gc.collect()  # while their warnings are expected
 
 
 @pytest.fixture

@@ -235,6 +235,10 @@ def test_folders_without_public_keys(tmp_path: Path) -> None:
         (tmp_path / "a.pub").write_bytes(content)
         with pytest.raises(CallerError, match=f"{tmp_path}/a.pub: expected a public key"):
             read_keys(tmp_path)
+    (tmp_path / "a.pub").unlink()
+    (tmp_path / "a.pub").mkdir()
+    with pytest.raises(CallerError, match=f"{tmp_path}/a.pub: cannot read the public key: Is a directory"):
+        read_keys(tmp_path)
 
 
 # The broker
