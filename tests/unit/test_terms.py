@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,6 +131,22 @@ class TestRefused:
         found, more = invitation(simulated("gossip")), invitation(simulated("audp"))
         with pytest.raises(CallerError, match=r"wants no members without data, and .* are server"):
             Terms.of(replace(found, members=(*found.members, more.members[-1])))
+
+    @pytest.mark.parametrize(
+        ("number", "changes", "said"),
+        [
+            (2, {"role": "worker", "unit": None}, "node-2 is agent of server-1, and the invitation says worker"),
+            (2, {"unit": "server-0"}, "node-2 is agent of server-1, and the invitation says agent of server-0"),
+            (-1, {"role": "worker"}, "server-2 is server, and the invitation says worker"),
+        ],
+    )
+    def test_parts_that_the_spec_does_not_give(self, number: int, changes: dict[str, Any], said: str) -> None:
+        """A policy for agents must not be passed by by calling one something else."""
+        found = invitation(simulated("graph_federated"))
+        members = list(found.members)
+        members[number] = replace(members[number], **changes)
+        with pytest.raises(CallerError, match=said):
+            Terms.of(replace(found, members=tuple(members)))
 
     def test_a_spec_that_is_none(self) -> None:
         found = invitation(simulated("gossip"))

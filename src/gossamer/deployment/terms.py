@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gossamer.data.declared import blank_dataset
 from gossamer.data.split import Split
 from gossamer.deployment.federation_spec import check_no_files
+from gossamer.deployment.roster import roster
 from gossamer.errors import SpecError
 from gossamer.experiment.completing import needs_estimates
 from gossamer.experiment.planning import plan_run
@@ -201,3 +202,16 @@ def _check_members(
             f"the spec of the invitation wants {', '.join(named) or 'no members'} without data, and the members "
             f"without examples are {', '.join(sorted(others)) or 'none'}; ask the organiser for a new one"
         )
+    # A policy goes by roles and units, so they are not the organiser's to choose.
+    keys = {member.name: member.key for member in invitation.members}
+    for expected in roster(experiment, sizes, keys):
+        found = next(member for member in invitation.members if member.name == expected.name)
+        if found != expected:
+            raise InvitationError(
+                f"by its spec {expected.name} is {_part(expected)}, and the invitation says {_part(found)}; ask the "
+                "organiser for a new one"
+            )
+
+
+def _part(member: Member) -> str:
+    return member.role if member.unit is None else f"{member.role} of {member.unit}"
