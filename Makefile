@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types check bench experiments clean
+.PHONY: help demo test test-slow fault-seeds lint types check bench experiments clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +28,16 @@ test: $(READY) ## run the tests (what CI runs)
 
 test-slow: $(READY) ## also run statistical, parity and full-size tests (nightly)
 	@$(BIN)/python -m pytest -n auto --dist worksteal --slow
+
+# Nightly: make fault-seeds SEEDS=100000
+SEEDS ?= 2000
+JOBS ?= $(shell nproc)
+FAULTS := gossip allreduce edge-cloud mapa graph "graph --set algorithm.masking=secure" increasing
+fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by default
+	@for run in $(FAULTS); do \
+		set -- $$run; spec=examples/digits-$$1.yaml; shift; \
+		$(BIN)/gossamer simulate-faults $$spec "$$@" --seeds $(SEEDS) --jobs $(JOBS) || exit 1; \
+	done
 
 lint: $(READY) ## style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

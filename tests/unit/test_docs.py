@@ -49,6 +49,7 @@ RUN = [
         "how-to/simulate.md",
         "how-to/results.md",
         "how-to/python.md",
+        "how-to/fault-testing.md",
     )
 ]
 

@@ -172,7 +172,10 @@ def small_runs(experiment: Experiment) -> tuple[list[SmallRun], list[str]]:
 
 
 def _described(size: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in size.items())
+    values = {key: value for key, value in size.items() if key not in _SECTIONS}
+    for section in _SECTIONS & size.keys():
+        values.update({f"{section}.{key}": value for key, value in size[section].items() if value is not None})
+    return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
 def _shrunk(content: dict[str, Any], size: Mapping[str, Any]) -> tuple[Experiment, list[str]]:
@@ -210,7 +213,8 @@ def _shorten_waits(section: dict[str, Any], where: str) -> list[str]:
             remarks += _shorten_waits(value, f"{where}.{key}")
         elif most is not None and value is not None and value > most:
             section[key] = most
-            remarks.append(f"{where}.{key}: {most:g} s instead of {value:g} s")
+            instead = "no limit" if math.isinf(value) else f"{value:g} s"
+            remarks.append(f"{where}.{key}: {most:g} s instead of {instead}")
     return remarks
 
 
