@@ -13,6 +13,7 @@ import pytest
 
 from gossamer.algorithms import allreduce, gossip, graph_federated, increasing
 from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.edge_messages import Leave
 from gossamer.algorithms.graph_messages import Assignment, Contribution
 from gossamer.algorithms.increasing_messages import GlobalModel, Halt, RoundUpdate
 from gossamer.algorithms.ring_messages import Alive, Average, Chunk, Join, Roster, Welcome
@@ -23,7 +24,8 @@ from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Elapsed, Received, Started
-from gossamer.protocol.frames import Acknowledge, Data, Frame
+from gossamer.protocol.frames import Acknowledge, Data, Frame, Progress
+from gossamer.protocol.frames import Chunk as FrameChunk
 from gossamer.protocol.link import WINDOW
 from gossamer.protocol.messages import MOST_COUNT, Message
 from gossamer.protocol.node import Node, state_of
@@ -153,7 +155,7 @@ def test_someone_outside_the_ring() -> None:
 def test_early_chunks_of_one_member_are_limited_and_leave_room_for_the_others() -> None:
     """Two of them send all they can think of; the third one's chunks arrive."""
     node = member(2)
-    refusals, largest = 0, 0
+    refusals = 0
     for attempt in range(1, 200):
         for sender in ("node-0", "node-2"):
             for step, part in ((0, W), (1, W), (2, PART)):
@@ -161,12 +163,20 @@ def test_early_chunks_of_one_member_are_limited_and_leave_room_for_the_others() 
                     node.handle(Received(sender, Chunk(1, attempt, step, part)), 1.0)
                 except PeerError as error:
                     refusals += "more chunks than a reduction has" in str(error)
-                largest = max(largest, len(encode(state_of(node))))
     assert refusals > 1000
-    assert largest < 2 * 10 * 8 * SIZE * 2 + 3000
+    for number in (0, 2):
+        kept = [part.size for (*_, sender), part in node.state.early.items() if sender == number]
+        assert 8 * SIZE - SIZE < sum(kept) <= 8 * SIZE
     before = node.state.reduction.step
     node.handle(Received("node-1", Chunk(0, 0, 0, Released(np.zeros(3)))), 1.0)
     assert node.state.reduction.step == before + 1
+
+
+def test_early_chunks_without_entries_are_limited_in_number() -> None:
+    node = member(2)
+    for attempt in range(1, 8 * 3 + 1):
+        node.handle(Received("node-0", Chunk(1, attempt, 0, Released(np.zeros(0)))), 1.0)
+    refused(node, "node-0", Chunk(1, 99, 0, Released(np.zeros(0))), "more chunks than a reduction has")
 
 
 def test_chunks_of_attempts_that_were_given_up_are_forgotten() -> None:
@@ -253,6 +263,19 @@ def test_who_asks_and_asks_and_acknowledges_nothing_is_answered_so_many_times() 
     assert node.heard[-1] == next_number
     node.receive("c", Data(1, 0, 0, gossip.Offer(1, W)), 200.0)
     assert node.heard[-1] == 1
+
+
+def test_who_takes_a_long_message_in_is_heard_meanwhile() -> None:
+    """It acknowledges chunks, and sends more messages than there are chunks under way."""
+    node = _Answering("b")
+    node.session = Session("b", SessionSettings(1.0, 8.0, 30.0, largest_frame=300, largest_message=100_000))
+    (*_, first) = node.session.send("a", gossip.Offer(0, Released(np.ones(4000))), 0.0)
+    assert isinstance(first, Transmit)
+    assert isinstance(first.frame, FrameChunk)
+    for number in range(1, 100):
+        node.receive("a", Progress(1, first.frame.chunks, number, 0), 0.01 * number)
+        node.receive("a", Data(number, 0, 0, Leave()), 0.01 * number)
+    assert node.session.state()["a"].delivered == 99
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -52,6 +52,46 @@ def test_the_first_frame_asks_for_a_session_and_is_lost() -> None:
     assert pair.arrived == {"a": [("b", Acknowledge(7))], "b": [("a", FRAME)]}
 
 
+def test_a_session_is_a_sign_of_life_and_an_old_hello_is_none() -> None:
+    pair = Linked("a", "b")
+    pair.send("a", "b", FRAME)
+    assert pair.arrived["b"] == []
+    assert pair.state("a", "b") == pair.state("b", "a") == "up"
+    hello = pair.carried[0][2]
+    pair.away = {"a"}
+    pair.wait(400.0)
+    assert len(pair.peers["b"].open("a", hello, pair.now)[1]) == 1  # anybody can send it again
+    assert pair.state("a", "b") == "gone"
+
+
+def test_who_is_sent_a_frame_is_a_contact_at_once() -> None:
+    pair = Linked("a", "b")
+    pair.away = {"b"}
+    pair.send("a", "b", FRAME)
+    assert pair.peers["a"].states(0.0)["b"].contact
+    pair.wait(10.0)
+    assert len(pair.carried) == 3  # hellos, and no more frames
+
+
+def test_hellos_become_rare_and_after_an_answer_frequent_again() -> None:
+    pair = Linked("a", "b")
+    pair.start("a", contacts=["b"])
+
+    def hellos(seconds: float) -> int:
+        before = len(pair.carried)
+        pair.wait(seconds)
+        return sum(sender == "a" and datagram[4] == 1 for sender, _, datagram in pair.carried[before:])
+
+    pair.away = {"b"}
+    assert hellos(100.0) == 6  # at 0, 3, 9, 21, 45 and 93 seconds
+    assert hellos(600.0) == 10
+    pair.away = set()
+    pair.wait(60.0)
+    assert pair.state("b", "a") == "up"
+    pair.away = {"b"}
+    assert hellos(45.0) >= 3  # once it has been silent for 30 seconds
+
+
 def test_frames_without_a_session_are_few_hellos() -> None:
     """However many there are: one now, and then after 3, 6, 12 ... seconds."""
     pair = Linked("a", "b")
@@ -126,6 +166,7 @@ def stranger(pair: Linked, **options: Any) -> bytes:
         (lambda pair: b"GSS\x01\x03" + bytes(40), "unknown session"),
         (lambda pair: seal(pair, b"")[-1][1], "malformed content"),
         (lambda pair: seal(pair, b"\x02")[-1][1], "malformed content"),
+        (lambda pair: seal(pair, b"\x02" + encode_content(Heartbeat(1.0))[1:])[-1][1], "malformed content"),
         (lambda pair: seal(pair, b"\x00" + encode_frame(FRAME)[:-1])[-1][1], "malformed content"),
         (lambda pair: seal(pair, b"\x00GSM\x01" + encode(Heartbeat(1.0)))[-1][1], "malformed content"),
         (lambda pair: seal(pair, b"\x01" + encode_frame(FRAME))[-1][1], "malformed content"),
@@ -226,6 +267,22 @@ def test_handshakes_are_limited_before_they_cost_anything(monkeypatch: pytest.Mo
     assert pair.arrived["b"] == [("a", FRAME)]
 
 
+def test_confirms_that_answer_our_own_hello_are_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attacker who has seen the hello can name its half, and has us agree on keys for nothing."""
+    pair = Linked("a", "b")
+    ((_, hello),) = pair.peers["b"].seal("a", FRAME, 0.0)
+    ((_, confirm),) = pair.peers["a"].open("b", hello, 0.0)[1]
+    checked = []
+    agree = SecureChannel._agree
+    monkeypatch.setattr(SecureChannel, "_agree", lambda *arguments: checked.append(1) or agree(*arguments))
+    for _ in range(100):
+        pair.peers["b"].open("a", confirm[:-80] + bytes(80), 0.0)
+    assert len(checked) == 20
+    assert pair.dropped("a", "b") == {"not authentic": 20, "too many handshakes": 80}
+    assert pair.peers["b"].open("a", confirm, 1.0)[1] != []
+    assert pair.state("a", "b") == "up"
+
+
 def test_a_flood_of_handshakes_leaves_the_session_alone() -> None:
     pair = joined()
     hello = stranger(pair, identity=identity("c"))
@@ -250,6 +307,9 @@ def test_who_goes_on_offending_is_not_looked_at_for_a_while(monkeypatch: pytest.
     assert pair.dropped("a", "b") == {"malformed content": 20, "quarantined": 101}
     assert len(pair.arrived["b"]) == 1
     assert pair.peers["b"].seal("a", FRAME, pair.now) == []
+    assert pair.peers["b"].deadline() == 60.0
+    for pair.now in (20.0, 59.0):
+        assert pair.peers["b"].wake(pair.now) == []
     pair.now = 60.0
     pair.send("a", "b", FRAME)
     assert len(pair.arrived["b"]) == 2
@@ -346,6 +406,14 @@ def test_states_go_by_what_was_heard() -> None:
     pair.wait(60.0)
     assert pair.state("a", "b") == "up"
     assert [line.split(" for")[0] for line in pair.lines["b"]] == ["a: up", "a: silent", "a: gone", "a: up"]
+
+
+def test_states_that_change_all_the_time_are_told_once_a_minute() -> None:
+    pair = joined()
+    for second in range(0, 1800, 5):
+        pair.away = {"a"} if second // 50 % 2 else set()
+        pair.wait(5.0)
+    assert 10 < len([line for line in pair.lines["b"] if line.startswith("a: ")]) <= 30
 
 
 def test_who_exchanged_nothing_is_no_contact() -> None:
@@ -463,6 +531,8 @@ def test_a_word_is_no_frame_and_a_frame_no_word() -> None:
         decode_content(b"\x01" + encode_frame(FRAME), 100)
     with pytest.raises(MalformedMessage, match="at most 20 bytes"):
         decode_content(encode_content(FRAME), 20)
+    with pytest.raises(MalformedMessage, match="at most 1024 bytes, found 1100"):
+        decode_content(b"\x01GSM\x01" + bytes(1096), 5000)
 
 
 @pytest.mark.parametrize(

@@ -147,9 +147,7 @@ class Gatherer(Node):
             s.held[child], s.ahead[child] = i + 1, 0
             return
         # Bit 0 is round held itself, which is not held yet.
-        bits = s.ahead[child] << 1
-        if i >= first:
-            bits |= ((1 << (i + 1 - first)) - 1) << (first - s.held[child])
+        bits = s.ahead[child] << 1 | ((1 << (i + 1 - first)) - 1) << (first - s.held[child])
         while bits & 1:
             bits >>= 1
             s.held[child] += 1

@@ -360,7 +360,8 @@ class Peers:
     # What comes
 
     def _hear(self, peer: _Peer, now: float) -> None:
-        peer.contact, peer.heard, peer.wait = True, now, self.settings.hello_every
+        peer.contact, peer.heard = True, now
+        peer.wait, peer.hello_at = self.settings.hello_every, -math.inf
 
     def _take(self, peer: _Peer, sealed: bytes, now: float) -> list[tuple[str, Frame]]:
         """What the peer sealed: a frame for the node, or a word, which is taken note of here."""
