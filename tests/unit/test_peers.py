@@ -464,6 +464,7 @@ def test_heartbeats_come_at_their_interval() -> None:
     before = len(pair.carried)
     pair.wait(100.0)
     assert len(pair.carried) - before == 2 * 10
+    assert pair.peers["b"].states(pair.now)["a"].age == 100.0
 
 
 @pytest.mark.parametrize("ahead", [1e9, -1e9])

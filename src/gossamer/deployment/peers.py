@@ -121,6 +121,8 @@ class PeerState:
         Why its node makes no more updates, as it said last; empty while it does.
     dropped : mapping of str to int
         Of its datagrams and messages, by reason.
+    age : float
+        Seconds since its process began, as it said last.
     """
 
     state: StateName
@@ -128,6 +130,7 @@ class PeerState:
     contact: bool
     finished: str
     dropped: Mapping[str, int]
+    age: float = 0.0
 
     def __str__(self) -> str:
         about = {"silent": f" for {self.seconds:.0f} s", "quarantined": f", {self.seconds:.0f} s left"}
@@ -150,6 +153,7 @@ class _Peer:
     heartbeat_at: float = -math.inf
     told: bool = False  # that this node has finished
     finished: str = ""
+    age: float = 0.0
     said: str = "never heard"
     said_at: float = -math.inf
 
@@ -371,7 +375,7 @@ class Peers:
             self._offence(peer, MALFORMED, str(error), now)
             return []
         if isinstance(content, Heartbeat):
-            peer.finished = printable(content.finished)
+            peer.finished, peer.age = printable(content.finished), content.seconds
             return []
         return [(peer.name, content)]
 
@@ -396,7 +400,7 @@ class Peers:
         state, seconds = self._called(peer, away), away
         if peer.standing.quarantined(now):
             state, seconds = "quarantined", peer.standing.until - now
-        return PeerState(state, seconds, peer.contact, peer.finished, dict(peer.standing.dropped))
+        return PeerState(state, seconds, peer.contact, peer.finished, dict(peer.standing.dropped), peer.age)
 
     def _called(self, peer: _Peer, away: float) -> StateName:
         if peer.heard is None:
