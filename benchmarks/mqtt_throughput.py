@@ -5,6 +5,10 @@ process. The receiver asks for the sender's model. One transfer takes from the m
 takes up the question to the moment when the whole model is durable at the receiver. Beside it, in turns with it, a
 publisher and a subscriber of the same chunks, without anything else, on the same broker and with the same QoS (1).
 
+A machine that is busy with other things slows both ways down, but not by the same factor. So the time that the
+processors worked, in all processes together, is given too: on a machine with nothing else to do and fewer processors
+than processes, its ratio is what becomes of the other.
+
 Peak memory is what a process had most above what it had when it was idle, as a multiple of the model.
 
     python benchmarks/mqtt_throughput.py [--json] [--values 11000000] [--frame BYTES] [--repeats 7]
@@ -20,9 +24,10 @@ import queue
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -42,12 +47,20 @@ from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.broker import HOST, EmbeddedBroker, LocalBroker, Mosquitto
+from gossamer.runtimes.broker_config import ServerTls
+from gossamer.runtimes.certificates import Authority
 from gossamer.runtimes.host import Arrived, Host, Input, Outcome, Rejected, Wake
-from gossamer.runtimes.mqtt import BrokerAddress, MqttTransport, TransportSettings
+from gossamer.runtimes.mqtt import BrokerAddress, MqttTransport, Tls, TransportSettings
 from gossamer.runtimes.storage import SqliteStore
 from gossamer.vectors import Blank, Public
 
 CONTEXT = multiprocessing.get_context("spawn")
+BROKERS: dict[str, type[LocalBroker]] = {
+    "mosquitto": Mosquitto,
+    "mosquitto-tls": Mosquitto,
+    "embedded": EmbeddedBroker,
+}
+MOST_FRAME = 8 << 20
 MOST_DATAGRAMS, MOST_BYTES = 256, 8 << 20  # in a turn
 
 
@@ -94,10 +107,13 @@ class Setting:
     values: int
     frame: int
     digest: bytes
+    encrypted: bool
 
     @property
-    def broker(self) -> BrokerAddress:
-        return BrokerAddress(HOST, self.port)
+    def tls(self) -> Tls | None:
+        """As `make_certificates` leaves it."""
+        names = ("authority.crt", "client.crt", "client.key")
+        return Tls(*(self.folder / name for name in names)) if self.encrypted else None
 
 
 def model(count: int) -> np.ndarray[Any, Any]:
@@ -167,9 +183,9 @@ class PartyLoop:
 
 
 def node_process(name: str, peer: str, setting: Setting, commands: Connection) -> None:
-    """A node that answers ``commands``: "idle", "ask" and "peak"."""
+    """A node that answers ``commands``: "idle", "ask", "cpu" and "peak"."""
     limits = TransportSettings(largest_datagram=setting.frame + OVERHEAD)
-    with MqttTransport("run", name, setting.broker, limits) as transport:
+    with MqttTransport("run", name, BrokerAddress(HOST, setting.port, setting.tls), limits) as transport:
         loop = PartyLoop(name, peer, setting, transport)
         idle = 0
         while True:
@@ -178,9 +194,9 @@ def node_process(name: str, peer: str, setting: Setting, commands: Connection) -
             for step in loop.steps:
                 match step.event:
                     case Received(message=Ask()):
-                        commands.send(("began", began))
+                        commands.send(began)
                     case Received(message=Model(values)):
-                        commands.send(("ended", time.monotonic()))
+                        commands.send((time.monotonic(), time.process_time()))
                         assert hashlib.blake2b(values.values).digest() == setting.digest
             loop.steps.clear()
             if not commands.poll():
@@ -193,7 +209,10 @@ def node_process(name: str, peer: str, setting: Setting, commands: Connection) -
                     forget_peak()
                     commands.send(idle)
                 case "ask":
+                    commands.send(time.process_time())
                     loop.carry_out(loop.host.stop("", time.monotonic()))
+                case "cpu":
+                    commands.send(time.process_time())
                 case "peak":
                     commands.send(resident("VmHWM") - idle)
                 case _:
@@ -204,33 +223,40 @@ def node_process(name: str, peer: str, setting: Setting, commands: Connection) -
 
 
 def connected(setting: Setting) -> paho.Client:
-    client = paho.Client(CallbackAPIVersion.VERSION2)
+    client, done = paho.Client(CallbackAPIVersion.VERSION2), threading.Event()
+    if setting.tls is not None:
+        client.tls_set(*map(str, (setting.tls.authority, setting.tls.certificate, setting.tls.key)))
+    client.on_connect = lambda *_: done.set()
     client.connect(HOST, setting.port)
     client.loop_start()
+    assert done.wait(10.0)
     return client
 
 
 def publisher_process(chunks: int, length: int, setting: Setting, commands: Connection) -> None:
-    """Publishes the chunks when it is told to."""
+    """Publishes the chunks when it is told to: says when it begins, and how much time of processors it took."""
     client, payload = connected(setting), np.random.default_rng(2).bytes(length)
     while commands.recv() == "go":
+        used = time.process_time()
         commands.send(time.monotonic())
         for info in [client.publish("plain", payload, qos=1) for _ in range(chunks)]:
             info.wait_for_publish()
+        commands.send(time.process_time() - used)
     client.disconnect()
 
 
 def subscriber_process(chunks: int, length: int, setting: Setting, commands: Connection) -> None:
-    """Says when all the chunks are there."""
-    client, arrived = connected(setting), queue.SimpleQueue[int]()
+    """Says when all the chunks are there, and how much time of processors it took."""
+    client, arrived, done = connected(setting), queue.SimpleQueue[int](), threading.Event()
     client.on_message = lambda client, _, message: arrived.put(len(message.payload))
-    client.on_subscribe = lambda *_: arrived.put(0)
+    client.on_subscribe = lambda *_: done.set()
     client.subscribe("plain", qos=1)
-    assert arrived.get() == 0
+    assert done.wait(10.0)
     commands.send("ready")
     while commands.recv() == "go":
+        used = time.process_time()
         assert all(arrived.get() == length for _ in range(chunks))
-        commands.send(time.monotonic())
+        commands.send((time.monotonic(), time.process_time() - used))
     client.disconnect()
 
 
@@ -255,12 +281,65 @@ class Child:
         self.process.join(10.0)
 
 
-def measure(broker: type[LocalBroker], values: int, frame: int, repeats: int) -> dict[str, Any]:
+def make_certificates(folder: Path) -> ServerTls:
+    """Of an authority, a broker and one client; where the broker's are."""
+    authority = Authority("benchmark")
+    (folder / "authority.crt").write_bytes(authority.certificate)
+    authority.client("client").write(folder, "client")
+    return ServerTls(folder / "authority.crt", *authority.server("broker", [HOST]).write(folder, "broker"))
+
+
+def start_broker(name: str, folder: Path) -> LocalBroker:
+    if name == "embedded":
+        return EmbeddedBroker()
+    tls = make_certificates(folder) if name == "mosquitto-tls" else None
+    return Mosquitto(tls, largest_payload=MOST_FRAME)
+
+
+def time_of(process: int) -> float:
+    """Seconds of processors that another process has taken."""
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
+
+
+@dataclass
+class Times:
+    """Seconds, for each transfer: how long it took, and what it took of processors in all processes together."""
+
+    wall: list[float] = field(default_factory=list)
+    processors: list[float] = field(default_factory=list)
+
+
+def plain_transfer(publisher: Child, subscriber: Child, broker: int, times: Times) -> None:
+    used = time_of(broker)
+    subscriber.pipe.send("go")
+    began = publisher.ask("go")
+    ended, receiving = subscriber.pipe.recv()
+    sending = publisher.pipe.recv()
+    times.wall.append(ended - began)
+    times.processors.append(sending + receiving + time_of(broker) - used)
+
+
+def node_transfer(source: Child, sink: Child, broker: int, times: Times) -> None:
+    used, sending = time_of(broker), source.ask("cpu")
+    receiving = sink.ask("ask")
+    began, (ended, received) = source.pipe.recv(), sink.pipe.recv()
+    time.sleep(0.2)
+    sent = source.ask("cpu")
+    times.wall.append(ended - began)
+    times.processors.append(sent - sending + received - receiving + time_of(broker) - used)
+
+
+def measure(broker: str, values: int, frame: int, repeats: int) -> dict[str, Any]:
     """Both ways on one broker, in turns."""
     size = encoded_size(Model(Public(Blank(values))))
     chunks = -(-size // (frame - CHUNK_OVERHEAD))
-    with tempfile.TemporaryDirectory(prefix="gossamer-throughput-", dir=".") as folder, broker() as running:
-        setting = Setting(running.port, Path(folder), values, frame, hashlib.blake2b(model(values)).digest())
+    with (
+        tempfile.TemporaryDirectory(prefix="gossamer-throughput-", dir=".") as name,
+        start_broker(broker, folder := Path(name).absolute()) as running,
+    ):
+        assert running.process is not None
+        digest = hashlib.blake2b(model(values)).digest()
+        setting = Setting(running.port, folder, values, frame, digest, broker == "mosquitto-tls")
         source = Child(node_process, "source", "sink", setting)
         sink = Child(node_process, "sink", "source", setting)
         subscriber = Child(subscriber_process, chunks, frame, setting)
@@ -269,30 +348,28 @@ def measure(broker: type[LocalBroker], values: int, frame: int, repeats: int) ->
         time.sleep(2.0)
         for node in (source, sink):
             node.ask("idle")
-        plain, nodes = [], []
+        plain, nodes = Times(), Times()
         for _ in range(repeats + 1):  # the first does not count
-            subscriber.pipe.send("go")
-            began = publisher.ask("go")
-            plain.append(subscriber.pipe.recv() - began)
-            sink.pipe.send("ask")
-            (_, began), (_, ended) = source.pipe.recv(), sink.pipe.recv()
-            nodes.append(ended - began)
+            plain_transfer(publisher, subscriber, running.process.pid, plain)
+            node_transfer(source, sink, running.process.pid, nodes)
             time.sleep(0.5)
         peaks = [node.ask("peak") / (4 * values) for node in (source, sink)]
         for child in (source, sink, publisher, subscriber):
             child.close()
-    rates = {name: size / 1e6 / statistics.median(times[1:]) for name, times in (("plain", plain), ("nodes", nodes))}
+    wall = [statistics.median(times.wall[1:]) for times in (plain, nodes)]
+    processors = [statistics.median(times.processors[1:]) for times in (plain, nodes)]
     return {
-        "broker": broker.__name__,
+        "broker": broker,
         "frame": frame,
         "chunks": chunks,
-        "plain_MB_per_s": round(rates["plain"]),
-        "nodes_MB_per_s": round(rates["nodes"]),
-        "ratio": round(rates["nodes"] / rates["plain"], 2),
+        "plain_MB_per_s": round(size / 1e6 / wall[0]),
+        "nodes_MB_per_s": round(size / 1e6 / wall[1]),
+        "ratio": round(wall[0] / wall[1], 2),
+        "plain_processor_s": round(processors[0], 3),
+        "nodes_processor_s": round(processors[1], 3),
+        "processor_ratio": round(processors[0] / processors[1], 2),
         "source_peak": round(peaks[0], 2),
         "sink_peak": round(peaks[1], 2),
-        "plain_s": [round(t, 3) for t in plain],
-        "nodes_s": [round(t, 3) for t in nodes],
     }
 
 
@@ -301,21 +378,20 @@ def main() -> None:
     parser.add_argument("--values", type=int, default=11_000_000, help="of the model, float32")
     parser.add_argument("--frame", type=int, nargs="+", default=[1 << 18], help="bytes of a frame")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--broker", choices=["mosquitto", "embedded"], nargs="+", default=["mosquitto", "embedded"])
+    parser.add_argument("--broker", choices=[*BROKERS], nargs="+", default=[*BROKERS])
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
-    kinds = {"mosquitto": Mosquitto, "embedded": EmbeddedBroker}
     rows = []
     for name in arguments.broker:
-        if (reason := kinds[name].missing()) is not None:
+        if (reason := BROKERS[name].missing()) is not None:
             print(f"left out: {reason}", file=sys.stderr)
             continue
-        rows += [measure(kinds[name], arguments.values, frame, arguments.repeats) for frame in arguments.frame]
+        for frame in arguments.frame:
+            rows.append(measure(name, arguments.values, frame, arguments.repeats))
+            if not arguments.json:
+                print("  ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
     if arguments.json:
         print(json.dumps({"benchmark": "mqtt_throughput", "rows": rows}))
-        return
-    for row in rows:
-        print("  ".join(f"{name} {value}" for name, value in row.items()))
 
 
 if __name__ == "__main__":

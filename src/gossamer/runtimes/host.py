@@ -243,7 +243,6 @@ class Host:
     def _recover(self, settings: SessionSettings) -> None:
         state, entries = self.journal.load()
         if state is not None:
-            self._size = len(state)
             self._restore(decode(state), settings)
         for entry in entries:
             now, what = decode(entry)
