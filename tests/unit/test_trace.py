@@ -14,7 +14,7 @@ from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Elapsed, Event, Received, Started
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.protocol.trace import Step, read_steps, replay, write_step
+from gossamer.protocol.trace import Step, read_steps, replay, whole_steps, write_step
 from gossamer.vectors import Public, Released
 
 
@@ -179,3 +179,17 @@ def test_other_values_are_no_trace(value: object) -> None:
     data = encode(value)
     with pytest.raises(MalformedMessage, match="expected a step"):
         list(read_steps(io.BytesIO(len(data).to_bytes(4, "little") + data)))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 3, 4, 20])
+def test_half_a_step_at_the_end_is_told_from_whole_ones(cut: int) -> None:
+    """As a process leaves it that was killed while it wrote; the next one goes on after the whole steps."""
+    file = io.BytesIO()
+    write_step(file, recorded()[0])
+    end = file.tell()
+    write_step(file, recorded()[1])
+    file.truncate(end + cut)
+    assert whole_steps(file) == end
+    file.seek(0)
+    file.truncate(end)
+    assert len(list(read_steps(file))) == 1

@@ -29,7 +29,7 @@ from gossamer.deployment.state_folder import StateFolder, opened
 from gossamer.deployment.tasks import Tasks, Worker
 from gossamer.errors import CallerError, GossamerError
 from gossamer.federation.invitations import Invitation
-from gossamer.protocol.trace import Step, write_step
+from gossamer.protocol.trace import Step, whole_steps, write_step
 from gossamer.runtimes.mqtt import BrokerAddress, MqttTransport, Tls, TransportSettings
 from gossamer.runtimes.storage import SqliteStore
 
@@ -82,9 +82,10 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     agreed, invitation = invited.agreed, invited.agreed.terms.invitation
     store = SqliteStore(_store_file(options), invitation.run, invitation.me.name)
     stack.callback(store.close)
+    # What is wrong with the store is known before the run's plan is entered in the ledger.
+    host = open_host(invited, folder, store, _watch(options.trace, stack))
     held = DataHeld(options, invited, folder)
     stack.callback(held.close)
-    host = open_host(invited, folder, store, _watch(options.trace, stack))
     reporter.begins(host, held)
     transport = stack.enter_context(_transport(options, invitation, folder))
     worker = Worker(Tasks(invitation.me.name, held.computer), transport.wake)
@@ -187,8 +188,10 @@ def _watch(path: Path | None, stack: ExitStack) -> Callable[[Step], None] | None
     if path is None:
         return None
     try:
-        # Raw models of units may be in it, so it is for nobody else to read.
-        file = stack.enter_context(opened(path))
+        # Raw models of units may be in it, so it is for nobody else to read. Each step is written at once.
+        file = stack.enter_context(opened(path, buffering=0))
+        with path.open("rb") as before:
+            file.truncate(whole_steps(before))
     except OSError as error:
         raise CallerError(f"{path}: cannot write the trace: {error.strerror}; choose another file") from None
     return lambda step: write_step(file, step)

@@ -6,6 +6,7 @@ random or private reaches a node inside its events.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -54,6 +55,18 @@ def read_steps(file: BinaryIO) -> Iterator[Step]:
         if not isinstance(step, Step):
             raise MalformedMessage(f"expected a step, found {type(step).__name__}")
         yield step
+
+
+def whole_steps(file: BinaryIO) -> int:
+    """How many bytes of ``file`` are whole steps; a process that was killed may have left half of one at the end."""
+    size, end = file.seek(0, os.SEEK_END), 0
+    while end + _LENGTH.size <= size:
+        file.seek(end)
+        after = end + _LENGTH.size + int.from_bytes(file.read(_LENGTH.size), "little")
+        if after > size:
+            break
+        end = after
+    return end
 
 
 @dataclass(frozen=True)
