@@ -93,7 +93,7 @@ def test_a_nodes_state_does_not_grow_with_what_is_sent(name: str) -> None:
             members.check_state(node)
 
 
-RUNS = [name for name in ALGORITHMS if "masked" not in name and "no timeout" not in name]
+RUNS = [name for name in ALGORITHMS if "masked" not in name]
 QUICK = ["gossip", "allreduce", "audp", "increasing", "graph_federated"]
 
 
