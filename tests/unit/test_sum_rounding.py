@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy import sum_rounding
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 from gossamer.privacy.sum_rounding import NETWORK_SLACK, UNLIKELY, Rounding, clip_slack, largest_batch
+
+if TYPE_CHECKING:
+    from gossamer.objectives.torch_module import TorchModule
 
 
 @pytest.mark.parametrize("count", [1, 10, 1500, 60_000])
@@ -114,3 +118,38 @@ def test_a_network_has_more_room() -> None:
         initial = clipped_gradients = evaluate = None
 
     assert clip_slack(Network()) == NETWORK_SLACK == 2.0**-10
+
+
+def amplifier(network: TorchModule) -> np.ndarray:
+    """An mlp whose logits are rounding errors made large: of products that cancel, to the last bit or not."""
+    generator = np.random.default_rng(1)
+    weights = {part.name: np.zeros(part.shape, np.float32) for part in network.parts}
+    first, second, last = (weights[f"{name}.weight"] for name in ("hidden1", "hidden2", "output"))
+    a, b = generator.integers(1, 2**12, (2, 66, 784)).astype(np.float32)
+    first[:66], first[66:132], first[132:198] = a, b, a + b
+    for unit in range(66):
+        for sign, row in ((1, unit), (-1, 66 + unit)):
+            second[row, [unit, 66 + unit]], second[row, 132 + unit] = sign * 1e8, -sign * 1e8
+    last[:] = generator.choice([-1, 1], last.shape) * 1e3
+    return np.concatenate([part.ravel() for part in weights.values()])
+
+
+def test_no_model_turns_other_examples_gradients_when_one_comes_or_goes() -> None:
+    """A peer chooses the model. Kernels of networks round differently for 15 rows and for 16."""
+    pytest.importorskip("torch")
+    from gossamer.objectives.models import build_model
+    from gossamer.objectives.torch_module import TorchModule
+
+    generator, count, clip = np.random.default_rng(1), 40, 1.0
+    images = generator.random((count, 1, 28, 28), dtype=np.float32)
+    network = TorchModule(build_model("mlp", (1, 28, 28), 10), loss="cross_entropy")
+    data, hostile = Split(images, generator.integers(0, 10, count)), amplifier(network)
+    rounding = Rounding.of(network, Poisson(0.4), count)
+    sums = []
+    for rows in (np.arange(16), np.arange(15)):
+        found = [
+            network.clipped_gradients(hostile[None], data, [rows[run]], clip) for run in rounding.pieces(len(rows))
+        ]
+        sums.append(sum(gradients.sums[0].astype(np.float64) for gradients in found))
+    assert rounding.piece == 1
+    assert np.linalg.norm(sums[0] - sums[1]) <= rounding.clip(clip) + 2 * rounding.error(clip)

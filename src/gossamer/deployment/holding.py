@@ -29,6 +29,7 @@ from gossamer.experiment.unit_plan import UnitPlan
 from gossamer.privacy.agent_noise import AnyAgentLedger
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.ledger import AnyLedger, Ledger, RenyiFilter, Unlimited
+from gossamer.privacy.masked_side import Signing
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.unit_divergence import agent_divergence
 from gossamer.protocol.encoding import encode
@@ -81,6 +82,7 @@ class DataHeld:
             self.ledger if charged else None,
             mark=kept,
             records=kept,
+            signing=_signing(invited),
         )
 
     @property
@@ -153,11 +155,18 @@ def _side_file(agreed: Agreed, folder: StateFolder) -> SideFile | None:
     return SideFile(folder.path / "side.sqlite", agreed.terms.invitation.run, agreed.terms.me.name)
 
 
+def _signing(invited: Invited) -> Signing | None:
+    """Who signs the keys of masked sums: the members, as the invitation names them."""
+    if not isinstance(invited.agreed.plan, UnitPlan):
+        return None
+    return Signing(invited.identity, {m.name: m.key for m in invited.agreed.terms.invitation.members})
+
+
 def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Any:
     """The ledger that the data side of this party charges, with the whole plan in it."""
     name, plan, run = agreed.terms.me.name, agreed.plan, agreed.terms.invitation.run
     if isinstance(plan, UnitPlan):
-        return _server_ledger(plan, name, run, folder) if owned is None else _agent_ledger(agreed, plan, owned)
+        return _server_ledger(plan, name, run, folder) if owned is None else _agent_ledger(agreed, plan, owned, folder)
     if owned is None:
         return None
     assert isinstance(plan, SamplePlan)
@@ -174,7 +183,7 @@ def _server_ledger(plan: UnitPlan, name: str, run: str, folder: StateFolder) -> 
     return file.open_stream(name, "unit", run, unlimited, unit.stream, unit.agents, 0.0)
 
 
-def _agent_ledger(agreed: Agreed, plan: UnitPlan, owned: OwnedData) -> AnyAgentLedger:
+def _agent_ledger(agreed: Agreed, plan: UnitPlan, owned: OwnedData, folder: StateFolder) -> AnyAgentLedger:
     """Of an agent: all that its unit will release, and its own noise, are in it before the agent joins."""
     name, run = agreed.terms.me.name, agreed.terms.invitation.run
     own = planned_charges(agreed.prepared, plan, name)
@@ -189,14 +198,17 @@ def _agent_ledger(agreed: Agreed, plan: UnitPlan, owned: OwnedData) -> AnyAgentL
         agent_noise=noise,
         sums=sums,
     )
-    return owned.unit_share(run, name, divergence, noise, sums, terms=_unit_terms(agreed))
+    return owned.unit_share(run, name, divergence, noise, sums, terms=_unit_terms(agreed, folder))
 
 
-def _unit_terms(agreed: Agreed) -> bytes:
-    """What an agent's unit does with its data: the spec, and whom it trusts with that."""
+def _unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
+    """What an agent's unit does with its data: the spec, whom it trusts with that, and from which folder.
+
+    An agent that came back without its state would hand over the updates of rounds that it took part in before.
+    """
     terms = agreed.terms
     unit = [(m.name, m.role, str(m.key)) for m in terms.invitation.members if m.name == terms.me.unit]
-    return encode((terms.invitation.spec_sha256, terms.me.name, unit))
+    return encode((terms.invitation.spec_sha256, terms.me.name, unit, folder.instance))
 
 
 def planned_divergence(

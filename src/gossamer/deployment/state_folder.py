@@ -8,6 +8,7 @@
 | `node.log` | what happened, a line each |
 | `private.jsonl` | what the node recorded for itself; nobody else's business |
 | `summary.json`, `model.safetensors` | at the end: what came of it, and the model that this party would deploy |
+| `instance` | a random name of this folder, by which the ledger of an agent's data knows it |
 | `leave` | a request of `gossamer stop --leave` |
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import signal
 import sys
 import time
@@ -90,16 +92,31 @@ class StateFolder:
         with opened(self.path / "private.jsonl") as file:
             file.write(f"{line}\n".encode())
 
-    def write(self, name: str, content: str | bytes) -> None:
-        """Replace a file, whole or not at all."""
+    def write(self, name: str, content: str | bytes, *, durable: bool = False) -> None:
+        """Replace a file, whole or not at all; it is on disk when this returns, if it has to be ``durable``."""
         fresh = self.path / f".{name}.new"
         with open(fresh, "wb", opener=private_file) as file:
             file.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(fresh, self.path / name)
+        if durable:
+            folder = os.open(self.path, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
 
     def publish(self, status: Mapping[str, Any]) -> None:
         """Replace the status."""
         self.write("status.json", to_json(status, indent=2) + "\n")
+
+    @property
+    def instance(self) -> str:
+        """A random name that this folder keeps: another folder, or one that was emptied, has another."""
+        place = self.path / "instance"
+        if not place.exists():
+            self.write(place.name, secrets.token_hex(16), durable=True)
+        return place.read_text(encoding="ascii")
 
     @property
     def leaving(self) -> bool:
@@ -183,9 +200,9 @@ ENDED = ("finished", "stopped", "failed")
 """States of a node whose process has ended as it should, or said why not."""
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path, buffering: int = -1) -> Any:
     """A file to append to, for its owner alone."""
-    return open(path, "ab", opener=private_file)
+    return open(path, "ab", buffering, opener=private_file)
 
 
 def private_file(path: str, flags: int) -> int:

@@ -27,13 +27,16 @@ RANDOMNESS = (
     "nobody can tell these from random ones, or draw them again by restoring a copy of the machine"
 )
 MACHINE = "a party's own machine, its memory, its state folder and its copies are read by nobody else"
-DISK = "a disk does not forget what it has confirmed, and no older copy of a state folder is ever gone on with"
+DISK = (
+    "a disk does not forget what it has confirmed, and no run goes on with an older copy of a state folder, or of a "
+    "ledger, or without them"
+)
 FLOATING_POINT = (
     "the noise is drawn in floating point, where its last bits, and those of sums, may tell more than is proved here"
 )
 NETWORK = (
-    "a network's gradient for one example is the same whoever else is in the batch, but for rounding, and its norm is "
-    "right to one part in a thousand, for which the noise has room"
+    "the norm of a network's gradient for one example, which is computed on its own, is right to one part in a "
+    "thousand, for which the noise has room"
 )
 _OF_SUMS = "rounding of sums and noise is covered: the noise is drawn exactly, on a grid"
 

@@ -168,7 +168,8 @@ class DeployedSide:
     def _clipped_sum(self, ticket: Ticket, rows: IndexArray) -> tuple[FloatArray, int, int]:
         """Raw: the sum of clipped gradients, how many counted as zero, and how many were not clipped."""
         models, clip = ticket.task.model.values[None], ticket.task.query.mechanism.clip
-        pieces = [rows] if ticket.grid is None else [rows[piece] for piece in ticket.rounding.pieces(len(rows))]
+        private = ticket.task.query.mechanism.private
+        pieces = [rows[piece] for piece in ticket.rounding.pieces(len(rows))] if private else [rows]
         total, counts = np.zeros(self.objective.size), np.zeros(2, np.int64)
         for piece in pieces:
             found = self.objective.clipped_gradients(models, self.data, [piece], clip)
@@ -189,7 +190,7 @@ class DeployedSide:
 
     def _round_sum(self, ticket: Ticket, task: Round, turns: Turns) -> RoundSum:
         """The sum of the round; of a ``batch``, whose examples do not depend on each other, in pieces."""
-        if ticket.grid is None or task.update != "batch" or len(turns.rows) <= ticket.rounding.piece:
+        if not task.query.mechanism.private or task.update != "batch" or len(turns.rows) <= ticket.rounding.piece:
             return round_sum(task, turns, self.objective, self.data)
         parts = [
             round_sum(task, Turns(turns.rows[piece], turns.slots[piece]), self.objective, self.data)

@@ -13,6 +13,10 @@ inequality, for mean m and L = -log(UNLIKELY), ``K = m + L/3 + sqrt(L^2/9 + 2 L 
 larger sample the true one, everything here would be proved; what is drawn differs from that with that probability,
 which is added to delta for every sample (`deployed_guarantee`). The realised size itself enters nowhere.
 
+**Other examples.** What is clipped has to be a function of the example and the model, which a peer may have chosen. The
+kernels of linear models go through examples one by one, always in the same way. Those of networks are the library's
+own, and round differently for another number of rows: a network's examples are computed one at a time.
+
 **Norms.** Gradients of a linear model are scaled by norms computed in float64: their own rounding, and that of the
 products, is 2 units of roundoff and `size` of float64's. Norms of networks are sums in float32, whose order is the
 library's own. Room is left for 2^-10 of them; that this suffices is an assumption of the guarantee.
@@ -82,7 +86,11 @@ class Rounding:
     def of(cls, objective: Objective, sampling: Sampling, count: int) -> Rounding:
         """For samples of ``count`` examples, and this objective's gradients."""
         most, unit = largest_batch(sampling, count), float(np.finfo(objective.dtype).eps) / 2
-        piece = max(SMALLEST_PIECE, int(min(SHARE / (most * unit), most)))
+        # Kernels of networks round differently for batches of different sizes, so that a model made for it would turn
+        # the gradients of all when one example comes or goes. Each is computed on its own: then it depends on the
+        # example and the model alone.
+        alone = not isinstance(objective, LinearModel)
+        piece = 1 if alone else max(SMALLEST_PIECE, int(min(SHARE / (most * unit), most)))
         return cls(most, piece, objective.dtype, clip_slack(objective))
 
     @classmethod
