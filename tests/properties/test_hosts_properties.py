@@ -58,11 +58,12 @@ CRASHES = st.lists(
     unique_by=lambda crash: crash.event,
 )
 SCHEDULES = st.builds(
-    lambda fates, crashes, busy, every: Schedule((*fates, *crashes), busy=busy, every=every),
+    lambda fates, crashes, busy, every, skew: Schedule((*fates, *crashes), 0, busy, every, skew),
     FATES,
     CRASHES,
     st.sampled_from([0.0, 0.3]),
     st.sampled_from([1, 3, 1000]),
+    st.sampled_from([0.0, 2.0]),
 )
 
 

@@ -77,12 +77,15 @@ class Schedule:
         Seconds that hosts need to store a turn; what comes meanwhile goes into the next one.
     every : int
         Inputs between snapshots.
+    skew : float
+        Seconds from the clock of each host to that of the next, which is ahead; who is started again is as much behind.
     """
 
     faults: tuple[Fault, ...] = ()
     variant: int = 0
     busy: float = 0.0
     every: int = 8
+    skew: float = 0.0
 
     @cached_property
     def links(self) -> Faults:
@@ -116,8 +119,8 @@ class Schedule:
         faults: list[Fault] = [*_fates(generator)]
         faults += _partitions(generator, variants[variant])
         faults += _crashes(generator)
-        busy, every = generator.choice([0.0, 0.0, 0.15]), generator.choice([3, 16, 256])
-        return cls(tuple(faults), variant, float(busy), int(every))
+        busy, every, skew = (generator.choice(of) for of in ([0.0, 0.0, 0.15], [3, 16, 256], [0.0, 0.0, 1.5]))
+        return cls(tuple(faults), variant, float(busy), int(every), float(skew))
 
 
 def _fates(generator: np.random.Generator) -> list[Fate]:
@@ -163,7 +166,7 @@ def shortened(schedule: Schedule, fails: Any) -> Schedule:
     fails : callable
         Whether a schedule does.
     """
-    for simpler in ({"busy": 0.0}, {"every": 256}):
+    for simpler in ({"busy": 0.0}, {"every": 256}, {"skew": 0.0}):
         candidate = replace(schedule, **simpler)
         schedule = candidate if fails(candidate) else schedule
     return replace(schedule, faults=fewest(schedule.faults, lambda faults: fails(replace(schedule, faults=faults))))

@@ -66,7 +66,7 @@ class Failure:
             [
                 f"seed {self.seed} fails at {self.problem}",
                 f"nodes: {', '.join(self.nodes)}; a snapshot every {schedule.every} inputs, {schedule.busy:g} s to "
-                "store a turn",
+                f"store a turn, clocks {schedule.skew:g} s apart",
                 "shortest schedule that still fails:",
                 *faults,
                 "what happened:",

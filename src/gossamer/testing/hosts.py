@@ -147,6 +147,7 @@ class LinkedHosts:
         self.several = False  # whether that was by several inputs
         self._doomed: dict[str, Crash] = {}
         self._lives = dict.fromkeys(nodes, 0)
+        self._ahead = {name: number * schedule.skew for name, number in numbers.items()}  # of clocks, in seconds
         self._inboxes: dict[str, list[tuple[Input, float]]] = {name: [] for name in nodes}
         self._busy = dict.fromkeys(nodes, 0.0)  # until when
         self._alarms: dict[str, float] = {}
@@ -277,7 +278,12 @@ class LinkedHosts:
         return turn
 
     def _open(self, name: str) -> None:
-        self._inboxes[name].append((self.hosts[name].opening(self.now), self.now))
+        now = self._clock(name)
+        self._inboxes[name].append((self.hosts[name].opening(now), now))
+
+    def _clock(self, name: str) -> float:
+        """What the clock of a host says."""
+        return self.now + self._ahead[name]
 
     def _turn(self, name: str) -> None:
         host, inputs = self.hosts[name], self._inboxes[name]
@@ -292,8 +298,8 @@ class LinkedHosts:
         self._set_alarm(name)
 
     def _set_alarm(self, name: str) -> None:
-        due = self.hosts[name].deadline()
-        if due is not None and due < self._alarms.get(name, math.inf):
+        due = self._due(name)
+        if due < self._alarms.get(name, math.inf):
             due = self._alarms[name] = max(due, self.now)
             life = self._lives[name]
             self._push(due, lambda: self._ring(name, life))
@@ -304,10 +310,16 @@ class LinkedHosts:
             return
         del self._alarms[name]
         due = self.hosts[name].deadline()
-        if due is not None and due <= self.now:
-            self._happen(name, lambda: self._inboxes[name].append((Wake(), self.now)))
+        if due is not None and self._due(name) <= self.now:
+            now = max(due, self._clock(name))  # whatever rounding makes of it
+            self._happen(name, lambda: self._inboxes[name].append((Wake(), now)))
         else:
             self._set_alarm(name)
+
+    def _due(self, name: str) -> float:
+        """When a host wants to be woken."""
+        due = self.hosts[name].deadline()
+        return math.inf if due is None else due - self._ahead[name]
 
     # What comes of it
 
@@ -343,14 +355,14 @@ class LinkedHosts:
                     f"{'arrives ' + after if delays else 'lost'}"
                 )
         for delay in delays:
-            self._at(self.now + delay, to, lambda: self._inboxes[to].append((arrived, self.now)))
+            self._at(self.now + delay, to, lambda: self._inboxes[to].append((arrived, self._clock(to))))
 
     def _schedule_task(self, when: float, action: Callable[[str, Any, float], None], name: str, what: Any) -> None:
         self._at(when, name, lambda: action(name, what, self.now), self._lives[name])
 
     def _answered(self, name: str, event: Event) -> None:
         assert isinstance(event, Answer)
-        self._inboxes[name].append((DataSideAnswer(event), self.now))
+        self._inboxes[name].append((DataSideAnswer(event), self._clock(name)))
 
     # Killed, and back
 
@@ -391,6 +403,7 @@ class LinkedHosts:
     def _restart(self, name: str) -> None:
         self.away.discard(name)
         del self._doomed[name]
+        self._ahead[name] *= -1
         self.last_fault = self.now
         if hasattr(self.computer, "restart"):
             self.computer.restart(name)
