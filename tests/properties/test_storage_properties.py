@@ -23,7 +23,7 @@ from gossamer.runtimes.host import Arrived, End, Host, HostBroken, Input, Wake, 
 from gossamer.runtimes.simulator import World
 from gossamer.runtimes.storage import SqliteStore
 from gossamer.testing.contracts import WORLDS, AlgorithmContract
-from gossamer.testing.hosts import MemoryJournal
+from gossamer.testing.memory_journal import MemoryJournal
 
 MANY = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(MANY, max_examples=40)  # every commit waits for the disk

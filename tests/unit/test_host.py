@@ -20,7 +20,8 @@ from gossamer.protocol.session import Transmit
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Arrived, Begin, Host, HostBroken, Rejected, Task, Wake
 from gossamer.testing.contracts import AlgorithmContract
-from gossamer.testing.hosts import SETTINGS, MemoryJournal
+from gossamer.testing.fault_schedules import SETTINGS
+from gossamer.testing.memory_journal import MemoryJournal
 from gossamer.vectors import Confined
 
 

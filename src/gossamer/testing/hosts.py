@@ -14,13 +14,13 @@ from __future__ import annotations
 import copy
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 from gossamer.protocol.effects import Compute, Interrupt, Release, Update
-from gossamer.protocol.encoding import Buffer, decode, encode
+from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Event
 from gossamer.protocol.frames import Data
 from gossamer.protocol.link import Link
@@ -31,48 +31,8 @@ from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Note, Outcome, Rejected, Task, Wake
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
 from gossamer.testing.fault_schedules import SETTINGS, Crash, Schedule
+from gossamer.testing.memory_journal import MemoryJournal
 from gossamer.testing.reaper import Killed, Reaper
-
-
-@dataclass
-class MemoryJournal:
-    """A journal that outlives its host: what was committed is there, and of what was staged what `crash` keeps."""
-
-    base: bytes | None = None
-    entries: list[bytes] = field(default_factory=list)
-    staged: list[tuple[bool, bytes]] = field(default_factory=list)  # whether it is a snapshot, and what
-    reaper: Callable[[str], None] = lambda doing: None
-
-    def append(self, entry: Sequence[Buffer]) -> None:
-        self.reaper("staging an input")
-        self.staged.append((False, b"".join(entry)))
-
-    def snapshot(self, state: Sequence[Buffer]) -> None:
-        self.reaper("staging a snapshot")
-        self.staged.append((True, b"".join(state)))
-
-    def commit(self) -> None:
-        self.reaper("committing")
-        self.crash(len(self.staged))
-
-    def tidy(self) -> None:
-        pass
-
-    def crash(self, keep: int = 0) -> None:
-        """End here: of what was staged, the first ``keep`` had reached the disk."""
-        for snapshot, data in self.staged[:keep]:
-            if snapshot:
-                self.base, self.entries = data, []
-            else:
-                self.entries.append(data)
-        self.staged = []
-
-    def load(self) -> tuple[bytes | None, Sequence[bytes]]:
-        return self.base, tuple(self.entries)
-
-    def copy(self) -> MemoryJournal:
-        """What is durable, to go its own way."""
-        return MemoryJournal(self.base, self.entries.copy())
 
 
 def fresh(node: Node) -> Node:
