@@ -162,7 +162,9 @@ class GossipNode(Node):
             return
         s.task += 1
         yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
-        if s.open.keys() <= s.away:  # at most one exchange waits for an answer that may come
+        # At most one exchange waits for an answer that may come. A graph that has grown may have parted it from a peer
+        # that will not answer any more.
+        if not any(peer in self.asks and peer not in s.away for peer in s.open):
             yield from self.ask()
 
     def ask(self) -> Effects:

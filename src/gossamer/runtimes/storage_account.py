@@ -82,7 +82,8 @@ class Account:
             if known and (known[0][0] != written or divergence > known[0][1] * _ROUNDING):
                 raise SpecError(
                     f"{self.owner}: run {self.run!r} was opened on data set {self.data_set!r} with another plan, "
-                    "which is fixed, an agent's with its spec, server and state folder; go on with that one, or give the run another name"
+                    "which is fixed, an agent's with its spec, server and state folder; go on with that one, or give "
+                    "the run another name"
                 )
             if plan is not None:
                 # An owner who has lowered the budget since has the run refused.
