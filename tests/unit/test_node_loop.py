@@ -129,6 +129,7 @@ class Transport:
 class Worker:
     asked: list[Any] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+    late: list[Outcome] = field(default_factory=list)
 
     def ask(self, request: Any) -> None:
         self.asked.append(request)
@@ -136,6 +137,10 @@ class Worker:
     def done(self) -> list[Outcome]:
         found, self.outcomes = self.outcomes, []
         return found
+
+    def stop(self) -> None:
+        """What it was at is done."""
+        self.outcomes, self.late = self.late, []
 
 
 @pytest.fixture
@@ -287,6 +292,17 @@ class TestTheEnd:
         loop.host.finished = "quota"
         loop.run()
         assert loop.peers.told == ["quota"]
+
+    def test_what_was_charged_is_not_lost_when_a_node_is_stopped(self, loop: Any) -> None:
+        answer = Refused(1, 0)
+        loop.worker.late.append(Outcome(answer, update=True))
+        loop.host.outcomes.append([Transmit("b", FRAME), Task(object())])  # type: ignore[arg-type]
+        loop.settle()
+        assert loop.host.turns == [[DataSideAnswer(answer)]]
+        assert loop.transport.sent == [("b", b"sealed")]
+        assert loop.worker.asked == []
+        loop.settle()
+        assert len(loop.host.turns) == 1
 
     def test_one_that_leaves_waits_for_acknowledgements_but_not_long(self, loop: Any) -> None:
         loop.host.outbox = {"b": {1: "message"}}

@@ -155,6 +155,15 @@ class NodeLoop:
         self.stopping = self.stopping or why
         self.transport.wake()
 
+    def settle(self) -> None:
+        """Take what the data side was at, which is charged, before the process ends; it is asked for nothing more.
+
+        What the node asks for now, it asks for again when it resumes.
+        """
+        self.worker.stop()
+        if inputs := self._answers():
+            self._carry_out(outcome for outcome in self.host.turn(inputs) if not isinstance(outcome, Task))
+
     def leave(self, reason: str, patience: float = 10.0) -> None:
         """End the node's part in the run for good, and wait a little until its peers have all that it has sent."""
         self._carry_out(self.host.stop(reason, self.clock()))
@@ -172,12 +181,8 @@ class NodeLoop:
         """Wait for something to happen, and do what comes of it."""
         arrived = self._open(self._receive(self._patience()))
         inputs: list[tuple[Input, float]] = [(Arrived(*item), now) for item, now in arrived]
+        inputs += self._answers()
         now = self.clock()
-        for done in self.worker.done():
-            inputs.append((DataSideAnswer(done.event), now))
-            for record in done.records:
-                self.folder.record(now - self.began, record.name, record.value)
-            self.counts.updates += done.update
         due = self.host.deadline()
         if due is not None and due <= now:
             inputs.append((Wake(), now))
@@ -188,6 +193,17 @@ class NodeLoop:
         self._publish(self.peers.wake(now))
         self._say_of_broker()
         self.look()
+
+    def _answers(self) -> list[tuple[Input, float]]:
+        """What the data side has done since the last turn."""
+        found: list[tuple[Input, float]] = []
+        now = self.clock()
+        for done in self.worker.done():
+            found.append((DataSideAnswer(done.event), now))
+            for record in done.records:
+                self.folder.record(now - self.began, record.name, record.value)
+            self.counts.updates += done.update
+        return found
 
     def _patience(self) -> float:
         """Seconds for which nothing is to be done unless something comes."""

@@ -23,7 +23,7 @@ from gossamer.deployment.loop import Clock, NodeLoop
 from gossamer.deployment.neighbours import neighbours
 from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.peers import Peers, PeerSettings
-from gossamer.deployment.renewing import Newer, open_host
+from gossamer.deployment.renewing import Newer, check_newer, open_host
 from gossamer.deployment.reporting import Reporter
 from gossamer.deployment.state_folder import StateFolder, opened
 from gossamer.deployment.tasks import Tasks, Worker
@@ -61,7 +61,9 @@ def run_party(options: PartyOptions) -> str:
         stack.callback(folder.give_back)
         while (state := _take_part(options, invited, folder)) == _RENEWED:
             try:
-                invited = accept(options)
+                newer = accept(options)
+                check_newer(invited.agreed, newer.agreed)
+                invited = newer
             except CallerError as error:
                 folder.say(f"does not accept the newer invitation, and goes on by the old one: {error}")
         return state
@@ -115,6 +117,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         if not host.begun:
             loop.gather(near, options.wait)
         loop.run()
+        if loop.stopping:
+            loop.settle()
         if loop.stopping == _STOPPED and folder.leaving:
             loop.leave(_LEFT)
     loop.farewell()

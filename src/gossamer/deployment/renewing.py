@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from gossamer.deployment.computing import Charges, planned_charges
 from gossamer.deployment.joining import Invited
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed, Terms
@@ -60,11 +61,18 @@ def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
     """Have the store hold a snapshot that the node of the newer invitation can begin from."""
     module = agreed.terms.experiment.objective.module  # which is allowed; the spec may not have had another
     earlier = Agreed.on(Terms.of(before, [] if module is None else [module]))
-    _check_newer(earlier, agreed)
+    check_newer(earlier, agreed)
     earlier.host(store).checkpoint()
 
 
-def _check_newer(earlier: Agreed, agreed: Agreed) -> None:
+def check_newer(earlier: Agreed, agreed: Agreed) -> None:
+    """Whether a party that is in a run by one invitation may go on by another.
+
+    Raises
+    ------
+    InvitationError
+        If that one is to another run, is older, or differs in more than who joins.
+    """
     old, new = earlier.terms.invitation, agreed.terms.invitation
     if (old.run, old.organiser) != (new.run, new.organiser):
         raise InvitationError("the invitation is to another run than the one in the store; give another --store")
@@ -89,6 +97,16 @@ def _check_newer(earlier: Agreed, agreed: Agreed) -> None:
         raise InvitationError(f"nobody can join a run of {name} that has begun; found a new federation")
     if agreed.terms.names[: len(earlier.terms.names)] != earlier.terms.names:
         raise InvitationError("who joins comes after those who were there")
+    me = agreed.terms.me.name
+    if _planned(earlier, me) != _planned(agreed, me):
+        raise InvitationError(
+            f"with the parties that join, {me} would release something else than was planned, and the plan of a run is "
+            "fixed; found a new federation, or have updates_per_node say how many updates there are"
+        )
+
+
+def _planned(agreed: Agreed, name: str) -> Charges:
+    return planned_charges(agreed.prepared, agreed.plan, name)
 
 
 def _without_nodes(experiment: Experiment) -> dict[str, object]:
