@@ -36,11 +36,12 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from gossamer.deployment.peer_standing import Limits, SparseLog, Standing, printable
+from gossamer.deployment.peer_record import Peer
+from gossamer.deployment.peer_record import PeerSettings as PeerSettings
+from gossamer.deployment.peer_record import PeerState as PeerState
+from gossamer.deployment.peer_standing import SparseLog, printable
 from gossamer.deployment.words import LONGEST_REASON, Heartbeat, decode_content, encode_content
 from gossamer.errors import PeerError, SpecError
 from gossamer.federation.errors import Reason, RefusedDatagram
@@ -60,110 +61,7 @@ MALFORMED, REJECTED = "malformed content", "rejected by the node"
 DATAGRAM_OVERHEAD = OVERHEAD + 1
 """By how many bytes a datagram is longer than the frame in it."""
 
-StateName = Literal["never heard", "up", "silent", "gone", "quarantined"]
-
 _STATES_EVERY = 60.0  # least seconds between two lines about the state of a peer
-
-
-@dataclass(frozen=True)
-class PeerSettings:
-    """When peers are looked after, and what is put up with.
-
-    Attributes
-    ----------
-    heartbeat : float
-        Seconds between two heartbeats to a contact.
-    silence, gone_after : float
-        Seconds without anything of a peer after which it is called silent, and gone.
-    hello_every, longest_hello : float
-        Least seconds between two hellos to a peer, and most while there is no answer.
-    largest : int
-        Most bytes of an encoded frame; the same at all nodes.
-    limits : Limits
-        What is put up with from each peer.
-    """
-
-    heartbeat: float = 15.0
-    silence: float = 45.0
-    gone_after: float = 600.0
-    hello_every: float = 3.0
-    longest_hello: float = 60.0
-    largest: int = 4 << 20
-    limits: Limits = field(default_factory=Limits)
-
-    def __post_init__(self) -> None:
-        if not 0 < self.heartbeat < self.silence < self.gone_after:
-            raise SpecError(
-                f"peers need 0 < heartbeat < silence < gone_after, "
-                f"found {self.heartbeat!r}, {self.silence!r} and {self.gone_after!r}"
-            )
-        if not 0 < self.hello_every <= self.longest_hello < math.inf:
-            raise SpecError(
-                f"peers need 0 < hello_every <= longest_hello, found {self.hello_every!r} and {self.longest_hello!r}"
-            )
-        if self.largest < 1:
-            raise SpecError(f"peers need a largest frame of 1 byte or more, found {self.largest!r}")
-
-
-@dataclass(frozen=True)
-class PeerState:
-    """What is known of a peer.
-
-    Attributes
-    ----------
-    state : str
-        What it is called.
-    seconds : float
-        Since it was heard, or if it never was, since this node began; in quarantine, until it ends.
-    contact : bool
-        Whether heartbeats are exchanged with it.
-    finished : str
-        Why its node makes no more updates, as it said last; empty while it does.
-    dropped : mapping of str to int
-        Of its datagrams and messages, by reason.
-    age : float
-        Seconds since its process began, as it said last.
-    """
-
-    state: StateName
-    seconds: float
-    contact: bool
-    finished: str
-    dropped: Mapping[str, int]
-    age: float = 0.0
-
-    def __str__(self) -> str:
-        about = {"silent": f" for {self.seconds:.0f} s", "quarantined": f", {self.seconds:.0f} s left"}
-        finished = f", finished ({self.finished})" if self.finished else ""
-        return self.state + about.get(self.state, "") + finished
-
-
-@dataclass
-class _Peer:
-    """A member other than this node. Times are in seconds on the node's clock."""
-
-    member: Member
-    standing: Standing
-    wait: float  # until the next hello
-    contact: bool = False
-    channel: SecureChannel | None = None
-    heard: float | None = None
-    said_hello: float = -math.inf
-    hello_at: float = -math.inf
-    heartbeat_at: float = -math.inf
-    told: bool = False  # that this node has finished
-    finished: str = ""
-    age: float = 0.0
-    said: str = "never heard"
-    said_at: float = -math.inf
-
-    @property
-    def name(self) -> str:
-        return self.member.name
-
-    @property
-    def has_session(self) -> bool:
-        return self.channel is not None and self.channel.session is not None
 
 
 class Peers:
@@ -214,11 +112,7 @@ class Peers:
         self._identity, self._entropy, self._began = identity, entropy, now
         self._log = SparseLog(log)
         self._finished = ""
-        self._peers = {
-            member.name: _Peer(member, Standing(settings.limits), settings.hello_every)
-            for member in members
-            if member.name != me
-        }
+        self._peers = {member.name: Peer.of(member, settings, now) for member in members if member.name != me}
         for name in contacts:
             self._peer(name).contact = True
 
@@ -271,7 +165,7 @@ class Peers:
             unknown = refusal.reason is Reason.UNKNOWN_SESSION
             return [], self._hello(peer, now) if unknown else []
         if opened.plaintexts or channel.session != before:
-            self._hear(peer, now)
+            peer.hear(now)
         frames = [frame for sealed in opened.plaintexts for frame in self._take(peer, sealed, now)]
         return frames, _addressed(sender, opened.answers)
 
@@ -294,13 +188,13 @@ class Peers:
                 continue
             if peer.has_session and now >= peer.heartbeat_at:
                 outgoing += self._heartbeat(peer, now)
-            if self._wants_hello(peer, now) and now >= peer.hello_at:
+            if peer.wants_hello(now) and now >= peer.hello_at:
                 outgoing += self._hello(peer, now)
         return outgoing
 
     def deadline(self) -> float | None:
         """When `wake` is wanted next; None while there are no contacts."""
-        return min((self._due(peer) for peer in self._peers.values() if peer.contact), default=None)
+        return min((peer.due() for peer in self._peers.values() if peer.contact), default=None)
 
     def finished(self, reason: str, but: Collection[str] = ()) -> None:
         """The node makes no more updates; contacts are told with every heartbeat from now on, the next one at once.
@@ -315,16 +209,16 @@ class Peers:
 
     def states(self, now: float) -> dict[str, PeerState]:
         """What is known of each peer, by name."""
-        return {name: self._state(peer, now) for name, peer in self._peers.items()}
+        return {name: peer.state(now) for name, peer in self._peers.items()}
 
     # Channels
 
-    def _peer(self, name: str) -> _Peer:
+    def _peer(self, name: str) -> Peer:
         if name not in self._peers:
             raise SpecError(f"{self.me}: expected one of the peers {', '.join(self._peers)}, found {name!r}")
         return self._peers[name]
 
-    def _channel(self, peer: _Peer) -> SecureChannel:
+    def _channel(self, peer: Peer) -> SecureChannel:
         if peer.channel is None:
             peer.channel = SecureChannel(
                 self._identity,
@@ -337,7 +231,7 @@ class Peers:
             )
         return peer.channel
 
-    def _hello(self, peer: _Peer, now: float) -> Outgoing:
+    def _hello(self, peer: Peer, now: float) -> Outgoing:
         """A hello, unless there was one just now: whoever asks for many gets few."""
         if now < peer.said_hello + self.settings.hello_every:
             return []
@@ -345,29 +239,14 @@ class Peers:
         peer.wait = min(2 * peer.wait, self.settings.longest_hello)
         return _addressed(peer.name, self._channel(peer).hello())
 
-    def _heartbeat(self, peer: _Peer, now: float) -> Outgoing:
+    def _heartbeat(self, peer: Peer, now: float) -> Outgoing:
         peer.heartbeat_at = now + self.settings.heartbeat
         word = Heartbeat(max(0.0, now - self._began), self._finished if peer.told else "")
         return _addressed(peer.name, self._channel(peer).seal(encode_content(word)))
 
-    def _wants_hello(self, peer: _Peer, now: float) -> bool:
-        return not peer.has_session or peer.heard is None or now >= peer.heard + self.settings.silence
-
-    def _due(self, peer: _Peer) -> float:
-        """When there is something to be done about a contact."""
-        hello_at = peer.hello_at
-        if peer.has_session and peer.heard is not None:
-            hello_at = max(hello_at, peer.heard + self.settings.silence)
-        due = min(hello_at, peer.heartbeat_at) if peer.has_session else hello_at
-        return max(due, peer.standing.until)
-
     # What comes
 
-    def _hear(self, peer: _Peer, now: float) -> None:
-        peer.contact, peer.heard = True, now
-        peer.wait, peer.hello_at = self.settings.hello_every, -math.inf
-
-    def _take(self, peer: _Peer, sealed: bytes, now: float) -> list[tuple[str, Frame]]:
+    def _take(self, peer: Peer, sealed: bytes, now: float) -> list[tuple[str, Frame]]:
         """What the peer sealed: a frame for the node, or a word, which is taken note of here."""
         try:
             content = decode_content(sealed, self.settings.largest)
@@ -379,13 +258,13 @@ class Peers:
             return []
         return [(peer.name, content)]
 
-    def _offence(self, peer: _Peer, reason: str, line: str, now: float) -> None:
+    def _offence(self, peer: Peer, reason: str, line: str, now: float) -> None:
         self._drop(peer, reason, line, now)
         seconds = peer.standing.offend(now)
         if seconds is not None:
             self._log((peer.name, QUARANTINED), f"{peer.name} is in quarantine for {seconds:.0f} s: {line}", now)
 
-    def _drop(self, peer: _Peer, reason: str, line: str, now: float) -> None:
+    def _drop(self, peer: Peer, reason: str, line: str, now: float) -> None:
         peer.standing.dropped[reason] += 1
         self._log((peer.name, reason), f"dropped from {peer.name}, {reason}: {line}", now)
 
@@ -395,28 +274,13 @@ class Peers:
 
     # Who is there
 
-    def _state(self, peer: _Peer, now: float) -> PeerState:
-        away = now - (self._began if peer.heard is None else peer.heard)
-        state, seconds = self._called(peer, away), away
-        if peer.standing.quarantined(now):
-            state, seconds = "quarantined", peer.standing.until - now
-        return PeerState(state, seconds, peer.contact, peer.finished, dict(peer.standing.dropped), peer.age)
-
-    def _called(self, peer: _Peer, away: float) -> StateName:
-        if peer.heard is None:
-            return "never heard"
-        if away < self.settings.silence:
-            return "up"
-        return "silent" if away < self.settings.gone_after else "gone"
-
-    def _tell_state(self, peer: _Peer, now: float) -> None:
+    def _tell_state(self, peer: Peer, now: float) -> None:
         """Say in the log that a peer is in another state than was said, at most once in a while."""
         if now < peer.said_at + _STATES_EVERY:
             return
-        state = self._state(peer, now)
-        if state.state != peer.said:
-            peer.said, peer.said_at = state.state, now
-            self._log.say(f"{peer.name}: {state}")
+        if peer.called(now) != peer.said:
+            peer.said, peer.said_at = peer.called(now), now
+            self._log.say(f"{peer.name}: {peer.state(now)}")
 
 
 def _addressed(to: str, datagrams: Iterable[bytes]) -> Outgoing:
