@@ -122,6 +122,14 @@ def test_a_view_is_encoded_as_its_bytes() -> None:
     assert encoding.encode(numbers) == bytes.fromhex("62 04000000 0000803f")
 
 
+def test_the_content_of_a_chunk_is_not_copied() -> None:
+    data = np.frombuffer(encode_frame(Chunk(1, 0, 0, 1, 2, 9, b"abcde")), np.uint8)
+    frame = decode_frame(data.data)
+    assert isinstance(frame, Chunk)
+    assert np.shares_memory(np.frombuffer(frame.content, np.uint8), data)
+    assert type(encoding.decode(encoding.encode(b"abcde"))) is bytes
+
+
 def test_size_limit_is_on_the_whole_frame() -> None:
     data = encode_frame(Data(1, 0, 0, Note(1)))
     assert decode_frame(data, limit=len(data)) == Data(1, 0, 0, Note(1))

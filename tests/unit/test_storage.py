@@ -91,17 +91,23 @@ def test_a_snapshot_takes_the_place_of_the_entries_before_it(reopen: Callable[[]
     assert contents(reopen()) == (b"after 2", [b"5"])
 
 
-@pytest.mark.parametrize("length", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
+@pytest.mark.parametrize("length", [*range(65_535, 65_543), (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (3 << 20) + 70_000])
 def test_long_entries_and_snapshots_are_whole(reopen: Callable[[], SqliteStore], length: int) -> None:
-    """They are written in parts of a mebibyte."""
+    """They are written in parts of a mebibyte or less."""
     data = np.random.default_rng(length).bytes(length)
     store = reopen()
     store.snapshot([data])
     store.append([data[:5], memoryview(data)[5:]])
     store.append([b"short"])
-    store.append([data[::-1]])
+    store.append([data[:40_000], data[40_000:]])
+    store.append([data[: length - 3], data[-3:-1], data[-1:]])
+    store.append([bytes([byte]) for byte in data[:200_000]])
     store.commit()
-    assert contents(reopen()) == (data, [data, b"short", data[::-1]])
+    assert (
+        max(len(part) for (part,) in store._file.rows("SELECT part FROM journal UNION SELECT part FROM snapshot"))
+        <= 1 << 20
+    )
+    assert contents(reopen()) == (data, [data, b"short", data, data, data[:200_000]])
 
 
 def test_a_long_state_is_written_without_a_copy_of_the_whole(reopen: Callable[[], SqliteStore]) -> None:

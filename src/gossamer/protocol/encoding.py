@@ -197,7 +197,7 @@ _WRITERS: dict[type, _Writer] = {
 }
 
 
-def decode(data: bytes | memoryview, most_values: int | None = None, *, own: bool = False) -> Any:
+def decode(data: bytes | memoryview, most_values: int | None = None, *, own: bool = False, views: bool = False) -> Any:
     """The value that `encode` made ``data`` from.
 
     Parameters
@@ -210,13 +210,15 @@ def decode(data: bytes | memoryview, most_values: int | None = None, *, own: boo
     own : bool
         Whether ``data`` can be written to, and nobody else does so from now on. A vector that takes up most of it then
         stays where it is, without a copy; what is left of ``data`` means nothing.
+    views : bool
+        Whether nobody changes ``data`` from now on. Bytes in it are then views of it, and no copies.
 
     Raises
     ------
     MalformedMessage
         If ``data`` is anything else, however it was made.
     """
-    reader = _Reader(memoryview(data), most_values, own)
+    reader = _Reader(memoryview(data), most_values, own, views)
     value = reader.value(0)
     if reader.rest:
         raise MalformedMessage(f"expected the end of the value, found {len(reader.rest)} more bytes")
@@ -224,9 +226,9 @@ def decode(data: bytes | memoryview, most_values: int | None = None, *, own: boo
 
 
 class _Reader:
-    def __init__(self, data: memoryview, most_values: int | None, own: bool) -> None:
+    def __init__(self, data: memoryview, most_values: int | None, own: bool, views: bool) -> None:
         self.data = self.rest = data
-        self.own = own
+        self.own, self.views = own, views
         self.most_values = len(data) if most_values is None else most_values
         self.values_left = self.most_values
 
@@ -263,6 +265,10 @@ class _Reader:
             return str(self.take(length), "utf-8")
         except UnicodeDecodeError as error:
             raise MalformedMessage("expected UTF-8 text") from error
+
+    def bytes(self) -> Buffer:
+        taken = self.take(self.number(_U32))
+        return taken if self.views else bytes(taken)
 
     def array(self) -> np.ndarray[Any, Any]:
         code, dimensions = self.take(2)
@@ -325,7 +331,7 @@ _READERS: dict[bytes, Callable[[_Reader, int], Any]] = {
     b"i": lambda reader, depth: reader.number(_I64),
     b"f": lambda reader, depth: reader.number(_F64),
     b"s": lambda reader, depth: reader.text(reader.number(_U32)),
-    b"b": lambda reader, depth: bytes(reader.take(reader.number(_U32))),
+    b"b": lambda reader, depth: reader.bytes(),
     b"l": lambda reader, depth: [reader.value(depth) for _ in range(reader.count())],
     b"t": lambda reader, depth: tuple(reader.value(depth) for _ in range(reader.count())),
     b"d": lambda reader, depth: reader.mapping(depth),

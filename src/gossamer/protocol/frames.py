@@ -130,7 +130,7 @@ def decode_frame(data: bytes | memoryview, limit: int = 1 << 30) -> Frame:
     Parameters
     ----------
     data : bytes
-        From a peer; anything at all.
+        From a peer; anything at all. A chunk's content is a view of it, so nobody may change it from now on.
     limit : int
         Most bytes accepted.
 
@@ -140,7 +140,7 @@ def decode_frame(data: bytes | memoryview, limit: int = 1 << 30) -> Frame:
         With the reason; nothing has happened yet.
     """
     # A data frame, its three integers, its message and that message's fields; other frames have fewer.
-    frame = encoding.decode(without_header(data, limit), most_values=5 + MOST_FIELDS)
+    frame = encoding.decode(without_header(data, limit), most_values=5 + MOST_FIELDS, views=True)
     try:
         check_frame(frame)
     except TypeError as error:

@@ -12,7 +12,7 @@ waits in memory. They are written in parts: a state can be larger than memory th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from gossamer.protocol.encoding import Buffer
 from gossamer.runtimes.storage_file import File, Format, StorageError
 
 _PART = 1 << 20  # most bytes in a row
+_LONG = 1 << 16  # bytes that are worth a row of their own
 
 FORMAT = Format(
     what="the store",
@@ -145,15 +146,21 @@ class SqliteStore:
                 parts = []
 
 
-def _parts(pieces: Sequence[Buffer]) -> Iterator[tuple[bool, bytes]]:
-    """What ``pieces`` make up, in parts of `_PART` bytes, and whether each is the last one, which may be shorter."""
-    part: list[Buffer] = []
-    room = _PART
+def _parts(pieces: Iterable[Buffer]) -> Iterator[tuple[bool, Buffer]]:
+    """What ``pieces`` make up, in parts of at most `_PART` bytes, and whether each is the last one.
+
+    Short pieces are put together; long ones, which are most of what is written, are not copied.
+    """
+    held: list[Buffer] = []
+    size = 0
     for piece in pieces:
         rest = memoryview(piece)
-        while len(rest) > room:
-            yield False, b"".join([*part, rest[:room]])
-            rest, part, room = rest[room:], [], _PART
-        part.append(rest)
-        room -= len(rest)
-    yield True, b"".join(part)
+        if size + len(rest) >= _LONG:
+            yield False, b"".join(held)
+            held, size = [], 0
+            while len(rest) >= _LONG:
+                yield False, rest[:_PART]
+                rest = rest[_PART:]
+        held.append(rest)
+        size += len(rest)
+    yield True, b"".join(held)
