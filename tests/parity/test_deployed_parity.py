@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +61,15 @@ def spec(name: str, seed: int = 0) -> Experiment:
 class Run:
     """A deployment that came to its end."""
 
+    name: str
     federation: LocalFederation
     found: Together
     lives: dict[str, Life]
     steps: dict[str, list[Step]]
 
     def simulated(self) -> dict[str, Node]:
-        """Fresh nodes, as the simulator makes them."""
-        prepared, plan = self.federation.prepared, self.federation.plan
+        """Fresh nodes, as the simulator makes them; their keys are signed for this run."""
+        prepared, plan = replace(self.federation.prepared, run=self.name), self.federation.plan
         context = prepared.context(plan.mechanisms, plan.quotas)
         nodes: dict[str, Node] = prepared.algorithm.build(prepared.experiment.algorithm, context)
         return nodes
@@ -89,7 +90,8 @@ def run(name: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
             more = {party: (*QUICK, "--trace", str(folder / party / "trace.bin")) for party in there.names}
             found = federation.run(lambda line: None, more=more)
             lives = {} if found.failed else check_lives(there, {})
-    return Run(federation, found, lives, {party: read(folder / party / "trace.bin") for party in federation.members})
+        named = there.agreed(there.names[0]).terms.invitation.run
+    return Run(named, federation, found, lives, {party: read(folder / party / "trace.bin") for party in federation.members})
 
 
 @pytest.fixture(scope="module")

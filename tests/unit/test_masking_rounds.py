@@ -13,6 +13,7 @@ from tests.reference import masking_slow as slow
 from tests.reference.masking_conversation import Conversation, plain_sum
 
 from gossamer.errors import CallerError, DataError, PeerError, SpecError, TooFewAgents
+from gossamer.federation.identity import Identity
 from gossamer.privacy.masking import (
     Announcement,
     Confirmation,
@@ -28,7 +29,6 @@ from gossamer.privacy.masking import (
     Survivors,
     aggregate,
     reproducible_secret,
-    signing_public_key,
 )
 from gossamer.privacy.masking.keys import commitment, keys_of, public_key
 from gossamer.privacy.masking.shamir import combine
@@ -185,6 +185,7 @@ def test_the_defaults_of_a_group() -> None:
         ({"length": 0}, "at least one coordinate, found 0"),
         ({"bits": 16}, "modulo 2.32 or 2.64, found bits 16"),
         ({"context": "run"}, "context must be bytes, found str"),
+        ({"signed": 1}, "a group's signed must be a bool, found 1"),
         ({"size": 6, "threshold": 3}, "more than half of the 6 agents"),
         ({"size": 5, "threshold": 2}, "more than half of the 5 agents"),
         ({"threshold": 6}, "no more than all, found 6"),
@@ -485,18 +486,22 @@ def test_a_sum_is_unmasked_once_and_at_the_end() -> None:
 # Identities
 
 
-PRIVATE = {i: bytes([i]) * 32 for i in range(1, 6)}
-IDENTITIES = {i: signing_public_key(private) for i, private in PRIVATE.items()}
+SIGNED = replace(GROUP, signed=True)
+PRIVATE = {i: Identity.of_seed(bytes([i]) * 32) for i in range(1, 6)}
+IDENTITIES = {i: private.public_key for i, private in PRIVATE.items()}
+
+
+def agent_of(i: int, seed: int = 0, round: int = 0, group: Group = SIGNED) -> MaskingAgent:
+    return MaskingAgent.start(group, i, round, IDENTITIES, secret=reproducible_secret(seed, "test", i))
 
 
 def signed(seed: int = 0) -> dict[int, Announcement]:
-    agents = Conversation(GROUP, seed=seed).agents
-    return {i: agent.announce(PRIVATE[i]) for i, agent in agents.items()}
+    return {i: agent_of(i, seed).announce(private) for i, private in PRIVATE.items()}
 
 
 def test_with_identities_signed_keys_are_accepted() -> None:
-    agents = {i: MaskingAgent.start(GROUP, i, 0, IDENTITIES, secret=reproducible_secret(0, "test", i)) for i in PRIVATE}
-    server = MaskingServer.start(GROUP, 0, IDENTITIES)
+    agents = {i: agent_of(i) for i in PRIVATE}
+    server = MaskingServer.start(SIGNED, 0, IDENTITIES)
     for i, agent in agents.items():
         server.receive(agent.announce(PRIVATE[i]))
     shares = [agents[i].share(roster) for i, roster in server.advance().items()]
@@ -506,7 +511,6 @@ def test_with_identities_signed_keys_are_accepted() -> None:
 @pytest.mark.parametrize(
     "forge",
     [
-        pytest.param(lambda true, own: replace(true, signature=b""), id="unsigned"),
         pytest.param(lambda true, own: replace(own, agent=2), id="another's signature"),
         pytest.param(lambda true, own: replace(true, mask_key=own.mask_key), id="another mask key"),
         pytest.param(lambda true, own: replace(true, share_key=own.share_key), id="another share key"),
@@ -519,23 +523,43 @@ def test_with_identities_forged_keys_are_refused(forge: Any) -> None:
     true, servers = signed(), signed(seed=1)
     forged = forge(true[2], servers[3])
     roster = Roster(0, tuple(forged if i == 2 else one for i, one in true.items()))
-    agent = Conversation(GROUP).agents[1]
+    agent = agent_of(1)
     agent.announce(PRIVATE[1])
-    agent.identities = IDENTITIES
     with pytest.raises(PeerError, match="agent 2's keys are not signed by its identity"):
         agent.share(roster)
     with pytest.raises(PeerError, match="agent 2's keys are not signed by its identity"):
-        MaskingServer.start(GROUP, 0, IDENTITIES).receive(forged)
+        MaskingServer.start(SIGNED, 0, IDENTITIES).receive(forged)
+
+
+def test_keys_are_signed_where_the_group_says_so_and_nowhere_else() -> None:
+    """Sizes of messages follow from that, so a server without identities refuses the others too."""
+    true = signed()
+    plain = {i: MaskingAgent.start(GROUP, i, 0).announce() for i in PRIVATE}
+    for group, expected, wrong in ((SIGNED, "signed by its identity", plain), (GROUP, "without a signature", true)):
+        with pytest.raises(PeerError, match=f"agent 2's keys are not as its group says: expected keys {expected}"):
+            MaskingServer.start(group, 0).receive(wrong[2])
+    agent = agent_of(1)
+    agent.announce(PRIVATE[1])
+    with pytest.raises(PeerError, match="agent 2's keys are not as its group says"):
+        agent.share(Roster(0, tuple(plain[2] if i == 2 else one for i, one in true.items())))
+    with pytest.raises(DataError, match="expected the agents' identities, found none"):
+        MaskingAgent.start(SIGNED, 1, 0)
+    with pytest.raises(DataError, match="identities are for one with signed=True"):
+        MaskingAgent.start(GROUP, 1, 0, IDENTITIES)
+    with pytest.raises(DataError, match="with its identity where they are signed"):
+        agent_of(1).announce()
+    with pytest.raises(DataError, match="with its identity where they are signed"):
+        MaskingAgent.start(GROUP, 1, 0).announce(PRIVATE[1])
 
 
 def test_with_identities_a_signature_is_for_one_round_and_group() -> None:
     """An old announcement, of another round or group, is not signed for this one; nor is that of an unknown agent."""
     for old in (
-        replace(MaskingAgent.start(GROUP, 2, 1).announce(PRIVATE[2]), round=0),
-        MaskingAgent.start(Group(5, 6, context=b"other"), 2, 0).announce(PRIVATE[2]),
+        replace(agent_of(2, round=1).announce(PRIVATE[2]), round=0),
+        agent_of(2, group=replace(SIGNED, context=b"other")).announce(PRIVATE[2]),
     ):
         with pytest.raises(PeerError, match="agent 2's keys are not signed"):
-            MaskingServer.start(GROUP, 0, IDENTITIES).receive(old)
+            MaskingServer.start(SIGNED, 0, IDENTITIES).receive(old)
     known = {i: key for i, key in IDENTITIES.items() if i != 2}
     with pytest.raises(PeerError, match="agent 2's keys are not signed"):
-        MaskingServer.start(GROUP, 0, known).receive(signed()[2])
+        MaskingServer.start(SIGNED, 0, known).receive(signed()[2])

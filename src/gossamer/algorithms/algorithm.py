@@ -146,6 +146,9 @@ class Context:
         How the clip of a query moves.
     agent_noise : float
         What agents add to updates that are masked, in units of an update's most length; 0 adds nothing.
+    run : str
+        Name of a deployed run, whose parties have identities: agents sign their keys for masked sums, for this run
+        alone. Empty in a simulation, which has none.
     """
 
     seed: int
@@ -159,6 +162,7 @@ class Context:
     updates: int | None = None
     clipping: Clipping = field(default_factory=Clipping)
     agent_noise: float = 0.0
+    run: str = ""
 
 
 @dataclass(frozen=True)

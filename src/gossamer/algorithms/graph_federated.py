@@ -146,7 +146,7 @@ def _kinds(
 
     clip = context.queries[context.names[0]].mechanism.clip  # the same for all
     try:
-        unit = unit_of(settings, server, sampled, context.initial.size, clip, context.agent_noise)
+        unit = unit_of(settings, server, sampled, context.initial.size, clip, context.agent_noise, context.run)
     except SpecError as error:
         raise SpecError(f"algorithm.masking of {server}: {error}") from None
     return masking_nodes(unit)

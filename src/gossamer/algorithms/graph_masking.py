@@ -40,9 +40,11 @@ UPDATE = -1
 
 
 def unit_of(
-    settings: Settings, server: str, sampled: int, size: int, clip: float, agent_noise: float = 0.0
+    settings: Settings, server: str, sampled: int, size: int, clip: float, agent_noise: float = 0.0, run: str = ""
 ) -> SecureUnit:
     """How the unit of ``server`` masks updates of ``size`` numbers, ``sampled`` of them a round.
+
+    Agents sign their keys for the deployed ``run``, if it has a name.
 
     Raises
     ------
@@ -50,7 +52,7 @@ def unit_of(
         If clip, agents and the settings of `Masking` do not fit together.
     """
     reach = settings.step_size * clip
-    return secure_unit(server, reach, sampled, size, **settings.masking.parameters, agent_noise=agent_noise)
+    return secure_unit(server, reach, sampled, size, **settings.masking.parameters, agent_noise=agent_noise, run=run)
 
 
 def masking_nodes(unit: SecureUnit) -> tuple[Callable[..., MaskingServerNode], Callable[..., MaskingAgentNode]]:
@@ -236,7 +238,7 @@ class MaskingAgentNode(AgentNode):
         elif request.round == s.round and request.step >= s.step:  # others have been given up
             s.step, s.request, s.busy = request.step, request.content, True
             if request.step == Step.SHARE:
-                s.speakers = agents_in(Roster, request.content.size)
+                s.speakers = agents_in(Roster, request.content.size, signed=self.group.signed)
             elif request.step == Step.MASK:
                 s.speakers = agents_in(DeliveredShares, request.content.size) + 1
             yield from self.work()

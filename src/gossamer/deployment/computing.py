@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gossamer.algorithms.graph_settings import Settings
 from gossamer.errors import SpecError
@@ -37,6 +37,9 @@ from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.privacy.unit_records import Records
 from gossamer.privacy.unit_side import AgentSide, UnitSides
+
+if TYPE_CHECKING:
+    from gossamer.privacy.masked_side import Signing
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ def deployed_computer(
     *,
     mark: RoundMark | None = None,
     records: Records | None = None,
+    signing: Signing | None = None,
 ) -> Computer:
     """The data side of party ``name``, in a process of its own.
 
@@ -93,6 +97,8 @@ def deployed_computer(
         Needed by agents of masked sums; durable.
     records : Records, optional
         Of a unit's server; durable. Without them correlated noise cannot go on after a restart, and is refused.
+    signing : Signing, optional
+        Needed by agents of masked sums, in a run that has a name.
 
     Raises
     ------
@@ -102,7 +108,7 @@ def deployed_computer(
     if isinstance(plan, UnitPlan):
         if name in plan.units:
             return _unit_side(prepared, plan, name, ledger, records)
-        side = deployed_agent_side(prepared, name, plan.clip, _agent_noise(prepared), ledger, mark)
+        side = deployed_agent_side(prepared, name, plan.clip, _agent_noise(prepared), ledger, mark, signing)
         return LoneAgent(name, side, prepared)
     if name not in prepared.names:
         return NoData(name)

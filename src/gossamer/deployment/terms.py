@@ -110,7 +110,8 @@ class Terms:
     def prepared(self) -> Prepared:
         """What a run is made of, but for all examples: of each shard there is the length alone."""
         blank = blank_dataset(self.experiment.dataset)
-        return assemble(self.experiment, self.names, blank, tuple(map(_placeholder, self.sizes.values())))
+        prepared = assemble(self.experiment, self.names, blank, tuple(map(_placeholder, self.sizes.values())))
+        return replace(prepared, run=self.invitation.run)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from gossamer.privacy.round_mark import RoundMark
 from gossamer.privacy.unit_side import AgentSide
 
 if TYPE_CHECKING:
+    from gossamer.privacy.masked_side import Signing
     from gossamer.privacy.secure_unit import SecureUnit
 
 Make = Callable[[str, IndexArray], AgentSide]
@@ -114,6 +115,7 @@ def deployed_agent_side(
     agent_noise: float,
     ledger: AnyAgentLedger | None,
     mark: RoundMark | None,
+    signing: Signing | None = None,
 ) -> AgentSide:
     """The data side of agent ``name`` in a process of its own, with the operating system's randomness.
 
@@ -131,13 +133,15 @@ def deployed_agent_side(
         Needed if agents add noise.
     mark : RoundMark or None
         Needed where sums are masked.
+    signing : Signing or None
+        The agents' identities; needed where sums are masked, in a run that has a name.
 
     Raises
     ------
     SpecError
         If agents' noise is that of a paper's figures, which hides nothing.
     DataError
-        If a ledger or a mark is missing.
+        If a ledger, a mark or identities are missing.
     """
     settings: Settings = prepared.experiment.algorithm  # type: ignore[assignment]
     shard = prepared.shards[prepared.names.index(name)]
@@ -154,7 +158,7 @@ def deployed_agent_side(
         raise DataError(f"{name}: an agent of masked sums needs a durable mark of the rounds it took part in")
     sampling = _sampling_of(prepared, settings, name)
     unit = _unit(prepared, settings, sampling, clip, agent_noise)
-    return MaskedSide(name, shard, None, unit, sampling.of, ledger, mark=mark)
+    return MaskedSide(name, shard, None, unit, sampling.of, ledger, mark=mark, signing=signing)
 
 
 def _sampling_of(prepared: Prepared, settings: Settings, name: str) -> Sampling:
@@ -203,4 +207,5 @@ def _maker(
 def _unit(prepared: Prepared, settings: Settings, sampling: Sampling, clip: float, agent_noise: float) -> SecureUnit:
     from gossamer.algorithms.graph_masking import unit_of
 
-    return unit_of(settings, sampling.server, sampling.sampled, prepared.objective.size, clip, agent_noise)
+    size, run = prepared.objective.size, prepared.run
+    return unit_of(settings, sampling.server, sampling.sampled, size, clip, agent_noise, run)

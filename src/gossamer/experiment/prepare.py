@@ -61,6 +61,8 @@ class Prepared:
         Who may talk to whom: of the nodes, or of those that the algorithm has it join, such as the servers of units.
     estimates : Estimated or None
         What was guessed from public or synthetic examples, because the spec does not say it.
+    run : str
+        Name of the deployed run, whose parties have identities; empty in a simulation.
     """
 
     experiment: Experiment
@@ -70,6 +72,7 @@ class Prepared:
     objective: Objective
     graph: Graph
     estimates: Estimated | None = None
+    run: str = ""
 
     @property
     def algorithm(self) -> ModuleType:
@@ -150,6 +153,7 @@ class Prepared:
             updates=spec.stop.updates,
             clipping=self.clipping,
             agent_noise=spec.privacy.agent_noise or 0.0,
+            run=self.run,
         )
 
     @property

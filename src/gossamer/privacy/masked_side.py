@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.errors import DataError, PeerError
+from gossamer.federation.identity import Identity, PublicKey
 from gossamer.objectives.objective import IndexArray
 from gossamer.privacy.agent_noise import AnyAgentLedger
 from gossamer.privacy.data_side import Answer
-from gossamer.privacy.masking import MaskingAgent, Step, UintArray, packed, reproducible_secret, unpacked
+from gossamer.privacy.masking import Identities, MaskingAgent, Step, UintArray, packed, reproducible_secret, unpacked
+from gossamer.privacy.masking.roster import check_identities
 from gossamer.privacy.masking.sizes import REQUESTS
 from gossamer.privacy.masking_steps import REFUSED, MaskingStep
 from gossamer.privacy.number_source import numbers_of
@@ -23,6 +25,22 @@ from gossamer.vectors import FloatArray, Public, Sendable
 
 Members = Callable[[int], Sequence[str]]
 """Who takes part in a round, in the order of their numbers: public coins."""
+
+
+@dataclass(frozen=True)
+class Signing:
+    """Who signs the keys of masked sums, so that a server cannot put its own in their place.
+
+    Attributes
+    ----------
+    identity : Identity
+        The agent's own.
+    keys : mapping of str to PublicKey
+        By name, of all agents of the unit, known from elsewhere than from the server.
+    """
+
+    identity: Identity
+    keys: Mapping[str, PublicKey]
 
 
 @dataclass(slots=True)
@@ -74,9 +92,16 @@ class MaskedSide(AgentSide):
         32 bytes for a round that nobody else can guess, from elsewhere.
     mark : RoundMark, optional
         The newest round that it has said something secret in; durable in a deployment.
+    signing : Signing, optional
+        Needed if the unit's keys are signed.
+
+    Raises
+    ------
+    DataError
+        If the ledger is missing, or identities are, or they are given and the unit's keys are not signed.
     """
 
-    __slots__ = ("_mark", "_members", "_name", "_noise", "_round", "_secret", "ledger", "unit")
+    __slots__ = ("_mark", "_members", "_name", "_noise", "_round", "_secret", "_signing", "ledger", "unit")
 
     def __init__(
         self,
@@ -88,11 +113,13 @@ class MaskedSide(AgentSide):
         ledger: AnyAgentLedger | None = None,
         secret: Callable[[int], bytes] | None = None,
         mark: RoundMark | None = None,
+        signing: Signing | None = None,
     ) -> None:
         super().__init__(name, shard, seed)
         if unit.noise is not None and ledger is None:
             raise DataError(f"{name}: an agent that adds noise needs a ledger to charge it to")
-        self.unit, self.ledger = unit, ledger
+        check_identities(unit.group, None if signing is None else {})
+        self.unit, self.ledger, self._signing = unit, ledger, signing
         self._name, self._members = name, members
         self._noise = numbers_of(seed, name, "agent noise")
         self._secret = _secrets(seed, name) if secret is None else secret
@@ -104,8 +131,8 @@ class MaskedSide(AgentSide):
         if (self._round is None or task.id > self._round.number) and task.id > self._mark.round:
             numbers = {name: number for number, name in enumerate(self._members(task.id), 1)}
             if self._name in numbers:  # otherwise the public coins are against it, whatever the server says
-                secret = self._secret(task.id)
-                agent = MaskingAgent.start(self.unit.group, numbers[self._name], task.id, secret=secret)
+                secret, identities = self._secret(task.id), self._identities(numbers)
+                agent = MaskingAgent.start(self.unit.group, numbers[self._name], task.id, identities, secret=secret)
                 self._round = _Round(task.id, update.copy(), agent)
         return Answer(REFUSED)
 
@@ -141,6 +168,12 @@ class MaskedSide(AgentSide):
             return Answer(REFUSED)
         return Answer(answer)
 
+    def _identities(self, numbers: Mapping[str, int]) -> Identities | None:
+        """Whose signatures the keys of a round have to bear."""
+        if self._signing is None:
+            return None
+        return {number: self._signing.keys[name] for name, number in numbers.items()}
+
     def _kept(self, task: MaskingStep) -> _Round | None:
         """The round of a step, if it is the newest."""
         return self._round if self._round is not None and self._round.number == task.round else None
@@ -148,7 +181,7 @@ class MaskedSide(AgentSide):
     def _say(self, kept: _Round, task: MaskingStep) -> Sendable:
         agent, step = kept.agent, task.step
         if step == Step.ANNOUNCE:
-            return packed(agent.announce())
+            return packed(agent.announce(None if self._signing is None else self._signing.identity))
         if self._mark.round < kept.number:
             self._mark.reached(kept.number)
         incoming: Any = unpacked(task.incoming, REQUESTS[step], self.unit.group)

@@ -24,6 +24,7 @@ from gossamer.errors import SpecError
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.discrete_gaussian import discrete_gaussian
 from gossamer.privacy.masking import FixedPoint, Group, MaskedSum, UintArray
+from gossamer.protocol.encoding import encode
 from gossamer.vectors import Blank, Confined, FloatArray
 
 TAIL = 64
@@ -98,6 +99,7 @@ def secure_unit(
     minimum: int = 0,
     fraction_bits: int | None = None,
     agent_noise: float = 0.0,
+    run: str = "",
 ) -> SecureUnit:
     """The parameters of a unit's masked sums, checked before a run.
 
@@ -119,6 +121,8 @@ def secure_unit(
         Binary digits after the point; by default as many as fit.
     agent_noise : float
         Standard deviation of the noise that each agent adds to each coordinate, in units of ``reach``; 0 adds none.
+    run : str
+        Name of a deployed run: agents sign their keys, which depend on it. Empty in a simulation, without identities.
 
     Raises
     ------
@@ -129,7 +133,8 @@ def secure_unit(
         raise SpecError("masking: secure adds integers of a range, so updates need a bound: give privacy.clip")
     if not 0 <= agent_noise < math.inf:
         raise SpecError(f"agent_noise must be a finite number, 0 or more, found {agent_noise!r}")
-    group = Group(sampled, size, bits, threshold, minimum, name.encode())
+    context = encode((run, name)) if run else name.encode()
+    group = Group(sampled, size, bits, threshold, minimum, context, signed=bool(run))
     fixed = FixedPoint(reach * (1 + TAIL * agent_noise), sampled, bits, fraction_bits)
     steps = reach / fixed.resolution
     unit = SecureUnit(group, fixed, reach, _noise(steps, size, agent_noise) if agent_noise > 0 else None)

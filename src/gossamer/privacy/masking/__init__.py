@@ -14,7 +14,7 @@ from gossamer.privacy.masking.agent import AgentState, MaskingAgent
 from gossamer.privacy.masking.fixed_point import FixedPoint
 from gossamer.privacy.masking.group import Group, Step, UintArray
 from gossamer.privacy.masking.in_memory import aggregate
-from gossamer.privacy.masking.keys import reproducible_secret, signing_public_key
+from gossamer.privacy.masking.keys import reproducible_secret
 from gossamer.privacy.masking.messages import (
     AgentMessage,
     Announcement,
@@ -58,6 +58,5 @@ __all__ = [
     "aggregate",
     "packed",
     "reproducible_secret",
-    "signing_public_key",
     "unpacked",
 ]

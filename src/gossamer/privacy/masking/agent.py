@@ -24,6 +24,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 
 from gossamer.errors import DataError, PeerError
+from gossamer.federation.identity import Identity
 from gossamer.privacy.masking.group import Group, Step, UintArray
 from gossamer.privacy.masking.keys import (
     Keys,
@@ -51,7 +52,7 @@ from gossamer.privacy.masking.messages import (
     Roster,
     Survivors,
 )
-from gossamer.privacy.masking.roster import Identities, check_roster
+from gossamer.privacy.masking.roster import PURPOSE, Identities, check_identities, check_roster
 from gossamer.privacy.masking.shamir import SHARE_BYTES, split
 from gossamer.protocol.encoding import register
 from gossamer.vectors import Masked
@@ -100,12 +101,19 @@ class MaskingAgent:
     ----------
     state : AgentState
         Of `start`, or as it was stored.
-    identities : mapping of int to bytes, optional
-        The agents' public Ed25519 keys. With them, only keys that are signed are used, so that a server cannot put
-        its own in their place; without them, the server is trusted to hand on the keys it was given.
+    identities : mapping of int to PublicKey, optional
+        The agents' public keys, needed if the group's announcements are signed. Only keys that are signed by them are
+        used then, so that a server cannot put its own in their place; in a group that is not ``signed`` the server is
+        trusted to hand on the keys it was given.
+
+    Raises
+    ------
+    DataError
+        If there are identities and the group is not signed, or the other way round.
     """
 
     def __init__(self, state: AgentState, identities: Identities | None = None) -> None:
+        check_identities(state.group, identities)
         self.state = state
         self.identities = identities
 
@@ -129,7 +137,7 @@ class MaskingAgent:
             Its number, 1 to ``group.size``.
         round : int
             From 0; another one for every sum of the group.
-        identities : mapping of int to bytes, optional
+        identities : mapping of int to PublicKey, optional
             As above.
         secret : bytes, optional
             32 bytes that nobody else can guess; drawn from the operating system by default. Simulations give a
@@ -138,7 +146,7 @@ class MaskingAgent:
         Raises
         ------
         DataError
-            If a number is out of range or the secret is not 32 bytes.
+            If a number is out of range, the secret is not 32 bytes, or identities are missing, or not wanted.
         """
         if not group.has(agent) or type(round) is not int or round < 0:
             raise DataError(f"expected an agent of 1 to {group.size} and a round from 0, found {agent!r} and {round!r}")
@@ -147,9 +155,17 @@ class MaskingAgent:
             raise DataError(f"expected a secret of 32 bytes, found {len(drawn)}")
         return cls(AgentState(group, agent, round, drawn), identities)
 
-    def announce(self, identity: bytes | None = None) -> Announcement:
-        """Step 1: the public keys, signed with the private Ed25519 key ``identity`` [32 bytes] if there is one."""
+    def announce(self, identity: Identity | None = None) -> Announcement:
+        """Step 1: the public keys, signed by the agent's ``identity`` if the group is ``signed``.
+
+        Raises
+        ------
+        DataError
+            If there is an identity and the group is not signed, or the other way round.
+        """
         self._expect(Step.ANNOUNCE)
+        if self.state.group.signed != (identity is not None):
+            raise DataError("an agent announces its keys with its identity where they are signed, and only there")
         state, keys = self.state, self._keys()
         announcement = Announcement(
             state.round,
@@ -160,7 +176,8 @@ class MaskingAgent:
             commitment(keys.seed),
         )
         if identity is not None:
-            announcement = replace(announcement, signature=sign(identity, announcement.signed_text(state.group)))
+            signature = identity.sign(PURPOSE, announcement.signed_text(state.group))
+            announcement = replace(announcement, signature=signature)
         self._become(Step.SHARE, announcement=announcement)
         return announcement
 

@@ -49,6 +49,9 @@ class Group:
         Fewest vectors in a sum, at least ``threshold``; 0 takes ``threshold``.
     context : bytes
         What else tells this group from others, such as the run and the unit. Keys depend on it.
+    signed : bool
+        Whether announcements are signed by the agents' identities. Others are refused then; so are signed ones
+        otherwise, since sizes of messages follow from this.
 
     Raises
     ------
@@ -62,6 +65,7 @@ class Group:
     threshold: int = 0
     minimum: int = 0
     context: bytes = b""
+    signed: bool = False
 
     def __post_init__(self) -> None:
         for name in ("size", "length", "bits", "threshold", "minimum"):
@@ -75,6 +79,8 @@ class Group:
             raise SpecError(f"masked vectors are added modulo 2^32 or 2^64, found bits {self.bits}")
         if not isinstance(self.context, bytes):
             raise SpecError(f"a group's context must be bytes, found {type(self.context).__name__}")
+        if type(self.signed) is not bool:
+            raise SpecError(f"a group's signed must be a bool, found {self.signed!r}")
         if self.threshold == 0:
             object.__setattr__(self, "threshold", -(-2 * self.size // 3))
         if not self.size < 2 * self.threshold <= 2 * self.size:

@@ -122,7 +122,7 @@ class BlankServer:
         require(state.group, state.step, state.round, len(left))
         step = state.step + 1
         about = len(left) - 1 if step == Step.MASK else len(left)
-        request = Public(Blank(packed_size(REQUESTS[step], about), np.uint8))
+        request = Public(Blank(packed_size(REQUESTS[step], about, signed=state.group.signed), np.uint8))
         speakers = len(left) if step <= Step.MASK else state.speakers
         survivors = tuple(left) if step == Step.CONFIRM else state.survivors
         self.state = replace(state, step=step, received=(), speakers=speakers, survivors=survivors)
@@ -136,4 +136,5 @@ def reply_bytes(group: Group, step: int, speakers: int) -> int:
     """How long an agent's reply is where ``speakers`` announced themselves, or at the end took part."""
     if step == Step.MASK:
         return group.length * group.dtype.itemsize
-    return packed_size(REPLIES[step], speakers - 1 if step == Step.SHARE else speakers)
+    about = speakers - 1 if step == Step.SHARE else speakers
+    return packed_size(REPLIES[step], about, signed=group.signed)

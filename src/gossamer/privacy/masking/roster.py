@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gossamer.errors import PeerError
+from gossamer.errors import DataError, PeerError
+from gossamer.federation.identity import PublicKey
 from gossamer.privacy.masking.group import Group
-from gossamer.privacy.masking.keys import check_point, is_signed
+from gossamer.privacy.masking.keys import check_point
 from gossamer.privacy.masking.messages import Announcement, Roster
 
-Identities = Mapping[int, bytes]
-"""The public Ed25519 key [32 bytes] of each agent, known from elsewhere."""
+Identities = Mapping[int, PublicKey]
+"""Whose signature each agent's announcement has to bear, known from elsewhere."""
+PURPOSE = "keys of a masked sum"
+"""What an identity signs announcements for."""
+
+
+def check_identities(group: Group, identities: Identities | None) -> None:
+    """Raise DataError unless identities are given where, and only where, a group's announcements are signed."""
+    if group.signed != (identities is not None):
+        raise DataError(
+            "the keys of this group are signed: expected the agents' identities, found none"
+            if group.signed
+            else "the keys of this group are not signed: identities are for one with signed=True"
+        )
 
 
 def check_announcement(announcement: Announcement, group: Group, identities: Identities | None) -> None:
@@ -19,17 +32,20 @@ def check_announcement(announcement: Announcement, group: Group, identities: Ide
     Raises
     ------
     PeerError
-        If they are of no agent of the group, a key is not a valid point, or, where identities are given, the signature
-        is missing or not the agent's.
+        If they are of no agent of the group, a key is not a valid point, they are signed or not, other than the group
+        says, or, where identities are given, the signature is not the agent's.
     """
     agent = announcement.agent
     if not group.has(agent):
         raise PeerError(f"expected keys of agents 1 to {group.size}, found keys of agent {agent}")
     check_point(announcement.mask_key, agent, "mask")
     check_point(announcement.share_key, agent, "share")
+    if bool(announcement.signature) != group.signed:
+        expected = "signed by its identity" if group.signed else "without a signature"
+        raise PeerError(f"agent {agent}'s keys are not as its group says: expected keys {expected}")
     if identities is not None:
-        identity = identities.get(agent)
-        if identity is None or not is_signed(identity, announcement.signature, announcement.signed_text(group)):
+        identity, text = identities.get(agent), announcement.signed_text(group)
+        if identity is None or not identity.signed(announcement.signature, PURPOSE, text):
             raise PeerError(f"agent {agent}'s keys are not signed by its identity: expected a signature of this round")
 
 

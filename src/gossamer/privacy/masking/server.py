@@ -103,8 +103,9 @@ class MaskingServer:
     ----------
     state : ServerState
         Of `start`, or as it was stored.
-    identities : mapping of int to bytes, optional
-        The agents' public Ed25519 keys; with them, announcements that they did not sign are refused.
+    identities : mapping of int to PublicKey, optional
+        The agents' public keys; with them, announcements that they did not sign are refused here already. Agents
+        refuse them in any case, and then there is no sum.
     """
 
     def __init__(self, state: ServerState, identities: Identities | None = None) -> None:

@@ -42,33 +42,34 @@ REPLIES: dict[int, type[AgentMessage]] = {
 """What an agent answers; at the step left out, its vector."""
 
 
-def packed_size(kind: type[MaskingMessage], agents: int) -> int:
-    """The bytes of a packed message that speaks of so many agents."""
-    base, each = _sizes()[kind]
+def packed_size(kind: type[MaskingMessage], agents: int, *, signed: bool = False) -> int:
+    """The bytes of a packed message that speaks of so many agents, in a group that is signed or not."""
+    base, each = _sizes(signed)[kind]
     return base + each * agents
 
 
-def agents_in(kind: type[MaskingMessage], size: int) -> int:
-    """Of how many agents a packed message of so many bytes speaks."""
-    base, each = _sizes()[kind]
+def agents_in(kind: type[MaskingMessage], size: int, *, signed: bool = False) -> int:
+    """Of how many agents a packed message of so many bytes speaks, in a group that is signed or not."""
+    base, each = _sizes(signed)[kind]
     return (size - base) // each if each else 0
 
 
 @cache
-def _sizes() -> dict[type[MaskingMessage], tuple[int, int]]:
+def _sizes(signed: bool) -> dict[type[MaskingMessage], tuple[int, int]]:
     """Bytes of a message of none, and of each more."""
     found = {}
     for kind in (*REQUESTS.values(), *REPLIES.values()):
-        none, one = (int(packed(_example(kind, count)).size) for count in (0, 1))
+        none, one = (int(packed(_example(kind, count, signed)).size) for count in (0, 1))
         found[kind] = none, one - none
     return found
 
 
-def _example(kind: type[MaskingMessage], count: int) -> MaskingMessage:
+def _example(kind: type[MaskingMessage], count: int, signed: bool) -> MaskingMessage:
+    announcement = Announcement(0, 1, *(bytes(KEY_BYTES),) * 4, signature=bytes(SIGNATURE_BYTES * signed))
     if kind is Announcement:
-        return Announcement(0, 1, *(bytes(KEY_BYTES),) * 4)
+        return announcement
     if kind is Roster:
-        return Roster(0, (Announcement(0, 1, *(bytes(KEY_BYTES),) * 4),) * count)
+        return Roster(0, (announcement,) * count)
     if kind is Survivors:
         return Survivors(0, (1,) * count)
     if kind is Confirmation:
