@@ -26,9 +26,9 @@ A module may have more, where the defaults do not fit:
 | `DEFAULT_CLIP` | ``FixedClip(bound=1)`` | what ``privacy.clip`` is where there is Gaussian noise and nothing is said |
 | `first_clip(settings)` | ``privacy.clip``'s | the clip at the start, where that says none |
 | `updates(servers)` | computations | how many updates the servers made, where a computation is not one |
-| `GROWS` | False | whether nodes of a run that has begun can go on with more parties |
 | `members(settings)` | nodes with data | whom ``topology`` joins |
 | `units(settings, names)` | none | the unit of each node that is in one; what is `Confined` stays inside |
+| `GROWS` | False | whether nodes may join a run that has begun: no state depends on how many there are |
 | `holders(settings)` | nodes with data | whose models are tested |
 | `unit_models(nodes)` | nothing | the models of units, whose distances are measured |
 | `remarks(nodes)` | nothing | warnings at the end of a run, a line each |
