@@ -149,11 +149,14 @@ def test_a_closed_store_takes_no_more(reopen: Callable[[], SqliteStore]) -> None
     store = reopen()
     store.close()
     store.tidy()
-    with pytest.raises(StorageError, match="it was closed"):
-        store.append([b"1"])
+    for more in (lambda: store.append([b"1"]), store.commit):
+        with pytest.raises(StorageError, match="it was closed"):
+            more()
 
 
-def test_tidying_shortens_the_log_and_changes_nothing(reopen: Callable[[], SqliteStore], tmp_path: Path) -> None:
+def test_tidying_shortens_the_log_and_changes_nothing(
+    reopen: Callable[[], SqliteStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = reopen()
     store.append([b"1"])
     store.commit()
@@ -166,6 +169,8 @@ def test_tidying_shortens_the_log_and_changes_nothing(reopen: Callable[[], Sqlit
     before = (tmp_path / "a.store").stat().st_size
     store.tidy()
     assert before < 1 << 20 < (tmp_path / "a.store").stat().st_size
+    monkeypatch.setattr(store._file, "checkpoint", lambda: pytest.fail("the log is short"))
+    store.tidy()
     store.append([b"staged"])
     store.tidy()
     assert contents(reopen()) == (None, [b"1", bytes((1 << 20) - 2), b"2"])
@@ -173,9 +178,9 @@ def test_tidying_shortens_the_log_and_changes_nothing(reopen: Callable[[], Sqlit
 
 def test_a_store_synchronises_every_commit_and_is_its_owners_alone(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a.store", "run", "a")
-    values = [store._file.rows(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous", "locking_mode")]
-    assert values == ["wal", 2, "exclusive"]
-    assert store._file.rows("PRAGMA page_size") == [(FORMAT.page_size,)]
+    names = ("journal_mode", "synchronous", "locking_mode", "page_size", "wal_autocheckpoint", "secure_delete")
+    values = [store._file.rows(f"PRAGMA {name}")[0][0] for name in names]
+    assert values == ["wal", 2, "exclusive", 1 << 14, 1 << 12, 0]
     store.append([b"1"])
     store.commit()
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
@@ -501,12 +506,11 @@ def test_a_checkpoint_leaves_nothing_to_handle_again(reopen: Callable[[], Sqlite
     alive = host(reopen())
     alive.turn([(Begin(), 0.0), (End("b"), 1.0)])
     alive.checkpoint()
+    assert alive._since == 0  # the journal counts anew
     state, entries = contents(reopen())
     assert state == encode(alive.state())
     assert entries == []
     alive = host(reopen())
-    alive.checkpoint()  # a journal that was read counts anew
-    assert alive._since == 0
     fill(alive.journal)  # type: ignore[arg-type]
     with pytest.raises(HostBroken, match="disk is full"):
         alive.stop("b" * 100_000, 2.0)
