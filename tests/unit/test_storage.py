@@ -19,8 +19,9 @@ from gossamer.errors import CallerError
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Refused
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, Data
+from gossamer.protocol.node import state_of
 from gossamer.protocol.session import Session, SessionSettings, Transmit
-from gossamer.runtimes.host import Arrived, Begin, DataSideAnswer, End, Host, HostBroken, Input, Wake
+from gossamer.runtimes.host import Arrived, Begin, DataSideAnswer, End, Host, HostBroken, HostState, Input, Wake
 from gossamer.runtimes.storage import FORMAT, SqliteStore
 from gossamer.runtimes.storage_file import StorageError, WrongStore
 from gossamer.vectors import Public
@@ -526,3 +527,30 @@ def test_a_full_disk_breaks_the_host(reopen: Callable[[], SqliteStore]) -> None:
     with pytest.raises(HostBroken, match="the disk is full; nothing was written"):
         alive.arrived("b", Data(1, 0, 0, Note(1, Public(np.ones(100_000)))), 2.0)
     assert encode(host(reopen(), size=100_000).state()) == before
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "entry"),
+    [
+        (None, b"\xff"),
+        (None, encode(1)),
+        (None, encode((1.0, 2.0, 3.0))),
+        (None, encode((1.0, 2.0))),
+        (None, encode((1.0, Arrived("b", "frame")))),  # type: ignore[arg-type]
+        (encode({"w": 1}), None),
+        (encode(HostState({"another": 1}, {})), None),
+        (encode(HostState(state_of(Writer("a")), {"b": 5})), None),  # type: ignore[dict-item]
+    ],
+)
+def test_what_no_host_writes_is_one_clear_line(
+    reopen: Callable[[], SqliteStore], snapshot: bytes | None, entry: bytes | None
+) -> None:
+    store = reopen()
+    if snapshot is not None:
+        store.snapshot([snapshot])
+    if entry is not None:
+        store.append([entry])
+    store.commit()
+    line = r"^a: its journal holds what this version of gossamer cannot read \([^\n]*\); use the version that wrote it$"
+    with pytest.raises(HostBroken, match=line):
+        host(reopen())

@@ -53,7 +53,7 @@ _GROWTH_AT_REST, _GROWTH = 4, 8
 
 
 class HostBroken(GossamerError):
-    """The journal did not take an input; go on with a host that is made from the journal."""
+    """The journal did not take an input, and a host from the journal has to go on; or there can be none from it."""
 
 
 # What comes in
@@ -215,6 +215,11 @@ class Host:
         Called with every `Step`, replayed ones excepted; what writes a trace.
     may_hear : callable, optional
         Whether a node, by name, may be sent what is `Confined` to this one's unit; by default none may.
+
+    Raises
+    ------
+    HostBroken
+        If the journal holds what no such host writes.
     """
 
     def __init__(
@@ -242,12 +247,20 @@ class Host:
 
     def _recover(self, settings: SessionSettings) -> None:
         state, entries = self.journal.load()
-        if state is not None:
-            self._restore(decode(state), settings)
-        for entry in entries:
-            now, what = decode(entry)
-            self._since += len(entry) + _HANDLING
-            self._take(what, now)
+        try:
+            if state is not None:
+                self._restore(decode(state), settings)
+            for entry in entries:
+                now, what = decode(entry)
+                if not isinstance(what, Input):
+                    raise TypeError(f"a {type(what).__name__} is no input")
+                self._since += len(entry) + _HANDLING
+                self._take(what, now)
+        except (PeerError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise HostBroken(
+                f"{self.node.name}: its journal holds what this version of gossamer cannot read ({error}); "
+                f"use the version that wrote it"
+            ) from error
 
     def _restore(self, state: HostState, settings: SessionSettings) -> None:
         restore_state(self.node, state.node)
