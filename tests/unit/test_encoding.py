@@ -119,12 +119,13 @@ def test_decoded_arrays_own_their_values() -> None:
 
 
 @pytest.mark.parametrize("before", range(9))
+@pytest.mark.parametrize("offset", [0, 1, 4])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
-def test_a_vector_may_stay_in_a_buffer_of_its_own(before: int, dtype: type) -> None:
+def test_a_vector_may_stay_in_a_buffer_of_its_own(before: int, offset: int, dtype: type) -> None:
     """Wherever it begins, it lies where the processor wants it, and nobody can write to it."""
     value = ("x" * before, Released(np.arange(1000).astype(dtype)), Released(np.ones(3)), 7)
-    buffer = np.frombuffer(encode(value), np.uint8).copy()
-    found = decode(buffer.data, own=True)
+    buffer = np.frombuffer(bytes(offset) + encode(value), np.uint8).copy()
+    found = decode(buffer.data[offset:], own=True)
     assert found == value
     large, small = found[1].values, found[2].values
     assert large.flags.aligned
