@@ -28,10 +28,12 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
+from gossamer.federation.identity import Identity
 from gossamer.privacy.agent_noise import AgentLedger
 from gossamer.privacy.data_side import Computer, DataSide
 from gossamer.privacy.deployed_guarantee import Drawn
 from gossamer.privacy.ledger import Ledger, Plan, Unlimited
+from gossamer.privacy.masked_side import Signing
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.unit_ledger import UnitLedger
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
@@ -111,6 +113,17 @@ def ledger_of(prepared: Prepared, plan: Any, name: str) -> Any:
             return Ledger(name, Plan(counts) if prepared.experiment.private else Unlimited())
 
 
+def identity_of(name: str) -> Identity:
+    return Identity.of_seed(name.encode().ljust(32))
+
+
+def signing_of(prepared: Prepared, name: str) -> Signing | None:
+    """Identities, which a run that has a name has."""
+    if not prepared.run:
+        return None
+    return Signing(identity_of(name), {other: identity_of(other).public_key for other in prepared.names})
+
+
 class Parties:
     """Each node's own data side."""
 
@@ -120,7 +133,8 @@ class Parties:
         for name in names:
             file = SideFile(IN_MEMORY, "run", name)
             mine = own(prepared, name)
-            self.sides[name] = deployed_computer(mine, plan, name, self.ledgers[name], mark=file, records=file)
+            ledger, signing = self.ledgers[name], signing_of(prepared, name)
+            self.sides[name] = deployed_computer(mine, plan, name, ledger, mark=file, records=file, signing=signing)
 
     def admit(self, node: str, task: Any) -> Any:
         return node, self.sides[node].admit(node, task)

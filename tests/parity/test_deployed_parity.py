@@ -91,7 +91,8 @@ def run(name: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
             found = federation.run(lambda line: None, more=more)
             lives = {} if found.failed else check_lives(there, {})
         named = there.agreed(there.names[0]).terms.invitation.run
-    return Run(named, federation, found, lives, {party: read(folder / party / "trace.bin") for party in federation.members})
+    steps = {party: read(folder / party / "trace.bin") for party in federation.members}
+    return Run(named, federation, found, lives, steps)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.federation.identity import Identity
 from gossamer.privacy.masking import (
     Group,
     MaskedSum,
@@ -30,7 +31,7 @@ METHODS = {
 class Conversation:
     """The agents and the server of one sum of ``group``, step by step.
 
-    ``vectors`` are given, or drawn uniformly over the whole ring.
+    ``vectors`` are given, or drawn uniformly over the whole ring. Where the group's keys are signed, so they are.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class Conversation:
     ) -> None:
         self.group, self.round = group, round
         numbers = range(1, group.size + 1)
+        self.identities = {i: Identity.of_seed(bytes([i]) * 32) for i in numbers if group.signed}
+        keys = {i: identity.public_key for i, identity in self.identities.items()} if group.signed else None
         self.agents = {
-            i: MaskingAgent.start(group, i, round, secret=reproducible_secret(seed, "test", i)) for i in numbers
+            i: MaskingAgent.start(group, i, round, keys, secret=reproducible_secret(seed, "test", i)) for i in numbers
         }
         self.server = MaskingServer.start(group, round)
         generator = np.random.default_rng(seed)
@@ -51,7 +54,7 @@ class Conversation:
 
     def answer(self, agent: int, incoming: Any) -> Any:
         """What an agent says at this step; it is stored and restored around it."""
-        arguments = [] if self.step == Step.ANNOUNCE else [incoming]
+        arguments = [self.identities.get(agent)] if self.step == Step.ANNOUNCE else [incoming]
         if self.step == Step.MASK:
             arguments.append(self.vectors[agent])
         restored = MaskingAgent(through_bytes(self.agents[agent].state), self.agents[agent].identities)

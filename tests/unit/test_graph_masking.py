@@ -309,10 +309,11 @@ def test_no_update_and_no_secret_is_in_a_nodes_state() -> None:
 # Messages without content
 
 
+@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("vanish", [{}, {2: Step.SHARE}, {1: Step.MASK, 5: Step.CONFIRM}, {3: Step.MASK, 4: Step.MASK}])
-def test_sizes_follow_from_how_many_agents_there_are(vanish: dict[int, Step]) -> None:
+def test_sizes_follow_from_how_many_agents_there_are(vanish: dict[int, Step], signed: bool) -> None:
     """Whatever the keys, and whoever vanishes: a blank sum has messages of the same sizes as a real one."""
-    group = Group(6, 7, 64)
+    group = Group(6, 7, 64, signed=signed)
     conversation = Conversation(group)
     real, blank = PackedServer(start_sum(group, 0, blank=False)), BlankServer(BlankState(group, 0))  # type: ignore[arg-type]
     speakers = 0
@@ -331,9 +332,9 @@ def test_sizes_follow_from_how_many_agents_there_are(vanish: dict[int, Step]) ->
             assert {a: r.nbytes for a, r in requests.items()} == {a: r.nbytes for a, r in blanks.items()}
             kind = REQUESTS[step + 1]
             first = next(iter(requests.values()))
-            assert packed_size(kind, agents_in(kind, first.size)) == first.size
+            assert packed_size(kind, agents_in(kind, first.size, signed=signed), signed=signed) == first.size
             if step + 1 in (Step.SHARE, Step.MASK):
-                speakers = agents_in(kind, first.size) + (step + 1 == Step.MASK)
+                speakers = agents_in(kind, first.size, signed=signed) + (step + 1 == Step.MASK)
         assert blank.state.survivors == real.state.survivors
         conversation.deliver()
     assert real.unmask().agents == real.state.survivors

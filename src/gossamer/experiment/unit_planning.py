@@ -154,14 +154,17 @@ def _guarantees(prepared: Prepared, settings: Settings, noise: Noise | None, cli
     where, masked = _where(settings), settings.masking.name == "secure"
     if noise is None:
         reason = "privacy: none (nothing is noised, so messages may reveal updates)"
-        return no_guarantees(where, reason, masked=masked)
+        return no_guarantees(where, reason, masked=masked, signed=bool(prepared.run))
     if not math.isfinite(clip):
         return no_guarantees(
-            where, "privacy.clip: none (nothing bounds an update, so noise proves nothing)", masked=masked
+            where,
+            "privacy.clip: none (nothing bounds an update, so noise proves nothing)",
+            masked=masked,
+            signed=bool(prepared.run),
         )
     bound = _bound(settings, clip, min(settings.sampled))
     delta, agent_noise = prepared.experiment.delta, prepared.experiment.privacy.agent_noise
-    found = graph_guarantees(noise, bound, prepared.objective.size, delta, masked=masked)
+    found = graph_guarantees(noise, bound, prepared.objective.size, delta, masked=masked, signed=bool(prepared.run))
     if agent_noise is not None:
         found["own_server"] = own_server(prepared, clip, agent_noise, delta)
         if settings.gradient_at == "hidden":  # the server's own state has that noise, too

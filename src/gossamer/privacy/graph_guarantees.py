@@ -50,7 +50,7 @@ def proved_epsilon(noise: Noise, bound: UpdateBound, size: int, delta: float) ->
 
 
 def graph_guarantees(
-    noise: Noise, bound: UpdateBound, size: int, delta: float, *, masked: bool = False
+    noise: Noise, bound: UpdateBound, size: int, delta: float, *, masked: bool = False, signed: bool = False
 ) -> dict[str, Guarantee]:
     """What is proved of all rounds together, by observer.
 
@@ -66,6 +66,8 @@ def graph_guarantees(
         In (0, 1); Laplace noise does not need it, its guarantees have delta 0.
     masked : bool
         Whether secure aggregation hides single updates from their own server.
+    signed : bool
+        Whether identities sign the keys for that; otherwise the server is trusted with them.
 
     Returns
     -------
@@ -82,7 +84,7 @@ def graph_guarantees(
         _OBSERVERS[where],
         (
             _TRUSTED[where],
-            _OF_SERVERS[masked],
+            _OF_SERVERS[masked, masked and signed],
             _INSIDE,
             *ASSUMPTIONS,
             *_OF_GRADIENTS[where],
@@ -93,17 +95,19 @@ def graph_guarantees(
     return {
         "other_units": proved,
         "own_agents": proved if where is GradientAt.RELEASED else _none(where, _AGENTS, _HIDDEN_STATE),
-        "own_server": _none(where, _SERVER, _SERVER_SEES[masked]),
+        "own_server": _none(where, _SERVER, _SERVER_SEES[masked, masked and signed]),
     }
 
 
-def no_guarantees(where: GradientAt, reason: str, *, masked: bool = False) -> dict[str, Guarantee]:
+def no_guarantees(
+    where: GradientAt, reason: str, *, masked: bool = False, signed: bool = False
+) -> dict[str, Guarantee]:
     """The same where nothing is proved against anybody, and why."""
     agents = reason if where is GradientAt.RELEASED else _HIDDEN_STATE
     return {
         "other_units": _none(where, _OBSERVERS[where], reason),
         "own_agents": _none(where, _AGENTS, agents),
-        "own_server": _none(where, _SERVER, _SERVER_SEES[masked]),
+        "own_server": _none(where, _SERVER, _SERVER_SEES[masked, masked and signed]),
     }
 
 
@@ -130,9 +134,13 @@ _TRUSTED = {
     GradientAt.RELEASED: "trusted: the own server",
 }
 _OF_SERVERS = {
-    False: "the own server sees each of its agents' updates, and nobody else does",
-    True: "the own server sees exact sums of its agents' updates, if it hands on their own keys, and nobody else does",
+    (False, False): "the own server sees each of its agents' updates, and nobody else does",
+    (True, False): "the own server sees exact sums of its agents' updates, if it hands on their own keys, and nobody "
+    "else does",
+    (True, True): "the own server sees exact sums of its agents' updates, whose keys the identities in the invitation "
+    "sign, and nobody else does",
 }
+"""By whether there are masks, and whether keys are signed."""
 _INSIDE = "what is sent inside a unit is read by nobody but whom it is for"
 _OF_GRADIENTS = {
     GradientAt.HIDDEN: (
@@ -148,9 +156,13 @@ _OF_GRADIENTS = {
 _OF_MASKS = ("the other agents of the unit encode their updates as agreed, which nobody can check behind masks",)
 _HIDDEN_STATE = "agents get the server's own state, and together with its messages that is the exact running sum"
 _SERVER_SEES = {
-    False: "a server sees each of its agents' updates, without noise; masking: secure would leave it exact sums",
-    True: "a server that hands on its agents' own keys sees exact sums of their updates; masks hide single ones, and "
-    "are no noise",
+    (
+        False,
+        False,
+    ): "a server sees each of its agents' updates, without noise; masking: secure would leave it exact sums",
+    (True, False): "a server that hands on its agents' own keys sees exact sums of their updates; masks hide single "
+    "ones, and are no noise",
+    (True, True): "a server sees exact sums of its agents' updates; masks hide single ones, and are no noise",
 }
 
 ASSUMPTIONS = (
