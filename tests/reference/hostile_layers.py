@@ -94,7 +94,8 @@ class Datagrams:
         assert pair.arrived["b"].pop() == ("a", FRAMES[1])
         assert pair.peers["b"].states(pair.now)["a"].state == "up"
         assert sum(map(len, (pair.lines[name] for name in "b"))) < 200
-        self.refused = sum(pair.dropped("a", "b").values())
+        self.refused = sum(sum(pair.dropped(name, "b").values()) for name in "ac")
+        self.refused += pair.peers["b"].strangers.total()
         pair.carried.clear()
 
 
