@@ -15,7 +15,8 @@ import pytest
 from gossamer.deployment.founding import Founded, draft
 from gossamer.deployment.joining import Invited
 from gossamer.deployment.party_data import shard_settings
-from gossamer.deployment.renewing import RECORD, Newer, open_host
+from gossamer.deployment.party_options import PartyOptions
+from gossamer.deployment.renewing import RECORD, Newer, check_newer, fitting, open_host
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.errors import CallerError
@@ -28,6 +29,7 @@ from gossamer.runtimes.host import Task
 from gossamer.runtimes.storage import SqliteStore
 
 ORGANISER = Identity.of_seed(bytes(32))
+IDENTITY = Identity.of_seed(bytes(31) + b"1")
 
 
 def founded(algorithm: dict[str, Any], parties: int = 3) -> Founded:
@@ -152,6 +154,62 @@ class TestRefused:
         more = founded({**settings, "nodes": 4}).invitation
         with pytest.raises(CallerError, match="nobody can join a run of allreduce that has begun"):
             party.open(again(old, spec=more.spec, members=(*old.members, more.members[-1])))
+
+
+class TestStarting:
+    """A node that is started with an invitation that it cannot go on by goes on by the one before."""
+
+    def fitting(self, tmp_path: Path, party: Party, old: bytes, new: bytes) -> tuple[bytes, str]:
+        (tmp_path / "party").mkdir()
+        for name, text in (("invitation.yaml", new), ("identity.key", IDENTITY.pem)):
+            (tmp_path / "party" / name).write_bytes(text)
+        (tmp_path / "party" / "identity.key").chmod(0o600)
+        party.folder.write(RECORD, old)
+        options = PartyOptions(tmp_path / "party" / "invitation.yaml", organiser=ORGANISER.public_key.fingerprint)
+        invited = Invited(new, IDENTITY, Agreed.on(Terms.of(parse_signed(new))), None, None)
+        found = fitting(options, invited, party.folder)
+        return found.text, (party.folder.path / "node.log").read_text()
+
+    def server(self, **more: Any) -> Invitation:
+        """Of a server, which needs no data; of the identity here."""
+        spec = {"name": "audp", "nodes": 3, "updates_per_node": 9, "batch_size": 20}
+        prepared = prepare(parse_spec({"dataset": "digits", "algorithm": spec, **more}))
+        text = write_spec(prepared.experiment.model_copy(update={"dataset": shard_settings(prepared.dataset)}))
+        keys = {"server": IDENTITY.public_key}
+        sizes = prepared.shard_sizes
+        found = draft(spec=text, parties=sizes, broker="mqtt://127.0.0.1:1", organiser=ORGANISER, keys=keys).invitation
+        return replace(found, invited="server")
+
+    def joined(self, old: Invitation, examples: int) -> bytes:
+        newcomer = replace(old.members[0], name="node-3", key=Identity.generate().public_key, examples=examples)
+        spec = old.spec.replace("nodes: 3", "nodes: 4")
+        return again(old, spec=spec, members=(*old.members[:-1], newcomer, old.members[-1]))
+
+    def test_somebody_joins_and_nothing_else_changes(self, tmp_path: Path, party: Party) -> None:
+        old = self.server(privacy={"noise_multiplier": 1.0})
+        new = self.joined(old, 100)
+        assert self.fitting(tmp_path, party, text_of(old), new) == (new, "")
+
+    def test_what_others_would_release_changes(self) -> None:
+        """A budget is met for the party with fewest examples, so one with fewer changes the noise of all."""
+        old = self.server(budget={"epsilon": 8, "delta": 1e-4})
+        earlier, later = (Agreed.on(Terms.of(parse_signed(t))) for t in (text_of(old), self.joined(old, 60)))
+        with pytest.raises(CallerError, match="node-0 would release something else than was planned"):
+            check_newer(earlier, later, earlier.terms.names)
+        same = Agreed.on(Terms.of(parse_signed(self.joined(old, 600))))
+        check_newer(earlier, same, earlier.terms.names)
+
+    def test_it_goes_on_by_the_old_one(self, tmp_path: Path, party: Party) -> None:
+        old = self.server(privacy={"noise_multiplier": 1.0})
+        stranger = replace(old.members[0], key=Identity.generate().public_key)
+        new = again(old, members=(stranger, *old.members[1:]))
+        found, said = self.fitting(tmp_path, party, text_of(old), new)
+        assert found == text_of(old)
+        assert "does not accept the newer invitation, and goes on by the old one: who is in a run stays" in said
+
+    def test_another_run_is_not_its_to_choose(self, tmp_path: Path, party: Party) -> None:
+        old, other = (self.server(privacy={"noise_multiplier": 1.0}) for _ in range(2))
+        assert self.fitting(tmp_path, party, text_of(old), text_of(other)) == (text_of(other), "")
 
 
 class TestLooking:

@@ -183,11 +183,19 @@ def new_command(options: argparse.Namespace) -> int:
 
 def add_command(options: argparse.Namespace) -> int:
     """Let parties in."""
+    from gossamer.deployment.papers import RECORD
     from gossamer.deployment.reissuing import draft_again
+    from gossamer.deployment.renewing import check_newer
+    from gossamer.experiment.reading import read_text
+    from gossamer.federation.invitations import read_signed
 
+    before = read_signed(options.folder / RECORD)
     again = draft_again(
         options.folder, _parties(options), keys=_keys(options), valid=_valid(options), organiser=_organiser(options)
     )
+    module = read_text(before.spec).objective.module
+    earlier = _agreed(before, [] if module is None else [module])
+    check_newer(earlier, _agreed(again.invitation, [] if module is None else [module]), earlier.terms.names)
     return _write(options, again)
 
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -89,14 +90,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"gossamer: error: {_one_line(error)}", file=sys.stderr)
+        print(f"gossamer: error: {_of_system(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("gossamer: interrupted", file=sys.stderr)
         return 130
 
 
-def _one_line(error: BaseException) -> str:
+def _of_system(error: OSError) -> str:
+    """What the system says of a file, or of the disk."""
+    place = "" if error.filename is None else f"{error.filename}: "
+    remedy = {errno.ENOSPC: "; make room and start again", errno.EROFS: "; choose a place that can be written"}
+    return f"{place}{_one_line(error.strerror or error)}{remedy.get(error.errno or 0, '')}"
+
+
+def _one_line(error: object) -> str:
     return " ".join(str(error).split())
 
 

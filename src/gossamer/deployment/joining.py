@@ -49,8 +49,8 @@ class Invited:
     data: Path | None
 
 
-def accept(options: PartyOptions) -> Invited:
-    """Read a party's invitation, and see whether its policy lets it pass.
+def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
+    """Read a party's invitation, or one that it accepted before, and see whether its policy lets it pass.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def accept(options: PartyOptions) -> Invited:
     """
     identity = Identity.load(options.key)
     policy = None if options.policy is None else read_policy(options.policy)
-    text = _content(options.invitation)
+    text = _content(options.invitation) if text is None else text
     try:
         modules = (*options.modules, *(() if policy is None else policy.modules))
         terms = Terms.of(_read(text, options, identity, policy), modules)

@@ -23,7 +23,7 @@ from gossamer.deployment.loop import Clock, NodeLoop
 from gossamer.deployment.neighbours import neighbours
 from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.peers import Peers, PeerSettings
-from gossamer.deployment.renewing import Newer, check_newer, open_host
+from gossamer.deployment.renewing import Newer, check_newer, fitting, open_host
 from gossamer.deployment.reporting import Reporter
 from gossamer.deployment.state_folder import StateFolder, opened
 from gossamer.deployment.tasks import Tasks, Worker
@@ -59,6 +59,7 @@ def run_party(options: PartyOptions) -> str:
         invited = accept(options)
         folder.take()
         stack.callback(folder.give_back)
+        invited = fitting(options, invited, folder)
         while (state := _take_part(options, invited, folder)) == _RENEWED:
             try:
                 newer = accept(options)
@@ -133,7 +134,9 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
 
 
 def _transport(options: PartyOptions, invitation: Invitation, folder: StateFolder) -> MqttTransport:
-    limits = TransportSettings(connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM)
+    limits = TransportSettings(
+        connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM, presence=False
+    )
     address = broker_address(options, invitation)
     folder.say(f"connects to {address}")
     return MqttTransport(invitation.run, invitation.me.name, address, limits, folder.say)

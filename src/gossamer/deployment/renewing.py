@@ -8,11 +8,12 @@ which the store was written lies beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gossamer.deployment.computing import Charges, planned_charges
-from gossamer.deployment.joining import Invited
+from gossamer.deployment.joining import Invited, accept
+from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.errors import GossamerError
@@ -65,8 +66,31 @@ def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
     earlier.host(store).checkpoint()
 
 
-def check_newer(earlier: Agreed, agreed: Agreed) -> None:
-    """Whether a party that is in a run by one invitation may go on by another.
+def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Invited:
+    """By which invitation a node goes on: that of today, or the one before, if what is in the store does not fit it.
+
+    Raises
+    ------
+    InvitationError
+        If the store is of another run, or was written by a newer invitation.
+    """
+    record = folder.path / RECORD
+    if not record.exists() or record.read_bytes() == invited.text:
+        return invited
+    before, new = parse_signed(record.read_bytes()), invited.agreed.terms.invitation
+    if (before.run, before.organiser) != (new.run, new.organiser) or new.issued < before.issued:
+        return invited  # for `open_host` to refuse
+    earlier = accept(options, record.read_bytes())
+    try:
+        check_newer(earlier.agreed, invited.agreed)
+    except InvitationError as error:
+        folder.say(f"does not accept the newer invitation, and goes on by the old one: {error}")
+        return earlier
+    return invited
+
+
+def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None = None) -> None:
+    """Whether parties that are in a run by one invitation may go on by another; by default the one it is for.
 
     Raises
     ------
@@ -97,12 +121,14 @@ def check_newer(earlier: Agreed, agreed: Agreed) -> None:
         raise InvitationError(f"nobody can join a run of {name} that has begun; found a new federation")
     if agreed.terms.names[: len(earlier.terms.names)] != earlier.terms.names:
         raise InvitationError("who joins comes after those who were there")
-    me = agreed.terms.me.name
-    if _planned(earlier, me) != _planned(agreed, me):
-        raise InvitationError(
-            f"with the parties that join, {me} would release something else than was planned, and the plan of a run is "
-            "fixed; found a new federation, or have updates_per_node say how many updates there are"
-        )
+    for party in parties or [agreed.terms.me.name]:
+        if _planned(earlier, party) != _planned(agreed, party):
+            raise InvitationError(
+                f"with the parties that join, {party} would release something else than was planned, and the plan of a "
+                "run is fixed. Noise that is calibrated to a budget depends on the party with fewest examples, and "
+                "stop.updates is shared by all: let somebody join with as many examples, or found a new federation "
+                "(there with privacy.noise_multiplier in the place of a budget, and updates_per_node)"
+            )
 
 
 def _planned(agreed: Agreed, name: str) -> Charges:

@@ -211,7 +211,10 @@ def _make(path: Path) -> None:
 
 _REASONS: dict[int, tuple[type[StorageError], str]] = {
     sqlite3.SQLITE_BUSY: (WrongStore, "is in use by another process; end that one first"),
-    sqlite3.SQLITE_NOTADB: (WrongStore, "is no file of gossamer's; name another one"),
+    sqlite3.SQLITE_NOTADB: (
+        WrongStore,
+        "is no file of gossamer's, or is damaged; bring it back from a copy, or name another one if it never was",
+    ),
     sqlite3.SQLITE_FULL: (StorageError, "could not grow: the disk is full; nothing was written. Make room and restart"),
     sqlite3.SQLITE_IOERR: (StorageError, "could not be read or written: its disk reports an error; see to the disk"),
     sqlite3.SQLITE_READONLY: (StorageError, "may not be written; give its owner that right, and that to its folder"),
