@@ -248,7 +248,7 @@ def publisher_process(chunks: int, length: int, setting: Setting, commands: Conn
 def subscriber_process(chunks: int, length: int, setting: Setting, commands: Connection) -> None:
     """Says when all the chunks are there, and how much time of processors it took."""
     client, arrived, done = connected(setting), queue.SimpleQueue[int](), threading.Event()
-    client.on_message = lambda client, _, message: arrived.put(len(message.payload))
+    client.message_callback_add("plain", lambda client, _, message: arrived.put(len(message.payload)))
     client.on_subscribe = lambda *_: done.set()
     client.subscribe("plain", qos=1)
     assert done.wait(10.0)
