@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow fault-seeds lint types check bench experiments clean
+.PHONY: help demo test test-slow test-deployment fault-seeds lint types check bench experiments clean
 
 help: ## list the commands
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 # torch goes first and through plain pip, pinned by constraints.txt, so that everything after it finds it there.
 $(READY): pyproject.toml constraints.txt
@@ -38,6 +38,11 @@ fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by defau
 		set -- $$run; spec=examples/digits-$$1.yaml; shift; \
 		$(BIN)/gossamer simulate-faults $$spec "$$@" --seeds $(SEEDS) --jobs $(JOBS) || exit 1; \
 	done
+
+test-deployment: $(READY) ## also run the slow tests of real processes over brokers (what CI runs)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --slow tests/end_to_end/test_mqtt_transport.py \
+		tests/end_to_end/test_broker_access.py tests/end_to_end/test_federation_*.py tests/end_to_end/test_founded_*.py \
+		tests/end_to_end/test_deployment_*.py tests/end_to_end/test_hostile_party.py tests/parity
 
 lint: $(READY) ## style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
