@@ -40,7 +40,9 @@ def up_command(options: argparse.Namespace) -> int:
         federation = LocalFederation.found(experiment, out, broker.url)
         say(f"{len(federation.members)} parties in {out}, over {broker.url}")
         say(f"plan: {federation.plan}")
-        more = ("--gone-after", "30", "--wait", "60")
+        # Many processes on one machine are slow to answer each other, and heartbeats are a twentieth of this apart.
+        parties = len(federation.members)
+        more = ("--gone-after", str(30 + 2 * parties), "--wait", str(60 + parties))
         traced = {name: ("--trace", str(out / name / "trace.bin")) for name in federation.members if options.trace}
         found = federation.run(say, more={n: (*more, *traced.get(n, ())) for n in federation.members})
     document = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}

@@ -90,6 +90,8 @@ class TransportSettings:
         Most bytes of one payload, either way.
     most_incoming, most_outgoing : int
         Most bytes that wait for the node, and for the broker.
+    presence : bool
+        Whether to hear who else is connected: of n nodes that come and go, the broker passes on n^2 messages.
     """
 
     connect_timeout: float = 30.0
@@ -99,6 +101,7 @@ class TransportSettings:
     largest_datagram: int = 1 << 20
     most_incoming: int = 64 << 20
     most_outgoing: int = 64 << 20
+    presence: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -288,7 +291,7 @@ class MqttTransport:
         return self._fatal or self._reason
 
     def present(self) -> dict[str, bool]:
-        """Who is connected, and who was, as far as the broker says."""
+        """Who is connected, and who was, as far as the broker says; empty without ``presence``."""
         return dict(self._present)
 
     def __enter__(self) -> Self:
@@ -358,7 +361,8 @@ class MqttTransport:
             return
         self._connection += 1
         self._announced = self._announcement is not None and self._announcement.is_published()
-        client.subscribe([(topic(self.run, self.node, "+"), 1), (presence_topic(self.run, "+"), 1)])
+        heard = "+" if self.settings.presence else self.node
+        client.subscribe([(topic(self.run, self.node, "+"), 1), (presence_topic(self.run, heard), 1)])
 
     def _on_subscribe(self, client: paho.Client, _: Any, mid: int, codes: list[ReasonCode], properties: Any) -> None:
         if any(code.is_failure for code in codes):

@@ -1,0 +1,10 @@
+"""What the parties of a federation on one machine share: imported once, by the process that theirs are forked off."""
+
+import gc
+
+import gossamer.cli.main
+import gossamer.deployment.party  # noqa: F401
+
+# The collector of a forked process would write to all objects that there are, and so make copies of them.
+gc.collect()
+gc.freeze()
