@@ -139,3 +139,15 @@ def test_shortening_leaves_out_what_does_not_matter() -> None:
     long = Schedule((Fate(1, (2.0,)), seven, *(Fate(n) for n in range(8, 60)), Crash(5), twenty, Crash(40)), busy=0.5)
     assert fails(long)
     assert shortened(long, fails) == Schedule((seven, twenty), busy=0.0, every=256)
+
+
+def test_shortening_moves_a_crash_that_others_only_put_off() -> None:
+    """Made up: each frame lost puts the event at which a crash matters off by one, from event 10 on."""
+
+    def fails(schedule: Schedule) -> bool:
+        lost = sum(isinstance(fault, Fate) for fault in schedule.faults)
+        return any(crash.event == 10 + lost for crash in schedule.crashes)
+
+    long = Schedule((*(Fate(n) for n in range(12)), Crash(22, instant=4), Crash(40)))
+    assert fails(long)
+    assert shortened(long, fails).faults == (Crash(10, instant=4),)

@@ -58,7 +58,7 @@ CRASHES = st.lists(
     unique_by=lambda crash: crash.event,
 )
 SCHEDULES = st.builds(
-    lambda fates, crashes, busy, every, skew: Schedule((*fates, *crashes), 0, busy, every, skew),
+    lambda fates, crashes, busy, every, skew: Schedule((*fates, *crashes), 0, busy, every, skew=skew),
     FATES,
     CRASHES,
     st.sampled_from([0.0, 0.3]),

@@ -34,7 +34,7 @@ def test_seeds_pass(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate-faults", GOSSIP, "--seeds", "3", "--jobs", jobs]) == 0
     printed = capsys.readouterr()
     assert printed.out == "gossip: 3 seeds from 0 on, and everything held\n"
-    assert "gossip: small runs of 4 parameters, with nodes 3, updates_per_node 4; or nodes 4" in printed.err
+    assert "gossip: small runs of 4 parameters, with nodes 3, updates_per_node 6; or nodes 4" in printed.err
     assert "seeds a second" in printed.err
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,8 @@ SETTINGS = SessionSettings(retry_after=1.0, longest_retry=2.0, silence=5.0)
 
 FRAMES, EVENTS = 120, 150
 """Among so many first frames, and so many first events, there are faults."""
+
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Schedule:
         Seconds that hosts need to store a turn; what comes meanwhile goes into the next one.
     every : int
         Inputs between snapshots.
+    chunks : bool
+        Whether messages are too long for one frame.
     skew : float
         Seconds from the clock of each host to that of the next, which is ahead; who is started again is as much behind.
     """
@@ -85,6 +90,7 @@ class Schedule:
     variant: int = 0
     busy: float = 0.0
     every: int = 8
+    chunks: bool = False
     skew: float = 0.0
 
     @cached_property
@@ -119,8 +125,9 @@ class Schedule:
         faults: list[Fault] = [*_fates(generator)]
         faults += _partitions(generator, variants[variant])
         faults += _crashes(generator)
-        busy, every, skew = (generator.choice(of) for of in ([0.0, 0.0, 0.15], [3, 16, 256], [0.0, 0.0, 1.5]))
-        return cls(tuple(faults), variant, float(busy), int(every), float(skew))
+        ways = ([0.0, 0.0, 0.15], [3, 16, 256], [False, False, False, True], [0.0, 0.0, 1.5])
+        busy, every, chunks, skew = (generator.choice(among).item() for among in ways)
+        return cls(tuple(faults), variant, busy, every, chunks, skew)
 
 
 def _fates(generator: np.random.Generator) -> list[Fate]:
@@ -156,7 +163,7 @@ def _crashes(generator: np.random.Generator) -> list[Crash]:
     return sorted(list(found.values())[: int(generator.integers(0, 5))], key=lambda crash: crash.event)
 
 
-def shortened(schedule: Schedule, fails: Any) -> Schedule:
+def shortened(schedule: Schedule, fails: Any, variants: int = 1) -> Schedule:
     """A schedule that still fails, of which nothing can be left out.
 
     Parameters
@@ -165,11 +172,22 @@ def shortened(schedule: Schedule, fails: Any) -> Schedule:
         One that fails.
     fails : callable
         Whether a schedule does.
+    variants : int
+        How many runs there are that it might happen to.
     """
-    for simpler in ({"busy": 0.0}, {"every": 256}, {"skew": 0.0}):
+    for simpler in ({"busy": 0.0}, {"every": 256}, {"chunks": False}, {"skew": 0.0}):
         candidate = replace(schedule, **simpler)
         schedule = candidate if fails(candidate) else schedule
-    return replace(schedule, faults=fewest(schedule.faults, lambda faults: fails(replace(schedule, faults=faults))))
+    found = replace(schedule, faults=fewest(schedule.faults, lambda faults: fails(replace(schedule, faults=faults))))
+    # What is left may only be there so that a crash comes at the right moment.
+    return found if len(found.faults) <= _FEW else next(filter(fails, _alone(found, variants)), found)
+
+
+def _alone(schedule: Schedule, variants: int) -> Iterator[Schedule]:
+    """Each of its crashes, and nothing else, at each event of each run; and as if nothing staged were kept."""
+    kinds = dict.fromkeys(replace(crash, kept=kept) for crash in schedule.crashes for kept in (crash.kept, 0))
+    for variant, event, crash in itertools.product(range(variants), range(1, EVENTS), kinds):
+        yield replace(schedule, faults=(replace(crash, event=event),), variant=variant)
 
 
 def fewest(items: Sequence[Any], fails: Any) -> tuple[Any, ...]:

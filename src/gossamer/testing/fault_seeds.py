@@ -54,7 +54,7 @@ class Failure:
         schedule = trial.schedule(seed)
         if trial.problem(schedule) is None:
             raise ValueError(f"seed {seed} does not fail")
-        shortest = shortened(schedule, lambda candidate: trial.problem(candidate) is not None)
+        shortest = shortened(schedule, lambda candidate: trial.problem(candidate) is not None, len(trial.runs))
         story: list[str] = []
         problem = trial.problem(shortest, story.append)
         return cls(seed, problem or "", shortest, trial.runs[shortest.variant].names, tuple(story))
@@ -66,7 +66,7 @@ class Failure:
             [
                 f"seed {self.seed} fails at {self.problem}",
                 f"nodes: {', '.join(self.nodes)}; a snapshot every {schedule.every} inputs, {schedule.busy:g} s to "
-                f"store a turn, clocks {schedule.skew:g} s apart",
+                f"store a turn, {'messages in chunks, ' if schedule.chunks else ''}clocks {schedule.skew:g} s apart",
                 "shortest schedule that still fails:",
                 *faults,
                 "what happened:",

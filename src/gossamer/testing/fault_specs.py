@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,9 @@ from gossamer.experiment.prepare import Prepared, assemble, public_seed
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.spec import Experiment
 from gossamer.protocol.node import Node
+from gossamer.protocol.session import SessionSettings
 from gossamer.runtimes.speeds import Speeds
+from gossamer.testing.fault_schedules import SETTINGS
 from gossamer.testing.fault_sides import SIZE
 
 MOST_NODES = 6
@@ -58,7 +60,7 @@ _EDGES: tuple[dict[str, Any], ...] = (
 _MASKED: tuple[dict[str, Any], ...] = (
     {"units": 2, "agents": 2, "rounds": 2},
     # Enough agents for one of them to be missed, and no other unit to protect them from.
-    {"units": 1, "agents": 5, "rounds": 2, "privacy": {"mechanism": "none", "agent_noise": None}},
+    {"units": 1, "agents": 4, "rounds": 1, "privacy": {"mechanism": "none", "agent_noise": None}},
 )
 _UNITS: tuple[dict[str, Any], ...] = (
     {"units": 2, "agents": 2, "rounds": 2},
@@ -67,9 +69,9 @@ _UNITS: tuple[dict[str, Any], ...] = (
 )
 _SIZES: dict[str, tuple[dict[str, Any], ...]] = {
     "gossip": (
-        {"nodes": 3, "updates_per_node": 4},
-        {"nodes": 4, "updates_per_node": 3},
-        {"nodes": 6, "updates_per_node": 2},
+        {"nodes": 3, "updates_per_node": 6},
+        {"nodes": 4, "updates_per_node": 4},
+        {"nodes": 6, "updates_per_node": 3},
     ),
     "allreduce": (
         {"nodes": 3, "updates_per_node": 3},
@@ -136,6 +138,12 @@ class SmallRun:
     def private(self) -> bool:
         """Whether there is noise."""
         return self.prepared.experiment.private
+
+    @property
+    def chunked(self) -> SessionSettings:
+        """Of sessions that cut messages into two to six chunks; those about masks are longer than others."""
+        masked = getattr(getattr(self.prepared.experiment.algorithm, "masking", None), "name", "none") == "secure"
+        return replace(SETTINGS, largest_frame=480 if masked else 112, largest_message=1 << 14)
 
     @property
     def averaged(self) -> int:

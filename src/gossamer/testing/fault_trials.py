@@ -21,7 +21,7 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage_ledger import LedgerFile
 from gossamer.testing.fault_checks import Answers, Conserved, Delivery, Progress
-from gossamer.testing.fault_schedules import Schedule
+from gossamer.testing.fault_schedules import SETTINGS, Schedule
 from gossamer.testing.fault_sides import WatchedLedger, WatchedSides
 from gossamer.testing.fault_specs import SmallRun, small_runs
 from gossamer.testing.hosts import LinkedHosts
@@ -172,6 +172,7 @@ class Trial:
             sides,
             schedule,
             speeds=run.speeds,
+            settings=run.chunked if schedule.chunks else SETTINGS,
             units=run.prepared.units,
             watch=steps.append,
             reaper=reaper,
