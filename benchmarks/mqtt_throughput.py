@@ -376,7 +376,7 @@ def measure(broker: str, values: int, frame: int, repeats: int) -> dict[str, Any
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--values", type=int, default=11_000_000, help="of the model, float32")
-    parser.add_argument("--frame", type=int, nargs="+", default=[1 << 18], help="bytes of a frame")
+    parser.add_argument("--frame", type=int, nargs="+", default=[1 << 19], help="bytes of a frame")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--broker", choices=[*BROKERS], nargs="+", default=[*BROKERS])
     parser.add_argument("--json", action="store_true", help="print one JSON document")

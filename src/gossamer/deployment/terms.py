@@ -28,7 +28,7 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage import SqliteStore
 
-LARGEST_FRAME = 256 << 10
+LARGEST_FRAME = 512 << 10
 """Most bytes of a frame; longer messages travel in chunks."""
 _ROOM = 1 << 20  # of a message, for all that is no vector
 _ROOM_A_MEMBER = 1 << 12  # keys and shares of secret sums
