@@ -21,7 +21,7 @@ SETTINGS = SessionSettings(retry_after=1.0, longest_retry=2.0, silence=5.0)
 FRAMES, EVENTS = 120, 150
 """Among so many first frames, and so many first events, there are faults."""
 
-_FEW = 3
+_FEW, _LATE = 3, 8
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ def shortened(schedule: Schedule, fails: Any, variants: int = 1) -> Schedule:
 
 
 def _alone(schedule: Schedule, variants: int) -> Iterator[Schedule]:
-    """Each of its crashes, and nothing else, at each event of each run; and as if nothing staged were kept."""
-    kinds = dict.fromkeys(replace(crash, kept=kept) for crash in schedule.crashes for kept in (crash.kept, 0))
+    """Each of its crashes, and nothing else, at each event of each run; and killed late, with nothing staged kept."""
+    kinds = [kind for crash in schedule.crashes for kind in (crash, replace(crash, instant=_LATE, kept=0))]
     for variant, event, crash in itertools.product(range(variants), range(1, EVENTS), kinds):
         yield replace(schedule, faults=(replace(crash, event=event),), variant=variant)
 
