@@ -105,6 +105,14 @@ class Stranger:
         self.client.loop_stop()
 
 
+def test_small_packets_leave_at_once(broker: LocalBroker, run: str) -> None:
+    """The operating system would hold an answer back until what left before has been confirmed: 40 ms each time."""
+    with MqttTransport(run, "a", address(broker)) as transport:
+        connection = transport._client.socket()
+        assert connection is not None
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
 def test_datagrams_arrive_in_order_from_whom_they_come(broker: LocalBroker, run: str) -> None:
     with MqttTransport(run, "a", address(broker)) as a, MqttTransport(run, "b", address(broker)) as b:
         sent = [bytes([number]) * (number * 5000) for number in range(40)]
