@@ -133,6 +133,17 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         StateFolder(tmp_path / "file" / "state").take()
 
 
+def test_a_folder_has_a_name_that_another_or_an_emptied_one_has_not(tmp_path: Path) -> None:
+    folder, other = StateFolder(tmp_path / "a"), StateFolder(tmp_path / "b")
+    for one in (folder, other):
+        one.path.mkdir()
+    name = folder.instance
+    assert len(name) == 32
+    assert name == StateFolder(folder.path).instance != other.instance
+    (folder.path / "instance").unlink()
+    assert folder.instance != name
+
+
 class TestStopping:
     def test_it_ends_the_process(self, folder: StateFolder, holder: subprocess.Popen[str]) -> None:
         folder.stop(leave=False, patience=20.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,16 @@ import pytest
 from gossamer.data.datasets import load_dataset
 from gossamer.data.split import Split
 from gossamer.deployment.founding import draft
+from gossamer.deployment.holding import unit_terms
 from gossamer.deployment.neighbours import neighbours
 from gossamer.deployment.party_data import shard_settings
+from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.errors import CallerError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec, write_spec
+from gossamer.federation.identity import Identity
 from gossamer.federation.membership import Invitation
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.node import state_of
@@ -152,6 +156,24 @@ class TestRefused:
         found = invitation(simulated("gossip"))
         with pytest.raises(CallerError, match=r"the spec of the invitation: unknown key nonsense"):
             Terms.of(replace(found, spec=f"{found.spec}\nnonsense: 1\n"))
+
+
+def test_an_agents_ledger_is_for_a_spec_a_server_and_a_state_folder(tmp_path: Path) -> None:
+    """What a unit's server releases is not counted at the agent: another run must not pass for the one it paid for."""
+    found = replace(invitation(simulated("graph_federated")), invited="node-3")
+    folders = [StateFolder(tmp_path / name) for name in "ab"]
+    for folder in folders:
+        folder.path.mkdir()
+    key = Identity.generate().public_key
+    stranger = tuple(replace(m, key=key) if m.name == "server-1" else m for m in found.members)
+    elsewhere = tuple(replace(m, key=key) if m.name == "server-0" else m for m in found.members)
+    others = [replace(found, members=stranger), replace(found, spec=found.spec.replace("rounds: 3", "rounds: 2"))]
+
+    def terms(invited: Invitation, folder: StateFolder = folders[0]) -> bytes:
+        return unit_terms(Agreed.on(Terms.of(invited)), folder)
+
+    assert terms(found) == terms(found) == terms(replace(found, members=elsewhere))
+    assert len({terms(found), terms(found, folders[1]), *map(terms, others)}) == 4
 
 
 class TestCodeOfItsOwn:

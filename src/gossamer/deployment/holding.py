@@ -198,10 +198,10 @@ def _agent_ledger(agreed: Agreed, plan: UnitPlan, owned: OwnedData, folder: Stat
         agent_noise=noise,
         sums=sums,
     )
-    return owned.unit_share(run, name, divergence, noise, sums, terms=_unit_terms(agreed, folder))
+    return owned.unit_share(run, name, divergence, noise, sums, terms=unit_terms(agreed, folder))
 
 
-def _unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
+def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
     """What an agent's unit does with its data: the spec, whom it trusts with that, and from which folder.
 
     An agent that came back without its state would hand over the updates of rounds that it took part in before.
