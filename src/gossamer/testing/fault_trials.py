@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ MOST_EVENTS = 300
 """Of a run with faults."""
 
 _BUDGET = RenyiFilter(math.inf, 1e-5, NeighboringRelation.ADD_OR_REMOVE_ONE)
-_RUNS = itertools.count()  # so that runs in one ledger file are different ones
+_SHARE = 1000  # so many runs share a ledger file: making one takes as long as a run
 
 
 class _Samples:
@@ -106,11 +105,26 @@ class _Units:
         return self.ledgers.open_stream(name, unit.stream, unit.agents)
 
 
+class _Disk:
+    """Where runs keep their ledgers."""
+
+    def __init__(self) -> None:
+        self._file, self._runs = LedgerFile(":memory:"), 0
+
+    def run(self) -> tuple[LedgerFile, str]:
+        """The file of a new run, and its name there."""
+        self._runs += 1
+        if self._runs % _SHARE == 0:
+            self._file.close()
+            self._file = LedgerFile(":memory:")
+        return self._file, f"run-{self._runs}"
+
+
 class _Ledgers:
     """The ledgers of one run, on what is a disk to it."""
 
-    def __init__(self, file: LedgerFile, reaper: Callable[[str], None]) -> None:
-        self.file, self.reaper, self.run = file, reaper, f"run-{next(_RUNS)}"
+    def __init__(self, disk: _Disk, reaper: Callable[[str], None]) -> None:
+        (self.file, self.run), self.reaper = disk.run(), reaper
         self._kept: dict[str, Any] = {}
 
     def open(self, name: str, planned: Mapping[Any, int]) -> Any:
@@ -147,7 +161,7 @@ class Trial:
     runs: Sequence[SmallRun]
     kind: type[Host] = Host
     side: type[DataSide] = DataSide
-    _file: LedgerFile = field(default_factory=lambda: LedgerFile(":memory:"), repr=False, compare=False)
+    _disk: _Disk = field(default_factory=_Disk, repr=False, compare=False)
 
     @classmethod
     def of(cls, experiment: Experiment, **bugs: Any) -> Trial:
@@ -164,7 +178,7 @@ class Trial:
         ``tell`` is called with a line about each fault as it happens.
         """
         run, steps, reaper = self.runs[schedule.variant], list[Step](), Reaper()
-        ledgers = _Ledgers(self._file, reaper)
+        ledgers = _Ledgers(self._disk, reaper)
         make = _Units if run.prepared.units else _Samples
         sides = WatchedSides(make(run, ledgers, self.side), reaper, run.private)
         hosts = LinkedHosts(
