@@ -111,9 +111,10 @@ def test_the_status_of_no_node(folder: StateFolder) -> None:
         folder.status()
 
 
-def test_a_status_that_is_damaged(folder: StateFolder) -> None:
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"state": 1}'])
+def test_a_status_that_is_damaged(folder: StateFolder, content: str) -> None:
     folder.take()
-    folder.write("status.json", "{")
+    folder.write("status.json", content)
     folder.give_back()
     with pytest.raises(CallerError, match="cannot read the status"):
         folder.status()

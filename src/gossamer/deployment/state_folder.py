@@ -161,6 +161,8 @@ class StateFolder:
             ) from None
         except (OSError, ValueError) as error:
             raise CallerError(f"{self.path}: cannot read the status: {error}") from None
+        if not (isinstance(said, dict) and isinstance(said.get("state"), str)):
+            raise CallerError(f"{self.path}: cannot read the status: status.json is not what a node writes")
         process = self.process
         if process is None and said["state"] not in ENDED:
             said["state"] = "killed"
