@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.deployments import Parties, experiment, keep_history, parties, until
 
 from gossamer.cli import main
+from gossamer.deployment.reissuing import reissue
 from gossamer.deployment.up import DATA, POLICY, LocalFederation
 from gossamer.protocol.node import Node
 from gossamer.runtimes.broker import EmbeddedBroker
@@ -109,10 +109,17 @@ def test_a_newer_invitation_that_cannot_be_accepted(there: Parties, capsys: pyte
 
 @pytest.mark.parametrize("there", ["allreduce"], indirect=True)
 def test_an_algorithm_whose_nodes_are_counted(there: Parties, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody can join: those who run say so and go on without."""
-    if invite(there, capsys) == 0:
-        for name in there.names:
-            until(lambda name=name: "does not accept the newer invitation" in there.log(name), f"{name} to say so")
-            assert "nobody can join a run of allreduce that has begun" in there.log(name)
+    """Nobody can join, and nothing is written; were it, those who run would say so and go on without."""
+    folder = there.federation.folder
+    invitation = folder / there.names[0] / "invitation.yaml"
+    before = invitation.read_bytes()
+    assert main(["federation", "add", str(folder), "--nodes", LATE, "--examples", f"{LATE}=300"]) == 2
+    assert "nobody can join a run of allreduce that has begun" in capsys.readouterr().err
+    assert invitation.read_bytes() == before
+    assert not (folder / LATE).exists()
+
+    reissue(folder, {LATE: 300})
+    for name in there.names:
+        until(lambda name=name: "does not accept the newer invitation" in there.log(name), f"{name} to say so")
+        assert "nobody can join a run of allreduce that has begun" in there.log(name)
     there.finish(patience=400.0)
-    shutil.rmtree(there.federation.folder / LATE, ignore_errors=True)
