@@ -146,7 +146,7 @@ def test_agents_and_observers(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_joining_and_renewing(capsys: pytest.CaptureFixture[str]) -> None:
     before = document(capsys, *new("--expires", "1"))
-    joined = document(capsys, "federation", "add", "f", "--node", "d", "--examples", "d=100")
+    joined = document(capsys, "federation", "add", "f", "--node", "d", "--examples", "d=1000")
     assert [member["name"] for member in joined["members"]] == ["a", "b", "d", "server"]
     assert joined["private_keys_made_for"] == ["d"]
     renewed = document(capsys, "federation", "renew", "f", "--expires", "7")

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gossamer as gs
 from gossamer.algorithms import allreduce
 from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.allreduce import AllreduceNode, Settings
 from gossamer.algorithms.ring import begin
 from gossamer.algorithms.ring_messages import Alive, Join, Probe, Roster, Welcome
+from gossamer.experiment.reading import parse_spec
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
@@ -201,3 +203,16 @@ def test_who_was_left_out_and_is_counted_for_a_member_comes_back_at_once() -> No
     assert node.handle(Received("node-1", Join()), 3.0) == [
         Send("node-1", Welcome(0, 0, numbers(0, 1, 2), node.state.w))
     ]
+
+
+def test_who_waits_for_members_that_have_made_their_last_update_ends() -> None:
+    """Quotas differ by one where shards do. The run ends soon after, and is not probed for ever."""
+    content = {
+        "algorithm": {"name": "allreduce", "nodes": 4, "patience": 5.0},
+        "stop": {"epochs": 1},
+        "privacy": "none",
+    }
+    summary = gs.run(parse_spec(content)).summary
+    assert summary["status"] == "finished"
+    assert set(summary["finished"].values()) == {"quota", "others have finished"}
+    assert summary["virtual_seconds"] < 136 * 1.1 + 4 * 5.0

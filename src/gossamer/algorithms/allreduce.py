@@ -26,9 +26,10 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 from gossamer.algorithms.algorithm import Context, Facts, InFlight, updates_per_epoch
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.algorithms.ring_member import RingMember, RingState
+from gossamer.algorithms.ring_messages import Enough, Probe
 from gossamer.privacy.claims import Claim
 from gossamer.privacy.tasks import Gradient, Query
-from gossamer.protocol.effects import Compute, Finish, SetTimer
+from gossamer.protocol.effects import Compute, Finish, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Model
@@ -157,6 +158,21 @@ class AllreduceNode(RingMember):
         """No more rounds."""
         self.retire()
         yield from self.finish(reason)
+
+    @on(Probe)
+    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+        if self.state.retired:
+            yield Send(sender, Enough())
+        yield from self.remind(sender)
+
+    @on(Enough)
+    def enough(self, sender: str, message: Enough, now: float) -> Effects:
+        """The member whose chunk is due makes no more rounds, so none can end any more; its chunks came before this."""
+        s = self.state
+        waits = s.reduction is not None and not s.reduction.done
+        if waits and s.reduction is not None and sender == self.names[s.members[s.reduction.position - 1]]:
+            s.own = s.reduction = None
+            yield from self.end("others have finished")
 
     def finish(self, reason: str) -> Effects:
         """No more updates."""

@@ -30,7 +30,13 @@ class Alive(Message):
 @message("ring.probe")
 @dataclass(frozen=True)
 class Probe(Message):
-    """The sender waits for a chunk. It needs no answer: that it was received shows that the receiver is there."""
+    """The sender waits for a chunk. That it was received shows that the receiver is there, which needs no answer."""
+
+
+@message("ring.enough")
+@dataclass(frozen=True)
+class Enough(Message):
+    """The sender makes no more updates, so no round that waits for its vector will end."""
 
 
 @message("ring.roster")
