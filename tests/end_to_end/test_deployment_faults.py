@@ -224,7 +224,8 @@ def test_a_store_that_was_killed_at_its_making(tmp_path: Path, broker: EmbeddedB
             process = there.federation.processes[A]
             process.kill()
             process.join()
-        there.start(A)
+        else:
+            there.start(A)
         there.finish()
         assert "Traceback" not in there.output(A)
 
