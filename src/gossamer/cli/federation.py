@@ -186,17 +186,15 @@ def add_command(options: argparse.Namespace) -> int:
     from gossamer.deployment.papers import RECORD
     from gossamer.deployment.reissuing import draft_again
     from gossamer.deployment.renewing import check_newer
-    from gossamer.experiment.reading import read_text
     from gossamer.federation.invitations import read_signed
 
     before = read_signed(options.folder / RECORD)
     again = draft_again(
         options.folder, _parties(options), keys=_keys(options), valid=_valid(options), organiser=_organiser(options)
     )
-    module = read_text(before.spec).objective.module
-    earlier = _agreed(before, [] if module is None else [module])
-    check_newer(earlier, _agreed(again.invitation, [] if module is None else [module]), earlier.terms.names)
-    return _write(options, again)
+    earlier, agreed = _own(before), _own(again.invitation)
+    check_newer(earlier, agreed, earlier.terms.names)
+    return _write(options, again, agreed)
 
 
 def renew_command(options: argparse.Namespace) -> int:
@@ -223,13 +221,11 @@ def show_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write(options: argparse.Namespace, founded: Founded) -> int:
+def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed | None = None) -> int:
     """Write it, if what it says can be run, and say what it says."""
     from gossamer.cli.federation_output import describe, document, next_steps
-    from gossamer.experiment.reading import read_text
 
-    module = read_text(founded.invitation.spec).objective.module  # the organiser's own
-    agreed = _agreed(founded.invitation, [] if module is None else [module])
+    agreed = _own(founded.invitation) if agreed is None else agreed
     founded.write(options.folder)
     if options.json:
         print_json(
@@ -243,6 +239,14 @@ def _write(options: argparse.Namespace, founded: Founded) -> int:
         print(f"{describe(founded.invitation, agreed)}\n")
     say(next_steps(options.folder, founded))
     return 0
+
+
+def _own(invitation: Invitation) -> Agreed:
+    """The same of an invitation by this organiser, whose spec's code is allowed."""
+    from gossamer.deployment.federation_spec import own_code
+    from gossamer.experiment.reading import read_text
+
+    return _agreed(invitation, own_code(read_text(invitation.spec)))
 
 
 def _agreed(invitation: Invitation, modules: Sequence[str]) -> Agreed:

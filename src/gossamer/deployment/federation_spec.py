@@ -35,6 +35,12 @@ def federation_spec(text: str, parties: int) -> str:
     return write_spec(experiment)
 
 
+def own_code(experiment: Experiment) -> list[str]:
+    """The code that the spec names as its model, if it does."""
+    module = experiment.objective.module
+    return [] if module is None else [module]
+
+
 def check_no_files(experiment: Experiment) -> None:
     """Raise SpecError if the spec names a file: what each party read there would be its own."""
     here = sorted(_paths(experiment))

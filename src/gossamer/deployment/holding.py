@@ -188,7 +188,7 @@ def _agent_ledger(agreed: Agreed, plan: UnitPlan, owned: OwnedData, folder: Stat
     name, run = agreed.terms.me.name, agreed.terms.invitation.run
     own = planned_charges(agreed.prepared, plan, name)
     noise, sums = (own.noise, own.most) if isinstance(own, AgentCharges) else (None, 0)
-    (unit,) = [unit for unit in plan.units.values() if name in unit.agents]
+    unit = plan.unit_of[name]
     divergence = agent_divergence(
         unit.noise,
         unit.bound,
@@ -216,7 +216,7 @@ def planned_divergence(
 ) -> float:
     """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
     if isinstance(plan, UnitPlan):
-        (unit,) = [unit for unit in plan.units.values() if name in unit.agents]
+        unit = plan.unit_of[name]
         return agent_divergence(unit.noise, unit.bound, plan.size, order, trust_own_server=True)
     assert isinstance(plan, SamplePlan)
     if not (plan.mechanisms[name].private and math.isfinite(plan.epsilons[name])):

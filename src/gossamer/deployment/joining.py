@@ -15,7 +15,7 @@ from gossamer.errors import CallerError
 from gossamer.experiment.agent_sides import samplings
 from gossamer.federation.errors import InvitationError
 from gossamer.federation.identity import Identity
-from gossamer.federation.invitations import LARGEST, Invitation, parse_invitation
+from gossamer.federation.invitations import Invitation, content_of, parse_invitation
 from gossamer.privacy.clipping import FixedClip
 from gossamer.privacy.mechanisms import Gaussian
 
@@ -59,7 +59,7 @@ def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
     """
     identity = Identity.load(options.key)
     policy = None if options.policy is None else read_policy(options.policy)
-    text = _content(options.invitation) if text is None else text
+    text = content_of(options.invitation) if text is None else text
     try:
         modules = (*options.modules, *(() if policy is None else policy.modules))
         terms = Terms.of(_read(text, options, identity, policy), modules)
@@ -86,14 +86,6 @@ def _data(options: PartyOptions, policy: OwnerPolicy | None) -> Path | None:
     if options.data is not None or policy is None:
         return options.data
     return policy.data_path(policy.data_set(options.data_name))
-
-
-def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(LARGEST + 1)
-    except OSError as error:
-        raise InvitationError(f"{path}: cannot read the invitation: {error.strerror}") from None
 
 
 def _read(text: bytes, options: PartyOptions, identity: Identity, policy: OwnerPolicy | None) -> Invitation:

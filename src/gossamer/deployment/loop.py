@@ -71,7 +71,6 @@ class Counts:
     sent: int = 0
     received: int = 0
     rejected: int = 0
-    refused: int = 0
 
 
 @dataclass

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gossamer.deployment.computing import Charges, planned_charges
+from gossamer.deployment.federation_spec import own_code
 from gossamer.deployment.joining import Invited, accept
 from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.state_folder import StateFolder
@@ -60,8 +61,8 @@ def open_host(invited: Invited, folder: StateFolder, store: SqliteStore, watch: 
 
 def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
     """Have the store hold a snapshot that the node of the newer invitation can begin from."""
-    module = agreed.terms.experiment.objective.module  # which is allowed; the spec may not have had another
-    earlier = Agreed.on(Terms.of(before, [] if module is None else [module]))
+    # Its code is allowed; the spec may not have had other.
+    earlier = Agreed.on(Terms.of(before, own_code(agreed.terms.experiment)))
     check_newer(earlier, agreed)
     earlier.host(store).checkpoint()
 

@@ -144,6 +144,11 @@ class Agreed:
         prepared = terms.prepared()
         return cls(terms, prepared, plan_run(prepared))
 
+    def of(self, name: str) -> Agreed:
+        """The same for another party."""
+        invitation = replace(self.terms.invitation, invited=name)
+        return replace(self, terms=replace(self.terms, invitation=invitation))
+
     def with_data(self, train: Split, test: Split | None = None) -> Agreed:
         """The same with this party's own examples, all of them its shard."""
         prepared, me = self.prepared, self.terms.me.name

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import numpy as np
 import yaml
 
 from gossamer.data.split import Split
+from gossamer.deployment.federation_spec import own_code
 from gossamer.deployment.founding import found
 from gossamer.deployment.holding import planned_divergence
 from gossamer.deployment.party_data import shard_settings, write_party_file
@@ -35,8 +35,7 @@ from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.spec import Experiment
-from gossamer.federation.identity import Identity
-from gossamer.federation.invitations import read_invitation
+from gossamer.federation.invitations import read_signed
 from gossamer.privacy.renyi import renyi_epsilon
 from gossamer.protocol.node import Node
 from gossamer.runtimes.storage import SqliteStore
@@ -144,19 +143,13 @@ class LocalFederation:
         epsilon, order = min(found)
         return {"epsilon": float(f"{epsilon * 1.001 + 1e-9:.4g}"), "order": order}
 
-    @property
-    def _modules(self) -> list[str]:
-        """The code that the spec names as its model."""
-        module = self.prepared.experiment.objective.module
-        return [] if module is None else [module]
-
     def command(self, name: str, *more: str) -> list[str]:
         """The arguments with which ``gossamer`` starts a party."""
         place = self.folder / name
         found = ["node", "--invitation", str(place / "invitation.yaml"), "--organiser", self.organiser, "--quiet"]
         if name in self.prepared.names:
             found += ["--data", str(place / DATA), "--policy", str(place / POLICY)]
-        return [*found, *(f"--module={module}" for module in self._modules), *more]
+        return [*found, *(f"--module={module}" for module in own_code(self.prepared.experiment)), *more]
 
     def start(self, name: str, *more: str) -> None:
         """Start a party's process."""
@@ -241,14 +234,12 @@ class LocalFederation:
     def nodes(self) -> dict[str, Node]:
         """The nodes as their stores have them; while no process runs."""
         found = {}
+        invitation = read_signed(self.folder / self.members[0] / "invitation.yaml", self.organiser)
+        agreed = Agreed.on(Terms.of(invitation, own_code(self.prepared.experiment)))
         for name in self.members:
-            place = self.folder / name
-            identity = Identity.load(place / "identity.key")
-            invitation = read_invitation(place / "invitation.yaml", identity, self.organiser, datetime.now(UTC))
-            agreed = Agreed.on(Terms.of(invitation, self._modules))
-            store = SqliteStore(place / STATE / "store.sqlite", invitation.run, name)
+            store = SqliteStore(self.folder / name / STATE / "store.sqlite", invitation.run, name)
             try:
-                found[name] = agreed.host(store).node
+                found[name] = agreed.of(name).host(store).node
             finally:
                 store.close()
         return found

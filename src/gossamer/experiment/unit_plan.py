@@ -154,12 +154,13 @@ class UnitPlan:
         return [unit.stream.describe() for unit in self.units.values()]
 
     @cached_property
-    def _unit_of(self) -> dict[str, UnitTerms]:
+    def unit_of(self) -> dict[str, UnitTerms]:
+        """The terms of the unit of each agent."""
         return {agent: unit for unit in self.units.values() for agent in unit.agents}
 
     def releases(self, name: str) -> int:
         """Records with the data of agent ``name``."""
-        return self._unit_of[name].stream.records
+        return self.unit_of[name].stream.records
 
     def describe(self) -> dict[str, Any]:
         """The stream that all units have; without numbers of records where they differ."""

@@ -156,12 +156,23 @@ def parse_signed(content: bytes, organiser: str | None = None) -> Invitation:
     return _invitation(document, signer)
 
 
-def _read(path: Path, parse: Callable[[bytes], Invitation]) -> Invitation:
+def content_of(path: Path) -> bytes:
+    """What is in a file, as far as an invitation may go.
+
+    Raises
+    ------
+    InvitationError
+        If it cannot be read.
+    """
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+            return file.read(LARGEST + 1)
     except OSError as error:
         raise InvitationError(f"{path}: cannot read the invitation: {error.strerror}") from None
+
+
+def _read(path: Path, parse: Callable[[bytes], Invitation]) -> Invitation:
+    content = content_of(path)
     try:
         return parse(content)
     except InvitationError as error:
