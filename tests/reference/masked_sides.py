@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from gossamer.algorithms.graph_coins import Sampling
+from gossamer.algorithms.graph_federated import local_queries
 from gossamer.algorithms.graph_masking import unit_of
 from gossamer.algorithms.graph_settings import Settings, units_of
 from gossamer.privacy.agent_noise import AgentLedger
 from gossamer.privacy.data_side import Answer
 from gossamer.privacy.masked_side import AdmittedStep, MaskedSide
 from gossamer.privacy.masking_steps import MaskingStep
+from gossamer.privacy.round_terms import RoundTerms
 from gossamer.privacy.unit_tasks import LocalUpdate
-from gossamer.vectors import Sendable
+from gossamer.vectors import LARGEST_VALUE, Sendable
 
 
 def masked_sides(
@@ -27,13 +29,15 @@ def masked_sides(
     agent_noise: float = 0.0,
 ) -> dict[str, MaskedSide]:
     """The data sides of all agents, whose updates come from elsewhere; ``seed`` is that of the public coins."""
+    queries = local_queries(settings, dict.fromkeys(names, 8), seed, dict.fromkeys(names, clip))
+    terms = RoundTerms(b"", queries, settings.rounds, LARGEST_VALUE)
     found = {}
     for (server, agents), sampled in zip(units_of(settings, names).items(), settings.sampled, strict=True):
         unit = unit_of(settings, server, sampled, size, clip, agent_noise)
         members = Sampling(seed, server, agents, sampled).of
         for name in agents:
             ledger = None if unit.noise is None else AgentLedger(name, unit.noise, settings.rounds)
-            found[name] = MaskedSide(name, np.arange(0), 9, unit, members, ledger)
+            found[name] = MaskedSide(name, np.arange(0), 9, unit, members, terms, ledger)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from gossamer.algorithms.graph_messages import Assignment, Contribution, Decline
 from gossamer.algorithms.graph_settings import Settings
 from gossamer.errors import PeerError, SpecError, TooFewAgents
 from gossamer.privacy.data_side import NullDataSides
-from gossamer.privacy.masking import Group, Step, packed
+from gossamer.privacy.masking import Announcement, Group, Step, packed, unpacked
 from gossamer.privacy.masking.packed_server import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
 from gossamer.privacy.masking.sizes import REPLIES, REQUESTS, agents_in, packed_size
 from gossamer.privacy.masking_steps import REFUSED, MaskingStep
@@ -93,10 +94,8 @@ def test_an_agent_speaks_for_itself_alone() -> None:
 
 def test_a_key_that_is_no_point_of_the_curve_is_refused() -> None:
     found = unit()
-    said = bytearray(announcements(found)["node-0"].values.tobytes())
-    key = said.index(b"b", said.index(b"i", 30)) + 5
-    said[key : key + 32] = bytes(32)
-    bad = Public(np.frombuffer(bytes(said), np.uint8))
+    said = unpacked(announcements(found)["node-0"], Announcement, found.unit.group)
+    bad = packed(replace(said, mask_key=bytes(32)))
     refused(found, SERVER, "node-0", MaskingReply(0, 0, bad), "agent 1's mask key is not a valid point")
 
 
@@ -213,18 +212,46 @@ def test_below_the_minimum_a_round_has_no_sum_and_says_so() -> None:
     assert found.server.sums_refused == 1
 
 
-def test_wrong_shares_are_no_sum() -> None:
-    """One agent reveals a wrong share of everybody's secret: all that is learnt is that there is no sum."""
+@pytest.mark.parametrize("liars", [("node-0",), ("node-3",), ("node-0", "node-2")])
+def test_a_wrong_share_is_left_out_and_too_many_are_no_sum(liars: tuple[str, ...]) -> None:
+    """Three of four right ones are enough; with two, all that is learnt is that there is no sum."""
     found = until(unit(rounds=1), Step.REVEAL)
     for name, task in list(found.computing):
         answer = found.sides[name].admit(task).answer().released
         values = answer.values.copy()
-        if name == "node-0":
+        if name in liars:
             values[-5] ^= 1
         found.happen(SERVER, Received(name, MaskingReply(0, 4, Public(values))))
+    if len(liars) == 1:
+        ((_, total, names),) = found.sums
+        assert names == found.names
+        np.testing.assert_array_equal(total, found.plain(0, names))
+    else:
+        assert found.sums == [(0, None, ())]
+        assert found.server.state.unanswered == 4
+        assert found.server.w.values.tolist() == found.initial.values.tolist()
+
+
+def test_an_agent_that_was_asked_something_else_is_left_out() -> None:
+    """It says so itself, or its server has lost its mind: the others refuse a list with it on, so it is on none."""
+    found = unit(rounds=1)
+    odd = found.sides["node-2"]
+    odd.terms = replace(odd.terms, agreed=b"another spec")
+    found.run()
+    ((_, total, names),) = found.sums
+    assert names == ("node-0", "node-1", "node-3")
+    np.testing.assert_array_equal(total, found.plain(0, names))
+    assert found.server.state.unanswered == 1
+
+
+def test_below_the_minimum_of_agents_who_were_asked_the_same_there_is_no_sum() -> None:
+    found = unit(rounds=1)
+    for name in ("node-1", "node-2"):
+        found.sides[name].terms = replace(found.sides[name].terms, agreed=b"another spec")
+    found.run()
     assert found.sums == [(0, None, ())]
     assert found.server.state.unanswered == 4
-    assert found.server.w.values.tolist() == found.initial.values.tolist()
+    assert found.records == [Record("masked_sum_refused", 2.0)]
 
 
 # What an agent does

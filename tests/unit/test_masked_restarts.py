@@ -32,12 +32,12 @@ class Kept:
 
 
 def deployed(mark: Any = None, agent_noise: float = 0.0, ledger: AgentLedger | None = None) -> MaskedSide:
-    unit = sides(agent_noise)["node-0"].unit
-    return MaskedSide("node-0", np.arange(0), None, unit, lambda round: NAMES, ledger, mark=mark)
+    side = sides(agent_noise, rounds=120)["node-0"]
+    return MaskedSide("node-0", np.arange(0), None, side.unit, lambda round: NAMES, side.terms, ledger, mark=mark)
 
 
 def others(agent_noise: float = 0.0) -> dict[str, MaskedSide]:
-    return {name: side for name, side in sides(agent_noise).items() if name != "node-0"}
+    return {name: side for name, side in sides(agent_noise, rounds=120).items() if name != "node-0"}
 
 
 def test_a_deployed_agent_takes_part_like_a_simulated_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,10 @@ from gossamer.privacy.masking import (
     packed,
     unpacked,
 )
+from gossamer.privacy.masking.messages import NO_INPUTS
 from gossamer.privacy.masking.sizes import REPLIES
 from gossamer.privacy.masking_steps import MASK, REFUSED, STEPS, MaskingStep, step_of
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.vectors import Masked, Public
 
 AGENTS, SIZE, CLIP = 4, 5, 10.0
@@ -38,8 +40,8 @@ def sides(agent_noise: float = 0.0, rounds: int = 2, **masking: Any) -> dict[str
 
 
 def give_updates(found: dict[str, MaskedSide], round: int = 0, value: float = 0.25) -> None:
-    for side in found.values():
-        task = LocalUpdate(round, Public(np.zeros(SIZE)), LocalQuery(1, 1, 0.1, CLIP))
+    for name, side in found.items():
+        task = LocalUpdate(round, Public(np.zeros(SIZE)), side.terms.queries[name])
         assert side.answer(task, np.full(SIZE, value)).released == REFUSED  # "it is there", and no more
 
 
@@ -114,7 +116,7 @@ def test_another_question_for_a_step_is_refused(step: int) -> None:
     give_updates(found)
     done = Sum(found).until(step + 1)
     variants: dict[int, Any] = {
-        1: lambda: packed(Announcement(0, 1, *(bytes(31) + bytes([9]),) * 4)),
+        1: lambda: packed(Announcement(0, 1, *(bytes(31) + bytes([9]),) * 4, NO_INPUTS)),
         2: lambda: packed(DeliveredShares(0, 2, {})),
         3: lambda: packed(Survivors(0, (1, 2, 3))),
         4: lambda: packed(Confirmations(0, {})),
@@ -158,8 +160,8 @@ def test_the_update_is_a_copy() -> None:
     """Whoever computed it may use its memory again."""
     found = sides()
     shared = np.full(SIZE, 0.25)
-    for side in found.values():
-        side.answer(LocalUpdate(0, Public(np.zeros(SIZE)), LocalQuery(1, 1, 0.1, CLIP)), shared)
+    for name, side in found.items():
+        side.answer(LocalUpdate(0, Public(np.zeros(SIZE)), side.terms.queries[name]), shared)
     shared[:] = -1.0
     assert Sum(found).until(5).server.unmask().values.view(np.int32).min() > 0
 
@@ -238,6 +240,7 @@ def test_noise_is_charged_before_it_is_drawn_and_once_a_round() -> None:
     assert side.admit(task).answer().released == first
     assert side.ledger.releases == 1
     assert side.ledger.lines()[0]["releases"] == 1
+    side.terms = replace(side.terms, rounds=2)  # more than its ledger was opened for
     give_updates({"node-0": side}, round=1)
     with pytest.raises(BudgetSpent, match="node-0: masked sum refused: the ledger was opened for 1"):
         side.admit(MaskingStep(1, Step.MASK, done.asked[2]["node-0"], SIZE, 32))
@@ -258,7 +261,7 @@ def test_every_round_has_noise_of_its_own() -> None:
 def test_an_agent_that_adds_noise_has_a_ledger() -> None:
     side = sides(agent_noise=0.5)["node-0"]
     with pytest.raises(DataError, match="needs a ledger"):
-        MaskedSide("node-0", np.arange(0), 1, side.unit, lambda round: NAMES)
+        MaskedSide("node-0", np.arange(0), 1, side.unit, lambda round: NAMES, side.terms)
     quiet = sides()["node-0"]
     assert quiet.ledger is None
     assert side.unit.noise is not None
@@ -272,13 +275,14 @@ def test_a_deployment_draws_its_own_secrets() -> None:
         drawn.append(round)
         return bytes([round + 1]) * 32
 
-    unit = sides()["node-0"].unit
+    simulated = sides(rounds=4)["node-0"]
     answers = []
     for _ in range(2):
-        side = MaskedSide("node-0", np.arange(0), 1, unit, lambda round: NAMES, secret=secret)
+        side = MaskedSide(
+            "node-0", np.arange(0), 1, simulated.unit, lambda round: NAMES, simulated.terms, secret=secret
+        )
         give_updates({"node-0": side}, round=3)
         answers.append(ask(side, 0, round=3))
-    simulated = sides()["node-0"]
     give_updates({"node-0": simulated}, round=3)
     assert drawn == [3, 3]
     assert answers[0] == answers[1] != ask(simulated, 0, round=3)

@@ -26,6 +26,7 @@ from gossamer.privacy.masking import (
 )
 from gossamer.privacy.masking.keys import commitment, keys_of, public_key, sign
 from gossamer.privacy.masking.masks import pairwise_mask_keys, self_mask_key, with_masks
+from gossamer.privacy.masking.messages import NO_INPUTS
 from gossamer.privacy.masking.shamir import PRIME, combine
 
 Told = Mapping[int, tuple[int, ...]]
@@ -61,7 +62,7 @@ class Liar:
 
     def forge(self, colluder: int, survivors: tuple[int, ...]) -> bytes:
         state = self.states[colluder]
-        signing = keys_of(state.secret, self.group, colluder, 0).signing
+        signing = keys_of(state.secret, self.group, colluder, 0, NO_INPUTS).signing
         return sign(signing, Confirmation.signed_text(self.digest, self.everybody, survivors))
 
     def answers(self, told: Told) -> dict[int, RevealedShares]:
@@ -240,11 +241,11 @@ def test_the_sum_of_vectors_below_the_minimum_stays_masked() -> None:
     roster, keys = conversation.server.state.roster, []
     digest = roster.digest(group)
     for i in (4, 5, 6):
-        secret = keys_of(conversation.agents[i].state.secret, group, i, 0).mask
+        secret = keys_of(conversation.agents[i].state.secret, group, i, 0, NO_INPUTS).mask
         keys += pairwise_mask_keys(secret, {j: roster.by_agent[j].mask_key for j in (1, 2, 3)}, digest, i).values()
     without_pairs = with_masks(total, [], keys, group)
     expected = plain_sum(group, conversation.vectors, (1, 2, 3))
-    seeds = [keys_of(conversation.agents[i].state.secret, group, i, 0).seed for i in (1, 2, 3)]
+    seeds = [keys_of(conversation.agents[i].state.secret, group, i, 0, NO_INPUTS).seed for i in (1, 2, 3)]
     self_masks = [self_mask_key(seed, digest) for seed in seeds]
     assert with_masks(without_pairs, [], self_masks, group).tolist() == expected
     for some in itertools.chain([[]], itertools.combinations(self_masks, 1), itertools.combinations(self_masks, 2)):

@@ -25,6 +25,7 @@ from gossamer.privacy.masking.keys import (
     unseal,
 )
 from gossamer.privacy.masking.masks import keystream, mask, pairwise_mask_keys, self_mask_key, with_masks
+from gossamer.privacy.masking.messages import NO_INPUTS
 from gossamer.protocol.encoding import encode
 
 GROUP = Group(5, 40)
@@ -98,9 +99,9 @@ def test_both_sides_of_a_pair_find_the_same_key() -> None:
     assert here[4] != pairwise_mask_keys(ONE, {4: public_key(OTHER)}, b"another", 2)[4]
 
 
-def test_all_keys_differ_and_follow_from_secret_group_agent_and_round() -> None:
-    def all_of(secret: bytes, group: Group, agent: int, round: int) -> set[bytes]:
-        keys = keys_of(secret, group, agent, round)
+def test_all_keys_differ_and_follow_from_secret_group_agent_round_and_inputs() -> None:
+    def all_of(secret: bytes, group: Group, agent: int, round: int, inputs: bytes = NO_INPUTS) -> set[bytes]:
+        keys = keys_of(secret, group, agent, round, inputs)
         return {keys.mask, keys.share, keys.signing, keys.seed, keys.polynomials}
 
     base = all_of(ONE, GROUP, 1, 0)
@@ -108,6 +109,7 @@ def test_all_keys_differ_and_follow_from_secret_group_agent_and_round() -> None:
     assert base == all_of(ONE, GROUP, 1, 0)
     for other in ((OTHER, GROUP, 1, 0), (ONE, Group(5, 41), 1, 0), (ONE, GROUP, 2, 0), (ONE, GROUP, 1, 1)):
         assert not base & all_of(*other)
+    assert not base & all_of(ONE, GROUP, 1, 0, bytes(31) + b"1")
 
 
 def test_a_commitment_is_not_the_key_of_the_mask() -> None:

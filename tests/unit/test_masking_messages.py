@@ -63,11 +63,12 @@ def test_packing_and_unpacking(kind: type[MaskingMessage]) -> None:
 
 
 def test_a_roster_of_more_agents_than_the_group_is_not_even_read() -> None:
-    with pytest.raises(MalformedMessage, match="at most 27 values"):
+    with pytest.raises(MalformedMessage, match="at most 30 values"):
         unpacked(packed(MESSAGES[Roster]), Roster, Group(3, 2))
 
 
 KEYS = (bytes(32),) * 4
+INPUTS = bytes(32)
 
 
 @pytest.mark.parametrize(
@@ -80,18 +81,22 @@ KEYS = (bytes(32),) * 4
         (lambda: Survivors(0, (1, 1 << 16)), "the numbers of agents, from 1"),
         (lambda: Survivors(0, (1, 1)), "every agent once, in ascending order"),
         (lambda: Survivors(0, (2, 1)), "every agent once, in ascending order"),
-        (lambda: Announcement(0, 0, *KEYS), "an agent's number from 1, found 0"),
-        (lambda: Announcement(0, 1, bytes(31), *KEYS[:3]), "expected mask_key to be 32 bytes"),
-        (lambda: Announcement(0, 1, KEYS[0], bytes(33), *KEYS[:2]), "expected share_key to be 32 bytes"),
-        (lambda: Announcement(0, 1, *KEYS[:2], "k" * 32, KEYS[0]), "expected signing_key to be 32 bytes"),
-        (lambda: Announcement(0, 1, *KEYS[:3], b""), "expected commitment to be 32 bytes"),
-        (lambda: Announcement(0, 1, *KEYS, bytes(63)), "expected signature to be 64 bytes"),
-        (lambda: Roster(0, [Announcement(0, 1, *KEYS)]), "a tuple of announcements"),
+        (lambda: Announcement(0, 0, *KEYS, INPUTS), "an agent's number from 1, found 0"),
+        (lambda: Announcement(0, 1, bytes(31), *KEYS[:3], INPUTS), "expected mask_key to be 32 bytes"),
+        (lambda: Announcement(0, 1, KEYS[0], bytes(33), *KEYS[:2], INPUTS), "expected share_key to be 32 bytes"),
+        (lambda: Announcement(0, 1, *KEYS[:2], "k" * 32, KEYS[0], INPUTS), "expected signing_key to be 32 bytes"),
+        (lambda: Announcement(0, 1, *KEYS[:3], b"", INPUTS), "expected commitment to be 32 bytes"),
+        (lambda: Announcement(0, 1, *KEYS, bytes(31)), "expected inputs to be 32 bytes"),
+        (lambda: Announcement(0, 1, *KEYS, INPUTS, bytes(63)), "expected signature to be 64 bytes"),
+        (lambda: Roster(0, [Announcement(0, 1, *KEYS, INPUTS)]), "a tuple of announcements"),
         (lambda: Roster(0, (1,)), "announcements only"),
-        (lambda: Roster(0, (Announcement(1, 1, *KEYS),)), "announcements of one round"),
-        (lambda: Roster(0, (Announcement(0, 1, *KEYS),) * 2), "every agent once"),
-        (lambda: EncryptedShares(0, 1, {2: bytes(81)}), "expected sealed shares to be 82 bytes"),
-        (lambda: EncryptedShares(0, 1, {1: bytes(82)}), "shares of others only"),
+        (lambda: Roster(0, (Announcement(1, 1, *KEYS, INPUTS),)), "announcements of one round"),
+        (lambda: Roster(0, (Announcement(0, 1, *KEYS, INPUTS),) * 2), "every agent once"),
+        (lambda: EncryptedShares(0, 1, {2: bytes(81)}, {}), "expected sealed shares to be 82 bytes"),
+        (lambda: EncryptedShares(0, 1, {1: bytes(82)}, {}), "shares of others only"),
+        (lambda: EncryptedShares(0, 1, {2: bytes(82)}, {2: bytes(64)}), "commitments to the shares of all"),
+        (lambda: EncryptedShares(0, 1, {}, {1: bytes(64), 2: bytes(64)}), "commitments to the shares of all"),
+        (lambda: EncryptedShares(0, 1, {2: bytes(82)}, {1: bytes(64), 2: bytes(63)}), "commitments to be 64 bytes"),
         (lambda: DeliveredShares(0, 1, {0: bytes(82)}), "sealed shares by the numbers of agents"),
         (lambda: DeliveredShares(0, 1, [2]), "sealed shares by the numbers of agents"),
         (lambda: MaskedVector(0, 1, Public(np.zeros(2))), "expected a Masked vector, found Public"),

@@ -102,16 +102,24 @@ def workload(settings: Settings, shard_sizes: Mapping[str, int], seed: int) -> R
     return Rounds(dict(zip(shard_sizes, sizes, strict=True)), settings.rounds)
 
 
+def local_queries(
+    settings: Settings, shard_sizes: Mapping[str, int], seed: int, clips: Mapping[str, float]
+) -> dict[str, LocalQuery]:
+    """How each agent makes its updates, by its clip and public coins."""
+    steps = drawn(settings.local_steps, seed, "local_steps", len(shard_sizes))
+    batches = workload(settings, shard_sizes, seed).batches
+    return {
+        name: LocalQuery(count, batches[name], settings.step_size, clips[name])
+        for name, count in zip(shard_sizes, steps, strict=True)
+    }
+
+
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The agents by name, and the servers."""
     matrix = combination(settings, context.graph)
     names = servers(settings)
-    steps = drawn(settings.local_steps, context.seed, "local_steps", len(context.names))
-    batches = workload(settings, context.shard_sizes, context.seed).batches
-    queries = {
-        name: LocalQuery(count, batches[name], settings.step_size, context.queries[name].mechanism.clip)
-        for name, count in zip(context.names, steps, strict=True)
-    }
+    clips = {name: context.queries[name].mechanism.clip for name in context.names}
+    queries = local_queries(settings, context.shard_sizes, context.seed, clips)
     agents: dict[str, Node] = {}
     above: dict[str, Node] = {}
     rows = zip(units_of(settings, context.names).items(), settings.sampled, matrix, strict=True)

@@ -140,7 +140,9 @@ class MaskingServerNode(ServerNode):
         server = server_of(self.state.sum)
         try:
             if server.state.step < Step.REVEAL:
-                effects = self.ask(server.advance())
+                requests = server.advance()
+                self.state.unanswered += len(self.state.sum.received) - len(requests)  # who was asked something else
+                effects = self.ask(requests)
             else:
                 effects = self.gathered(self.unit.decoded(server.unmask()))
         except (TooFewAgents, PeerError):
@@ -152,10 +154,9 @@ class MaskingServerNode(ServerNode):
     def refuse(self) -> Effects:
         """Nothing is unmasked: a round without updates."""
         s = self.state
-        left = len(s.sum.received)
         s.sums_refused += 1
-        s.unanswered += left if s.sum.step <= Step.MASK else len(s.sum.survivors)
-        yield Record("masked_sum_refused", float(left))
+        s.unanswered += len(s.sum.received) if s.sum.step <= Step.MASK else len(s.sum.survivors)
+        yield Record("masked_sum_refused", float(server_of(s.sum).left))
         yield from self.gathered(None)
 
     def ask(self, requests: dict[int, Public]) -> Effects:

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-_SECURE = ("bits", "threshold", "minimum", "fraction_bits")
+_SECURE = ("bits", "threshold", "minimum", "fraction_bits", "radius")
 
 
 class Masking(BaseModel):
@@ -26,6 +26,9 @@ class Masking(BaseModel):
         Of ``secure``: fewest updates in a sum, at least the threshold. By default the threshold.
     fraction_bits : int, optional
         Of ``secure``: binary digits after the point. By default as many as the clip, the agents and the bits allow.
+    radius : float, optional
+        Of ``secure``: most L2 norm of a model that agents make updates at; in a round with one beyond they take no
+        part. By default what no honest run exceeds, which follows from the clip, the rounds and the noise.
     standard_deviation : float, optional
         Of ``pairwise_noise``: of each coordinate of an agent's noise.
     """
@@ -37,6 +40,7 @@ class Masking(BaseModel):
     threshold: int | None = Field(default=None, ge=2)
     minimum: int | None = Field(default=None, ge=2)
     fraction_bits: int | None = None
+    radius: float | None = Field(default=None, gt=0)
     standard_deviation: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")

@@ -108,7 +108,9 @@ def deployed_computer(
     if isinstance(plan, UnitPlan):
         if name in plan.units:
             return _unit_side(prepared, plan, name, ledger, records)
-        side = deployed_agent_side(prepared, name, plan.clip, _agent_noise(prepared), ledger, mark, signing)
+        side = deployed_agent_side(
+            prepared, name, plan.clip, _agent_noise(prepared), plan.radius, ledger, mark, signing
+        )
         return LoneAgent(name, side, prepared)
     if name not in prepared.names:
         return NoData(name)

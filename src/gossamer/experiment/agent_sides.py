@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_settings import Settings, units_of
 from gossamer.errors import DataError, SpecError
+from gossamer.experiment.masked_terms import masked_terms, masked_unit
 from gossamer.experiment.prepare import Prepared, public_seed
 from gossamer.objectives.objective import IndexArray
 from gossamer.privacy.agent_noise import AgentLedger, AgentNoise, AnyAgentLedger, own_server_guarantee
@@ -20,12 +21,12 @@ from gossamer.privacy.unit_side import AgentSide
 
 if TYPE_CHECKING:
     from gossamer.privacy.masked_side import Signing
-    from gossamer.privacy.secure_unit import SecureUnit
+    from gossamer.privacy.round_terms import RoundTerms
 
 Make = Callable[[str, IndexArray], AgentSide]
 
 
-def agent_sides(prepared: Prepared, seed: int, clip: float, agent_noise: float = 0.0) -> dict[str, AgentSide]:
+def agent_sides(prepared: Prepared, seed: int, clip: float, agent_noise: float, radius: float) -> dict[str, AgentSide]:
     """A data side for each agent, which hides its updates as the settings say.
 
     Parameters
@@ -38,6 +39,8 @@ def agent_sides(prepared: Prepared, seed: int, clip: float, agent_noise: float =
         B, of mean gradients.
     agent_noise : float
         What agents add inside masked sums, in units of an update's most length.
+    radius : float
+        Most L2 norm of a model that agents of masked sums make updates at.
 
     Raises
     ------
@@ -46,9 +49,10 @@ def agent_sides(prepared: Prepared, seed: int, clip: float, agent_noise: float =
     """
     settings: Settings = prepared.experiment.algorithm  # type: ignore[assignment]
     shards = dict(zip(prepared.names, prepared.shards, strict=True))
+    terms = masked_terms(prepared, settings, clip, radius) if settings.masking.name == "secure" else None
     found: dict[str, AgentSide] = {}
     for sampling in samplings(prepared, settings):
-        make = _maker(prepared, settings, sampling, seed, clip, agent_noise)
+        make = _maker(prepared, settings, sampling, seed, clip, agent_noise, terms)
         found.update({name: make(name, shards[name]) for name in sampling.agents})
     return {name: found[name] for name in prepared.names}
 
@@ -66,7 +70,7 @@ def own_server(prepared: Prepared, clip: float, agent_noise: float, delta: float
         return own_server_guarantee(None, settings.rounds, delta)
     found = [
         own_server_guarantee(
-            _unit(prepared, settings, sampling, clip, agent_noise).noise,
+            masked_unit(prepared, settings, sampling, clip, agent_noise).noise,
             max(rounds_sampled(sampling, settings.rounds).values()),
             delta,
             honest,
@@ -104,7 +108,7 @@ def agent_charges(prepared: Prepared, name: str, clip: float, agent_noise: float
     if settings.masking.name != "secure":
         return None
     sampling = _sampling_of(prepared, settings, name)
-    noise = _unit(prepared, settings, sampling, clip, agent_noise).noise
+    noise = masked_unit(prepared, settings, sampling, clip, agent_noise).noise
     return None if noise is None else AgentCharges(noise, rounds_sampled(sampling, settings.rounds)[name])
 
 
@@ -113,6 +117,7 @@ def deployed_agent_side(
     name: str,
     clip: float,
     agent_noise: float,
+    radius: float,
     ledger: AnyAgentLedger | None,
     mark: RoundMark | None,
     signing: Signing | None = None,
@@ -129,6 +134,8 @@ def deployed_agent_side(
         B, of mean gradients.
     agent_noise : float
         What agents add inside masked sums, in units of an update's most length.
+    radius : float
+        Most L2 norm of a model that agents of masked sums make updates at.
     ledger : AnyAgentLedger or None
         Needed if agents add noise.
     mark : RoundMark or None
@@ -157,8 +164,9 @@ def deployed_agent_side(
     if mark is None:
         raise DataError(f"{name}: an agent of masked sums needs a durable mark of the rounds it took part in")
     sampling = _sampling_of(prepared, settings, name)
-    unit = _unit(prepared, settings, sampling, clip, agent_noise)
-    return MaskedSide(name, shard, None, unit, sampling.of, ledger, mark=mark, signing=signing)
+    unit = masked_unit(prepared, settings, sampling, clip, agent_noise)
+    terms = masked_terms(prepared, settings, clip, radius)
+    return MaskedSide(name, shard, None, unit, sampling.of, terms, ledger, mark=mark, signing=signing)
 
 
 def _sampling_of(prepared: Prepared, settings: Settings, name: str) -> Sampling:
@@ -182,7 +190,13 @@ def rounds_sampled(sampling: Sampling, rounds: int) -> dict[str, int]:
 
 
 def _maker(
-    prepared: Prepared, settings: Settings, sampling: Sampling, seed: int, clip: float, agent_noise: float
+    prepared: Prepared,
+    settings: Settings,
+    sampling: Sampling,
+    seed: int,
+    clip: float,
+    agent_noise: float,
+    terms: RoundTerms | None,
 ) -> Make:
     masking = settings.masking
     if masking.name == "none":
@@ -194,18 +208,12 @@ def _maker(
     # Masks need cryptography, which is optional, so it is imported only here.
     from gossamer.privacy.masked_side import MaskedSide
 
-    unit = _unit(prepared, settings, sampling, clip, agent_noise)
+    assert terms is not None
+    unit = masked_unit(prepared, settings, sampling, clip, agent_noise)
     rounds = rounds_sampled(sampling, settings.rounds) if unit.noise is not None else {}
 
     def masked(name: str, shard: IndexArray) -> MaskedSide:
         ledger = None if unit.noise is None else AgentLedger(name, unit.noise, rounds[name])
-        return MaskedSide(name, shard, seed, unit, sampling.of, ledger)
+        return MaskedSide(name, shard, seed, unit, sampling.of, terms, ledger)
 
     return masked
-
-
-def _unit(prepared: Prepared, settings: Settings, sampling: Sampling, clip: float, agent_noise: float) -> SecureUnit:
-    from gossamer.algorithms.graph_masking import unit_of
-
-    size, run = prepared.objective.size, prepared.run
-    return unit_of(settings, sampling.server, sampling.sampled, size, clip, agent_noise, run)

@@ -91,6 +91,8 @@ class UnitPlan:
         Disagreement of the models and moves of their mean, of the noise alone.
     consensus : int
         Rounds of averaging at the end.
+    radius : float
+        Most L2 norm of a model that agents of masked sums make updates at.
     """
 
     stop: StopSettings
@@ -103,6 +105,7 @@ class UnitPlan:
     delta: float
     expected: Mapping[str, float] | None
     consensus: int = 0
+    radius: float = math.inf
     quotas: dict[str, int] | None = None
     estimates: Estimated | None = None
 
@@ -179,8 +182,9 @@ class UnitPlan:
         return {}
 
     def figures(self, prepared: Prepared) -> dict[str, Any]:
-        """What the noise is expected to do to the models that gradients are taken at."""
-        return {} if self.expected is None else {"expected_noise": dict(self.expected)}
+        """What the noise is expected to do to the models that gradients are taken at, and how far out these may be."""
+        noise = {} if self.expected is None else {"expected_noise": dict(self.expected)}
+        return noise | ({"masked_model_radius": self.radius} if math.isfinite(self.radius) else {})
 
     def facts(self, prepared: Prepared) -> Facts | None:
         """For claims; of the agents' mechanisms only the clip says something."""
@@ -206,7 +210,7 @@ class UnitPlan:
         """A data side for each agent, and one with a ledger for each unit; then ledgers of agents that add noise."""
         if data_side is not DataSide:
             raise SpecError("data sides of federated units cannot be replaced by others")
-        agents = agent_sides(prepared, seed, self.clip, prepared.experiment.privacy.agent_noise or 0.0)
+        agents = agent_sides(prepared, seed, self.clip, prepared.experiment.privacy.agent_noise or 0.0, self.radius)
         ledgers = [UnitLedger(server, unit.agents, unit.stream) for server, unit in self.units.items()]
         units = {ledger.owner: UnitSide(ledger, self.size, seed) for ledger in ledgers}
         server_of = {agent: ledger.owner for ledger in ledgers for agent in ledger.agents}

@@ -23,6 +23,7 @@ from gossamer.experiment.agent_sides import own_server
 from gossamer.experiment.graph_planning import Measure, NoiseProblem, least_noise, plan_noise
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.unit_plan import UnitPlan, UnitTerms
+from gossamer.experiment.unit_radius import planned_radius
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound
 from gossamer.privacy.graph_guarantees import graph_guarantees, no_guarantees
@@ -71,6 +72,7 @@ def plan_units(prepared: Prepared) -> tuple[UnitPlan, list[str]]:
         units=units,
         rounds=settings.rounds,
         consensus=settings.consensus,
+        radius=planned_radius(prepared, settings, noise, clip),
         size=prepared.objective.size,
         delta=spec.delta,
         expected=None if noise is None else _expected(prepared, settings, noise, matrix),

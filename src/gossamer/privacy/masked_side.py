@@ -18,6 +18,7 @@ from gossamer.privacy.masking.sizes import REQUESTS
 from gossamer.privacy.masking_steps import REFUSED, MaskingStep
 from gossamer.privacy.number_source import numbers_of
 from gossamer.privacy.round_mark import PassingMark, RoundMark
+from gossamer.privacy.round_terms import RoundTerms, inputs_digest
 from gossamer.privacy.secure_unit import SecureUnit
 from gossamer.privacy.unit_side import AgentSide
 from gossamer.privacy.unit_tasks import LocalUpdate
@@ -69,6 +70,9 @@ class AdmittedStep:
 class MaskedSide(AgentSide):
     """The data side of one agent whose server is to see sums alone.
 
+    Its keys of a round bear a digest of all public inputs of its update, the model that it was asked about among them
+    (`round_terms`). It takes no part where the model is too far out, or where it is asked otherwise than was agreed.
+
     It keeps the newest round: its update, the agent's secret keys, and its answers, so that a step asked for again is
     answered with the same bytes, and one that is asked for otherwise not at all. None of that is stored. A round in
     which it has said what depends on a secret is marked before, and after a restart not entered again.
@@ -86,6 +90,8 @@ class MaskedSide(AgentSide):
         What its unit agreed on.
     members : callable
         Who takes part in a round.
+    terms : RoundTerms
+        What else the unit agreed on.
     ledger : AgentLedger, optional
         Needed if agents add noise.
     secret : callable, optional
@@ -101,7 +107,7 @@ class MaskedSide(AgentSide):
         If the ledger is missing, or identities are, or they are given and the unit's keys are not signed.
     """
 
-    __slots__ = ("_mark", "_members", "_name", "_noise", "_round", "_secret", "_signing", "ledger", "unit")
+    __slots__ = ("_mark", "_members", "_name", "_noise", "_round", "_secret", "_signing", "ledger", "terms", "unit")
 
     def __init__(
         self,
@@ -110,6 +116,7 @@ class MaskedSide(AgentSide):
         seed: int | None,
         unit: SecureUnit,
         members: Members,
+        terms: RoundTerms,
         ledger: AnyAgentLedger | None = None,
         secret: Callable[[int], bytes] | None = None,
         mark: RoundMark | None = None,
@@ -119,7 +126,7 @@ class MaskedSide(AgentSide):
         if unit.noise is not None and ledger is None:
             raise DataError(f"{name}: an agent that adds noise needs a ledger to charge it to")
         check_identities(unit.group, None if signing is None else {})
-        self.unit, self.ledger, self._signing = unit, ledger, signing
+        self.unit, self.terms, self.ledger, self._signing = unit, terms, ledger, signing
         self._name, self._members = name, members
         self._noise = numbers_of(seed, name, "agent noise")
         self._secret = _secrets(seed, name) if secret is None else secret
@@ -127,13 +134,21 @@ class MaskedSide(AgentSide):
         self._round: _Round | None = None
 
     def answer(self, task: LocalUpdate, update: FloatArray) -> Answer:
-        """Keeps the update: all that the node learns is that it is there."""
-        if (self._round is None or task.id > self._round.number) and task.id > self._mark.round:
-            numbers = {name: number for number, name in enumerate(self._members(task.id), 1)}
-            if self._name in numbers:  # otherwise the public coins are against it, whatever the server says
-                secret, identities = self._secret(task.id), self._identities(numbers)
-                agent = MaskingAgent.start(self.unit.group, numbers[self._name], task.id, identities, secret=secret)
-                self._round = _Round(task.id, update.copy(), agent)
+        """Keeps the update, if it is of a new round that this agent takes part in: the node learns nothing of it."""
+        new = (self._round is None or task.id > self._round.number) and task.id > self._mark.round
+        members = self._members(task.id) if new else ()
+        # Otherwise the public coins are against it, or the terms are, whatever the server says.
+        if self._name in members and self.terms.allow(self._name, task):
+            numbers = {name: number for number, name in enumerate(members, 1)}
+            agent = MaskingAgent.start(
+                self.unit.group,
+                numbers[self._name],
+                task.id,
+                self._identities(numbers),
+                secret=self._secret(task.id),
+                inputs=inputs_digest(self.unit, self.terms, members, task),
+            )
+            self._round = _Round(task.id, update.copy(), agent)
         return Answer(REFUSED)
 
     def admit(self, task: Any) -> Any:

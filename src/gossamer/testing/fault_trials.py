@@ -91,7 +91,8 @@ class _Units:
     def _agents(self, seed: int) -> dict[str, Any]:
         spec = self.run.prepared.experiment
         agents: dict[str, Any] = {}
-        agents.update(agent_sides(self.run.prepared, seed, self.plan.clip, spec.privacy.agent_noise or 0.0))
+        noise = spec.privacy.agent_noise or 0.0
+        agents.update(agent_sides(self.run.prepared, seed, self.plan.clip, noise, self.plan.radius))
         for name, side in agents.items():
             if (ledger := getattr(side, "ledger", None)) is not None:
                 side.ledger = self.ledgers.watched(self.ledgers.kept(name, ledger))

@@ -6,6 +6,9 @@
     confirm(survivors)           a signature under who is said to have survived
     reveal(confirmations)        for each agent a share of *one* secret: its seed if it survived, else its mask key
 
+Its announcement bears the digest of all public inputs of its vector, the model that it was asked about among them: it
+goes on only with agents that announced the very same, since a sum of answers to different questions may be one answer.
+
 An agent goes through these steps once and never back, signs one set of survivors only, and reveals shares only after
 as many agents as the threshold says have signed the very same set. It reveals nothing about a set smaller than the
 group's minimum. A message that does not fit is refused with an error and changes nothing.
@@ -25,6 +28,7 @@ from dataclasses import dataclass, field, replace
 
 from gossamer.errors import DataError, PeerError
 from gossamer.federation.identity import Identity
+from gossamer.privacy.masking.dealing import deal, share_of
 from gossamer.privacy.masking.group import Group, Step, UintArray
 from gossamer.privacy.masking.keys import (
     Keys,
@@ -34,13 +38,14 @@ from gossamer.privacy.masking.keys import (
     is_signed,
     keys_of,
     public_key,
-    seal,
     sign,
     signing_public_key,
     unseal,
 )
-from gossamer.privacy.masking.masks import keystream, pairwise_mask_keys, self_mask_key, with_masks
+from gossamer.privacy.masking.masks import pairwise_mask_keys, self_mask_key, with_masks
 from gossamer.privacy.masking.messages import (
+    DIGEST_BYTES,
+    NO_INPUTS,
     Announcement,
     Confirmation,
     Confirmations,
@@ -53,12 +58,11 @@ from gossamer.privacy.masking.messages import (
     Survivors,
 )
 from gossamer.privacy.masking.roster import PURPOSE, Identities, check_identities, check_roster
-from gossamer.privacy.masking.shamir import SHARE_BYTES, split
 from gossamer.protocol.encoding import register
 from gossamer.vectors import Masked
 
 
-@register("masking.agent")
+@register("masking.member")
 @dataclass(frozen=True)
 class AgentState:
     """All that an agent keeps between two steps.
@@ -71,6 +75,8 @@ class AgentState:
     round : int
     secret : bytes
         What all its keys follow from; empty after the last step.
+    inputs : bytes
+        Digest of the public inputs of its vector.
     step : int
         What it says next, a `Step`.
     announcement : Announcement or None
@@ -87,6 +93,7 @@ class AgentState:
     agent: int
     round: int
     secret: bytes = field(repr=False)
+    inputs: bytes = NO_INPUTS
     step: int = Step.ANNOUNCE.value
     announcement: Announcement | None = None
     roster: Roster | None = None
@@ -126,6 +133,7 @@ class MaskingAgent:
         identities: Identities | None = None,
         *,
         secret: bytes | None = None,
+        inputs: bytes = NO_INPUTS,
     ) -> MaskingAgent:
         """A fresh agent.
 
@@ -142,21 +150,28 @@ class MaskingAgent:
         secret : bytes, optional
             32 bytes that nobody else can guess; drawn from the operating system by default. Simulations give a
             `reproducible_secret`.
+        inputs : bytes, optional
+            A digest [32 bytes] of everything public that the vector is computed from and that a server, or whoever
+            else hands it out, could give to one agent another way: a model, the settings of a round. An agent computes
+            it from what it was given itself. By default there is no such thing.
 
         Raises
         ------
         DataError
-            If a number is out of range, the secret is not 32 bytes, or identities are missing, or not wanted.
+            If a number is out of range, the secret or the digest is not 32 bytes, or identities are missing, or not
+            wanted.
         """
         if not group.has(agent) or type(round) is not int or round < 0:
             raise DataError(f"expected an agent of 1 to {group.size} and a round from 0, found {agent!r} and {round!r}")
         drawn = secrets.token_bytes(32) if secret is None else secret
         if len(drawn) != 32:
             raise DataError(f"expected a secret of 32 bytes, found {len(drawn)}")
-        return cls(AgentState(group, agent, round, drawn), identities)
+        if not isinstance(inputs, bytes) or len(inputs) != DIGEST_BYTES:
+            raise DataError(f"expected a digest of inputs, {DIGEST_BYTES} bytes, found {inputs!r}")
+        return cls(AgentState(group, agent, round, drawn, inputs), identities)
 
     def announce(self, identity: Identity | None = None) -> Announcement:
-        """Step 1: the public keys, signed by the agent's ``identity`` if the group is ``signed``.
+        """Step 1: public keys and the digest of inputs, signed by the agent's ``identity`` if the group is ``signed``.
 
         Raises
         ------
@@ -174,6 +189,7 @@ class MaskingAgent:
             public_key(keys.share),
             signing_public_key(keys.signing),
             commitment(keys.seed),
+            state.inputs,
         )
         if identity is not None:
             signature = identity.sign(PURPOSE, announcement.signed_text(state.group))
@@ -187,22 +203,17 @@ class MaskingAgent:
         Raises
         ------
         PeerError
-            If the roster is too short, lacks this agent's keys, or has a key that must not be used.
+            If the roster is too short, lacks this agent's keys, has a key that must not be used, or an agent with other
+            inputs.
         """
         self._expect(Step.SHARE, roster)
         state, keys = self.state, self._keys()
         assert state.announcement is not None
         check_roster(roster, state.announcement, state.group, self.identities)
         digest = roster.digest(state.group)
-        of_key, of_seed = self._split(keys.mask, "mask", roster, digest), self._split(keys.seed, "seed", roster, digest)
-        both = {agent: of_key[agent] + of_seed[agent] for agent in roster.agents}
-        publics = {agent: one.share_key for agent, one in roster.by_agent.items() if agent != state.agent}
-        sealed = {
-            other: seal(derive(shared, digest, "shares", state.agent, other), both[other])
-            for other, shared in agree(keys.share, publics, "share").items()
-        }
-        self._become(Step.MASK, roster=roster, held={state.agent: both[state.agent]})
-        return EncryptedShares(state.round, state.agent, sealed)
+        dealt = deal(keys, roster, digest, state.agent, state.group.threshold)
+        self._become(Step.MASK, roster=roster, held={state.agent: dealt.own})
+        return EncryptedShares(state.round, state.agent, dealt.sealed, dealt.commitments)
 
     def mask(self, delivered: DeliveredShares, values: UintArray) -> MaskedVector:
         """Step 3: ``values`` [group.length], integers of the group's dtype, under all masks.
@@ -284,8 +295,7 @@ class MaskingAgent:
                 f"{state.group.threshold}: too many vanished, or the server told others otherwise"
             )
         shares = {
-            agent: both[SHARE_BYTES:] if agent in state.survivors else both[:SHARE_BYTES]
-            for agent, both in state.held.items()
+            agent: share_of(both, "seed" if agent in state.survivors else "mask") for agent, both in state.held.items()
         }
         self._become(Step.DONE, secret=b"", held={})
         return RevealedShares(state.round, state.agent, shares)
@@ -308,15 +318,12 @@ class MaskingAgent:
         self.state = replace(self.state, step=step.value, **changes)  # type: ignore[arg-type]
 
     def _keys(self) -> Keys:
-        return keys_of(self.state.secret, self.state.group, self.state.agent, self.state.round)
+        state = self.state
+        return keys_of(state.secret, state.group, state.agent, state.round, state.inputs)
 
     def _roster(self) -> Roster:
         assert self.state.roster is not None
         return self.state.roster
-
-    def _split(self, secret: bytes, which: str, roster: Roster, digest: bytes) -> dict[int, bytes]:
-        key = derive(self._keys().polynomials, digest, which)
-        return split(secret, self.state.group.threshold, roster.agents, lambda count: keystream(key, count))
 
     def _signed_text(self, survivors: tuple[int, ...]) -> bytes:
         digest = self._roster().digest(self.state.group)

@@ -58,12 +58,12 @@ class Keys:
     polynomials: bytes
 
 
-def keys_of(secret: bytes, group: Group, agent: int, round: int) -> Keys:
-    """The keys that ``agent`` derives from its ``secret`` for the sum of this group and round.
+def keys_of(secret: bytes, group: Group, agent: int, round: int, inputs: bytes) -> Keys:
+    """The keys that ``agent`` derives from its ``secret`` for the sum of this group, round and digest of inputs.
 
-    A secret that is used again by mistake still gives other keys in another round.
+    A secret that is used again by mistake still gives other keys in another round, or for other inputs.
     """
-    salt = encode((group, agent, round))
+    salt = encode((group, agent, round, inputs))
     return Keys(*(derive(secret, salt, purpose) for purpose in ("mask", "share", "signing", "seed", "polynomials")))
 
 

@@ -33,6 +33,9 @@ from gossamer.vectors import Masked, Public
 
 SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 """Two shares, of the mask key and of the self-mask's seed, encrypted."""
+DIGEST_BYTES = 32
+NO_INPUTS = bytes(DIGEST_BYTES)
+"""The digest of public inputs where there are none that a server could give to one agent another way."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,10 @@ class AgentMessage(MaskingMessage):
         _require(_is_agent(self.agent), f"expected an agent's number from 1, found {self.agent!r}")
 
 
-@register("masking.announcement")
+@register("masking.keys")
 @dataclass(frozen=True)
 class Announcement(AgentMessage):
-    """The public keys of an agent for one sum.
+    """The public keys of an agent for one sum, and what its vector will be computed from.
 
     Attributes
     ----------
@@ -69,6 +72,8 @@ class Announcement(AgentMessage):
         Ed25519 key [32 bytes], for confirmations.
     commitment : bytes
         To the seed of the self-mask [32 bytes].
+    inputs : bytes
+        Digest of all public inputs of its vector [32 bytes]: agents with different ones are in no sum together.
     signature : bytes
         Of all this by the agent's identity [64 bytes], or empty.
     """
@@ -77,12 +82,14 @@ class Announcement(AgentMessage):
     share_key: bytes
     signing_key: bytes
     commitment: bytes
+    inputs: bytes
     signature: bytes = b""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("mask_key", "share_key", "signing_key", "commitment"):
             _check_bytes(name, getattr(self, name), KEY_BYTES)
+        _check_bytes("inputs", self.inputs, DIGEST_BYTES)
         if self.signature != b"":
             _check_bytes("signature", self.signature, SIGNATURE_BYTES)
 
@@ -130,10 +137,24 @@ class _Sealed(AgentMessage):
         _require(self.agent not in self.shares, "expected shares of others only")
 
 
-@register("masking.encrypted_shares")
+@register("masking.committed_shares")
 @dataclass(frozen=True)
 class EncryptedShares(_Sealed):
-    """Shares of the secrets of ``agent``, encrypted for each receiver: ``shares`` by receiver."""
+    """Shares of the secrets of ``agent``, encrypted for each receiver: ``shares`` by receiver.
+
+    Attributes
+    ----------
+    commitments : dict of int to bytes
+        To the two shares of each agent, the sender too [64 bytes]: by these the server tells wrong shares from right
+        ones.
+    """
+
+    commitments: dict[int, bytes]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_table("commitments", self.commitments, 2 * DIGEST_BYTES)
+        _require(set(self.commitments) == {self.agent, *self.shares}, "expected commitments to the shares of all")
 
 
 @register("masking.delivered_shares")
@@ -234,8 +255,8 @@ def unpacked(incoming: Public, kind: type[M], group: Group) -> M:
     """
     if not isinstance(incoming.values, np.ndarray) or incoming.values.dtype != np.uint8:
         raise MalformedMessage(f"expected the bytes of a {kind.__name__}, found {incoming!r}")
-    # A roster is the message of most values: itself, its round, its tuple, and a tag and seven fields an agent.
-    decoded: Any = encoding.decode(incoming.values.tobytes(), most_values=3 + 8 * group.size)
+    # A roster is the message of most values: itself, its round, its tuple, and a tag and eight fields an agent.
+    decoded: Any = encoding.decode(incoming.values.tobytes(), most_values=3 + 9 * group.size)
     if type(decoded) is not kind:
         raise MalformedMessage(f"expected a {kind.__name__}, found {type(decoded).__name__}")
     return decoded

@@ -24,6 +24,11 @@ class SumServer(Protocol):
         """Plain data, and all that there is."""
         ...
 
+    @property
+    def left(self) -> int:
+        """How many have replied at this step, with what the others can use."""
+        ...
+
     def receive(self, agent: int, content: Public | Masked) -> None:
         """Take what ``agent`` replied at this step; PeerError if it does not fit."""
         ...
@@ -56,6 +61,10 @@ class PackedServer:
     @property
     def state(self) -> ServerState:
         return self._server.state
+
+    @property
+    def left(self) -> int:
+        return len(self._server.heard)
 
     def receive(self, agent: int, content: Public | Masked) -> None:
         state = self.state
@@ -110,6 +119,10 @@ class BlankServer:
 
     def __init__(self, state: BlankState) -> None:
         self.state = state
+
+    @property
+    def left(self) -> int:
+        return len(self.state.received)
 
     def receive(self, agent: int, content: Public | Masked) -> None:
         state = self.state

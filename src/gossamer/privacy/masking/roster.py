@@ -55,8 +55,8 @@ def check_roster(roster: Roster, own: Announcement, group: Group, identities: Id
     Raises
     ------
     PeerError
-        If there are fewer than the group's minimum, ``own`` is missing or another, an announcement is bad, or two
-        agents announce the same key.
+        If there are fewer than the group's minimum, ``own`` is missing or another, an announcement is bad, an agent's
+        vector is to be computed from other inputs than the ``own``, or two agents announce the same key.
     """
     if len(roster.announcements) < group.minimum:
         raise PeerError(f"a masked sum needs {group.minimum} agents, found a list of {len(roster.announcements)}")
@@ -64,6 +64,12 @@ def check_roster(roster: Roster, own: Announcement, group: Group, identities: Id
         raise PeerError(f"the list of agents does not have the keys that agent {own.agent} announced")
     for announcement in roster.announcements:
         check_announcement(announcement, group, identities)
+    others = [one.agent for one in roster.announcements if one.inputs != own.inputs]
+    if others:
+        raise PeerError(
+            f"agents {others} were not asked what agent {own.agent} was: expected the same model and settings for all, "
+            "since a sum of answers to different questions may give one of them away"
+        )
     keys = [key for one in roster.announcements for key in (one.mask_key, one.share_key)]
     if len(set(keys)) < len(keys):
         raise PeerError("two agents announce the same key: expected a key of its own for every agent and use")

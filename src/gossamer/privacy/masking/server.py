@@ -10,6 +10,7 @@ give up. There is no way to a sum of fewer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -17,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gossamer.errors import CallerError, PeerError, TooFewAgents
+from gossamer.privacy.masking.dealing import recover
 from gossamer.privacy.masking.group import Group, Step, UintArray
-from gossamer.privacy.masking.keys import commitment, is_signed, public_key
+from gossamer.privacy.masking.keys import is_signed
 from gossamer.privacy.masking.masks import pairwise_mask_keys, self_mask_key, with_masks
 from gossamer.privacy.masking.messages import (
     AgentMessage,
@@ -34,7 +36,6 @@ from gossamer.privacy.masking.messages import (
     Survivors,
 )
 from gossamer.privacy.masking.roster import Identities, check_announcement
-from gossamer.privacy.masking.shamir import combine
 from gossamer.protocol.encoding import register
 
 _EXPECTED: dict[int, type[AgentMessage]] = {
@@ -61,7 +62,7 @@ class MaskedSum(NamedTuple):
     agents: tuple[int, ...]
 
 
-@register("masking.server")
+@register("masking.sum")
 @dataclass(frozen=True)
 class ServerState:
     """All that a server keeps between two messages.
@@ -83,6 +84,8 @@ class ServerState:
         Whose shares arrived.
     total : ndarray of unsigned integers or None
         The sum of the masked vectors [group.length].
+    commitments : dict of int to dict of int to bytes
+        Of each participant, to the shares of its secrets.
     """
 
     group: Group
@@ -94,6 +97,7 @@ class ServerState:
     participants: tuple[int, ...] = ()
     survivors: tuple[int, ...] = ()
     total: Any = None
+    commitments: dict[int, dict[int, bytes]] = field(default_factory=dict)
 
 
 class MaskingServer:
@@ -121,6 +125,19 @@ class MaskingServer:
     def missing(self) -> tuple[int, ...]:
         """The agents whose message of this step has not arrived."""
         return tuple(agent for agent in self.state.eligible if agent not in self.state.received)
+
+    @property
+    def heard(self) -> dict[int, Any]:
+        """What came at this step and counts, by agent in order.
+
+        Agents refuse a list with other inputs than theirs. So those whose inputs are not what most announced do not
+        count: one of them would spoil the sum for all.
+        """
+        received = {agent: self.state.received[agent] for agent in sorted(self.state.received)}
+        if self.state.step != Step.ANNOUNCE or not received:
+            return received
+        ((most, _),) = Counter(one.inputs for one in received.values()).most_common(1)
+        return {agent: one for agent, one in received.items() if one.inputs == most}
 
     def receive(self, message: AgentMessage) -> None:
         """Take an agent's message of this step.
@@ -155,8 +172,7 @@ class MaskingServer:
         TooFewAgents
             If too few of them answered; nothing changes.
         """
-        state = self.state
-        received = {agent: state.received[agent] for agent in sorted(state.received)}
+        state, received = self.state, self.heard
         left = tuple(received)
         require(state.group, state.step, state.round, len(left))
         changes: dict[str, Any] = {}
@@ -165,7 +181,10 @@ class MaskingServer:
             roster = changes["roster"] = Roster(state.round, tuple(received.values()))
             messages = dict.fromkeys(left, roster)
         elif state.step == Step.SHARE:
-            changes["participants"] = left
+            changes |= {
+                "participants": left,
+                "commitments": {agent: one.commitments for agent, one in received.items()},
+            }
             messages = {agent: DeliveredShares(state.round, agent, _addressed(agent, received)) for agent in left}
         elif state.step == Step.MASK:
             changes["survivors"] = left
@@ -188,7 +207,8 @@ class MaskingServer:
         CallerError
             Before the last step, or a second time.
         PeerError
-            If their shares do not give what an agent announced: at least one of them is wrong, and nothing is learnt.
+            If too few of their shares are right, or an agent dealt shares of something else than it announced: nothing
+            is learnt.
         """
         state, group = self.state, self.state.group
         if state.step != Step.REVEAL:
@@ -212,19 +232,14 @@ class MaskingServer:
         """The secret of which shares were revealed: a survivor's seed, or a vanished agent's mask key."""
         state = self.state
         assert state.roster is not None
-        announced = state.roster.by_agent[agent]
-        secret = combine(
-            {giver: answer.shares[agent] for giver, answer in state.received.items()}, state.group.threshold
+        return recover(
+            state.roster.by_agent[agent],
+            "seed" if agent in state.survivors else "mask",
+            {giver: answer.shares[agent] for giver, answer in state.received.items()},
+            state.commitments[agent],
+            state.group.threshold,
+            state.roster.digest(state.group),
         )
-        survived = agent in state.survivors
-        if (commitment(secret) if survived else public_key(secret)) != (
-            announced.commitment if survived else announced.mask_key
-        ):
-            raise PeerError(
-                f"the shares of agent {agent}'s {'self-mask' if survived else 'mask key'} do not give what it "
-                f"announced: at least one of them is wrong, and nothing is unmasked"
-            )
-        return secret
 
     def _check(self, message: AgentMessage) -> None:
         """Whether a message of the right kind fits."""

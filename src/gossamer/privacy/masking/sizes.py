@@ -10,6 +10,8 @@ from functools import cache
 from gossamer.privacy.masking.group import Step
 from gossamer.privacy.masking.keys import KEY_BYTES, SIGNATURE_BYTES
 from gossamer.privacy.masking.messages import (
+    DIGEST_BYTES,
+    NO_INPUTS,
     SEALED_BYTES,
     AgentMessage,
     Announcement,
@@ -65,7 +67,7 @@ def _sizes(signed: bool) -> dict[type[MaskingMessage], tuple[int, int]]:
 
 
 def _example(kind: type[MaskingMessage], count: int, signed: bool) -> MaskingMessage:
-    announcement = Announcement(0, 1, *(bytes(KEY_BYTES),) * 4, signature=bytes(SIGNATURE_BYTES * signed))
+    announcement = Announcement(0, 1, *(bytes(KEY_BYTES),) * 4, NO_INPUTS, bytes(SIGNATURE_BYTES * signed))
     if kind is Announcement:
         return announcement
     if kind is Roster:
@@ -79,4 +81,6 @@ def _example(kind: type[MaskingMessage], count: int, signed: bool) -> MaskingMes
     if kind is RevealedShares:
         return RevealedShares(0, 1, dict.fromkeys(range(1, count + 1), bytes(SHARE_BYTES)))
     sealed = dict.fromkeys(range(2, count + 2), bytes(SEALED_BYTES))
-    return EncryptedShares(0, 1, sealed) if kind is EncryptedShares else DeliveredShares(0, 1, sealed)
+    if kind is DeliveredShares:
+        return DeliveredShares(0, 1, sealed)
+    return EncryptedShares(0, 1, sealed, dict.fromkeys([1, *sealed], bytes(2 * DIGEST_BYTES)))

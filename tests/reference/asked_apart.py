@@ -1,0 +1,134 @@
+"""An own server that asks the real data sides of its agents one by one, each as it likes, and adds what they answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from tests.end_to_end.test_deployed_sides import own, signing_of
+
+from gossamer.deployment.computing import deployed_computer
+from gossamer.deployment.side_file import SideFile
+from gossamer.errors import TooFewAgents
+from gossamer.experiment.agent_sides import samplings
+from gossamer.experiment.planning import plan_run
+from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.reading import parse_spec
+from gossamer.privacy.agent_noise import AgentLedger
+from gossamer.privacy.masking import MaskedSum, Step
+from gossamer.privacy.masking.packed_server import PackedServer, start_sum
+from gossamer.privacy.masking_steps import REFUSED, MaskingStep
+from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.runtimes.storage_file import IN_MEMORY
+from gossamer.vectors import Public
+
+RUN = "0" * 32
+Forge = Callable[[int, int, Public], Public]
+"""What an agent is told at a step instead of what it should be."""
+
+
+def spec_of(**changes: Any) -> dict[str, Any]:
+    """Ten agents of one unit, an example each a round, and an L2 term; changes of the algorithm go by their names."""
+    spec: dict[str, Any] = {
+        "dataset": "digits",
+        "seed": 5,
+        "objective": {"name": "softmax", "l2": 1e-3, "intercept": False},
+        "privacy": {"mechanism": "none", "clip": 50.0},
+    }
+    algorithm = {
+        "name": "graph_federated",
+        "units": 1,
+        "agents": 10,
+        "rounds": 4,
+        "batch_size": 1,
+        "step_size": 0.5,
+        "noise": "none",
+        "masking": "secure",
+    }
+    sections = {key: value for key, value in changes.items() if key in ("objective", "privacy", "dataset", "seed")}
+    own = {key: value for key, value in changes.items() if key not in sections}
+    return {**spec, **sections, "algorithm": {**algorithm, **own}}
+
+
+@cache
+def _prepared(text: str, run: str) -> Prepared:
+    return replace(prepare(parse_spec(json.loads(text))), run=run)
+
+
+def prepared_of(run: str = "", **changes: Any) -> Prepared:
+    """What the agents are made of; with a ``run``, deployed ones that sign their keys."""
+    return _prepared(json.dumps(spec_of(**changes)), run)
+
+
+class Party:
+    """The real data side of one agent."""
+
+    def __init__(self, prepared: Prepared, name: str) -> None:
+        self.name, self.prepared, plan = name, prepared, plan_run(prepared)
+        nodes = prepared.algorithm.build(prepared.experiment.algorithm, prepared.context(plan.mechanisms, plan.quotas))
+        self.query: LocalQuery = nodes[name].query
+        computer: Any
+        if prepared.run:
+            file, signing = SideFile(IN_MEMORY, prepared.run, name), signing_of(prepared, name)
+            computer = deployed_computer(own(prepared, name), plan, name, None, mark=file, signing=signing)
+            self.side = computer._sides.agents[name]
+        else:
+            computer = plan.sides(prepared, 3)[0]
+            self.side = computer.agents[name]
+        self._computer = computer
+        self.ledger: AgentLedger | None = self.side.ledger
+        self.members = samplings(prepared, prepared.experiment.algorithm)[0].of  # type: ignore[arg-type]
+
+    def ask(self, task: Any) -> Any:
+        return self._computer.compute([self._computer.admit(self.name, task)])[0].released
+
+    def update(self, round: int, model: Public, query: LocalQuery | None = None) -> None:
+        assert self.ask(LocalUpdate(round, model, query or self.query)) == REFUSED  # all that the server learns
+
+    @property
+    def kept(self) -> np.ndarray:
+        """The update that is under masks: for the test, nobody else sees it."""
+        found: np.ndarray = self.side._round.update
+        return found
+
+
+def parties_of(prepared: Prepared, changed: Mapping[str, Prepared] | None = None) -> dict[str, Party]:
+    """All agents; those that are ``changed`` were told another spec."""
+    return {name: Party((changed or {}).get(name, prepared), name) for name in prepared.names}
+
+
+def unchanged(number: int, step: int, request: Public) -> Public:
+    return request
+
+
+def added(parties: Mapping[str, Party], round: int = 0, forge: Forge = unchanged) -> MaskedSum | None:
+    """The sum of what these agents say who have an update; None if too few go on. Whoever refuses is left out."""
+    first = next(iter(parties.values()))
+    group, numbers = first.side.unit.group, {i: name for i, name in enumerate(first.members(round), 1)}
+    server = PackedServer(start_sum(group, round, blank=False))  # type: ignore[arg-type]
+    requests = {number: REFUSED for number, name in numbers.items() if name in parties}
+    for step in list(Step)[:-1]:
+        for number, request in requests.items():
+            answer = parties[numbers[number]].ask(MaskingStep(round, step, forge(number, step, request), 0))
+            if answer != REFUSED:
+                server.receive(number, answer)
+        try:
+            if step == Step.REVEAL:
+                return server.unmask()
+            requests = server.advance()
+        except TooFewAgents:
+            return None
+    raise AssertionError
+
+
+def found_in(total: MaskedSum, parties: Mapping[str, Party], known: Mapping[str, np.ndarray]) -> np.ndarray:
+    """What is left of a sum without the updates that the server knows."""
+    unit = next(iter(parties.values())).side.unit
+    left: np.ndarray = unit.decoded(total).values - sum(
+        unit.fixed.decode_sum(unit.encode(u), 1) for u in known.values()
+    )
+    return left
