@@ -111,8 +111,8 @@ def shares_for(agent: Agent, others: dict[int, Announcement]) -> Any:
 def test_without_identities_a_server_that_plays_the_others_has_the_update() -> None:
     """In a simulation, and so it was in deployments: it fools the agent, and the sum that it unmasks has one update."""
     agent = Agent(simulated())
-    number = agent.announced.agent
-    played = {i: MaskingAgent.start(agent.group, i, 0) for i in range(1, 4) if i != number}
+    number, inputs = agent.announced.agent, agent.announced.inputs
+    played = {i: MaskingAgent.start(agent.group, i, 0, inputs=inputs) for i in range(1, 4) if i != number}
     server, requests = MaskingServer.start(agent.group, 0), dict.fromkeys(range(1, 4))
     for step in Step:
         if step == Step.DONE:
@@ -140,9 +140,10 @@ def _said(one: MaskingAgent, step: Step, request: Any) -> Any:
     return {Step.SHARE: one.share, Step.CONFIRM: one.confirm, Step.REVEAL: one.reveal}[step](request)
 
 
-def forged(group: Group, number: int, signer: Identity) -> Announcement:
-    """Keys of the server's own, under an agent's number."""
-    return MaskingAgent.start(group, number, 0, {}).announce(signer)
+def forged(victim: Agent, number: int, signer: Identity, group: Group | None = None) -> Announcement:
+    """Keys of the server's own, under an agent's number, for the very question that the ``victim`` was asked."""
+    inputs = victim.announced.inputs
+    return MaskingAgent.start(group or victim.group, number, 0, {}, inputs=inputs).announce(signer)
 
 
 def test_a_server_s_own_keys_are_refused() -> None:
@@ -153,10 +154,10 @@ def test_a_server_s_own_keys_are_refused() -> None:
     names = {number: name for name, number in numbers.items()}
     for signer in (SERVER, identity_of(VICTIM), identity_of(names[second]), identity_of("node-5")):
         victim = Agent(named())
-        others = {**true, first: forged(victim.group, first, signer)}
+        others = {**true, first: forged(victim, first, signer)}
         assert shares_for(victim, others) == REFUSED
     victim = Agent(named())
-    assert shares_for(victim, {**true, first: replace(forged(victim.group, first, SERVER), signature=b"")}) == REFUSED
+    assert shares_for(victim, {**true, first: replace(forged(victim, first, SERVER), signature=b"")}) == REFUSED
     assert (
         shares_for(victim, {**true, first: replace(true[first], agent=first, share_key=bytes(31) + b"\x09")}) == REFUSED
     )
@@ -169,7 +170,7 @@ def test_keys_that_agents_signed_for_another_run_or_unit_are_refused() -> None:
     victim = Agent(named())
     assert shares_for(victim, {numbers[name]: Agent(named(EARLIER), name).announced for name in others}) == REFUSED
     elsewhere = replace(victim.group, context=victim.group.context + b"0")
-    signed = {numbers[name]: forged(elsewhere, numbers[name], identity_of(name)) for name in others}
+    signed = {numbers[name]: forged(victim, numbers[name], identity_of(name), elsewhere) for name in others}
     assert shares_for(victim, signed) == REFUSED
     swapped = {numbers[name]: Agent(named(), other).announced for name, other in zip(others, reversed(others))}
     renumbered = {number: replace(one, agent=number) for number, one in swapped.items()}

@@ -15,8 +15,9 @@ class Masking(BaseModel):
     Attributes
     ----------
     name : {"none", "secure", "pairwise_noise"}
-        ``secure``: a server that hands on its agents' keys learns exact sums and nothing else. ``pairwise_noise``: the
-        paper's noise that cancels, for its figures; it hides nothing that can be stated.
+        ``secure``: a server that hands on its agents' keys learns exact sums of updates made at one model, and what
+        these sums tell. ``pairwise_noise``: the paper's noise that cancels, for its figures; it hides nothing that can
+        be stated.
     bits : {32, 64}
         Of ``secure``: updates are added as integers of so many bits.
     threshold : int, optional
