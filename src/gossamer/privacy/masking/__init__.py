@@ -10,7 +10,8 @@ Nothing here does I/O or reads a clock: `MaskingAgent` and `MaskingServer` take 
 """
 
 import gossamer.privacy.masking.secure_extra  # noqa: F401  (says how to install cryptography where it is missing)
-from gossamer.privacy.masking.agent import AgentState, MaskingAgent
+from gossamer.privacy.masking.agent import MaskingAgent
+from gossamer.privacy.masking.agent_state import AgentState
 from gossamer.privacy.masking.fixed_point import FixedPoint
 from gossamer.privacy.masking.group import Group, Step, UintArray
 from gossamer.privacy.masking.in_memory import aggregate
