@@ -71,7 +71,7 @@ class MaskingServerState(ServerState):
     requests : dict of str to Public
         What each agent was asked last.
     sums_refused : int
-        Rounds without a sum, because too few agents were left or their shares were wrong.
+        Rounds without a sum, because too few agents were left or too few shares right.
     """
 
     sum: Any = None
@@ -136,7 +136,7 @@ class MaskingServerNode(ServerNode):
             yield from self.lost(sender)
 
     def heard(self) -> Effects:
-        """Close the step: ask for the next one, or unmask. Too few agents, or wrong shares, are no sum."""
+        """Close the step: ask for the next one, or unmask. Too few agents, or too few right shares, are no sum."""
         server = server_of(self.state.sum)
         try:
             if server.state.step < Step.REVEAL:
