@@ -18,7 +18,7 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.replaying import replay_run
 from gossamer.privacy import accountants
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 
@@ -119,6 +119,40 @@ def test_a_given_multiplier_is_halved_for_the_accountant_of_a_clipped_sum() -> N
     }
     assert laws["batch"] == laws["sequential"] == Gaussian(0.5, 4.0)
     assert laws["clipped_sum"] == Gaussian(1.0, 2.0)
+
+
+REPLACED = {"neighboring_relation": "replace_one", "clip": 0.5}
+
+
+@pytest.mark.parametrize(("sampling", "most"), [("fixed_size", 0.502), ("poisson", 0.98)])
+def test_a_clipped_sum_needs_no_more_noise_where_an_example_is_replaced(sampling: str, most: float) -> None:
+    """A replaced example moves it by 2C too, from one end of its ball to the other, and the sum of a batch by 2C.
+
+    On batches of fixed size both need the same noise; before, that of a clipped sum was twice as much. On Poisson
+    samples it is less than that, by half for much noise and by little for as little as here.
+    """
+    privacy = {**REPLACED, "sampling": sampling}
+    batch, whole = (
+        plan_run(prepare(private(algorithm={"round_update": kind}, privacy=privacy))).mechanisms["node-0"]
+        for kind in ("batch", "clipped_sum")
+    )
+    assert type(batch) is Gaussian
+    assert type(whole) is BallGaussian
+    assert whole.clip == 2 * batch.clip == 1.0
+    assert 0.499 < whole.standard_deviation / (2 * batch.standard_deviation) < most
+
+
+def test_the_plan_of_a_clipped_sum_is_what_its_rounds_are_charged() -> None:
+    result = gs.run(private(algorithm={"round_update": "clipped_sum"}, privacy={**REPLACED, "sampling": "fixed_size"}))
+    assert result.guarantee.epsilon == pytest.approx(4, rel=3e-3)
+    assert result.guarantee.neighboring_relation == "replace_one"
+    for node in result.summary["privacy"]["nodes"].values():
+        assert node["releases"] == node["planned_releases"] == 12
+
+
+def test_where_examples_come_and_go_a_clipped_sum_is_charged_as_before() -> None:
+    law = plan_run(prepare(private(algorithm={"round_update": "clipped_sum"}))).mechanisms["node-0"]
+    assert type(law) is Gaussian
 
 
 @pytest.mark.parametrize("update", ["batch", "clipped_sum"])

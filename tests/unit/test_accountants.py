@@ -17,7 +17,15 @@ from tests.reference.accounting_slow import dp_accounting_epsilon, gaussian_epsi
 from gossamer.errors import AccountingError, CallerError
 from gossamer.privacy import accountants
 from gossamer.privacy.accountants import ROWS, Accounted, Row
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation, NoNoise
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    Mechanism,
+    NeighboringRelation,
+    NoNoise,
+)
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 
@@ -36,6 +44,11 @@ def gaussian(noise_multiplier: float, sampling: Sampling, clip: float = 0.5) -> 
     return ReleaseKind(Gaussian(clip, noise_multiplier), sampling, 7)
 
 
+def law_of(row: Row, noise_multiplier: float, clip: float = 0.5) -> Gaussian:
+    assert issubclass(row.mechanism, Gaussian)
+    return row.mechanism(clip, noise_multiplier)
+
+
 def mechanism_of(row: Row, epsilon: float, size: int = 1) -> Mechanism:
     """Noise that is epsilon-differentially private on a full batch, under the row's relation, for ``size`` numbers."""
     sensitivity = 2.0 if row.relation is ADD else 4.0
@@ -45,8 +58,12 @@ def mechanism_of(row: Row, epsilon: float, size: int = 1) -> Mechanism:
     }[row.mechanism]
 
 
-gaussian_rows = pytest.mark.parametrize("row", [row for row in ROWS if row.mechanism is Gaussian], ids=row_name)
-pure_rows = pytest.mark.parametrize("row", [row for row in ROWS if row.mechanism is not Gaussian], ids=row_name)
+gaussian_rows = pytest.mark.parametrize(
+    "row", [row for row in ROWS if issubclass(row.mechanism, Gaussian)], ids=row_name
+)
+pure_rows = pytest.mark.parametrize(
+    "row", [row for row in ROWS if not issubclass(row.mechanism, Gaussian)], ids=row_name
+)
 
 
 @gaussian_rows
@@ -55,10 +72,11 @@ pure_rows = pytest.mark.parametrize("row", [row for row in ROWS if row.mechanism
 def test_a_full_batch_is_the_analytic_gaussian_mechanism(
     row: Row, samplings: Mapping[type[Sampling], Sampling], noise_multiplier: float, steps: int
 ) -> None:
-    """Sensitivity C under add-or-remove, 2C under replace-one; T releases have sqrt(T) times the sensitivity."""
-    sensitivity = 1.0 if row.relation is ADD else 2.0
+    """Sensitivity C under add-or-remove and in a ball, else 2C; T releases have sqrt(T) times the sensitivity."""
+    sensitivity = 1.0 if row.relation is ADD or row.mechanism is BallGaussian else 2.0
     exact = gaussian_epsilon(sensitivity * math.sqrt(steps), noise_multiplier, DELTA)
-    found = accountants.epsilon({gaussian(noise_multiplier, samplings[row.sampling]): steps}, DELTA, row.relation)
+    kind = ReleaseKind(law_of(row, noise_multiplier), samplings[row.sampling], 7)
+    found = accountants.epsilon({kind: steps}, DELTA, row.relation)
     assert exact <= found.epsilon <= exact * 1.001
     assert found.accountant == row.accountant
 
@@ -92,7 +110,7 @@ def test_sampling_amplifies_pure_noise_by_the_known_factor(row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=row_name)
 def test_sampling_never_costs_privacy_and_more_of_it_never_saves_any(row: Row) -> None:
-    mechanism = Gaussian(2.0, 2.0) if row.mechanism is Gaussian else mechanism_of(row, 1.0, 9)
+    mechanism = law_of(row, 2.0) if issubclass(row.mechanism, Gaussian) else mechanism_of(row, 1.0, 9)
     by_rate = [
         accountants.epsilon({ReleaseKind(mechanism, sampling, 9): 20}, DELTA, row.relation).epsilon
         for sampling in (SAMPLED[row.sampling], NEARLY_FULL[row.sampling], FULL[row.sampling])
@@ -155,7 +173,7 @@ def test_an_unknown_mechanism_or_sampler_is_refused() -> None:
 
     with pytest.raises(AccountingError, match="Gaussian on Shuffled batches under add_or_remove_one; use Poisson with"):
         accountants.epsilon({gaussian(1.0, Shuffled(0.1)): 1}, DELTA, ADD)
-    with pytest.raises(AccountingError, match=r"Student on Poisson .* use Gaussian, L2Laplace, Laplace"):
+    with pytest.raises(AccountingError, match=r"Student on Poisson .* use BallGaussian, Gaussian, L2Laplace, Laplace"):
         accountants.epsilon({ReleaseKind(Student(1.0, 1.0), Poisson(0.1), 1): 1}, DELTA, ADD)
 
 

@@ -20,7 +20,7 @@ from gossamer.privacy.agent_noise import AgentLedger, AgentNoise
 from gossamer.privacy.correlated_noise import Factorisation
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import Ledger, Plan, RenyiFilter
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.noise_streams import CorrelatedNoise
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
@@ -226,6 +226,7 @@ def test_what_nobody_accounts_for_is_no_plan(file: LedgerFile) -> None:
     "kind",
     [
         KIND,
+        ReleaseKind(BallGaussian(1.0, 2.0), FixedSize(10, 2), 7),
         ReleaseKind(L2Laplace(1.0, 0.5, ADD), Poisson(1.0), 7),
         ReleaseKind(Laplace(1.0, 3.0), FixedSize(10, 10), 7),
         ReleaseKind(NoNoise(), WithReplacement(10, 2), 7),

@@ -89,9 +89,14 @@ class Settings(BaseModel):
         return "with_replacement" if self.round_update == "sequential" else None
 
     @property
+    def clipped_whole(self) -> bool:
+        """Whether a round's sum is clipped as a whole."""
+        return self.round_update == "clipped_sum"
+
+    @property
     def sensitivity(self) -> float:
-        """How far one example moves a round's sum, in clips."""
-        return 2.0 if self.round_update == "clipped_sum" else 1.0
+        """How far an example that comes or goes moves a round's sum, in clips."""
+        return 2.0 if self.clipped_whole else 1.0
 
     def decided(self, private: bool) -> Self:
         """With the default filled in that depends on whether there is noise."""

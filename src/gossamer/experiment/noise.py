@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from gossamer.errors import BudgetUnreachable, SpecError
 from gossamer.experiment.prepare import Prepared
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NoNoise
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.planner import calibrate, gaussian_family, l2_laplace_family
 from gossamer.privacy.sampling import Sampling
@@ -59,11 +59,19 @@ def _law(prepared: Prepared) -> Callable[[float], Mechanism]:
     privacy, clip = prepared.experiment.privacy, _first_clip(prepared)
     if privacy.mechanism == "gaussian":
         clips = prepared.experiment.sensitivity  # a mechanism's clip is how far one example moves a release
-        return lambda multiplier: Gaussian(clips * clip, multiplier / clips)
+        gaussian = _gaussian(prepared)
+        return lambda multiplier: gaussian(clips * clip, multiplier / clips)
     if privacy.proved:
         return lambda epsilon: L2Laplace(clip, epsilon, privacy.relation)
     scope = _first_layer(prepared) if privacy.noise_scope == "first_layer" else 0
     return lambda epsilon: PaperNoise(clip, epsilon, privacy.relation, privacy.norm, scope)
+
+
+def _gaussian(prepared: Prepared) -> type[Gaussian]:
+    """The law of Gaussian noise; where nothing is replaced, sums clipped as a whole need none of their own."""
+    spec = prepared.experiment
+    whole = spec.clipped_whole and spec.privacy.relation is NeighboringRelation.REPLACE_ONE
+    return BallGaussian if whole else Gaussian
 
 
 def _first_clip(prepared: Prepared) -> float:
@@ -90,7 +98,8 @@ def _calibrated(
     relation = spec.privacy.relation
     own = [schedule for name, schedule in schedules.items() if budgets[name] == level]
     gaussian = spec.privacy.mechanism == "gaussian"
-    family = gaussian_family(spec.sensitivity * clip) if gaussian else l2_laplace_family(size, relation, clip)
+    clips = spec.sensitivity * clip
+    family = gaussian_family(clips, _gaussian(prepared)) if gaussian else l2_laplace_family(size, relation, clip)
     return calibrate(level, spec.budget.delta, relation, own, family).mechanism
 
 

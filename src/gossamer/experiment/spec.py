@@ -248,6 +248,11 @@ class Experiment(Section):
         return float(getattr(self.algorithm, "sensitivity", 1.0))
 
     @property
+    def clipped_whole(self) -> bool:
+        """Whether what is released is clipped as a whole, and not example by example."""
+        return bool(getattr(self.algorithm, "clipped_whole", False))
+
+    @property
     def bounded(self) -> bool:
         """Whether the run's length is limited by something public."""
         stop = self.stop

@@ -6,6 +6,7 @@ neighbouring relation and is never typed in. It is added to a *sum* of clipped p
 | mechanism | noise on the sum | one release, full batch, sensitivity S |
 |---|---|---|
 | `Gaussian(clip, noise_multiplier)` | N(0, (noise_multiplier clip)^2 I) | Gaussian mechanism, sd/S |
+| `BallGaussian(clip, noise_multiplier)` | the same, on a sum that is clipped as a whole | the same with S = clip |
 | `L2Laplace(clip, epsilon, relation)` | density ~ exp(-epsilon |n| / S), norm ~ Gamma(d, S/epsilon) | epsilon-DP |
 | `Laplace(clip, scale)` | independent Laplace(scale) per coordinate | sqrt(d) S / scale-DP |
 | `NoNoise(clip)` | none | no guarantee |
@@ -122,6 +123,18 @@ class Gaussian(Mechanism):
 
     def second_moment(self, size: int) -> float:
         return size * self.standard_deviation**2
+
+
+@dataclass(frozen=True)
+class BallGaussian(Gaussian):
+    """Normal noise on a sum that is clipped *as a whole*, to ``clip / 2``: rounds of the kind ``clipped_sum``.
+
+    Any two points of a ball of radius clip/2 are at most ``clip`` apart. That is the sensitivity under every relation:
+    an example that is replaced moves such a sum no further than one that comes or goes.
+    """
+
+    def sensitivity(self, relation: NeighboringRelation) -> float:
+        return self.clip
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,9 @@ class Family:
         return self.mechanism(noise)
 
 
-def gaussian_family(clip: float = 1.0) -> Family:
-    """Gaussian noise of a noise multiplier."""
-    return Family(lambda multiplier: Gaussian(clip, multiplier))
+def gaussian_family(clip: float = 1.0, law: type[Gaussian] = Gaussian) -> Family:
+    """Gaussian noise of a noise multiplier, on what ``law`` says."""
+    return Family(lambda multiplier: law(clip, multiplier))
 
 
 def l2_laplace_family(size: int, relation: NeighboringRelation, clip: float = 1.0) -> Family:

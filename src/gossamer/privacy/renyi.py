@@ -11,6 +11,7 @@ References
 [1] Feldman and Zrnic, "Individual privacy accounting via a Renyi filter", NeurIPS 2021, theorem 4.3.
 [2] Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, proposition 12.
 [3] Trefethen and Weideman, "The exponentially convergent trapezoidal rule", SIAM Review 2014, section 5.
+[4] Sason and Verdu, "f-divergence inequalities", IEEE Transactions on Information Theory 2016.
 """
 
 from __future__ import annotations
@@ -58,6 +59,33 @@ def poisson_replaced_gaussian(mu: float, rate: float, order: float) -> float:
         # The integral less one, as a sum of terms that are not negative: exact however small.
         total = math.log1p(float(np.sum(np.exp(log_weight) * (np.expm1(order * loss) - order * np.expm1(loss)))))
     return total / (order - 1) * (1 + _MARGIN)
+
+
+def sampled_ball_gaussian(mu: float, rate: float, order: float) -> float:
+    """Of `gossamer.privacy.analytic.FixedSizeSampled` Gaussian noise, in both directions; mu = S/sd.
+
+    The pair's curve h(e), e >= 0, bounds both directions, and is that of q N(mu, 1) + (1-q) N(0, 1) against N(0, 1),
+    whose likelihood ratio R = 1 - q + q exp(mu x - mu^2/2) is above 1 for x > mu/2. Of any pair,
+
+        E_Q (P/Q)^a = 1 + a (a-1) int_0^inf (exp((a-1) e) H(P||Q)(e) + exp(-a e) H(Q||P)(e)) de      [4, proposition 3]
+
+    so with h for both, and the integral over e done first, at most 1 + E (R^a - 1)(1 - R^(1-a)) over x > mu/2.
+    """
+    if rate == 1:
+        return order * mu**2 / 2
+    # The integrand peaks between 0 and order mu, with the width of a unit normal; beyond the reach it is below 1e-30 of
+    # that. A panel's rule is exact to rounding for widths of 1/(1+mu).
+    low, high = mu / 2, max(order * mu, mu / 2) + 12
+    panels = np.linspace(low, high, math.ceil((high - low) * 2 * (1 + mu)) + 1)
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    half = np.diff(panels)[:, None] / 2
+    output, weight = panels[:-1, None] + half * (nodes + 1), half * weights
+    full = mu * output - mu**2 / 2
+    near = np.log1p(rate * np.expm1(np.minimum(full, 1.0)))  # where the other sum cancels
+    loss = np.where(full < 1, near, np.logaddexp(math.log1p(-rate), math.log(rate) + full))
+    log_term = order * loss + np.log(-np.expm1(-order * loss)) + np.log(-np.expm1((1 - order) * loss))
+    excess = float(logsumexp(log_term - output**2 / 2 - math.log(2 * math.pi) / 2 + np.log(weight)))
+    return float(np.logaddexp(0.0, excess)) / (order - 1) * (1 + _MARGIN)
 
 
 def response(epsilon: float, order: float) -> float:

@@ -16,6 +16,11 @@ e', so by convexity at most ``q ((1-b) H_C(e') + b H_2C(e')) <= q H_2C(e')``, wh
 the last step is the lemma on shorter shifts of `l2_laplace`. For e < 0 the data sets change places. This is loose
 where q is small, and in a few dimensions randomized response may say more; the smaller epsilon counts.
 
+`BallGaussian` is on a sum that is clipped as a whole: all sums lie in one ball of diameter C, and M, M_1 and M_2 are
+mixtures of normal laws around its points, any two at most C apart. With the same e' and b the divergence is at most
+``q ((1-b) H_C(e') + b H_C(e')) = q H_C(e')``, on both samples: the pair of a batch of fixed size at C in place of 2C.
+It is reached where the sums without the example and with its replacement are one point, and that with it is opposite.
+
 References
 ----------
 [1] Balle, Barthe and Gaboardi, "Privacy amplification by subsampling", NeurIPS 2018.
@@ -40,7 +45,7 @@ from gossamer.privacy.analytic import (
     ResponseFull,
 )
 from gossamer.privacy.l2_laplace import L2LaplaceFull
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 
@@ -98,7 +103,7 @@ _OfKind = Callable[[ReleaseKind], Profile]
 def _mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
     """Sensitivity over standard deviation, both in units of the clip."""
     assert isinstance(kind.mechanism, Gaussian)
-    return relation.sensitivity(1.0) / kind.mechanism.noise_multiplier
+    return kind.mechanism.unit().sensitivity(relation) / kind.mechanism.noise_multiplier
 
 
 def _pure(kind: ReleaseKind, relation: NeighboringRelation) -> float:
@@ -233,6 +238,24 @@ ROWS: tuple[Row, ...] = (
         REPLACE,
         "PLD of the Zhu-Dong-Wang profile",
         "sd/(2C)",
+        _fixed_size_gaussian,
+        _fixed_size_divergence,
+    ),
+    Row(
+        BallGaussian,
+        Poisson,
+        REPLACE,
+        "PLD of the Zhu-Dong-Wang profile",
+        "sd/C (the pair of FixedSize)",
+        _fixed_size_gaussian,
+        lambda kind, order: renyi.sampled_ball_gaussian(_mu(kind, REPLACE), kind.sampling.rate, order),
+    ),
+    Row(
+        BallGaussian,
+        FixedSize,
+        REPLACE,
+        "PLD of the Zhu-Dong-Wang profile",
+        "sd/C",
         _fixed_size_gaussian,
         _fixed_size_divergence,
     ),

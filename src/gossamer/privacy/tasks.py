@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import SpecError
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NoNoise
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
@@ -18,6 +18,7 @@ from gossamer.protocol.encoding import register
 from gossamer.vectors import Coordinates, Model, Public, Released
 
 register("mechanism.gaussian")(Gaussian)
+register("mechanism.ball_gaussian")(BallGaussian)
 register("mechanism.laplace")(Laplace)
 register("mechanism.l2_laplace")(L2Laplace)
 register("mechanism.paper_noise")(PaperNoise)
@@ -80,6 +81,9 @@ class Gradient:
     id: int
     model: Model
     query: Query
+
+    def __post_init__(self) -> None:
+        _check_terms(self.query)
 
     @property
     def answer_size(self) -> int:
@@ -242,10 +246,18 @@ def _check_swaps(swaps: tuple[Swap, ...], steps: int) -> None:
         raise SpecError(f"all models of a round have one size, found {[swap.model.size for swap in swaps]}")
 
 
+def _check_terms(query: Query) -> None:
+    """Refuse noise that is accounted for on sums clipped as a whole, on a sum of examples clipped one by one."""
+    if isinstance(query.mechanism, BallGaussian):
+        raise SpecError(f"this noise is for rounds whose sum is clipped as a whole, clipped_sum; found {query}")
+
+
 def _check_round_query(task: Round) -> None:
     query, sampling = task.query, task.query.sampling
     if task.update not in UPDATES:
         raise SpecError(f"a round's update is one of {', '.join(UPDATES)}, found {task.update!r}")
+    if task.update != "clipped_sum":
+        _check_terms(query)
     if (query.normaliser, query.count_share, query.unit) != (1.0, 0.0, 1.0):
         raise SpecError(f"a round's sum has normaliser 1, unit 1 and no count, found {query}")
     if getattr(sampling, "batch_size", task.steps) != task.steps:
