@@ -91,10 +91,10 @@ def test_epsilon_of_concentrated_privacy() -> None:
 
 
 def test_rounds_add_up() -> None:
-    """100 rounds with ten times the noise are as one."""
-    noise = AgentNoise(50, 100.0, 7)
+    """100 rounds with ten times the noise are as one, where a step is nothing to the noise."""
+    noise = AgentNoise(50_000, 100_000.0, 7)
     once = own_server_guarantee(noise, 1, 1e-5)
-    assert own_server_guarantee(AgentNoise(500, 100.0, 7), 100, 1e-5).epsilon == pytest.approx(once.epsilon)
+    assert own_server_guarantee(AgentNoise(500_000, 100_000.0, 7), 100, 1e-5).epsilon == pytest.approx(once.epsilon)
     assert own_server_guarantee(noise, 2, 1e-5).epsilon > once.epsilon
     assert own_server_guarantee(noise, 0, 1e-5).epsilon == 0.0
     with pytest.raises(AccountingError, match="rounds must be 0 or more"):

@@ -14,7 +14,9 @@ Replacing all of its data moves its integers by at most D in L2 norm, whatever i
   the server has nothing but the sums, that is, that the masks hold.
 
 Rounds compose, adaptively: the models that an agent is asked about may depend on all earlier sums. What is rho-zCDP has
-Renyi divergence rho a at every order a, and that gives epsilon for a delta [1, proposition 12].
+Renyi divergence rho a at every order a, and that gives epsilon for a delta [1, proposition 12]. More is true of noise
+that is not tiny: the sums are Gaussian differentially private, but for a factor that is nothing (`nearly_gaussian`).
+The smaller epsilon counts; both are proved.
 
 An agent counts its rounds itself, and charges one before its noise is drawn (`AgentLedger`).
 
@@ -36,6 +38,7 @@ import numpy as np
 from gossamer.errors import AccountingError, BudgetSpent
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.nearly_gaussian import NearlyGaussian, sum_of_discrete_gaussians
 from gossamer.privacy.renyi import check_delta, renyi_epsilon
 
 
@@ -69,6 +72,17 @@ class AgentNoise:
             raise AccountingError(f"an agent's own noise is one of the honest agents', found {honest}")
         tau = 10 * sum(math.exp(-2 * (math.pi * self.scale) ** 2 * k / (k + 1)) for k in range(1, honest))
         return (self.sensitivity / (self.scale * math.sqrt(honest)) + tau * math.sqrt(self.size)) ** 2 / 2
+
+    def gaussian(self, rounds: int, honest: int = 1) -> NearlyGaussian | None:
+        """Of so many sums together: Gaussian differential privacy, but for a factor; None for noise of a few steps.
+
+        Raises
+        ------
+        AccountingError
+            If not even the agent's own noise is counted.
+        """
+        one = sum_of_discrete_gaussians(self.scale, self.sensitivity, self.size, honest)
+        return None if one is None else one.times(rounds)
 
     def describe(self) -> dict[str, Any]:
         """Plain data, for ledgers and summaries."""
@@ -125,18 +139,29 @@ def own_server_guarantee(noise: AgentNoise | None, rounds: int, delta: float, ho
         return Guarantee(math.inf, 0.0, UNIT, relation, "own server", (), reason)
     if rounds < 0:
         raise AccountingError(f"rounds must be 0 or more, found {rounds}")
-    rho = rounds * noise.rho(honest)
+    epsilon, proof = _proved(noise, rounds, delta, honest)
     trusted = honest > 1
     return Guarantee(
-        concentrated_epsilon(rho, delta),
+        epsilon,
         delta,
         UNIT,
         relation,
         _OBSERVERS[trusted],
         (*(part.format(honest=honest) for part in _TRUSTED[trusted]), *ASSUMPTIONS),
-        f"{rho:.6g}-zero-concentrated differential privacy of {rounds} masked sums jointly, by discrete Gaussian noise "
-        f"of {'this agent alone' if not trusted else f'{honest} agents'}",
+        f"{proof} of {rounds} masked sums jointly, by discrete Gaussian noise of "
+        f"{'this agent alone' if not trusted else f'{honest} agents'}",
     )
+
+
+def _proved(noise: AgentNoise, rounds: int, delta: float, honest: int) -> tuple[float, str]:
+    """The smaller of two epsilons, and by what it is proved."""
+    rho = rounds * noise.rho(honest)
+    found = [(concentrated_epsilon(rho, delta), f"{rho:.6g}-zero-concentrated differential privacy")]
+    gaussian = noise.gaussian(rounds, honest)
+    if gaussian is not None:
+        but = f", but for a factor exp({gaussian.eta:.2g}) of every probability,"
+        found.append((gaussian.epsilon(delta), f"{gaussian.mu:.6g}-Gaussian differential privacy{but}"))
+    return min(found)
 
 
 UNIT = "agent"
