@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "errors": set(),
     "version": set(),
     "randomness": set(),
+    "own_files": set(),
     "vectors": set(),
     "protocol": {"errors", "vectors"},
     "topology": {"errors", "randomness"},

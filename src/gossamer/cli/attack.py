@@ -13,6 +13,7 @@ from gossamer.experiment.attacking import Inversion, invert
 from gossamer.experiment.auditing import MembershipAudit, audit_membership, audit_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.results import to_json
+from gossamer.own_files import make_own_folder, write_own
 from gossamer.privacy.attacks.audit import REPORTED
 from gossamer.privacy.guarantees import rounded_up
 
@@ -32,7 +33,7 @@ def add_commands(commands: Any) -> None:
 
 def _folder(path: Path) -> Path:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_own_folder(path)
     except OSError as error:
         raise CallerError(f"--out {path}: cannot make this folder ({error.strerror}); choose another") from None
     return path
@@ -80,7 +81,7 @@ def inversion_command(options: argparse.Namespace) -> int:
     out = _folder(options.out or Path("runs") / f"{options.spec.stem}-inversion")
     figure = _draw(found, out / "inversion.png")
     document = {**found.as_dict(), "figure": None if figure is None else str(figure)}
-    (out / "inversion.json").write_text(to_json(document, indent=2) + "\n", encoding="utf-8")
+    write_own(out / "inversion.json", to_json(document, indent=2) + "\n")
     if options.json:
         print_json(document)
         return 0

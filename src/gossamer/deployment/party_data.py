@@ -20,6 +20,7 @@ from gossamer.data.preparing import Classes, Treatment, classes_of, targets_of
 from gossamer.data.settings import DatasetSettings
 from gossamer.data.split import Features, Split
 from gossamer.errors import DataError
+from gossamer.own_files import replaced
 
 
 def load_party_split(
@@ -88,7 +89,7 @@ def _entries(features: Features) -> npt.NDArray[np.float32]:
 
 
 def write_party_file(path: Path, shard: Split, dataset: Dataset, test: Split | None = None) -> DatasetSettings:
-    """Write a shard as the NPZ file of one party.
+    """Write a shard as the NPZ file of one party, for its owner alone.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def write_party_file(path: Path, shard: Split, dataset: Dataset, test: Split | N
         shard of the data set.
     """
     arrays = _arrays("train_", shard, dataset) | ({} if test is None else _arrays("test_", test, dataset))
-    with path.open("wb") as file:
+    with replaced(path) as file:
         np.savez_compressed(file, **arrays)
     return shard_settings(dataset)
 

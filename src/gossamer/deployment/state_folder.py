@@ -28,6 +28,7 @@ from typing import Any, BinaryIO
 
 from gossamer.errors import CallerError, GossamerError
 from gossamer.experiment.results import to_json
+from gossamer.own_files import for_owner, make_own_folder
 
 
 class NodeRuns(CallerError):
@@ -63,7 +64,7 @@ class StateFolder:
             If it cannot be made or written to.
         """
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_own_folder(self.path)
             lock = opened(self.path / "lock")
         except OSError as error:
             raise CallerError(
@@ -95,7 +96,7 @@ class StateFolder:
     def write(self, name: str, content: str | bytes, *, durable: bool = False) -> None:
         """Replace a file, whole or not at all; it is on disk when this returns, if it has to be ``durable``."""
         fresh = self.path / f".{name}.new"
-        with open(fresh, "wb", opener=private_file) as file:
+        with open(fresh, "wb", opener=for_owner) as file:
             file.write(content.encode() if isinstance(content, str) else content)
             if durable:
                 file.flush()
@@ -204,12 +205,7 @@ ENDED = ("finished", "stopped", "failed")
 
 def opened(path: Path, buffering: int = -1) -> Any:
     """A file to append to, for its owner alone."""
-    return open(path, "ab", buffering, opener=private_file)
-
-
-def private_file(path: str, flags: int) -> int:
-    """For `open`: what it makes is for its owner alone."""
-    return os.open(path, flags, 0o600)
+    return open(path, "ab", buffering, opener=for_owner)
 
 
 def _locked(lock: BinaryIO) -> bool:

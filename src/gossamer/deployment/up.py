@@ -36,6 +36,7 @@ from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.spec import Experiment
 from gossamer.federation.invitations import read_signed
+from gossamer.own_files import for_owner, write_own
 from gossamer.privacy.renyi import renyi_epsilon
 from gossamer.protocol.node import Node
 from gossamer.runtimes.storage import SqliteStore
@@ -109,7 +110,7 @@ class LocalFederation:
         for name, shard in zip(prepared.names, prepared.shards, strict=True):
             own = Split(prepared.dataset.train.features[shard], prepared.dataset.train.targets[shard])
             write_party_file(folder / name / DATA, own, prepared.dataset)
-            (folder / name / POLICY).write_text(federation._policy(name), encoding="utf-8")
+            write_own(folder / name / POLICY, federation._policy(name))
         return federation
 
     def _policy(self, name: str) -> str:
@@ -262,7 +263,7 @@ _CONTEXT.set_forkserver_preload(["gossamer.deployment.forked"])
 def _run_node(arguments: list[str], output: str) -> None:
     """In the process of a party."""
     os.setsid()  # an interrupt from the keyboard is for the one who started them all
-    with open(output, "a", encoding="utf-8") as file:
+    with open(output, "a", encoding="utf-8", opener=for_owner) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     from gossamer.cli.main import main

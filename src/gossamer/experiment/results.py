@@ -10,14 +10,14 @@
 | `private.jsonl` | what nodes recorded for themselves; only if they did |
 | `timing.json` | wall time and machine; the only file that differs between two runs of one seed |
 
-`summary.json`, `ledger.jsonl` and `model.safetensors` are replaced whole at each evaluation, so a run that is
-interrupted, or killed, leaves a folder that is valid up to the last one.
+All are for their owner alone, in a folder that nobody else can look into: models without noise, and what nodes recorded
+for themselves, tell of the data. `summary.json`, `ledger.jsonl` and `model.safetensors` are replaced whole at each
+evaluation, so a run that is interrupted, or killed, leaves a folder that is valid up to the last one.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from gossamer.errors import SpecError
+from gossamer.own_files import for_owner, make_own_folder, write_own
 from gossamer.parts import Part, unpack
 from gossamer.vectors import FloatArray
 
@@ -68,7 +69,7 @@ class ResultsFolder:
     def clear(self) -> None:
         """Make the folder, and delete what an earlier run wrote to it; nothing else."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_own_folder(self.path)
             for name in (item.name for item in self.path.iterdir()):
                 if name in FILES or (name.startswith(".") and name.endswith(".new")):
                     (self.path / name).unlink()
@@ -79,10 +80,7 @@ class ResultsFolder:
 
     def write(self, name: str, content: str | bytes) -> None:
         """Replace a file, whole or not at all."""
-        data = content.encode() if isinstance(content, str) else content
-        fresh = self.path / f".{name}.new"
-        fresh.write_bytes(data)
-        os.replace(fresh, self.path / name)
+        write_own(self.path / name, content)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         self.write(name, to_json(value, indent=2) + "\n")
@@ -91,7 +89,7 @@ class ResultsFolder:
         self.write(name, "".join(to_json(row) + "\n" for row in rows))
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
-        with (self.path / name).open("a", encoding="utf-8") as file:
+        with open(self.path / name, "a", encoding="utf-8", opener=for_owner) as file:
             file.write(to_json(row) + "\n")
 
     def write_model(self, model: FloatArray, parts: Iterable[Part]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 import warnings
@@ -27,6 +26,7 @@ from gossamer.experiment.results import ResultsFolder
 from gossamer.experiment.secrets import secret_seed
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.summarising import PrivacyReport, outcome
+from gossamer.own_files import for_owner
 from gossamer.parts import unpack
 from gossamer.privacy.data_side import DataSide
 from gossamer.privacy.guarantees import Guarantee
@@ -176,7 +176,7 @@ def run_prepared(
 def _open_trace(path: Path) -> BinaryIO:
     try:
         # Raw models of units may be in it, so it is for nobody else to read.
-        return open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600))
+        return open(path, "wb", opener=for_owner)
     except OSError as error:
         raise SpecError(f"{path}: cannot write the trace ({error.strerror}); choose another file") from None
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import DataError
+from gossamer.own_files import replaced
 
 FloatArray = npt.NDArray[np.floating]
 
@@ -65,7 +66,8 @@ def write_grid(path: Path, rows: Sequence[tuple[str, Sequence[FloatArray]]]) -> 
     for i, (label, _) in enumerate(rows):
         middle = _MARGIN + i * (height + _GAP) + height // 2
         pen.text((_MARGIN, middle), label, fill=0, font=face, anchor="lm")
-    picture.save(path, format="PNG")
+    with replaced(path) as file:
+        picture.save(file, format="PNG")
 
 
 def _pillow(name: str) -> Any:

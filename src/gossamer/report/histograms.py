@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import DataError
+from gossamer.own_files import replaced
 
 _BINS = 40
 
@@ -49,7 +50,8 @@ def write_histograms(
     axes.set_xlabel(label)
     axes.set_ylabel("share")
     axes.legend(frameon=False)
-    figure.savefig(path, dpi=120, format="png")
+    with replaced(path) as file:
+        figure.savefig(file, dpi=120, format="png")
 
 
 def _bins(values: npt.NDArray[np.floating], logarithmic: bool) -> npt.NDArray[np.float64]:
