@@ -39,6 +39,7 @@ def test_as_data_it_is_json_with_all_parts() -> None:
         "observer",
         "assumptions",
         "proof",
+        "remarks",
     }
     assert values["neighboring_relation"] == "replace_one"
 

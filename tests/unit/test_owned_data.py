@@ -605,7 +605,7 @@ def test_what_is_shown(opened: Open, folder: Path) -> None:
     write(folder / "wards.csv", ROWS[:12])
     opened().update()
     (folder / "policy.yaml").write_text(
-        "data:\n  wards: {epsilon: 4, delta: 1.0e-6}\n  new: {epsilon: 1, delta: 0.1}\n"
+        "data:\n  wards: {epsilon: 4, delta: 1.0e-6}\n  new: {epsilon: 1, delta: 0.01}\n"
     )
     wards, new = spendings(read_policy(folder / "policy.yaml"))
     assert wards.divergence == pytest.approx(10 * ONE, rel=1e-12)
@@ -614,7 +614,7 @@ def test_what_is_shown(opened: Open, folder: Path) -> None:
     assert [(run.run, run.releases) for run in wards.runs] == [("run/a", 1)]
     assert [(one.examples, one.added, one.gone) for one in wards.contents] == [(20, 20, 0), (12, 0, 8)]
     assert (new.divergence, new.contents) == (0.0, [])
-    (folder / "policy.yaml").write_text("data:\n  new: {epsilon: 1, delta: 0.1}\n")
+    (folder / "policy.yaml").write_text("data:\n  new: {epsilon: 1, delta: 0.01}\n")
     _, forgotten = spendings(read_policy(folder / "policy.yaml"))
     assert (forgotten.name, forgotten.budget, forgotten.epsilon, forgotten.left) == ("wards", None, None, None)
     assert forgotten.divergence == wards.divergence

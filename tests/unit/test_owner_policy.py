@@ -312,9 +312,12 @@ def test_the_pages_example_is_a_policy_with_every_key(policy: Any) -> None:
     (block,) = re.findall(r"^```yaml\n(.*?)^```", the_page(), re.DOTALL | re.MULTILINE)
     found = policy(block)
     assert set(OwnerPolicy.model_fields) == set(found.model_fields_set)
-    # One key is shown as a comment, since it is best left out.
-    assert {"order"} == set(type(found.data["wards"]).model_fields) - found.data["wards"].model_fields_set
+    # Two keys are shown as comments, since they are best left out.
+    assert {"order", "accept_weak"} == set(type(found.data["wards"]).model_fields) - found.data[
+        "wards"
+    ].model_fields_set
     assert policy(block.replace("# order: 6", "order: 6")).data["wards"].order == 6
+    assert policy(block.replace("# accept_weak: yes", "accept_weak: yes")).data["wards"].accept_weak
     assert found.peers == ("91c3-02aa-5be7-64d8-1f09-ee32-b7a6-4c15", "hospital-c")
 
 
@@ -322,7 +325,7 @@ def test_the_pages_defaults_are_those_of_a_small_policy(policy: Any) -> None:
     rows = re.findall(r"^\| (`.*?) \| (.*) \|$", the_page(), re.MULTILINE)
     described = {key: default for keys, default in rows for key in re.findall(r"`(\w+)`", keys)}
     fields = {"data", "epsilon", "delta"}  # which have none
-    assert set(described) == {*OwnerPolicy.model_fields, "relation", "order", "path"} - fields
+    assert set(described) == {*OwnerPolicy.model_fields, "relation", "order", "path", "accept_weak"} - fields
     found = policy(DATA)
     values = {
         "relation": found.data["wards"].relation.value,
@@ -330,6 +333,7 @@ def test_the_pages_defaults_are_those_of_a_small_policy(policy: Any) -> None:
         "smallest_sum": str(found.smallest_sum),
         "trust_own_server": {False: "no"}[found.trust_own_server],
         "without_privacy": {False: "no"}[found.without_privacy],
+        "accept_weak": {False: "no"}[found.data["wards"].accept_weak],
     }
     for key, value in values.items():
         assert described[key].replace("`", "").partition(":")[0] == value

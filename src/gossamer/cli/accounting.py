@@ -7,7 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.printing import print_json
+from gossamer.cli.option_ranges import add_accept_weak, check_delta
+from gossamer.cli.printing import print_json, warn
 from gossamer.errors import CallerError, DataError
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.guarantees import rounded_up
@@ -16,6 +17,7 @@ from gossamer.privacy.planner import calibrate, gaussian_family, l2_laplace_fami
 from gossamer.privacy.pure_composition import COMPOSITIONS, compositions
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.weakness import remarks
 
 _MECHANISMS = ("gaussian", "l2_laplace")
 _MOST_COORDINATES = 10**12
@@ -60,6 +62,7 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--batch-size", type=int, metavar="B", help="of fixed_size sampling")
     command.add_argument("--steps", type=int, metavar="T", help="number of releases")
     command.add_argument("--delta", type=float, required=True, metavar="D")
+    add_accept_weak(command)
     command.add_argument(
         "--neighboring-relation",
         choices=[relation.value for relation in NeighboringRelation],
@@ -71,6 +74,7 @@ def _add_common(command: argparse.ArgumentParser) -> None:
 def account_command(options: argparse.Namespace) -> int:
     """Print the epsilon of releases."""
     relation = _relation(options)
+    check_delta(options)
     mechanism, size = _mechanism(options, relation), _size(options)
     schedule = _schedule(options)
     document: dict[str, Any] = {
@@ -81,6 +85,7 @@ def account_command(options: argparse.Namespace) -> int:
         "neighboring_relation": relation.value,
         "releases": sum(schedule.values()),
     }
+    warn(remarks(document["epsilon"], options.delta, options.dataset_size, "the data set"))
     if options.json:
         print_json(document)
         return 0
@@ -114,6 +119,7 @@ def _accounted(
 def calibrate_command(options: argparse.Namespace) -> int:
     """Print the noise for a budget."""
     relation = _relation(options)
+    check_delta(options)
     size, schedule = _size(options), _schedule(options)
     family = gaussian_family() if options.mechanism == "gaussian" else l2_laplace_family(size, relation)
     found = calibrate(options.epsilon, options.delta, relation, [schedule], family)
@@ -124,6 +130,7 @@ def calibrate_command(options: argparse.Namespace) -> int:
         "neighboring_relation": relation.value,
         "releases": sum(schedule.values()),
     }
+    warn(remarks(found.epsilon, options.delta, options.dataset_size, "the data set"))
     if options.json:
         print_json(document)
         return 0

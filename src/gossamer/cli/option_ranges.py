@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gossamer.errors import CallerError
+from gossamer.privacy.weakness import refused_delta
 
 Range = tuple[str, Callable[[float], bool]]
 """What is expected, in words, and whether a value is."""
@@ -35,6 +36,17 @@ def check_ranges(options: argparse.Namespace, ranges: Mapping[str, Range]) -> No
         value = given(options, flag)
         if value is not None and not fits(value):
             raise CallerError(f"{flag} must be {wanted}, found {_shown(value)}")
+
+
+def add_accept_weak(command: argparse.ArgumentParser) -> None:
+    """Add ``--accept-weak`` to a command that takes a delta."""
+    command.add_argument("--accept-weak", action="store_true", help="take a delta above 0.01, which says little")
+
+
+def check_delta(options: argparse.Namespace) -> None:
+    """Raise CallerError where ``--delta`` is so large that it has to be asked for by name."""
+    if (problem := refused_delta(options.delta, options.accept_weak, "--accept-weak")) is not None:
+        raise CallerError(f"--{problem}")
 
 
 def given_of(options: argparse.Namespace, flags: Iterable[str]) -> list[str]:

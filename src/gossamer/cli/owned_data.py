@@ -85,6 +85,7 @@ def update_command(options: argparse.Namespace) -> int:
 def _lines(spending: Spending) -> Iterator[str]:
     yield spending.name
     yield f"  {_budget(spending)}"
+    yield from (f"  but {remark}" for remark in spending.remarks)
     yield f"  spent: {_spent(spending)}"
     if spending.runs:
         rows = [("run", "divergence", "releases")]

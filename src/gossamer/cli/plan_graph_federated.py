@@ -8,13 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.cli.option_ranges import COUNT, POSITIVE, Range, check_needed, check_ranges
-from gossamer.cli.printing import print_json, table, wrapped
+from gossamer.cli.option_ranges import (
+    COUNT,
+    POSITIVE,
+    Range,
+    add_accept_weak,
+    check_delta,
+    check_needed,
+    check_ranges,
+)
+from gossamer.cli.printing import print_json, table, warn, wrapped
 from gossamer.errors import CallerError, DataError
 from gossamer.experiment.graph_planning import Measure, NoiseChoice, NoisePlan, NoiseProblem, plan_noise
 from gossamer.privacy.claims.gfl import gfl_theorem2_standard_deviation
 from gossamer.privacy.graph_bounds import GradientAt, UpdateBound
 from gossamer.privacy.graph_guarantees import graph_guarantees
+from gossamer.privacy.weakness import remarks
 from gossamer.topology import build_graph, metropolis
 from gossamer.topology.mixing import Matrix
 
@@ -49,6 +58,7 @@ def add_plan(kinds: Any) -> None:
     )
     plan.add_argument("--epsilon", type=float, metavar="E", help="to be proved of all rounds together")
     plan.add_argument("--delta", type=float, metavar="D", help="to be proved")
+    add_accept_weak(plan)
     plan.add_argument("--rounds", type=int, metavar="T", help="messages of a unit")
     plan.add_argument("--step", type=float, metavar="MU", help="mu, step size of a round")
     plan.add_argument("--bound", type=float, metavar="B", help="clip of each gradient, with the regulariser's part")
@@ -78,6 +88,7 @@ def graph_federated_command(options: argparse.Namespace) -> int:
     released = options.gradient_at == GradientAt.RELEASED
     check_needed(options, "plan graph_federated", _NEEDED)
     check_ranges(options, _RANGES)
+    check_delta(options)
     if released and options.agents_sampled is None:
         raise CallerError("plan graph_federated needs --agents-sampled with --gradient-at released")
     update = UpdateBound(options.step, options.bound, options.agents_sampled or 1, GradientAt(options.gradient_at))
@@ -93,6 +104,7 @@ def graph_federated_command(options: argparse.Namespace) -> int:
             Measure(options.measure),
         )
     )
+    warn(remarks(options.epsilon, options.delta))
     if options.json:
         print_json(_document(plan))
     else:

@@ -6,8 +6,17 @@ import argparse
 import math
 from typing import Any
 
-from gossamer.cli.option_ranges import POSITIVE, Range, check_needed, check_ranges, given_of
+from gossamer.cli.option_ranges import (
+    POSITIVE,
+    Range,
+    add_accept_weak,
+    check_delta,
+    check_needed,
+    check_ranges,
+    given_of,
+)
 from gossamer.cli.patience import patience
+from gossamer.cli.printing import warn
 from gossamer.cli.round_output import found_document, plan_document, print_document, print_found, print_plan
 from gossamer.errors import CallerError
 from gossamer.experiment.round_candidates import search_rounds
@@ -15,6 +24,7 @@ from gossamer.experiment.round_planning import counted, plan_rounds, prove
 from gossamer.experiment.round_search import POWERS, Objective, RoundSearch
 from gossamer.experiment.round_selection import RoundProblem, maximal_r0
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.weakness import remarks
 
 _DESCRIPTION = """Compute rounds of growing size, s_i = ceil(N q (i + m)^p), from public constants. No data is read.
 Without --search: the paper's parameter selection for a noise multiplier and an epsilon, what its theorem claims, and
@@ -61,6 +71,7 @@ def add_plan(kinds: Any) -> None:
     plan.add_argument("--power", type=float, metavar="P", help="p; default 1, with --search all of a grid")
     plan.add_argument("--r0", metavar="R", help="a number up to 1/e, or max; default: r0(sigma) of the main theorem")
     plan.add_argument("--delta", type=float, metavar="D", help="with --search: to be proved")
+    add_accept_weak(plan)
     plan.add_argument("--most-size", type=int, metavar="S", help="with --search: of a round (default: N/10)")
     plan.add_argument("--most-sigma", type=float, metavar="Z", help="with --search: largest sigma (default 8)")
     plan.add_argument(
@@ -85,6 +96,7 @@ def increasing_command(options: argparse.Namespace) -> int:
     searching = options.search is not None
     check_needed(options, f"plan increasing{' --search' * searching}", _NEEDED_BY_SEARCH if searching else _NEEDED)
     check_ranges(options, _RANGES)
+    check_delta(options)
     foreign = given_of(options, _OF_PLAN if searching else _OF_SEARCH)
     if foreign:
         raise CallerError(f"{', '.join(foreign)}: only {'without' if searching else 'with'} --search; leave out")
@@ -108,6 +120,7 @@ def _plan(options: argparse.Namespace, relation: NeighboringRelation) -> None:
     plan = plan_rounds(problem)
     with patience(f"accounting for {counted(plan.rounds, 'round')}"):
         proved = prove(plan, relation)
+    warn(remarks(proved.epsilon, plan.delta))  # of this delta, which is the claim's, the plan says it itself
     if options.json:
         print_document(plan_document(plan, proved))
     else:
@@ -141,6 +154,7 @@ def _search(options: argparse.Namespace, relation: NeighboringRelation) -> None:
     )
     with patience("searching") as report:
         found = search_rounds(search, lambda text: report(f"searching: accounting for {text}"))
+    warn(remarks(found.epsilon, options.delta, options.dataset_size, "the client"))
     if options.json:
         print_document(found_document(found))
     else:

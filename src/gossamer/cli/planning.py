@@ -8,12 +8,23 @@ from typing import Any
 
 from gossamer.algorithms.mapa_schedule import Problem, gaussian_second_moment, l2_laplace_second_moment
 from gossamer.cli import plan_graph_federated, plan_increasing
-from gossamer.cli.option_ranges import COUNT, POSITIVE, SHARE, Range, check_needed, check_ranges, given_of
-from gossamer.cli.printing import print_json, table, wrapped
+from gossamer.cli.option_ranges import (
+    COUNT,
+    POSITIVE,
+    SHARE,
+    Range,
+    add_accept_weak,
+    check_delta,
+    check_needed,
+    check_ranges,
+    given_of,
+)
+from gossamer.cli.printing import print_json, table, warn, wrapped
 from gossamer.errors import CallerError
 from gossamer.experiment.stage_planning import StagePlan, calibrate_stages, gaussian_epsilon, plan_stages
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.weakness import remarks
 
 ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 
@@ -93,6 +104,7 @@ def _add_noise(mapa: argparse.ArgumentParser) -> None:
     mapa.add_argument("--noise-multiplier", type=float, metavar="Z", help="sd of the sum's noise / clip; for gaussian")
     mapa.add_argument("--budget", type=float, metavar="E", help="epsilon of all releases instead; for gaussian")
     mapa.add_argument("--delta", type=float, metavar="D", help="of the budget")
+    add_accept_weak(mapa)
     mapa.add_argument("--dataset-size", type=int, metavar="N", help="examples at an edge, for gaussian's budget")
     mapa.add_argument("--nodes", type=int, metavar="K", help="edges in turn; default: one edge makes all releases")
     mapa.add_argument(
@@ -106,6 +118,8 @@ def mapa_command(options: argparse.Namespace) -> int:
     """Print the stages."""
     _check(options)
     plan, privacy = (_l2_laplace if options.noise == "l2_laplace" else _gaussian)(options, _problem(options))
+    if privacy.epsilon is not None and privacy.delta is not None:
+        warn(remarks(privacy.epsilon, privacy.delta, options.dataset_size, "an edge"))
     if options.json:
         print_json(_document(options, plan, privacy))
     else:
@@ -119,6 +133,7 @@ def _check(options: argparse.Namespace) -> None:
         raise CallerError("plan mapa needs --noise l2_laplace or --noise gaussian")
     check_needed(options, "plan mapa", _NEEDED)
     check_ranges(options, _RANGES)
+    check_delta(options)
     other, others = ("gaussian", _OF_GAUSSIAN) if options.noise == "l2_laplace" else ("l2_laplace", _OF_L2_LAPLACE)
     foreign = given_of(options, others)
     if foreign:

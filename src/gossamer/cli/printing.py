@@ -6,7 +6,7 @@ import math
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tqdm import tqdm
@@ -20,6 +20,12 @@ from gossamer.privacy.guarantees import rounded_up
 def say(text: str = "") -> None:
     """A line for people."""
     print(text, file=sys.stderr, flush=True)
+
+
+def warn(remarks: Iterable[str]) -> None:
+    """What people should know of a result, a line each."""
+    for remark in remarks:
+        say(f"gossamer: warning: {remark}")
 
 
 def print_json(value: Any) -> None:
@@ -61,6 +67,7 @@ class Bar:
         if plan.estimates is not None:
             say(str(plan.estimates))
         say(f"plan: {plan}")
+        warn(plan.guarantee.remarks)
         if self.terminal:
             self.bar = tqdm(total=plan.updates, unit="update", file=sys.stderr, dynamic_ncols=True, leave=True)
 

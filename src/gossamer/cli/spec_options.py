@@ -20,10 +20,12 @@ def add_spec(command: argparse.ArgumentParser) -> None:
         help="override a key, such as algorithm.nodes=16",
     )
     command.add_argument("--seed", type=int, help="override the seed")
+    command.add_argument("--accept-weak", action="store_true", help="take a delta above 0.01: privacy.accept_weak=true")
     command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
 
 
 def read_experiment(options: argparse.Namespace) -> Experiment:
     """The spec that was given, with its overrides."""
     seed = [] if options.seed is None else [f"seed={options.seed}"]
-    return read_spec(options.spec, [*options.set, *seed])
+    weak = ["privacy.accept_weak=true"] * options.accept_weak
+    return read_spec(options.spec, [*options.set, *seed, *weak])

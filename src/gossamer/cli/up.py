@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.printing import print_json, say, table, wrapped
+from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_spec, read_experiment
 from gossamer.errors import GossamerError
 
@@ -40,6 +40,7 @@ def up_command(options: argparse.Namespace) -> int:
         federation = LocalFederation.found(experiment, out, broker.url)
         say(f"{len(federation.members)} parties in {out}, over {broker.url}")
         say(f"plan: {federation.plan}")
+        warn(federation.plan.guarantee.remarks)
         # Many processes on one machine are slow to answer each other, and heartbeats are a twentieth of this apart.
         parties = len(federation.members)
         more = ("--gone-after", str(30 + 2 * parties), "--wait", str(60 + parties))

@@ -25,6 +25,7 @@ from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.ledger import RenyiFilter
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.renyi import widest_order
+from gossamer.privacy.weakness import remarks
 from gossamer.runtimes.storage_contents import Content, Difference
 from gossamer.runtimes.storage_ledger import DurableLedger, LedgerFile
 from gossamer.runtimes.storage_unit_ledgers import DurableAgentLedger
@@ -127,9 +128,15 @@ class OwnedData:
         return self.file.contents.accept(self.name, self._content(split), _now())
 
     def warnings(self) -> list[str]:
-        """What the owner should know, one line each: examples that another name has too, and a ledger that is new."""
-        place = self.policy.ledger_path
+        """What the owner should know, one line each.
+
+        Examples that another name has too, a budget that says little, and a ledger that is new.
+        """
+        place, rule = self.policy.ledger_path, self.policy.data[self.name]
+        accepted = self.file.contents.history(self.name)
+        weak = remarks(rule.epsilon, rule.delta, accepted[-1].examples if accepted else None, "the data set")
         found = [f"data set {self.name!r}: {line}" for line in overlap_lines(self.file, self.name)]
+        found += [f"data set {self.name!r}: {line}" for line in weak]
         if self._is_new:
             found.append(f"a new ledger, {place}, with its key {key_path(place)}: nothing counts as spent; keep both")
         return found

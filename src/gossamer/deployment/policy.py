@@ -38,6 +38,7 @@ from gossamer.deployment.policy_rules import Asked as Asked
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.renyi import renyi_level
+from gossamer.privacy.weakness import refused_delta
 
 
 def _number(value: Any) -> Any:
@@ -88,6 +89,8 @@ class DataRule(_Part):
     order : float, optional
         Of the Renyi divergences that are added up. By default the whole number that leaves most room within epsilon
         and delta when the data set is first used; it never changes after that.
+    accept_weak : bool
+        Whether a delta above 0.01 is meant, which says next to nothing.
     """
 
     path: Path | None = None
@@ -95,6 +98,13 @@ class DataRule(_Part):
     delta: Annotated[Number, Field(gt=0, lt=1)]
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
     order: Annotated[Number, Field(gt=1.01)] | None = None
+    accept_weak: StrictBool = False
+
+    @model_validator(mode="after")
+    def _delta_says_something(self) -> DataRule:
+        if (problem := refused_delta(self.delta, self.accept_weak, "accept_weak: true")) is not None:
+            raise ValueError(problem)
+        return self
 
     @model_validator(mode="after")
     def _order_proves_something(self) -> DataRule:

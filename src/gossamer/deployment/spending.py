@@ -11,6 +11,7 @@ from gossamer.deployment.owned_data import budget_of
 from gossamer.deployment.policy import OwnerPolicy
 from gossamer.privacy.ledger import RenyiFilter
 from gossamer.privacy.renyi import renyi_epsilon, renyi_level
+from gossamer.privacy.weakness import remarks
 from gossamer.runtimes.storage_account import Spent
 from gossamer.runtimes.storage_contents import Accepted
 from gossamer.runtimes.storage_ledger import LedgerFile
@@ -53,6 +54,14 @@ class Spending:
             return None
         return renyi_level(self.budget.order, self.budget.epsilon, self.budget.delta) - self.divergence
 
+    @property
+    def remarks(self) -> list[str]:
+        """What makes the budget that is allowed weak, a line each."""
+        if self.budget is None:
+            return []
+        examples = self.contents[-1].examples if self.contents else None
+        return remarks(self.budget.epsilon, self.budget.delta, examples, "the data set")
+
     def describe(self) -> dict[str, object]:
         """Plain data for JSON; what is infinite is None."""
         budget = self.budget
@@ -63,6 +72,7 @@ class Spending:
         return {
             "name": self.name,
             "allowed": allowed,
+            "remarks": self.remarks,
             "spent_divergence": _finite(self.divergence),
             "left_divergence": _finite(self.left),
             "epsilon": _finite(self.epsilon),

@@ -117,6 +117,7 @@ class LocalFederation:
         """What an owner would write who wants just this run."""
         spec = self.prepared.experiment
         rule = {"path": DATA, "delta": spec.delta, "relation": str(spec.privacy.relation), **self._budget(name)}
+        rule |= {"accept_weak": True} if spec.privacy.accept_weak else {}
         rules: dict[str, Any] = {
             "data": {name: rule},
             "organisers": [self.organiser],

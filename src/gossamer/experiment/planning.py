@@ -27,6 +27,7 @@ from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Sampling
+from gossamer.privacy.weakness import remarked
 from gossamer.runtimes.simulator import Simulator
 
 DEFAULT_EPOCHS = 20.0
@@ -164,4 +165,5 @@ def _guarantee(
     # Also where the constants are written out: they may be what an earlier run estimated.
     estimated = getattr(spec.algorithm, "estimate_on", "synthetic") != "synthetic"
     more = (guarantees.PUBLIC_EXAMPLES,) if estimated else ()
-    return guarantees.planned(epsilons[worst], spec.delta, relation, proof, *more)
+    planned = guarantees.planned(epsilons[worst], spec.delta, relation, proof, *more)
+    return remarked(planned, min(prepared.shard_sizes.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, PositiveFloat, Tag, model_validator
+from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model_validator
 
 from gossamer.experiment.section import Section
 from gossamer.privacy.clipping import ClipSettings
@@ -58,6 +58,8 @@ class PrivacySettings(Section):
         Of ``l2_laplace``. ``first_layer`` reproduces a paper's figures and guarantees nothing.
     delta : float
         At which epsilon is reported when there is no budget.
+    accept_weak : bool, optional
+        ``true`` takes a delta above 0.01, of the budget or this one, which says next to nothing.
     """
 
     mechanism: Literal["gaussian", "l2_laplace", "laplace", "none"] = "gaussian"
@@ -71,6 +73,7 @@ class PrivacySettings(Section):
     norm: Literal["gamma", "exponential"] = "gamma"
     noise_scope: Literal["all", "first_layer"] = "all"
     delta: float = Field(default=1e-5, ge=1e-50, lt=1)
+    accept_weak: StrictBool | None = None
 
     @model_validator(mode="after")
     def _levels_belong_to_their_law(self) -> PrivacySettings:

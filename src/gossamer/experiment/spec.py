@@ -28,6 +28,7 @@ from gossamer.experiment.section import Section
 from gossamer.experiment.unit_rules import first_problem
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
 
@@ -212,6 +213,11 @@ class Experiment(Section):
                 "round_update: sequential meets no budget, because nothing is proved for it; take batch or "
                 "clipped_sum, or give privacy.noise_multiplier and no budget"
             )
+        if self.private and self.proved:
+            key = "privacy" if self.budget is None else "budget"
+            how = "privacy.accept_weak: true (--accept-weak)"
+            if (problem := refused_delta(self.delta, self.privacy.accept_weak, how)) is not None:
+                raise ValueError(f"{key}: {problem}")
         if isinstance(self.privacy.clip, QuantileClip) and self.privacy.mechanism == "l2_laplace":
             raise ValueError("the quantile policy counts with gaussian noise; take mechanism gaussian, or a fixed clip")
         if self.stop.accuracy is not None and not self.bounded:

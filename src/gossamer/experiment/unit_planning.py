@@ -32,6 +32,7 @@ from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.network_noise import ModelNoise, links_of, model_noise, random_model_noise
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.unit_ledger import StreamKind
+from gossamer.privacy.weakness import remarked
 
 RUN_ASSUMPTIONS = (
     "numbers of features and classes, the choice of test examples and who belongs to which unit do not depend on the "
@@ -171,7 +172,8 @@ def _guarantees(prepared: Prepared, settings: Settings, noise: Noise | None, cli
         found["own_server"] = own_server(prepared, clip, agent_noise, delta)
         if settings.gradient_at == "hidden":  # the server's own state has that noise, too
             found["own_agents"] = found["own_server"]
-    return {observer: _of_a_run(guarantee) for observer, guarantee in found.items()}
+    examples = min(prepared.shard_sizes.values())
+    return {observer: remarked(_of_a_run(guarantee), examples) for observer, guarantee in found.items()}
 
 
 def _of_a_run(guarantee: Guarantee) -> Guarantee:

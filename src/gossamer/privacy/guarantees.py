@@ -42,6 +42,8 @@ class Guarantee:
         What has to be true for it.
     proof : str
         How epsilon was computed.
+    remarks : tuple of str
+        What makes it weak, if anything (`gossamer.privacy.weakness`).
     """
 
     epsilon: float
@@ -51,17 +53,19 @@ class Guarantee:
     observer: str
     assumptions: tuple[str, ...]
     proof: str
+    remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """The guarantee in words."""
         if math.isinf(self.epsilon):
             return f"Guarantee: none. {self.proof}"
         assumptions = "\n".join(f"  - {assumption}" for assumption in self.assumptions)
+        weak = "".join(f"\nBut {remark}." for remark in self.remarks)
         told_apart = _NEIGHBORS[self.neighboring_relation].format(self.unit.partition(" of ")[0])
         return (
             f"Guarantee: ({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy for each {self.unit}, "
             f"against {self.observer}:\nit stays hard to tell {told_apart} "
-            f"({self.neighboring_relation.value}).\nProof: {self.proof}\nThis assumes:\n{assumptions}"
+            f"({self.neighboring_relation.value}).{weak}\nProof: {self.proof}\nThis assumes:\n{assumptions}"
         )
 
     def as_dict(self) -> dict[str, Any]:
