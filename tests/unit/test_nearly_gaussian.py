@@ -70,6 +70,7 @@ def test_the_privacy_loss_of_a_sum_is_within_what_is_proved(scale: int, summands
         epsilon = part * found.mu
         bound = math.exp(found.eta) * gaussian_delta(found.mu, epsilon)
         assert true_delta(law, shift, epsilon + 2 * found.eta) <= bound * (1 + 1e-9)
+        assert true_delta(law, shift, epsilon) <= (gaussian_delta(found.mu, epsilon) + found.failure) * (1 + 1e-9)
     for delta in (1e-2, 1e-5, 1e-9):
         assert true_delta(law, shift, found.epsilon(delta)) <= delta
 
@@ -92,6 +93,15 @@ def test_releases_add_up_in_squares_and_their_factors_one_by_one() -> None:
     assert one.times(100).epsilon(1e-5) > gaussian_epsilon(3.0, 1e-5) + 0.2
     assert NearlyGaussian(0.3).epsilon(1e-5) == gaussian_epsilon(0.3, 1e-5)
     assert NearlyGaussian(0.3, 1e4).epsilon(1e-5) == math.inf
+
+
+def test_a_factor_as_a_failure_is_three_times_its_logarithm() -> None:
+    """And covers the larger epsilon and delta of the factor itself, at every epsilon."""
+    for eta in (1e-33, 1e-6, 0.1):
+        found = NearlyGaussian(0.7, eta)
+        assert found.failure == pytest.approx(3 * eta, rel=2 * eta + 1e-9)
+        for at in (2 * eta, 0.3, 1.0, 4.0):
+            assert math.exp(eta) * gaussian_delta(0.7, at - 2 * eta) <= gaussian_delta(0.7, at) + found.failure
 
 
 def test_a_factor_costs_what_it_says() -> None:

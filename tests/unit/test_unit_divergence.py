@@ -16,7 +16,7 @@ from gossamer.privacy.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound, gaussian_mu_of
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.renyi import renyi_epsilon
-from gossamer.privacy.unit_divergence import agent_divergence, agent_gaussian, messages_divergence
+from gossamer.privacy.unit_divergence import agent_divergence, messages_divergence
 
 BOUND = UpdateBound(step=0.1, bound=2.0, agents_sampled=4, gradient_at=GradientAt.HIDDEN)
 
@@ -92,25 +92,3 @@ def test_who_trusts_nobody_counts_its_own_noise_alone() -> None:
     assert found(True, weak) == messages
     assert found(False, strong) == found(True, strong) < messages
     assert found(False, strong) == pytest.approx(8 * 5 * (20 / 1000) ** 2 / 2)
-
-
-def test_a_ledger_of_gaussian_differential_privacy_gets_the_same_run_as_mu() -> None:
-    """Its divergence at any order is at most order mu^2/2, but for eta, so the two figures are of one thing."""
-    noise: Noise = CorrelatedNoise(Factorisation(Temporal.RANDOM_WALK, 5), standard_deviation=2.0)
-    weak, strong = AgentNoise(scale=10, sensitivity=20.0, size=7), AgentNoise(scale=1000, sensitivity=20.0, size=7)
-    for own, trust in [(weak, False), (strong, False), (weak, True), (strong, True), (None, True)]:
-        found = agent_gaussian(noise, BOUND, trust_own_server=trust, agent_noise=own, sums=5)
-        divergence = agent_divergence(noise, BOUND, 7, 8.0, trust_own_server=trust, agent_noise=own, sums=5)
-        assert found is not None
-        rel = 0.05 if own is weak and not trust else 1e-4  # of 10 steps 2 are lost
-        assert 8 * found.mu**2 / 2 == pytest.approx(divergence, rel=rel)
-        assert 8 * found.mu**2 / 2 >= divergence * (1 - 1e-12)
-
-
-def test_where_no_mu_is_proved_there_is_none() -> None:
-    laplace: Noise = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, 1), 1.0, NoiseLaw.LAPLACE)
-    assert agent_gaussian(laplace, BOUND, trust_own_server=True) is None
-    assert agent_gaussian(None, BOUND, trust_own_server=True) is None
-    assert agent_gaussian(laplace, BOUND, trust_own_server=False) is None
-    tiny = AgentNoise(scale=2, sensitivity=1.0, size=7)
-    assert agent_gaussian(laplace, BOUND, trust_own_server=True, agent_noise=tiny, sums=1) is None

@@ -6,6 +6,10 @@ for every (epsilon, delta) that those are: ``P(A) <= exp(eta) P'(A) <= exp(eta) 
 exp(epsilon + 2 eta) Q(A) + exp(eta) delta``. Of several, each chosen after the earlier ones were seen, the squares of
 mu add up, and the eta do: joint laws are products of conditional ones.
 
+The same as a *failure*, for who adds up probabilities: with H the hockey-stick divergence of N(mu, 1) and N(0, 1),
+which falls with slope -1 at most, the divergence at e >= 0 is at most ``exp(eta) H(e - 2 eta) <= exp(eta) (H(e) + 2
+eta)``, and so at most H(e) + f with f = exp(eta) - 1 + 2 eta exp(eta).
+
 **Lemma.** The sum of h discrete Gaussians of scale s, on integers that data move by at most D in L2 norm, is
 D/sqrt(h s^2 - t^2)-Gaussian differentially private but for
 
@@ -56,6 +60,11 @@ class NearlyGaussian:
     def times(self, releases: int) -> NearlyGaussian:
         """Of so many, each chosen after the earlier ones were seen."""
         return NearlyGaussian(self.mu * math.sqrt(releases) * _UP, self.eta * releases * _UP)
+
+    @property
+    def failure(self) -> float:
+        """f, what is to be added to the delta of mu at every epsilon."""
+        return (math.expm1(self.eta) + 2 * self.eta * math.exp(self.eta)) * _UP
 
     def epsilon(self, delta: float) -> float:
         """The epsilon that is proved at ``delta``.

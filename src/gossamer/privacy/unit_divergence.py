@@ -16,8 +16,6 @@ what the whole run may reveal enters the agent's ledger before the agent joins, 
 Both compare data sets that differ in all that the agent has (or the whole unit). That is no less than what one example
 changes, added, removed or replaced, so it may enter a ledger under either relation.
 
-A ledger that adds up Gaussian differential privacy is given the same as `agent_gaussian`.
-
 References
 ----------
 [1] Dong, Roth and Su, "Gaussian differential privacy", JRSS-B 2022.
@@ -29,7 +27,6 @@ import math
 
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.graph_bounds import Noise, UpdateBound, gaussian_mu_of, laplace_epsilon_of
-from gossamer.privacy.nearly_gaussian import NearlyGaussian
 from gossamer.privacy.noise_streams import NoiseLaw
 from gossamer.privacy.renyi import check_order, response
 
@@ -89,36 +86,3 @@ def agent_divergence(
     check_order(order)
     everybody = math.inf if agent_noise is None else order * agent_noise.rho() * sums
     return min(messages_divergence(noise, bound, size, order), everybody) if trust_own_server else everybody
-
-
-def messages_gaussian(noise: Noise | None, bound: UpdateBound | None) -> NearlyGaussian | None:
-    """Of all messages of a unit jointly, against other units; None where no mu is proved, as of Laplace noise.
-
-    Raises
-    ------
-    SpecError
-        If noise and bound do not go together.
-    """
-    if noise is None or bound is None or noise.law is not NoiseLaw.GAUSSIAN:
-        return None
-    return NearlyGaussian(gaussian_mu_of(noise, bound))
-
-
-def agent_gaussian(
-    noise: Noise | None,
-    bound: UpdateBound | None,
-    *,
-    trust_own_server: bool,
-    agent_noise: AgentNoise | None = None,
-    sums: int = 0,
-) -> NearlyGaussian | None:
-    """Of all that a run reveals of one agent, against whoever its owner does not trust; None where no mu is proved.
-
-    Parameters
-    ----------
-    noise, bound, trust_own_server, agent_noise, sums
-        As for `agent_divergence`, which is finite in more cases.
-    """
-    everybody = None if agent_noise is None else agent_noise.gaussian(sums)
-    found = [messages_gaussian(noise, bound), everybody] if trust_own_server else [everybody]
-    return min((one for one in found if one is not None), key=lambda one: one.mu, default=None)
