@@ -122,7 +122,7 @@ def test_examples_that_have_another_name_too_are_told_of(
 ) -> None:
     run(policy)
     write(tmp_path / "beds.csv", [*ROWS[:2], "9,9,1"])
-    _, err = said(capsys, "update", policy, "--name", "beds", "--data", tmp_path / "beds.csv")
+    _, err = said(capsys, "update", policy, "--name", "beds", "--data", tmp_path / "beds.csv", "--adds-up")
     assert "data set 'beds': 2 examples are also in 'wards'; what both spend adds up for them" in err
     assert shown(capsys, policy)["wards"]["overlaps"] == {"beds": 2}
     assert "  2 examples are also in 'wards'" in said(capsys, "show", policy)[0]

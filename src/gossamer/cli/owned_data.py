@@ -43,6 +43,16 @@ def add_commands(commands: Any) -> None:
         action="store_true",
         help="make a new key where the ledger's is lost; what other data sets consist of has to be accepted again, too",
     )
+    update.add_argument(
+        "--renamed-from",
+        metavar="OLD",
+        help="the name that the data set had before: what was spent under it is spent under the new one",
+    )
+    update.add_argument(
+        "--adds-up",
+        action="store_true",
+        help="accept examples that other names have: what all of them spend adds up",
+    )
     update.set_defaults(command=update_command)
 
 
@@ -68,7 +78,7 @@ def update_command(options: argparse.Namespace) -> int:
     """Accept a data set as it is."""
     policy = read_policy(options.policy)
     with closing(OwnedData.open(policy, options.name, options.data, new_key=options.new_key)) as data:
-        difference = data.update()
+        difference = data.update(renamed_from=options.renamed_from, adds_up=options.adds_up)
         warnings = data.check()
         accepted = data.file.contents.history(data.name)[-1]
     for warning in warnings:
@@ -78,7 +88,8 @@ def update_command(options: argparse.Namespace) -> int:
         print_json({"name": data.name, "examples": accepted.examples, "difference": changed})
         return 0
     how = f" ({difference})" if difference is not None else ""
-    print(f"{data.name}: {accepted.examples:,} examples accepted{how}; what was spent stays spent")
+    renamed = "" if options.renamed_from is None else f", renamed from {options.renamed_from}"
+    print(f"{data.name}: {accepted.examples:,} examples accepted{how}{renamed}; what was spent stays spent")
     return 0
 
 

@@ -6,7 +6,9 @@
 
 Both are kept under the name that the policy gives the data set. Content that changed is refused until the owner accepts
 it with ``gossamer data update``; it inherits everything that was spent under its name, since nobody can tell which of
-its examples were in which release. What two names have in common has spent what both have.
+its examples were in which release. Content that turns up under a new name is refused, too, until the owner says whether
+it is the same data by another name, which inherit everything, or other data with examples in common: these have spent
+what both names have.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 
 from gossamer.data.split import Split
 from gossamer.deployment.fingerprints import content_of, examples_at, examples_of
+from gossamer.deployment.known_names import take_over, told_of_names, update_command
 from gossamer.deployment.ledger_key import key_path, open_with_key
 from gossamer.deployment.policy import DataRule, OwnerPolicy
 from gossamer.errors import DataError
@@ -111,21 +114,50 @@ class OwnedData:
         Raises
         ------
         DataError
-            If the data changed, or cannot be read.
+            If the data changed, are known under another name, or cannot be read.
         """
-        found = self.file.contents.check(self.name, self._content(split), _now())
+        with told_of_names(self.name, self._command):
+            found = self.file.contents.check(self.name, self._content(split), _now())
         if found is not None:
             raise DataError(
-                f"data set {self.name!r} changed: {found}; gossamer data update {self.policy.path}"
-                f"{'' if self.path is None else f' --data {self.path}'} --name {self.name} accepts it, and keeps "
-                "everything that was spent"
+                f"data set {self.name!r} changed: {found}; {self._command} accepts it, and keeps everything that was "
+                "spent"
             )
         self._checked = True
         return self.warnings()
 
-    def update(self, split: Split | None = None) -> Difference | None:
-        """Accept the data as they are now; how they differ from what they were, if they do. What was spent stays."""
-        return self.file.contents.accept(self.name, self._content(split), _now())
+    def update(
+        self, split: Split | None = None, *, renamed_from: str | None = None, adds_up: bool = False
+    ) -> Difference | None:
+        """Accept the data as they are now; how they differ from what they were, if they do. What was spent stays.
+
+        Parameters
+        ----------
+        split : Split, optional
+            Their examples, for data that are in no file.
+        renamed_from : str, optional
+            The name that they had before: all that was spent under it is spent under this one. If the process is killed
+            after that, they have to be accepted again, and nothing more.
+        adds_up : bool
+            Whether examples that other names have may be accepted: what all of them spend then adds up.
+
+        Raises
+        ------
+        SpecError
+            If the ledger does not know the name before, the policy still has it, or the ledger knows this one.
+        DataError
+            If the data cannot be read, or are known under another name.
+        """
+        content = self._content(split)
+        if renamed_from is not None:
+            take_over(self.policy, self.file, renamed_from, self.name)
+            self.budget = budget_of(self.policy.data[self.name], self.file, self.name)
+        with told_of_names(self.name, self._command):
+            return self.file.contents.accept(self.name, content, _now(), adds_up=adds_up)
+
+    @property
+    def _command(self) -> str:
+        return update_command(self.policy, self.name, self.path)
 
     def warnings(self) -> list[str]:
         """What the owner should know, one line each.

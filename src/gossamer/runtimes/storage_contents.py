@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gossamer.runtimes.storage_file import File
+from gossamer.runtimes.storage_names import require_own
 
 TABLES = (
     # By which key the hashes are.
@@ -82,43 +83,46 @@ class Accepted(NamedTuple):
 class Contents:
     """The contents of all data sets of one ledger.
 
-    Parameters
+    Attributes
     ----------
     file : File
         Of a ledger.
     """
 
     def __init__(self, file: File) -> None:
-        self._file = file
+        self.file = file
 
     @property
     def mark(self) -> bytes | None:
         """What tells the key of all hashes from others; None before there was one."""
-        found = self._file.rows("SELECT mark FROM secret")
+        found = self.file.rows("SELECT mark FROM secret")
         return found[0][0] if found else None
 
     @property
     def untouched(self) -> bool:
         """Whether nothing depends on the key yet, and nothing was spent."""
-        return not self._file.rows("SELECT 1 FROM content UNION ALL SELECT 1 FROM data_set")
+        return not self.file.rows("SELECT 1 FROM content UNION ALL SELECT 1 FROM data_set")
 
     def renew(self, mark: bytes) -> None:
         """Forget all hashes, which are of no use without their key; inside a transaction."""
         for table in ("secret", "example"):
-            self._file.execute(f"DELETE FROM {table}")
-        self._file.execute("INSERT INTO secret VALUES (?)", mark)
+            self.file.execute(f"DELETE FROM {table}")
+        self.file.execute("INSERT INTO secret VALUES (?)", mark)
 
     def check(self, data_set: str, content: Content, now: str) -> Difference | None:
         """How ``content`` differs from the one that was accepted last; the first one is accepted.
 
         Raises
         ------
+        KnownElsewhere
+            If the first one is known under another name.
         StorageError
             If it cannot be read or written.
         """
-        with self._file.transaction():
+        with self.file.transaction():
             last = self._last(data_set)
             if last is None:
+                require_own(self.file, data_set, content.hashes)
                 self._insert(data_set, content, now, 0)
                 return None
             number, accepted = last
@@ -126,10 +130,25 @@ class Contents:
                 return None
             return self._difference(data_set, number, accepted, content)
 
-    def accept(self, data_set: str, content: Content, now: str) -> Difference | None:
-        """Accept ``content`` in the place of the one before; how it differs, if there was one and it does."""
-        with self._file.transaction():
+    def accept(self, data_set: str, content: Content, now: str, *, adds_up: bool = False) -> Difference | None:
+        """Accept ``content`` in the place of the one before; how it differs, if there was one and it does.
+
+        Parameters
+        ----------
+        data_set, content, now
+            As for `check`.
+        adds_up : bool
+            Whether it may be known under other names: what all of them spend then adds up.
+
+        Raises
+        ------
+        KnownElsewhere
+            If it is, and may not.
+        """
+        with self.file.transaction():
             last = self._last(data_set)
+            if not (adds_up or (last is not None and last[1].fingerprint == content.fingerprint)):
+                require_own(self.file, data_set, content.hashes)
             if last is None:
                 self._insert(data_set, content, now, 0)
                 return None
@@ -142,12 +161,12 @@ class Contents:
 
     def overlaps(self, data_set: str) -> dict[str, int]:
         """How many examples, present or gone, a data set has in common with each other one that it has any with."""
-        others = self._file.rows("SELECT DISTINCT data_set FROM content WHERE data_set != ?", data_set)
+        others = self.file.rows("SELECT DISTINCT data_set FROM content WHERE data_set != ?", data_set)
         statement = (
             "SELECT COUNT(*) FROM example AS mine JOIN example AS other "
             "ON other.data_set = ? AND other.hash = mine.hash WHERE mine.data_set = ?"
         )
-        counts = {other: self._file.rows(statement, other, data_set)[0][0] for (other,) in sorted(others)}
+        counts = {other: self.file.rows(statement, other, data_set)[0][0] for (other,) in sorted(others)}
         return {other: count for other, count in counts.items() if count}
 
     def history(self, data_set: str) -> list[Accepted]:
@@ -155,14 +174,14 @@ class Contents:
         statement = (
             "SELECT accepted, fingerprint, examples, added, gone FROM content WHERE data_set = ? ORDER BY number"
         )
-        return [Accepted(*row) for row in self._file.rows(statement, data_set)]
+        return [Accepted(*row) for row in self.file.rows(statement, data_set)]
 
     def _last(self, data_set: str) -> tuple[int, Accepted] | None:
         history = self.history(data_set)
         return (len(history) - 1, history[-1]) if history else None
 
     def _difference(self, data_set: str, number: int, accepted: Accepted, content: Content) -> Difference:
-        rows = self._file.rows("SELECT hash FROM example WHERE data_set = ? AND last = ?", data_set, number)
+        rows = self.file.rows("SELECT hash FROM example WHERE data_set = ? AND last = ?", data_set, number)
         before, now = {hash for (hash,) in rows}, set(content.hashes)
         sizes = accepted.examples, len(content.hashes)
         return Difference(*sizes, len(now - before), len(before - now), comparable=bool(before))
@@ -172,9 +191,9 @@ class Contents:
     ) -> None:
         size = len(content.hashes)
         row = data_set, number, now, content.fingerprint, size, size if added is None else added, gone
-        self._file.execute("INSERT INTO content VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
+        self.file.execute("INSERT INTO content VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
         for hash in content.hashes:
-            self._file.execute(
+            self.file.execute(
                 "INSERT INTO example VALUES (?, ?, ?) ON CONFLICT (data_set, hash) DO UPDATE SET last = excluded.last",
                 data_set,
                 hash,
