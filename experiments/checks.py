@@ -10,6 +10,9 @@ A value is a number, or ``{"of": {axis: place, ...}, "take": QUANTITY, "over": "
 
 ``"fails": "why"`` marks what a paper says and what does not come out here; it is a problem when it comes out after all.
 
+``"revision": "why"`` marks what came out for a reason that is known to lie in the study, not in what is compared: it is
+checked like the others, until the study is run again, and printed with its reason.
+
 ``"each": {"name": [text, ...], ...}`` makes an expectation of every combination, with the texts put in for ``{name}``.
 """
 
@@ -120,6 +123,11 @@ def _filled(part: Any, names: dict[str, str]) -> Any:
     if isinstance(part, dict):
         return {key: _filled(one, names) for key, one in part.items()}
     return [_filled(one, names) for one in part] if isinstance(part, list) else part
+
+
+def under_revision(expectations: Sequence[dict[str, Any]]) -> list[str]:
+    """The expectations that say nothing for now, in words, with the reason; one line for all combinations."""
+    return [f"{expected['what']}: {expected['revision']}" for expected in expectations if "revision" in expected]
 
 
 def value(what: Any, records: Sequence[Record]) -> float:

@@ -3,7 +3,8 @@
     python experiments/adp2sgd/run.py [STUDY ...] [--out DIR] [--full] [--check] [--resume] [--redraw] [--jobs N]
 
 A study is a folder beside this file: `sweep.yaml` holds one spec and the axes along which it is varied, `expected.json`
-what must come out, `figure.png` and `results.json` what did. ``--full`` is the paper's size, which takes a GPU or days.
+what must come out, `figure.png` and `results.json` what did. ``--full`` is the paper's size of Table 1, which takes a
+GPU or days, and changes nothing about the figures.
 """
 
 from __future__ import annotations

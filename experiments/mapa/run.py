@@ -3,7 +3,7 @@
     python experiments/mapa/run.py [STUDY ...] [--out DIR] [--full] [--check] [--resume] [--redraw] [--jobs N]
 
 A study is a folder beside this file: `sweep.yaml` holds one spec and the axes along which it is varied, `expected.json`
-what must come out, `figure.png` and `results.json` what did. ``--full`` is the paper's size.
+what must come out, `figure.png` and `results.json` what did. ``--full`` makes longer runs.
 """
 
 from __future__ import annotations

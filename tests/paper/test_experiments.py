@@ -219,6 +219,24 @@ def test_places_follow_the_sweep(load: Callable[[str], Any]) -> None:
     assert found["curve"][0]["mean_model_test_accuracy"] == 0.33333
 
 
+def test_what_is_under_revision_says_why_and_is_listed(load: Callable[[str], Any]) -> None:
+    """Each study with such expectations has a line in the list of the experiments' page; with a reason to print."""
+    load("mapa")
+    from checks import under_revision
+
+    page = (EXPERIMENTS / "README.md").read_text(encoding="utf-8")
+    listed = page.partition("## Under revision")[2].partition("\n## ")[0]
+    marked = {
+        (paper, study)
+        for paper, study in EACH
+        if under_revision(json.loads((EXPERIMENTS / paper / study / "expected.json").read_text()))
+    }
+    assert marked == {("adp2sgd", "figure-4"), *(("mapa", f"figure-{number}") for number in (5, 6, 7))}
+    for paper, _ in marked:
+        assert f"]({paper}/" in listed
+    assert under_revision([{"what": "a"}, {"what": "b", "revision": "too short"}]) == ["b: too short"]
+
+
 SWEEP = """
 spec: {dataset: digits, algorithm: {name: gossip}, privacy: {noise_multiplier: 1, clip: 1}, stop: {epochs: 1}}
 full: [privacy.clip=3]
