@@ -11,11 +11,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gossamer.algorithms.graph_settings import Settings
+from gossamer.deployment.pacing import Paced, has_deadline
 from gossamer.errors import SpecError
 from gossamer.experiment.agent_sides import AgentCharges, agent_charges, deployed_agent_side
 from gossamer.experiment.plans import RunPlan
@@ -24,12 +25,14 @@ from gossamer.experiment.sample_plan import SamplePlan, release_counts
 from gossamer.experiment.unit_plan import UnitPlan
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.data_side import Answer, Computer
-from gossamer.privacy.deployed_guarantee import Drawn, deployed_bound, deployed_guarantee
+from gossamer.privacy.deployed_guarantee import Drawn, Times, deployed_bound, deployed_guarantee
 from gossamer.privacy.deployed_side import DeployedSide
 from gossamer.privacy.deployed_unit import DeployedUnitSide
+from gossamer.privacy.filled_side import FilledSide
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.noise_streams import NoiseLaw
+from gossamer.privacy.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.round_mark import RoundMark
 from gossamer.privacy.sampling import Poisson
@@ -115,9 +118,16 @@ def deployed_computer(
     if name not in prepared.names:
         return NoData(name)
     shard = prepared.shards[prepared.names.index(name)]
-    return DeployedSide(
-        ledger, shard, prepared.objective, prepared.dataset.train, planned_queries(prepared, plan, name)
-    )
+    make = FilledSide if has_deadline(prepared, plan) else DeployedSide
+    return make(ledger, shard, prepared.objective, prepared.dataset.train, planned_queries(prepared, plan, name))
+
+
+def paced(computer: Computer, prepared: Prepared, say: Callable[[str], object]) -> Computer:
+    """The data side of a party as its node has it: with a deadline, if it has one; ``say`` is told of it."""
+    if not isinstance(computer, FilledSide):
+        return computer
+    wanted = prepared.experiment.deployment.release_deadline
+    return Paced(computer, wanted if isinstance(wanted, float) else None, say=say)
 
 
 def planned_queries(prepared: Prepared, plan: RunPlan, name: str) -> list[Query]:
@@ -209,9 +219,10 @@ def drawn_by(prepared: Prepared, plan: RunPlan) -> Drawn:
         # Updates are shortened, all of them, in float64: whose gradients they are does not matter.
         return Drawn(most if exact else 0, floating_point=bool(streams) and not exact)
     assert isinstance(plan, SamplePlan)
-    gaussian = all(isinstance(law, Gaussian) for law in plan.mechanisms.values())
-    if not gaussian:
-        return Drawn(floating_point=True, network=network)
     releases = max(sum(schedule.values()) for schedule in plan.schedules.values())
     poisson = any(isinstance(sampling, Poisson) for schedule in plan.schedules.values() for sampling in schedule)
-    return Drawn(releases * (plan.size + 1), releases * poisson, network=network)
+    samples, timely = releases * poisson, has_deadline(prepared, plan)
+    times = Times(PUBLIC_TIMES, samples) if timely else Times(OPEN_TIMES)
+    if not all(isinstance(law, Gaussian) for law in plan.mechanisms.values()):
+        return Drawn(floating_point=True, network=network, times=times)
+    return Drawn(releases * (plan.size + 1), samples, network=network, times=times)

@@ -12,6 +12,7 @@ from gossamer.deployment.computing import (
     deployed_computer,
     deployed_epsilon,
     deployed_guarantees,
+    paced,
     planned_charges,
 )
 from gossamer.deployment.joining import Invited
@@ -75,7 +76,7 @@ class DataHeld:
         self.ledger = _ledger(self.agreed, self._owned, folder)
         charged = planned_charges(self.agreed.prepared, self.agreed.plan, self._name) is not None
         kept = self._kept = _side_file(self.agreed, folder)
-        self.computer = deployed_computer(
+        computer = deployed_computer(
             self.agreed.prepared,
             self.agreed.plan,
             self._name,
@@ -84,6 +85,7 @@ class DataHeld:
             records=kept,
             signing=_signing(invited),
         )
+        self.computer = paced(computer, self.agreed.prepared, folder.say)
 
     @property
     def _name(self) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from gossamer.deployment.peers import Peers, PeerState
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.tasks import Worker
+from gossamer.protocol.effects import Record
 from gossamer.protocol.session import Transmit
 from gossamer.runtimes.host import (
     Arrived,
@@ -119,6 +120,7 @@ class NodeLoop:
     ended: float | None = None
     stopping: str = ""
     _reason: str = ""
+    _notes: list[tuple[float, Record]] = field(default_factory=list)
     _untold: set[str] | None = None  # that the node has finished
     _was_connected: bool = True
     _changed_at: float = -math.inf  # when the connection last came or went
@@ -162,6 +164,7 @@ class NodeLoop:
         self.worker.stop()
         if inputs := self._answers():
             self._carry_out(outcome for outcome in self.host.turn(inputs) if not isinstance(outcome, Task))
+        self._note()
 
     def leave(self, reason: str, patience: float = 10.0) -> None:
         """End the node's part in the run for good, and wait a little until its peers have all that it has sent."""
@@ -190,6 +193,7 @@ class NodeLoop:
         else:
             self.host.rest()
         self._publish(self.peers.wake(now))
+        self._note()
         self._say_of_broker()
         self.look()
 
@@ -199,10 +203,15 @@ class NodeLoop:
         now = self.clock()
         for done in self.worker.done():
             found.append((DataSideAnswer(done.event), now))
-            for record in done.records:
-                self.folder.record(now - self.began, record.name, record.value)
+            self._notes += [(now - self.began, record) for record in done.records]
             self.counts.updates += done.update
         return found
+
+    def _note(self) -> None:
+        """Write down what the data side has said of raw data: after all is sent, which it must not hold up."""
+        for seconds, record in self._notes:
+            self.folder.record(seconds, record.name, record.value)
+        self._notes.clear()
 
     def _patience(self) -> float:
         """Seconds for which nothing is to be done unless something comes."""

@@ -26,6 +26,7 @@ from gossamer.deployment.policy import DataRule, OwnerPolicy
 from gossamer.errors import DataError
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.ledger import RenyiFilter
+from gossamer.privacy.release_times import without_late
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.renyi import widest_order
 from gossamer.privacy.weakness import remarks
@@ -241,7 +242,7 @@ class OwnedData:
     def _account(self, run: str, node: str, divergence: float) -> tuple[str, str, RenyiFilter]:
         assert self._checked, "data are compared with what they were before anything is released from them"
         # Each node of a run pays for its own plan. Names of nodes have no stroke in them.
-        budget = self.budget
+        budget = replace(self.budget, delta=without_late(self.budget.delta))
         if self.policy.without_privacy and not divergence < math.inf:
             budget = replace(budget, epsilon=math.inf)
         return self.name, f"{run}/{node}", budget

@@ -33,7 +33,7 @@ from gossamer.version import __version__
 def secret_seed(prepared: Prepared, noise: Iterable[Mapping[str, Any]], purpose: str = "run") -> int:
     """The seed of a run's sampling and noise, which does not follow from the public one.
 
-    Where files lie, how results are computed and who looks at them decide nothing.
+    Where files lie, how results are computed, who looks at them and how nodes are deployed decide nothing.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def secret_seed(prepared: Prepared, noise: Iterable[Mapping[str, Any]], purpose:
         What else decides a gradient, such as the canaries of an audit.
     """
     experiment = prepared.experiment
-    content = experiment.model_dump(mode="json", exclude={"compute", "evaluation"})
+    content = experiment.model_dump(mode="json", exclude={"compute", "evaluation", "deployment"})
     settings = json.dumps([_deciding(content), list(noise)], sort_keys=True)
     return derive(experiment.seed, "secret", settings, _digest(prepared), __version__, purpose)
 

@@ -22,6 +22,7 @@ from gossamer.algorithms import ALGORITHMS, AlgorithmSettings
 from gossamer.algorithms.gossip import Settings as Gossip
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
+from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
 from gossamer.experiment.privacy_sections import Budget as Budget
 from gossamer.experiment.privacy_sections import PrivacySettings as PrivacySettings
 from gossamer.experiment.section import Section
@@ -35,11 +36,6 @@ from gossamer.runtimes.speeds import SpeedSettings
 
 def _bare(key: str) -> BeforeValidator:
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
-
-
-def _on_or_off(value: Any) -> Any:
-    """YAML 1.1 reads on and off as truth values."""
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
 class ObjectiveSettings(Section):
@@ -158,8 +154,9 @@ class Experiment(Section):
     links: LinkSettings = LinkSettings()
     faults: FaultSettings = FaultSettings()
     stop: StopSettings = StopSettings()
-    evaluation: Annotated[EvaluationSettings, _bare("name"), BeforeValidator(_on_or_off)] = EvaluationSettings()
+    evaluation: Annotated[EvaluationSettings, _bare("name"), BeforeValidator(on_or_off)] = EvaluationSettings()
     compute: ComputeSettings = ComputeSettings()
+    deployment: DeploymentSettings = DeploymentSettings()
     seed: int = Field(default=0, ge=0)
 
     @model_validator(mode="before")

@@ -271,6 +271,13 @@ class Objective(ABC):
 
         return step_by_step(self, models, data, batches, rates, clips)
 
+    def steady(self) -> Objective:
+        """The same objective, whose gradients take as long whatever numbers they are made of, if it can say so.
+
+        Its results may differ where numbers leave the range of their type. Linear models are as they are.
+        """
+        return self
+
     @abstractmethod
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
         """Loss and accuracy of each of ``models`` [width, size] on ``split``."""

@@ -46,6 +46,17 @@ def one_torch_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def without_subnormals(wanted: bool) -> Iterator[None]:
+    """This thread takes numbers below the normal ones of their type for zero, if that is wanted and it can."""
+    wanted = wanted and torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        if wanted:
+            torch.set_flush_denormal(False)
+
+
 def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> Iterator[Result]:
     """``function`` of each item, computed by up to ``threads`` threads, in the order of the items."""
     with one_torch_thread():

@@ -59,10 +59,12 @@ class ExampleGradients:
     ----------
     network : Network
         Used by one thread at a time.
+    steady : bool
+        Whether what a sum takes must not depend on whether gradients are finite.
     """
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, network: Network, steady: bool = False) -> None:
+        self.network, self._steady = network, steady
         self._by_example = vmap(grad(self._loss), in_dims=(None, 0, 0))
         self._by_node = vmap(self._by_example)
 
@@ -76,10 +78,10 @@ class ExampleGradients:
     def __call__(self, models: Tensor, batch: Batch, clips: Tensor) -> Sums:
         """Sums over each node's examples of gradients scaled to a norm of at most its clip, [nodes] of float64."""
         gradients = self.gradients(models, batch.features, batch.targets)
-        norms = _norms(gradients)
+        norms = _squares(gradients).sqrt() if self._steady else _norms(gradients)
         finite = norms.isfinite()
         counted = finite & batch.present
-        if not finite.all():  # zero times NaN is NaN
+        if self._steady or not finite.all():  # zero times NaN is NaN
             gradients = [torch.where(finite[..., None], gradient, 0) for gradient in gradients]
         weights = torch.where(counted, _clip_weights(norms, clips, models.dtype), 0)[:, None]
         sums = torch.cat([(weights @ gradient)[:, 0] for gradient in gradients], dim=1)
@@ -89,9 +91,14 @@ class ExampleGradients:
         return self.network.losses(parameters, features[None], target[None])[0]
 
 
+def _squares(gradients: Sequence[Tensor]) -> Tensor:
+    """Squared L2 norms over all parts, [nodes, examples]."""
+    return torch.stack([gradient.square().sum(-1) for gradient in gradients]).sum(0)
+
+
 def _norms(gradients: Sequence[Tensor]) -> Tensor:
     """L2 norms over all parts, [nodes, examples]; not finite exactly where a component is not."""
-    squares = torch.stack([gradient.square().sum(-1) for gradient in gradients]).sum(0)
+    squares = _squares(gradients)
     if squares.isfinite().all():
         return squares.sqrt()
     largest = torch.stack([gradient.abs().amax(-1) for gradient in gradients if gradient.numel()]).amax(0)
@@ -124,10 +131,12 @@ class LayerGradients:
     ----------
     network : Network
         Used by one thread at a time, and by nothing else: hooks are left in its module.
+    steady : bool
+        Whether what a sum of one example takes must not depend on whether its gradient is finite.
     """
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, network: Network, steady: bool = False) -> None:
+        self.network, self._steady = network, steady
         self._exact = ExampleGradients(network.twin())
         self._layers = trainable_layers(network.module)
         self._run = pass_for(network)
@@ -138,6 +147,10 @@ class LayerGradients:
         found = self.per_example(model, features, targets)
         squares = sum((gradients.square_norms() for gradients in found.values()), torch.zeros(len(targets)))
         sound = squares.isfinite()
+        if self._steady and len(targets) == 1:
+            total = self.weighted_sum(found, _clip_weights(squares.sqrt()[None], clips, model.dtype)[0])
+            within = (sound[None] & _within(squares.sqrt()[None], clips)).sum(1)
+            return Sums(torch.where(sound, total, 0)[None], (~sound).sum()[None], within)
         if sound.all():
             norms = squares.sqrt()[None]
             total = self.weighted_sum(found, _clip_weights(norms, clips, model.dtype)[0])

@@ -20,11 +20,14 @@ from torch import Tensor, nn
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective, clips_of
-from gossamer.objectives.torch_batching import Piece, available_cores, in_order, pieces
+from gossamer.objectives.torch_batching import Piece, available_cores, in_order, pieces, without_subnormals
 from gossamer.objectives.torch_checks import private_copy
 from gossamer.objectives.torch_gradients import Batch
 from gossamer.objectives.torch_network import LOSSES, Network, flat_parameters
 from gossamer.objectives.torch_plan import STRATEGIES, Plan, make_plan
+
+_LEAST_CLIP = 1e-9
+"""Squares below the normal numbers are far below that of such a clip, and may count as zero in a norm."""
 
 
 class TorchModule(Objective):
@@ -103,6 +106,7 @@ class TorchModule(Objective):
         self.threads = threads or available_cores()
         self.pretrained = pretrained
         self._network = Network(own, self.parts, LOSSES[loss])
+        self._steady = False
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._checked: WeakKeyDictionary[Split, Plan] = WeakKeyDictionary()
 
@@ -112,6 +116,16 @@ class TorchModule(Objective):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _checked=WeakKeyDictionary())
+
+    def steady(self) -> TorchModule:
+        """The same module, whose gradients take as long whatever numbers they are made of.
+
+        Numbers below the normal ones of their type, on which processors are slow, count as zero; and so does a gradient
+        whose squared norm leaves the range of its type, instead of being looked at a second time.
+        """
+        twin = copy.copy(self)
+        twin._steady, twin._plans, twin._checked = True, {}, WeakKeyDictionary()
+        return twin
 
     def initial(self, generator: np.random.Generator) -> FloatArray:
         """Parameters drawn as each layer's ``reset_parameters`` draws them, [size].
@@ -145,10 +159,11 @@ class TorchModule(Objective):
         plan = self.plan(data)
         models = self._rows(models, len(batches))
         _check_indices(batches, len(data))
+        flushed = self._steady and float(clips.min(initial=np.inf)) >= _LEAST_CLIP
 
         def compute(piece: Piece) -> Gradients:
             some, limits = torch.tensor(models[piece.nodes]), torch.tensor(clips[piece.nodes])
-            with plan.methods.lend() as method:
+            with plan.methods.lend() as method, without_subnormals(flushed):
                 found = method(some, self._batch(data, piece), limits)
             return Gradients(*(tensor.numpy() for tensor in found))
 
@@ -228,7 +243,9 @@ class TorchModule(Objective):
         shape = tuple(data.features.shape[1:])
         if shape not in self._plans:
             given = torch.from_numpy(self._given)
-            self._plans[shape] = make_plan(self._network, given, shape, self.strategy, self.memory_mib * 2**20)
+            self._plans[shape] = make_plan(
+                self._network, given, shape, self.strategy, self.memory_mib * 2**20, self._steady
+            )
         _check_split(data, self._plans[shape].classes)
         return self._checked.setdefault(data, self._plans[shape])
 

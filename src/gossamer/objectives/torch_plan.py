@@ -47,7 +47,7 @@ class Strategy:
     Attributes
     ----------
     method : callable
-        (Network) -> Method.
+        (Network, steady) -> Method.
     examples : int
         The most in one call, if memory allows. More amortise the cost of a call, fewer keep threads busy.
     nodes : int
@@ -58,7 +58,7 @@ class Strategy:
         Numbers held for each parameter, per example.
     """
 
-    method: Callable[[Network], Method]
+    method: Callable[[Network, bool], Method]
     examples: int
     nodes: int
     copies: float
@@ -127,7 +127,9 @@ class Plan:
     classes: int | None
 
 
-def make_plan(network: Network, model: Tensor, shape: tuple[int, ...], strategy: str, memory: int) -> Plan:
+def make_plan(
+    network: Network, model: Tensor, shape: tuple[int, ...], strategy: str, memory: int, steady: bool = False
+) -> Plan:
     """Try the network at ``model`` on made-up examples of ``shape``, and decide.
 
     Parameters
@@ -142,6 +144,8 @@ def make_plan(network: Network, model: Tensor, shape: tuple[int, ...], strategy:
         A row of `STRATEGIES`, or ``auto``.
     memory : int
         Bytes one thread may use for examples.
+    steady : bool
+        Whether gradients are to take as long whatever numbers they are made of.
 
     Raises
     ------
@@ -165,7 +169,7 @@ def make_plan(network: Network, model: Tensor, shape: tuple[int, ...], strategy:
     row = STRATEGIES[chosen]
     return Plan(
         chosen,
-        Pool(lambda: row.method(network.twin())),
+        Pool(lambda: row.method(network.twin(), steady)),
         Pool(network.twin),
         row.limit(memory, put_out, network.size, model.itemsize),
         _FORWARD.limit(memory, put_out, network.size, model.itemsize),

@@ -7,9 +7,10 @@ What is planned is proved for continuous noise. On the grid (`grid_noise`), n nu
 and samplers and samples that are not what they are taken for have probability p = 2^-170 each: every number drawn, and
 every Poisson sample (`sum_rounding.UNLIKELY`). If N samples are drawn, an (epsilon, delta) becomes
 
-    epsilon + 2 eta,        exp(eta) delta + (1 + exp(epsilon + 2 eta)) (n + N) p.
+    epsilon + 2 eta,        exp(eta) delta + (1 + exp(epsilon + 2 eta)) (n + N) p + M 2^-80,
 
-The assumption that the run is a simulation goes, and those of a deployment come.
+where M is the number of Poisson samples whose answers have a deadline (`release_times`). The assumption that the run is
+a simulation goes, and those of a deployment come.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from gossamer.privacy.discrete_gaussian_blocks import DISTANCE
 from gossamer.privacy.grid_noise import SMOOTHING, smoothing_error
 from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.release_times import LATE
 from gossamer.privacy.sum_rounding import UNLIKELY
 
 RANDOMNESS = (
@@ -45,6 +47,22 @@ NOT_CRASHES = "the timing of messages is not covered, and neither are crashes"
 
 
 @dataclass(frozen=True)
+class Times:
+    """What is known of when a party's messages are sent.
+
+    Attributes
+    ----------
+    assumption : str
+        In words.
+    late : int
+        Poisson samples that may be larger than their deadline provides for.
+    """
+
+    assumption: str = NOT_CRASHES
+    late: int = 0
+
+
+@dataclass(frozen=True)
 class Drawn:
     """What a party draws for its whole plan.
 
@@ -58,12 +76,15 @@ class Drawn:
         Whether its noise is drawn in floating point.
     network : bool
         Whether gradients are those of a network.
+    times : Times
+        Of its answers.
     """
 
     numbers: int = 0
     samples: int = 0
     floating_point: bool = False
     network: bool = False
+    times: Times = Times()
 
 
 def deployed_guarantee(guarantee: Guarantee, drawn: Drawn) -> Guarantee:
@@ -81,7 +102,8 @@ def deployed_guarantee(guarantee: Guarantee, drawn: Drawn) -> Guarantee:
     epsilon, delta = deployed_bound(guarantee.epsilon, guarantee.delta, drawn)
     if delta >= 1:
         return replace(guarantee, epsilon=math.inf, delta=0.0, assumptions=(), proof=_TOO_MUCH)
-    kept = [NOT_CRASHES if line == ROUNDING_TOO else line for line in guarantee.assumptions if _SIMULATED not in line]
+    said = {ROUNDING_TOO: drawn.times.assumption, NOT_CRASHES: drawn.times.assumption}
+    kept = [said.get(line, line) for line in guarantee.assumptions if _SIMULATED not in line]
     more = [RANDOMNESS, MACHINE, DISK]
     more += [FLOATING_POINT] * drawn.floating_point + [NETWORK] * (drawn.network and not drawn.floating_point)
     return replace(
@@ -97,11 +119,12 @@ def deployed_bound(epsilon: float, delta: float, drawn: Drawn) -> tuple[float, f
     """Epsilon and delta of a deployment, rounded up."""
     eta = drawn.numbers * smoothing_error(SMOOTHING)
     chance = drawn.numbers * DISTANCE + drawn.samples * UNLIKELY
-    if not chance:
+    late = drawn.times.late * LATE
+    if not chance and not late:
         return epsilon, delta
-    bound = math.nextafter(epsilon + 2 * eta, math.inf)
+    bound = math.nextafter(epsilon + 2 * eta, math.inf) if chance else epsilon
     distance = (1 + math.exp(min(bound, 700.0))) * chance
-    return bound, math.nextafter((math.exp(eta) * delta + distance) * (1 + 1e-12), math.inf)
+    return bound, math.nextafter((math.exp(eta) * delta + distance + late) * (1 + 1e-12), math.inf)
 
 
 _SIMULATED = "a simulation"  # in all that is assumed of those alone

@@ -160,19 +160,19 @@ class DeployedSide:
         task = ticket.task
         assert isinstance(task, Gradient)
         rows: IndexArray = self.shard[task.query.sampling.draw(self._generator, len(self.shard))]
-        total, zeroed, unclipped = self._clipped_sum(ticket, rows)
+        total, zeroed, unclipped = self._clipped_sum(ticket, rows, self.data)
         noisy = self._noisy(ticket, total, unclipped - len(rows) / 2)
         answer = post_processed(noisy, task, self.objective.l2)
         return Answer(Released(_saturated(answer, self.objective.dtype)), zeroed)
 
-    def _clipped_sum(self, ticket: Ticket, rows: IndexArray) -> tuple[FloatArray, int, int]:
+    def _clipped_sum(self, ticket: Ticket, rows: IndexArray, data: Split) -> tuple[FloatArray, int, int]:
         """Raw: the sum of clipped gradients, how many counted as zero, and how many were not clipped."""
         models, clip = ticket.task.model.values[None], ticket.task.query.mechanism.clip
         private = ticket.task.query.mechanism.private
         pieces = [rows[piece] for piece in ticket.rounding.pieces(len(rows))] if private else [rows]
         total, counts = np.zeros(self.objective.size), np.zeros(2, np.int64)
         for piece in pieces:
-            found = self.objective.clipped_gradients(models, self.data, [piece], clip)
+            found = self.objective.clipped_gradients(models, data, [piece], clip)
             total = found.sums[0] if len(pieces) == 1 else total + found.sums[0]
             counts += found.zeroed[0], found.unclipped[0]
         return total, int(counts[0]), int(counts[1])
@@ -183,17 +183,17 @@ class DeployedSide:
         sampling = task.query.sampling
         drawn = sampling.draw(self._generator, len(self.shard))
         turns = Turns(self.shard[drawn], sampling.slots(self._generator, len(drawn), task.steps))
-        found = self._round_sum(ticket, task, turns)
+        found = self._round_sum(ticket, task, turns, self.data)
         answer = self._noisy(ticket, found.total, 0.0)
         answer += found.public
         return Answer(Released(_saturated(answer, self.objective.dtype)), found.zeroed)
 
-    def _round_sum(self, ticket: Ticket, task: Round, turns: Turns) -> RoundSum:
+    def _round_sum(self, ticket: Ticket, task: Round, turns: Turns, data: Split) -> RoundSum:
         """The sum of the round; of a ``batch``, whose examples do not depend on each other, in pieces."""
         if not task.query.mechanism.private or task.update != "batch" or len(turns.rows) <= ticket.rounding.piece:
-            return round_sum(task, turns, self.objective, self.data)
+            return round_sum(task, turns, self.objective, data)
         parts = [
-            round_sum(task, Turns(turns.rows[piece], turns.slots[piece]), self.objective, self.data)
+            round_sum(task, Turns(turns.rows[piece], turns.slots[piece]), self.objective, data)
             for piece in ticket.rounding.pieces(len(turns.rows))
         ]
         total = np.stack([part.total for part in parts]).sum(axis=0, dtype=np.float64)

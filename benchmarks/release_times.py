@@ -1,0 +1,177 @@
+"""What the times of a deployed node's releases tell about its samples, and what a deadline costs.
+
+    python benchmarks/release_times.py [--releases 10000] [--examples 20] [--rate 0.33] [--model network]
+                                       [--ways at_once filled] [--pings] [--json]
+
+A node's own data side, ledger and worker thread answer one task after the other, Gaussian noise and Poisson samples as
+deployed, and each release is timed from the request to the moment at which the node's loop has the answer. Printed are
+the correlations of these times with the sizes of the samples, over all releases, none left out:
+
+* *at_once*: answers go when they are computed, ``deployment.release_deadline: "off"``;
+* *deadline*: they go at multiples of a deadline, and nothing is computed in the time that is left;
+* *filled*: so they do, and every answer is computed on as many examples: what a deployment does.
+
+Of independent pairs a coefficient is beyond 4/sqrt(releases), so 0.04 of 10,000, once in 16,000 times. With
+``--pings`` the node's loop is asked something every half a millisecond, and it is the sum of the delays of its answers
+that is compared with the sizes: what a peer sees that never stops asking. *cost* is the least of the times over what
+the mean sample takes at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import stats
+from threadpoolctl import threadpool_limits
+from torch import nn
+
+from gossamer.data.split import Split
+from gossamer.deployment.pacing import Paced
+from gossamer.deployment.tasks import Tasks, Worker
+from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.objective import IndexArray, Objective
+from gossamer.objectives.torch_module import TorchModule
+from gossamer.privacy.data_side import Computer
+from gossamer.privacy.deployed_side import DeployedSide, Ticket
+from gossamer.privacy.filled_side import FilledSide
+from gossamer.privacy.ledger import Ledger, Unlimited
+from gossamer.privacy.mechanisms import Gaussian
+from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.tasks import Gradient, Query
+from gossamer.protocol.effects import Compute
+from gossamer.vectors import Public
+
+FEATURES, CLASSES = 20, 2
+PING = 5e-4
+
+
+class Noted(Poisson):
+    """Poisson samples, whose sizes are noted."""
+
+    sizes: ClassVar[list[int]] = []
+
+    def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
+        found = super().draw(generator, count)
+        self.sizes.append(len(found))
+        return found
+
+
+class Idle(FilledSide):
+    """Measured as one that is filled, and not filled."""
+
+    _rehearsing = False
+
+    def rehearse(self, ticket: Ticket, count: int) -> None:
+        self._rehearsing = True
+        super().rehearse(ticket, count)
+        self._rehearsing = False
+
+    def _fill(self, ticket: Ticket, count: int) -> None:
+        if self._rehearsing:
+            super()._fill(ticket, count)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way of answering; times in milliseconds."""
+
+    way: str
+    releases: int
+    pearson: float
+    spearman: float
+    least_ms: float
+    median_ms: float
+    cost: float
+
+
+def side_of(way: str, arguments: argparse.Namespace) -> tuple[Computer, Objective]:
+    """A fresh data side that answers in one of the ways."""
+    generator, count = np.random.default_rng(0), arguments.examples
+    features = generator.standard_normal((count, FEATURES), dtype=np.float32)
+    data = Split(features, generator.integers(0, CLASSES, count))
+    objective: Objective = LinearModel("softmax", FEATURES, CLASSES)
+    if arguments.model == "network":
+        objective = TorchModule(nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, CLASSES)))
+    made = (Ledger("node", Unlimited()), np.arange(count), objective, data)
+    if way == "at_once":
+        return DeployedSide(*made), objective
+    return Paced((FilledSide if way == "filled" else Idle)(*made), say=print), objective
+
+
+def answer(worker: Worker, awake: threading.Event, task: Any, pings: bool) -> tuple[float, float]:
+    """Seconds until the loop has the answer, and the sum of its delays meanwhile."""
+    awake.clear()
+    delays, begun = 0.0, time.perf_counter()
+    worker.ask(Compute(task))
+    while True:
+        asked = time.perf_counter()
+        done = awake.wait(PING if pings else None)
+        now = time.perf_counter()
+        if done and worker.done():
+            return now - begun, delays
+        delays += max(0.0, now - asked - PING)
+
+
+def measure(way: str, arguments: argparse.Namespace, usual: float | None) -> tuple[Row, float]:
+    """Time all releases; also seconds that the mean sample takes at once, if that is the way."""
+    side, objective = side_of(way, arguments)
+    awake = threading.Event()
+    worker = Worker(Tasks("node", side), awake.set)
+    model = Public(objective.initial(np.random.default_rng(1)).astype(objective.dtype))
+    query = Query(Noted(arguments.rate), Gaussian(1.0, 1.1), arguments.rate * arguments.examples)
+    times, delays = [], []
+    Noted.sizes.clear()
+    for number in range(arguments.releases + 2):
+        taken, late = answer(worker, awake, Gradient(number, model, query), arguments.pings)
+        times.append(taken)
+        delays.append(late)
+    worker.stop()
+    sizes, seconds = np.array(Noted.sizes[2:]), np.array(times[2:])  # the first two prepare
+    seen = np.array(delays[2:]) if arguments.pings else seconds
+    if usual is None:
+        usual = float(np.quantile(seconds / np.maximum(sizes, 1), 0.05) * sizes.mean())
+    row = Row(
+        way,
+        len(sizes),
+        float(abs(stats.pearsonr(sizes, seen).statistic)),
+        float(abs(stats.spearmanr(sizes, seen).statistic)),
+        1e3 * float(seconds.min()),
+        1e3 * float(np.median(seconds)),
+        float(seconds.min() if way != "at_once" else usual) / usual,
+    )
+    return row, usual
+
+
+def main() -> None:
+    """Measure each way and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--releases", type=int, default=10_000)
+    parser.add_argument("--examples", type=int, default=20)
+    parser.add_argument("--rate", type=float, default=0.33)
+    parser.add_argument("--model", choices=("network", "linear"), default="network")
+    parser.add_argument("--ways", nargs="+", choices=("at_once", "deadline", "filled"), default=["at_once", "filled"])
+    parser.add_argument("--pings", action="store_true", help="compare the delays of the node's other answers")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    arguments = parser.parse_args()
+    rows, usual = [], None
+    with threadpool_limits(1):
+        for way in arguments.ways:
+            row, usual = measure(way, arguments, usual)
+            rows.append(row)
+    if arguments.json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+        return
+    print(f"{'way':8} {'releases':>8} {'|Pearson|':>9} {'|Spearman|':>10} {'least ms':>8} {'median ms':>9} {'cost':>5}")
+    for row in rows:
+        figures = f"{row.pearson:9.4f} {row.spearman:10.4f} {row.least_ms:8.2f} {row.median_ms:9.2f} {row.cost:5.2f}"
+        print(f"{row.way:8} {row.releases:8} {figures}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""What a spec says of deployments alone."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from gossamer.experiment.section import Section
+
+
+def on_or_off(value: Any) -> Any:
+    """YAML 1.1 reads on and off as truth values."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+class DeploymentSettings(Section):
+    """What holds where each party runs a process of its own; a simulation is the same whatever it says.
+
+    Attributes
+    ----------
+    release_deadline : {"auto", "on", "off"} or float
+        Whether a node gets the answers of its data side at multiples of a deadline, so that their times do not tell how
+        many examples were sampled. ``auto``: for networks. ``on``: for linear models too. A number is the deadline in
+        seconds, for either; otherwise each node measures its own.
+    """
+
+    release_deadline: Annotated[
+        Literal["auto", "on", "off"] | Annotated[float, Field(gt=0, le=86400)], BeforeValidator(on_or_off)
+    ] = "auto"
