@@ -31,10 +31,12 @@ from gossamer.experiment.secrets import secret_seed
 from gossamer.federation.identity import Identity
 from gossamer.privacy.agent_noise import AgentLedger
 from gossamer.privacy.data_side import Computer, DataSide
-from gossamer.privacy.deployed_guarantee import Drawn
+from gossamer.privacy.deployed_guarantee import Drawn, Times
+from gossamer.privacy.filled_side import FilledSide
 from gossamer.privacy.ledger import Ledger, Plan, Unlimited
 from gossamer.privacy.masked_side import Signing
 from gossamer.privacy.mechanisms import Gaussian
+from gossamer.privacy.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.unit_ledger import UnitLedger
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
@@ -81,6 +83,13 @@ SPECS: dict[str, dict[str, Any]] = {
         "privacy": {"clip": 1.0, "agent_noise": 2.0},
     },
     "none": {"algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 3}, "privacy": "none", "budget": None},
+    "gossip mlp": {"objective": "mlp", "algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 4}},
+    "gossip mlp laplace": {
+        "objective": "mlp",
+        "algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 4},
+        "privacy": {"mechanism": "l2_laplace"},
+        "budget": {"epsilon": 1e6, "delta": 1e-5},
+    },
 }
 
 
@@ -291,7 +300,8 @@ def test_all_numbers_and_samples_of_a_plan_are_counted() -> None:
     prepared = prepared_of("gossip adaptive")
     plan: Any = plan_run(prepared)
     releases = max(sum(schedule.values()) for schedule in plan.schedules.values())
-    assert drawn_by(prepared, plan) == Drawn(releases * (plan.size + 1), releases)  # with the count's
+    at_once = Times(OPEN_TIMES)
+    assert drawn_by(prepared, plan) == Drawn(releases * (plan.size + 1), releases, times=at_once)  # with the count's
     fixed = prepared_of("gossip fixed size")
     assert drawn_by(fixed, plan_run(fixed)).samples == 0
     units = prepared_of("units random")
@@ -302,6 +312,55 @@ def test_all_numbers_and_samples_of_a_plan_are_counted() -> None:
     _, by_observer = deployed_guarantees(masked, masked_plan)
     assert by_observer["own_server"].delta == masked_plan.guarantees["own_server"].delta
     assert by_observer["other_units"].delta > masked_plan.guarantees["other_units"].delta
+
+
+TIMES = [
+    # spec, release_deadline, whether answers have a deadline, Poisson samples that may miss it
+    ("gossip mlp", "auto", True, 4),
+    ("gossip mlp", "on", True, 4),
+    ("gossip mlp", "off", False, 0),
+    ("gossip mlp", 2, True, 4),
+    ("gossip mlp laplace", "auto", True, 4),
+    ("gossip", "auto", False, 0),
+    ("gossip", "on", True, 5),
+    ("gossip", 0.5, True, 5),
+    ("gossip fixed size", "on", True, 0),
+    ("units", "on", False, 0),
+    ("none", "on", False, 0),
+]
+
+
+@pytest.mark.parametrize(("name", "wanted", "timed", "late"), TIMES)
+def test_the_guarantee_says_whether_times_tell_anything(name: str, wanted: Any, timed: bool, late: int) -> None:
+    spec = {**BASE, **SPECS[name], "deployment": {"release_deadline": wanted}}
+    prepared = prepare(parse_spec({key: value for key, value in spec.items() if value is not None}))
+    plan: Any = plan_run(prepared)
+    found, _ = deployed_guarantees(prepared, plan)
+    assert (PUBLIC_TIMES in found.assumptions) == timed
+    assert drawn_by(prepared, plan).times.late == late
+    if name != "none":
+        assert (OPEN_TIMES in found.assumptions) == (not timed and name != "units")
+        ledger = ledger_of(prepared, plan, "node-0")
+        side = deployed_computer(own(prepared, "node-0"), plan, "node-0", ledger)
+        assert isinstance(side, FilledSide) == timed
+        before = deployed_guarantees(*of_simulation(name))[0]
+        assert found.epsilon == before.epsilon
+        assert before.delta <= found.delta <= before.delta * (1 + 1e-12)
+
+
+def of_simulation(name: str) -> tuple[Prepared, Any]:
+    """What a spec comes to that says nothing of deadlines."""
+    prepared = prepared_of(name)
+    return prepared, plan_run(prepared)
+
+
+@pytest.mark.parametrize("name", ["gossip", "gossip mlp"])
+def test_a_simulation_is_the_same_whatever_is_said_of_deployments(name: str) -> None:
+    seeds = set()
+    for wanted in ("auto", "on", "off", 1.5):
+        prepared = prepare(parse_spec({**BASE, **SPECS[name], "deployment": {"release_deadline": wanted}}))
+        seeds.add(secret_seed(prepared, plan_run(prepared).noise))
+    assert len(seeds) == 1
 
 
 def test_what_will_be_asked_is_known_before_the_run() -> None:

@@ -20,12 +20,14 @@ from gossamer.privacy.deployed_guarantee import (
     RANDOMNESS,
     ROUNDING_TOO,
     Drawn,
+    Times,
     deployed_bound,
     deployed_guarantee,
 )
 from gossamer.privacy.grid_noise import GridGaussian, grid_epsilon
 from gossamer.privacy.guarantees import SIMULATED_NOISE, Guarantee, none, planned
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.sampling import Poisson
 
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -76,6 +78,25 @@ def test_assumptions_of_a_simulation_go_and_those_of_a_deployment_come() -> None
     assert network.assumptions == (*found.assumptions, NETWORK)
 
 
+@pytest.mark.parametrize("drawn", [Drawn(), Drawn(10**6, 300), Drawn(floating_point=True)])
+def test_samples_that_may_be_late_are_added_to_delta(drawn: Drawn) -> None:
+    """As they are, with no factor; and what is said of times is said of these."""
+    late = 1 << 55  # 3e-8, which a float beside 1e-5 shows
+    found = deployed_guarantee(PLAN, replace(drawn, times=Times(PUBLIC_TIMES, late)))
+    before = deployed_guarantee(PLAN, drawn)
+    assert found.epsilon == before.epsilon
+    assert before.delta + late * 2.0**-80 <= found.delta <= (before.delta + late * 2.0**-80) * (1 + 1e-9)
+    assert PUBLIC_TIMES in found.assumptions
+    assert NOT_CRASHES not in found.assumptions
+    assert found.assumptions == tuple(PUBLIC_TIMES if line == NOT_CRASHES else line for line in before.assumptions)
+
+
+def test_answers_that_go_at_once_may_tell_and_it_is_said() -> None:
+    found = deployed_guarantee(PLAN, Drawn(10, 1, times=Times(OPEN_TIMES)))
+    assert found.delta == deployed_guarantee(PLAN, Drawn(10, 1)).delta
+    assert OPEN_TIMES in found.assumptions
+
+
 def test_what_is_said_of_rounding_in_units_is_replaced() -> None:
     assert ROUNDING_TOO in graph_guarantees.ASSUMPTIONS
     unit = Guarantee(1.0, 1e-5, "agent", NeighboringRelation.REPLACE_ONE, "", graph_guarantees.ASSUMPTIONS, "")
@@ -108,5 +129,5 @@ def test_an_epsilon_beyond_the_samplers_errors_is_none() -> None:
 def test_every_assumption_is_explained() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "privacy" / "guarantees.md"
     text = " ".join(page.read_text(encoding="utf-8").split())
-    for line in (RANDOMNESS, MACHINE, DISK, FLOATING_POINT, NETWORK, NOT_CRASHES):
+    for line in (RANDOMNESS, MACHINE, DISK, FLOATING_POINT, NETWORK, NOT_CRASHES, PUBLIC_TIMES, OPEN_TIMES):
         assert f'"{line}"' in text

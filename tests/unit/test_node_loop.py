@@ -163,6 +163,16 @@ class TestTurns:
         assert loop.counts.updates == 1
         assert '"bad"' in (loop.folder.path / "private.jsonl").read_text()
 
+    def test_raw_figures_are_written_down_after_all_is_sent(self, loop: Any) -> None:
+        """Whether there are any depends on the data, and writing them takes its time."""
+        log, there = loop.folder.path / "private.jsonl", []
+        loop.peers.seal = lambda to, frame, now: there.append(log.exists()) or [(to, b"sealed")]
+        loop.worker.outcomes.append(Outcome(Refused(1, 0), (Record("gradients_not_finite", 1.0),)))
+        loop.host.outcomes.append([Transmit("b", FRAME)])
+        loop.turn()
+        assert there == [False]
+        assert log.exists()
+
     def test_nothing_is_stored_where_nothing_came(self, loop: Any) -> None:
         loop.transport.inbox.append(Datagram("b", b"junk"))
         loop.turn()

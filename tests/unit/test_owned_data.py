@@ -135,6 +135,15 @@ def test_what_passes_is_within_the_policys_epsilon(opened: Open) -> None:
     assert 2.5 < tight <= 4.0
 
 
+def test_what_late_answers_may_take_is_not_for_releases(opened: Open) -> None:
+    """Of the policy's delta the ledger has all but 2^-40, which covers 2^40 answers that may be late."""
+    data = opened()
+    data.check()
+    account = data.ledger("run", "a", {KIND: 1})._account
+    assert account.budget.delta == 1e-5 - 2.0**-40
+    assert data.budget.delta == 1e-5, "what the owner reads is what the owner wrote"
+
+
 def test_a_run_without_privacy_spends_everything(opened: Open, folder: Path) -> None:
     data = opened()
     data.check()
