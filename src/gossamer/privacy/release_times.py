@@ -10,7 +10,8 @@ the same coins for two neighbours, which differ in one slot, and let A be the ev
 its K. Given A, the samples of the other n - 1 slots follow one law, and given these the slot itself is in with
 probability q, or with a smaller one where the sample would then exceed K. Such a release is a mixture, with weights
 common to both, of what a release at rate q does and of what does not depend on the slot, so whatever pair dominates the
-former dominates it, and all releases together are (epsilon, delta)-private as planned. Times are constant given A. So
+former dominates it, and all releases together are (epsilon, delta)-private as planned. Times are constant given A,
+whether or not a slot that is blank would be computed on. So
 
     P(S) <= P(A) (exp(epsilon) P'(S | A) + delta) + P(not A) <= exp(epsilon) P'(S) + delta + T LATE
 
