@@ -1,7 +1,7 @@
 """What the times of a deployed node's releases tell about its samples, and what a deadline costs.
 
-    python benchmarks/release_times.py [--releases 10000] [--examples 20] [--rate 0.33] [--model network]
-                                       [--ways at_once filled] [--pings] [--json]
+    python benchmarks/release_times.py [--releases 10000] [--examples 12] [--rate 0.33] [--model network]
+                                       [--ways at_once deadline filled] [--pings] [--json]
 
 A node's own data side, ledger and worker thread answer one task after the other, Gaussian noise and Poisson samples as
 deployed, and each release is timed from the request to the moment at which the node's loop has the answer. Printed are
@@ -13,8 +13,8 @@ the correlations of these times with the sizes of the samples, over all releases
 
 Of independent pairs a coefficient is beyond 4/sqrt(releases), so 0.04 of 10,000, once in 16,000 times. With
 ``--pings`` the node's loop is asked something every half a millisecond, and it is the sum of the delays of its answers
-that is compared with the sizes: what a peer sees that never stops asking. *cost* is the least of the times over what
-the mean sample takes at once.
+that is compared with the sizes: what a peer sees that never stops asking. *cost* is the median of the times over that
+of the first way.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def answer(worker: Worker, awake: threading.Event, task: Any, pings: bool) -> tu
         delays += max(0.0, now - asked - PING)
 
 
-def measure(way: str, arguments: argparse.Namespace, usual: float | None) -> tuple[Row, float]:
-    """Time all releases; also seconds that the mean sample takes at once, if that is the way."""
+def measure(way: str, arguments: argparse.Namespace, usual: float) -> Row:
+    """Time all releases; ``usual`` is the median of the first way, if this is not the first."""
     side, objective = side_of(way, arguments)
     awake = threading.Event()
     worker = Worker(Tasks("node", side), awake.set)
@@ -134,36 +134,33 @@ def measure(way: str, arguments: argparse.Namespace, usual: float | None) -> tup
     worker.stop()
     sizes, seconds = np.array(Noted.sizes[2:]), np.array(times[2:])  # the first two prepare
     seen = np.array(delays[2:]) if arguments.pings else seconds
-    if usual is None:
-        usual = float(np.quantile(seconds / np.maximum(sizes, 1), 0.05) * sizes.mean())
-    row = Row(
+    median = 1e3 * float(np.median(seconds))
+    return Row(
         way,
         len(sizes),
         float(abs(stats.pearsonr(sizes, seen).statistic)),
         float(abs(stats.spearmanr(sizes, seen).statistic)),
         1e3 * float(seconds.min()),
-        1e3 * float(np.median(seconds)),
-        float(seconds.min() if way != "at_once" else usual) / usual,
+        median,
+        median / (usual or median),
     )
-    return row, usual
 
 
 def main() -> None:
     """Measure each way and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--releases", type=int, default=10_000)
-    parser.add_argument("--examples", type=int, default=20)
+    parser.add_argument("--examples", type=int, default=12)
     parser.add_argument("--rate", type=float, default=0.33)
     parser.add_argument("--model", choices=("network", "linear"), default="network")
     parser.add_argument("--ways", nargs="+", choices=("at_once", "deadline", "filled"), default=["at_once", "filled"])
     parser.add_argument("--pings", action="store_true", help="compare the delays of the node's other answers")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
-    rows, usual = [], None
+    rows: list[Row] = []
     with threadpool_limits(1):
         for way in arguments.ways:
-            row, usual = measure(way, arguments, usual)
-            rows.append(row)
+            rows.append(measure(way, arguments, rows[0].median_ms if rows else 0.0))
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return
