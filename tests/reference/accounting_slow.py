@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dp_accounting import NeighboringRelation as DpRelation
 from dp_accounting.pld import privacy_loss_distribution
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 FloatArray = npt.NDArray[np.float64]
 Density = Callable[[FloatArray], FloatArray]
@@ -56,6 +56,17 @@ def dp_accounting_epsilon(
         )
         total = total.compose(single.self_compose(count))
     return float(total.get_epsilon_for_delta(delta))
+
+
+def dp_accounting_group_epsilon(
+    multiplier: float, rate: float, rows: int, count: int, delta: float, interval: float
+) -> float:
+    """dp-accounting's own epsilon of Poisson-subsampled Gaussians for ``rows`` rows that are added or removed."""
+    numbers = np.arange(rows + 1)
+    single = privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        multiplier, numbers, binom.pmf(numbers, rows, rate), value_discretization_interval=interval
+    )
+    return float(single.self_compose(count).get_epsilon_for_delta(delta))
 
 
 def mixture(means: Iterable[float], weights: Iterable[float]) -> Density:

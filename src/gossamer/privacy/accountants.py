@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.analytic import FullBatch, GaussianFull, Profile
+from gossamer.privacy.group_rows import check_rows, group_pair, group_pure_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.mixtures import merge
 from gossamer.privacy.pld import Composition
@@ -20,7 +22,7 @@ from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.renyi import check_delta, check_order
 from gossamer.privacy.renyi import renyi_epsilon as renyi_epsilon
 from gossamer.privacy.renyi import renyi_level as renyi_level
-from gossamer.privacy.rows import PURE, pure_epsilon
+from gossamer.privacy.rows import PURE
 from gossamer.privacy.rows import ROWS as ROWS
 from gossamer.privacy.rows import Row as Row
 from gossamer.privacy.rows import row_of as row_of
@@ -42,7 +44,7 @@ class Accounted:
     accountant: str
 
 
-def epsilon(counts: Counts, delta: float, relation: NeighboringRelation) -> Accounted:
+def epsilon(counts: Counts, delta: float, relation: NeighboringRelation, rows: int = 1) -> Accounted:
     """The smallest epsilon proved for releases that are fixed in advance.
 
     Releases may be of any kinds; each may be chosen to depend on what earlier ones revealed, as long as the counts do
@@ -56,32 +58,53 @@ def epsilon(counts: Counts, delta: float, relation: NeighboringRelation) -> Acco
         In (0, 1).
     relation : NeighboringRelation
         Which data sets count as neighbours.
+    rows : int
+        How many rows neighbours differ in, at most: those of one person. All of them are added, removed or replaced.
 
     Raises
     ------
     AccountingError
-        If a kind is not in `ROWS`, a count is not a number of releases, or delta is not inside (0, 1).
+        If a kind is not in `ROWS`, a count is not a number of releases, rows not one of rows, or delta is not inside
+        (0, 1).
+    """
+    return joint_epsilon([(counts, rows)], delta, relation)
+
+
+def joint_epsilon(parts: Iterable[tuple[Counts, int]], delta: float, relation: NeighboringRelation) -> Accounted:
+    """The smallest epsilon proved for a person with rows in several shards, of which each makes releases of its own.
+
+    Parameters
+    ----------
+    parts : iterable of (mapping of ReleaseKind to int, int)
+        Of each shard its releases, and how many of its rows are the person's, at most.
+    delta, relation
+        As for `epsilon`.
+
+    Raises
+    ------
+    AccountingError
+        As for `epsilon`.
     """
     check_delta(delta)
-    return _epsilon(_released(counts), delta, NeighboringRelation(relation))
+    return _epsilon(_released(parts), delta, NeighboringRelation(relation))
 
 
-def delta(counts: Counts, epsilon: float, relation: NeighboringRelation) -> float:
+def delta(counts: Counts, epsilon: float, relation: NeighboringRelation, rows: int = 1) -> float:
     """The smallest delta proved for ``epsilon`` >= 0 and releases that are fixed in advance; see `epsilon`.
 
     Raises
     ------
     AccountingError
-        If a kind is not in `ROWS`, a count is not a number of releases, or epsilon is negative.
+        If a kind is not in `ROWS`, a count is not a number of releases, rows not one of rows, or epsilon is negative.
     """
     if not 0 <= epsilon < math.inf:
         raise AccountingError(f"epsilon must be a finite number, 0 or more, found {epsilon!r}")
-    return _delta(_released(counts), epsilon, NeighboringRelation(relation))
+    return _delta(_released([(counts, rows)]), epsilon, NeighboringRelation(relation))
 
 
 @lru_cache(maxsize=4096)
 def renyi_divergence(kind: ReleaseKind, order: float, relation: NeighboringRelation) -> float:
-    """An upper bound of the Renyi divergence of one release at ``order``, in both directions.
+    """An upper bound of the Renyi divergence of one release at ``order``, in both directions, for one row.
 
     Raises
     ------
@@ -92,7 +115,9 @@ def renyi_divergence(kind: ReleaseKind, order: float, relation: NeighboringRelat
     return row_of(kind, relation).divergence(kind, order) if kind.mechanism.private else math.inf
 
 
-_Released = frozenset[tuple[ReleaseKind, int]]
+_Counted = frozenset[tuple[ReleaseKind, int]]
+_Released = tuple[tuple[_Counted, int], ...]
+"""Of each shard with any release its counts, and the rows of one person."""
 
 
 @lru_cache(maxsize=256)
@@ -102,8 +127,13 @@ def _epsilon(released: _Released, delta: float, relation: NeighboringRelation) -
     if not _private(released):
         return Accounted(math.inf, "none")
     value = min(composition.epsilon(delta) for composition in _compositions(released, relation))
-    accountant = " + ".join(sorted({row_of(kind, relation).accountant for kind, _ in released}))
-    return Accounted(min(value, _largest(released, relation)), accountant)
+    return Accounted(min(value, _largest(released, relation)), _accountant(released, relation))
+
+
+def _accountant(released: _Released, relation: NeighboringRelation) -> str:
+    names = " + ".join(sorted({row_of(kind, relation).accountant for kind, _, _ in _each(released)}))
+    most = sum(rows for _, rows in released)
+    return names if most == 1 else f"{names}, of {most} rows together"
 
 
 @lru_cache(maxsize=256)
@@ -115,7 +145,12 @@ def _delta(released: _Released, epsilon: float, relation: NeighboringRelation) -
     return min(composition.delta(epsilon) for composition in _compositions(released, relation))
 
 
-def _released(counts: Counts) -> _Released:
+def _released(parts: Iterable[tuple[Counts, int]]) -> _Released:
+    found = ((_counted(counts), check_rows(rows)) for counts, rows in parts)
+    return tuple((counted, rows) for counted, rows in found if counted)
+
+
+def _counted(counts: Counts) -> _Counted:
     for kind, count in counts.items():
         try:
             number = operator.index(count)
@@ -126,8 +161,13 @@ def _released(counts: Counts) -> _Released:
     return frozenset((kind, operator.index(count)) for kind, count in counts.items() if count)
 
 
+def _each(released: _Released) -> Iterator[tuple[ReleaseKind, int, int]]:
+    """Kinds, their counts, and the rows of one person."""
+    return ((kind, count, rows) for counted, rows in released for kind, count in counted)
+
+
 def _private(released: _Released) -> bool:
-    return all(kind.mechanism.private for kind, _ in released)
+    return all(kind.mechanism.private for kind, _, _ in _each(released))
 
 
 def _compositions(released: _Released, relation: NeighboringRelation) -> list[Composition]:
@@ -135,8 +175,8 @@ def _compositions(released: _Released, relation: NeighboringRelation) -> list[Co
     found: list[dict[Profile, int]] = []
     for other in (False, True):
         profiles: Counter[Profile] = Counter()
-        for kind, count in released:
-            profiles[row_of(kind, relation).pair(kind, other)] += count
+        for kind, count, rows in _each(released):
+            profiles[group_pair(kind, relation, rows, other)] += count
         found.append(_fold_gaussians(profiles))
     return [Composition(merge(profiles)) for profiles in (found if found[0] != found[1] else found[:1])]
 
@@ -158,6 +198,6 @@ def _is_full_gaussian(profile: Profile) -> bool:
 
 def _largest(released: _Released, relation: NeighboringRelation) -> float:
     """The sum of pure epsilons, an epsilon that needs no delta; infinite if some noise has none."""
-    if not all(isinstance(kind.mechanism, PURE) for kind, _ in released):
+    if not all(isinstance(kind.mechanism, PURE) for kind, _, _ in _each(released)):
         return math.inf
-    return math.fsum(count * pure_epsilon(kind, relation) for kind, count in released)
+    return math.fsum(count * group_pure_epsilon(kind, relation, rows) for kind, count, rows in _each(released))
