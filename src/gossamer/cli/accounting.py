@@ -64,6 +64,9 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--delta", type=float, required=True, metavar="D")
     add_accept_weak(command)
     command.add_argument(
+        "--group", type=int, default=1, metavar="M", help="the most rows of one person, who is protected (default: 1)"
+    )
+    command.add_argument(
         "--neighboring-relation",
         choices=[relation.value for relation in NeighboringRelation],
         help="default: add_or_remove_one for poisson, replace_one for fixed_size",
@@ -83,6 +86,7 @@ def account_command(options: argparse.Namespace) -> int:
         ),
         "delta": options.delta,
         "neighboring_relation": relation.value,
+        "rows_per_person": options.group,
         "releases": sum(schedule.values()),
     }
     warn(remarks(document["epsilon"], options.delta, options.dataset_size, "the data set"))
@@ -93,7 +97,7 @@ def account_command(options: argparse.Namespace) -> int:
     for name, value in lines.items():
         how = f"{name} composition" if name in COMPOSITIONS else name
         print(
-            f"({value:.6g}, {options.delta:g})-differential privacy ({relation.value}) for "
+            f"({value:.6g}, {options.delta:g})-differential privacy ({_whose(options, relation)}) for "
             f"{document['releases']} releases ({how})"
         )
     return 0
@@ -103,12 +107,14 @@ def _accounted(
     options: argparse.Namespace, counts: dict[ReleaseKind, int], relation: NeighboringRelation
 ) -> dict[str, Any]:
     """The epsilon that was asked for, where it comes from, and the other ones if all were asked for."""
-    accounted = epsilon(counts, options.delta, relation)
+    accounted = epsilon(counts, options.delta, relation, options.group)
     tight = {"epsilon": accounted.epsilon, "accountant": accounted.accountant}
     if options.composition in (None, "tight"):
         return tight
     if len(counts) > 1:
         raise CallerError(f"--composition {options.composition} is for releases of one rate; use --composition tight")
+    if options.group > 1:
+        raise CallerError("--composition is for single rows; use --composition tight with --group")
     ((kind, count),) = counts.items()
     found = compositions(kind, count, options.delta, relation)
     if options.composition == "all":
@@ -122,12 +128,13 @@ def calibrate_command(options: argparse.Namespace) -> int:
     check_delta(options)
     size, schedule = _size(options), _schedule(options)
     family = gaussian_family() if options.mechanism == "gaussian" else l2_laplace_family(size, relation)
-    found = calibrate(options.epsilon, options.delta, relation, [schedule], family)
+    found = calibrate(options.epsilon, options.delta, relation, [schedule], family, rows=options.group)
     document = {
         **_noise(found.mechanism),
         "epsilon": found.epsilon,
         "delta": options.delta,
         "neighboring_relation": relation.value,
+        "rows_per_person": options.group,
         "releases": sum(schedule.values()),
     }
     warn(remarks(found.epsilon, options.delta, options.dataset_size, "the data set"))
@@ -138,9 +145,14 @@ def calibrate_command(options: argparse.Namespace) -> int:
     words = "epsilon per full-batch release" if name == "release_epsilon" else "noise multiplier"
     print(
         f"{words} {amount:.6g}, for ({rounded_up(found.epsilon, 6)}, {options.delta:g})-differential "
-        f"privacy ({relation.value}) in {document['releases']} releases"
+        f"privacy ({_whose(options, relation)}) in {document['releases']} releases"
     )
     return 0
+
+
+def _whose(options: argparse.Namespace, relation: NeighboringRelation) -> str:
+    """Which data sets are told apart with difficulty."""
+    return relation.value if options.group == 1 else f"{relation.value}, {options.group} rows of one person"
 
 
 def _noise(mechanism: Mechanism) -> dict[str, float]:

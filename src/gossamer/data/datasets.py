@@ -41,6 +41,8 @@ class Dataset:
         Whose example each one is, where the data say so.
     source : str
         Where it came from and how the test examples were chosen.
+    persons : ndarray [training examples] of str or int64, optional
+        Which person each one is about, where the data say so.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Dataset:
     labels: tuple[str, ...] | None
     owners: Owners | None
     source: str
+    persons: Owners | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,7 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
         labels=None if classes is None else classes.names(),
         owners=train.owners,
         source=_describe(origin, own_test is None, settings),
+        persons=train.persons,
     )
 
 
@@ -191,8 +195,8 @@ def _hold_out(examples: Examples, settings: DatasetSettings) -> tuple[Examples, 
 
 
 def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
-    owners = None if examples.owners is None else examples.owners[chosen]
-    return Examples(examples.features[chosen], examples.labels[chosen], owners)
+    owners, persons = (None if who is None else who[chosen] for who in (examples.owners, examples.persons))
+    return Examples(examples.features[chosen], examples.labels[chosen], owners, persons)
 
 
 def _describe(origin: _Origin, held: bool, settings: DatasetSettings) -> str:

@@ -44,11 +44,14 @@ class Examples:
         The label or the real target as it is written.
     owners : ndarray [n] of str or int64, optional
         Whose example it is, where the file says so.
+    persons : ndarray [n] of str or int64, optional
+        Which person each example is about, where the file says so.
     """
 
     features: Features
     labels: Labels
     owners: Owners | None = None
+    persons: Owners | None = None
 
 
 Pair = tuple[Examples, Examples | None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gossamer.data.catalogue import KNOWN
@@ -50,7 +51,8 @@ class _Reader:
 
 def _csv(path: Path, settings: DatasetSettings) -> Pair:
     names = settings.labels is not None and not are_numbers(settings.labels)
-    return read_csv(path, settings.target, settings.owner, settings.ignore, settings.columns, names=names), None
+    read = partial(read_csv, person=settings.person, names=names)
+    return read(path, settings.target, settings.owner, settings.ignore, settings.columns), None
 
 
 def _libsvm(path: Path, settings: DatasetSettings) -> Pair:
@@ -63,7 +65,7 @@ _READERS: dict[Format, _Reader] = {
     "idx": _Reader(lambda path, settings: read_idx_folder(path), divisor=255.0),
     "images": _Reader(lambda path, settings: read_images(path), divisor=255.0),
     "npz": _Reader(lambda path, settings: read_npz(path)),
-    "csv": _Reader(_csv, frozenset({"target", "owner", "ignore"})),
+    "csv": _Reader(_csv, frozenset({"target", "owner", "person", "ignore"})),
     "libsvm": _Reader(_libsvm),
 }
 

@@ -10,6 +10,7 @@ nonparametric federated learning of neural networks", ICML 2019, section 4 (the 
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal
@@ -29,10 +30,11 @@ _UNUSED = -1
 
 @dataclass(frozen=True)
 class _Population:
-    """What the schemes look at: the targets and the owners of the training examples, [n] each."""
+    """What the schemes look at: the targets, owners and persons of the training examples, [n] each."""
 
     targets: npt.NDArray[np.generic]
     owners: npt.NDArray[np.generic] | None
+    persons: npt.NDArray[np.generic] | None
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -233,8 +235,30 @@ class Natural(_Scheme):
         return np.asarray(node[owner], np.int64)
 
 
+class ByPerson(_Scheme):
+    """Persons dealt at random, each with all examples to one node; sizes equal up to the most examples of a person."""
+
+    name: Literal["by_person"] = "by_person"
+
+    def assign(self, population: _Population, nodes: int, generator: np.random.Generator) -> IndexArray:
+        if population.persons is None:
+            raise DataError(
+                "the by_person partition needs to know which person each example is about; name the person column "
+                "(dataset.person)"
+            )
+        persons, person, examples = np.unique(population.persons, return_inverse=True, return_counts=True)
+        if nodes > len(persons):
+            raise DataError(f"the by_person partition has {len(persons)} persons for {nodes} nodes; take fewer nodes")
+        node = np.empty(len(persons), np.int64)
+        held = [(0, number) for number in range(nodes)]
+        for chosen in generator.permutation(len(persons)):
+            size, node[chosen] = heapq.heappop(held)
+            heapq.heappush(held, (size + int(examples[chosen]), int(node[chosen])))
+        return node[person]
+
+
 PartitionSettings = Annotated[
-    Iid | Dirichlet | Shard | Pathological | Linear | Sizes | Natural, Field(discriminator="name")
+    Iid | Dirichlet | Shard | Pathological | Linear | Sizes | Natural | ByPerson, Field(discriminator="name")
 ]
 """Any of the schemes, told apart by ``name``."""
 
@@ -245,6 +269,7 @@ def partition(
     nodes: int,
     generator: np.random.Generator,
     owners: npt.NDArray[np.generic] | None = None,
+    persons: npt.NDArray[np.generic] | None = None,
 ) -> list[IndexArray]:
     """Deal training examples to nodes.
 
@@ -260,6 +285,8 @@ def partition(
         Public randomness.
     owners : ndarray [n], optional
         Whose example each one is, for the natural partition.
+    persons : ndarray [n], optional
+        Which person each example is about, for the partition by_person.
 
     Returns
     -------
@@ -273,7 +300,7 @@ def partition(
     """
     if not 1 <= nodes <= len(targets):
         raise DataError(f"{len(targets)} examples cannot be dealt to {nodes} nodes; each needs at least one")
-    assignment = settings.assign(_Population(targets, owners), nodes, generator)
+    assignment = settings.assign(_Population(targets, owners, persons), nodes, generator)
     order = np.argsort(assignment, kind="stable")
     starts = np.searchsorted(assignment[order], np.arange(nodes + 1))
     if (empty := np.flatnonzero(np.diff(starts) == 0)).size:

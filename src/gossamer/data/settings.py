@@ -93,6 +93,9 @@ class DatasetSettings(BaseModel):
         CSV: the target's column, by name or by position from 0 (-1 is the last).
     owner : str, optional
         CSV: the column that says whose example it is, for the natural partition.
+    person : str, optional
+        CSV: the column that says which person an example is about, for guarantees that cover all of a person's
+        examples (``budget.rows_per_person``). NPZ archives have an array of that name.
     ignore : tuple of str
         CSV: columns that are no features.
     features : int or tuple, optional
@@ -124,6 +127,7 @@ class DatasetSettings(BaseModel):
     positive: Annotated[tuple[int | str, ...], Field(min_length=1)] | None = None
     target: str | int = -1
     owner: str | None = None
+    person: str | None = None
     ignore: tuple[str, ...] = ()
     features: Annotated[int, Field(gt=0)] | Annotated[tuple[int | str, ...], Field(min_length=1)] | None = None
     layout: Layout | None = None

@@ -27,6 +27,7 @@ class _Columns:
     names: list[str]
     target: int
     owner: int | None
+    person: int | None
     features: list[int]
 
 
@@ -37,6 +38,7 @@ def read_csv(
     ignore: Sequence[str] = (),
     columns: Sequence[str] | None = None,
     *,
+    person: str | None = None,
     names: bool = False,
 ) -> Examples:
     """Read a CSV file with a header row, plain or compressed; every other column is a numeric feature.
@@ -53,6 +55,8 @@ def read_csv(
         Columns that are no features, such as identifiers.
     columns : sequence of str, optional
         The columns that are features, in this order; all others are left out.
+    person : str, optional
+        The column that says which person an example is about.
     names : bool
         Whether labels are names, even where all that the file has look like numbers.
 
@@ -70,7 +74,7 @@ def read_csv(
     """
     rows = _rows(path)
     _, header = next(rows, (1, []))
-    found = _read_rows(path, rows, _columns(path, header, target, owner, ignore, columns))
+    found = _read_rows(path, rows, _columns(path, header, target, (owner, person), ignore, columns))
     if names or not all(map(_is_number, found.labels)):
         return found
     return replace(found, labels=np.array(found.labels.tolist(), np.float64))
@@ -95,7 +99,7 @@ def _columns(
     path: Path,
     header: list[str],
     target: str | int,
-    owner: str | None,
+    whose: tuple[str | None, str | None],
     ignore: Sequence[str],
     columns: Sequence[str] | None,
 ) -> _Columns:
@@ -105,22 +109,22 @@ def _columns(
     if isinstance(target, int) and not -len(names) <= target < len(names):
         raise DataError(f"{path}: no column {target}; it has {len(names)}, numbered from 0")
     target_name = names[target] if isinstance(target, int) else target
-    apart = [target_name, *([owner] if owner else []), *ignore]
+    apart = [target_name, *filter(None, whose), *ignore]
     absent = [name for name in [*apart, *(columns or [])] if name not in names]
     if absent:
         raise DataError(f"{path}: no column {absent[0]!r}; its columns are {', '.join(names)}")
     chosen = [name for name in names if name not in apart] if columns is None else columns
     if not chosen or target_name in [*apart[1:], *chosen]:
         raise DataError(f"{path}: expected a target and features in columns of their own, found {names}")
-    return _Columns(
-        names, names.index(target_name), names.index(owner) if owner else None, list(map(names.index, chosen))
-    )
+    owner, person = (names.index(name) if name else None for name in whose)
+    return _Columns(names, names.index(target_name), owner, person, list(map(names.index, chosen)))
 
 
 def _read_rows(path: Path, rows: Iterator[tuple[int, list[str]]], columns: _Columns) -> Examples:
     values = array("d")
     labels: list[str] = []
     owners: list[str] = []
+    persons: list[str] = []
     lines: list[int] = []
     for line, row in rows:
         if len(row) != len(columns.names):
@@ -130,18 +134,24 @@ def _read_rows(path: Path, rows: Iterator[tuple[int, list[str]]], columns: _Colu
         except ValueError:
             raise _not_a_number(path, line, row, columns) from None
         labels.append(row[columns.target].strip())
-        owners.append(row[columns.owner].strip() if columns.owner is not None else "")
+        for whose, position in ((owners, columns.owner), (persons, columns.person)):
+            if position is not None:
+                whose.append(row[position].strip())
         lines.append(line)
     if not lines:
         raise DataError(f"{path}: expected rows below the header, found none")
     features = as_float32(values).reshape(len(lines), -1)
     names = [columns.names[position] for position in columns.features]
     require_finite(features, lambda row, column: f"{path}, line {lines[row]}, column {names[column]!r}")
-    owned = columns.owner is not None
-    for what, cells in (("target", labels), ("owner", owners if owned else [])):
+    for what, cells in (("target", labels), ("owner", owners), ("person", persons)):
         if "" in cells:
             raise DataError(f"{path}, line {lines[cells.index('')]}: the {what} is empty")
-    return Examples(features, np.array(labels), np.array(owners) if owned else None)
+    return Examples(
+        features,
+        np.array(labels),
+        np.array(owners) if columns.owner is not None else None,
+        np.array(persons) if columns.person is not None else None,
+    )
 
 
 def _not_a_number(path: Path, line: int, row: list[str], columns: _Columns) -> DataError:
@@ -165,8 +175,9 @@ def read_npz(path: Path) -> Pair:
 
     Its arrays are ``train_features`` [n, ...], ``train_targets`` [n], ``test_features``, ``test_targets``; or
     ``features`` and ``targets`` where the test examples are not apart. ``train_owners`` (or ``owners``) [n]
-    says whose each example is. CSR features [n, features] are three arrays and a shape in place of one array:
-    ``features_data``, ``features_indices``, ``features_indptr`` and ``features_shape``, each with its prefix.
+    says whose each example is, ``train_persons`` (or ``persons``) [n] which person it is about. CSR features
+    [n, features] are three arrays and a shape in place of one array: ``features_data``, ``features_indices``,
+    ``features_indptr`` and ``features_shape``, each with its prefix.
     Nothing in it is unpickled.
 
     Raises
@@ -188,7 +199,7 @@ def read_npz(path: Path) -> Pair:
 def _from_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]], prefix: str) -> Examples:
     names = [prefix + "features", prefix + "targets"]
     features = arrays.get(names[0], _sparse(path, arrays, names[0]))
-    labels, owners = arrays.get(names[1]), arrays.get(prefix + "owners")
+    labels, owners, persons = (arrays.get(prefix + name) for name in ("targets", "owners", "persons"))
     if features is None or labels is None:
         raise DataError(
             f"{path}: expected arrays train_features and train_targets (and test_...), or features and "
@@ -198,7 +209,7 @@ def _from_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]], pref
         if values.dtype.kind not in kinds:
             raise DataError(f"{path}: expected numbers in {name}, found {values.dtype}")
     if features.ndim < 2 or any(
-        column.shape != features.shape[:1] for column in (labels, owners) if column is not None
+        column.shape != features.shape[:1] for column in (labels, owners, persons) if column is not None
     ):
         raise DataError(
             f"{path}: expected {names[0]} [n, ...] and {names[1]} [n], "
@@ -211,7 +222,12 @@ def _from_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]], pref
     )
     require_finite(converted, lambda row, column: f"{path}, {names[0]}, row {row + 1}, column {column + 1}")
     kept: Labels = labels.astype(np.str_) if labels.dtype.kind == "U" else labels.astype(np.float64)
-    return Examples(converted, kept, None if owners is None else owners.astype(np.str_))
+    return Examples(
+        converted,
+        kept,
+        None if owners is None else owners.astype(np.str_),
+        None if persons is None else persons.astype(np.str_),
+    )
 
 
 _CSR = ("data", "indices", "indptr", "shape")

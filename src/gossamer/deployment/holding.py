@@ -94,8 +94,14 @@ class DataHeld:
     def _load(self, options: PartyOptions, invited: Invited) -> tuple[Split, Split | None]:
         assert invited.data is not None
         terms = invited.agreed.terms
-        settings = terms.experiment.dataset
-        return load_party_split(settings, invited.data, options.test, examples=terms.sizes[self._name])
+        settings, budget = terms.experiment.dataset, terms.experiment.budget
+        return load_party_split(
+            settings,
+            invited.data,
+            options.test,
+            examples=terms.sizes[self._name],
+            rows_per_person=None if budget is None else budget.rows_per_person,
+        )
 
     def _open(self, options: PartyOptions, invited: Invited, train: Split, folder: StateFolder) -> None:
         assert invited.policy is not None  # or it would not have been accepted

@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from gossamer.data.datasets import Dataset
 from gossamer.data.declared import declared, declared_form
-from gossamer.data.examples import Examples
+from gossamer.data.examples import Examples, Owners
 from gossamer.data.formats import infer_format, read_files
+from gossamer.data.persons import check_persons
 from gossamer.data.preparing import Classes, Treatment, classes_of, targets_of
 from gossamer.data.settings import DatasetSettings
 from gossamer.data.split import Features, Split
@@ -24,7 +25,12 @@ from gossamer.own_files import replaced
 
 
 def load_party_split(
-    settings: DatasetSettings, path: Path, test_path: Path | None = None, *, examples: int | None = None
+    settings: DatasetSettings,
+    path: Path,
+    test_path: Path | None = None,
+    *,
+    examples: int | None = None,
+    rows_per_person: int | None = None,
 ) -> tuple[Split, Split | None]:
     """Read a party's own file or folder.
 
@@ -39,6 +45,9 @@ def load_party_split(
         Examples to test on, where the party has some in a file of their own.
     examples : int, optional
         How many training examples the party has declared.
+    rows_per_person : int, optional
+        The most training examples of one person that the run's budget covers. It is checked where the settings, or an
+        archive itself, say which person an example is about.
 
     Returns
     -------
@@ -51,7 +60,8 @@ def load_party_split(
         If the settings leave to the data what they must declare; it names the keys.
     DataError
         If a file is missing or malformed, is not as declared, has a label that is not among those declared, has
-        features that are not finite, or has another number of examples than declared.
+        features that are not finite, has another number of examples than declared, or more of one person than the
+        budget covers.
     """
     form = declared_form(settings)
     if settings.synthetic is not None:
@@ -59,13 +69,16 @@ def load_party_split(
     known = declared(settings)
     file_format = form.format or infer_format(path)
     # With columns named, nothing is left for the owner's column to say: all rows are the party's.
-    own = known.model_copy(update={"owner": None}) if known.columns else known
+    unused = {"owner": None} | ({"person": None} if rows_per_person is None else {})
+    own = known.model_copy(update=unused) if known.columns else known
     train, test = read_files(file_format, path, test_path, own)
     if examples is not None and len(train.labels) != examples:
         raise DataError(
             f"{path}: expected {examples:,} training examples, as this party has declared, found "
             f"{len(train.labels):,}; correct the file, or have a new invitation made with the right number"
         )
+    if rows_per_person is not None and train.persons is not None:
+        check_persons(train.persons, rows_per_person, str(path))
     treatment = Treatment.of(known, file_format, form.layout)
     classes = classes_of(train.labels, known)
     return _split(train, classes, treatment, path, "training"), (
@@ -88,7 +101,9 @@ def _entries(features: Features) -> npt.NDArray[np.float32]:
     return features if isinstance(features, np.ndarray) else features.data
 
 
-def write_party_file(path: Path, shard: Split, dataset: Dataset, test: Split | None = None) -> DatasetSettings:
+def write_party_file(
+    path: Path, shard: Split, dataset: Dataset, test: Split | None = None, persons: Owners | None = None
+) -> DatasetSettings:
     """Write a shard as the NPZ file of one party, for its owner alone.
 
     Parameters
@@ -101,6 +116,8 @@ def write_party_file(path: Path, shard: Split, dataset: Dataset, test: Split | N
         The data set that the shard is of: its labels and shape are those of all parties.
     test : Split, optional
         Examples to test on, kept in the same file.
+    persons : ndarray, optional
+        Which person each row of the shard is about.
 
     Returns
     -------
@@ -109,6 +126,8 @@ def write_party_file(path: Path, shard: Split, dataset: Dataset, test: Split | N
         shard of the data set.
     """
     arrays = _arrays("train_", shard, dataset) | ({} if test is None else _arrays("test_", test, dataset))
+    if persons is not None:
+        arrays["train_persons"] = np.asarray(persons, np.str_)
     with replaced(path) as file:
         np.savez_compressed(file, **arrays)
     return shard_settings(dataset)

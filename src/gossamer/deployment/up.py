@@ -29,7 +29,8 @@ from gossamer.deployment.holding import planned_divergence
 from gossamer.deployment.party_data import shard_settings, write_party_file
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed, Terms
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, SpecError
+from gossamer.experiment.person_plan import spread
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
@@ -100,6 +101,11 @@ class LocalFederation:
             If the spec cannot be run, or the folder has something in it.
         """
         prepared = prepare(experiment)
+        if not prepared.units and spread(prepared):
+            raise SpecError(
+                "dataset.person: persons have examples at several parties, who cannot see that of each other, so no "
+                "joint guarantee is made; take partition: by_person, or leave budget.rows_per_person out"
+            )
         plan = plan_run(prepared)
         dataset = shard_settings(prepared.dataset)
         sizes = prepared.shard_sizes
@@ -109,7 +115,10 @@ class LocalFederation:
         federation = cls(folder, prepared, plan, members, founded.organiser.fingerprint)
         for name, shard in zip(prepared.names, prepared.shards, strict=True):
             own = Split(prepared.dataset.train.features[shard], prepared.dataset.train.targets[shard])
-            write_party_file(folder / name / DATA, own, prepared.dataset)
+            persons = prepared.dataset.persons
+            write_party_file(
+                folder / name / DATA, own, prepared.dataset, persons=None if persons is None else persons[shard]
+            )
             write_own(folder / name / POLICY, federation._policy(name))
         return federation
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from gossamer.errors import BudgetUnreachable, SpecError
+from gossamer.experiment.person_plan import kinds_of_persons, spread
 from gossamer.experiment.prepare import Prepared
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.privacy.planner import calibrate, gaussian_family, l2_laplace_family
+from gossamer.privacy.planner import Family, calibrate, calibrate_jointly, gaussian_family, l2_laplace_family
 from gossamer.privacy.sampling import Sampling
 
 Schedule = Mapping[Sampling, int]
@@ -39,6 +40,8 @@ def choose_mechanisms(prepared: Prepared, schedules: Mapping[str, Schedule]) -> 
         law = _law(prepared)
         return {name: law(level) for name, level in _each(prepared, key, privacy.level).items()}
     assert budget is not None  # the spec checks it
+    if spread(prepared):
+        return dict.fromkeys(prepared.names, _calibrated_jointly(prepared, schedules))
     budgets = _each(prepared, "budget.epsilon", budget.epsilon)
     found = {level: _calibrated(prepared, schedules, budgets, level) for level in set(budgets.values())}
     return {name: found[level] for name, level in budgets.items()}
@@ -93,18 +96,47 @@ def _calibrated(
     prepared: Prepared, schedules: Mapping[str, Schedule], budgets: Mapping[str, float], level: float
 ) -> Mechanism:
     """The least noise with which every node of this budget ends within it."""
-    spec, clip, size = prepared.experiment, _first_clip(prepared), prepared.objective.size
+    spec = prepared.experiment
     assert spec.budget is not None
-    relation = spec.privacy.relation
     own = [schedule for name, schedule in schedules.items() if budgets[name] == level]
-    gaussian = spec.privacy.mechanism == "gaussian"
-    clips = spec.sensitivity * clip
-    family = gaussian_family(clips, _gaussian(prepared)) if gaussian else l2_laplace_family(size, relation, clip)
-    return calibrate(level, spec.budget.delta, relation, own, family).mechanism
+    rows = spec.rows_per_person
+    return calibrate(level, spec.budget.delta, spec.privacy.relation, own, _family(prepared), rows=rows).mechanism
 
 
-def check_budget(prepared: Prepared, schedules: Mapping[str, Schedule], epsilons: Mapping[str, float]) -> None:
+def _calibrated_jointly(prepared: Prepared, schedules: Mapping[str, Schedule]) -> Mechanism:
+    """The least noise with which every person ends within the budget, at all nodes together."""
+    spec = prepared.experiment
+    assert spec.budget is not None
+    persons = kinds_of_persons(prepared, {name: frozenset(schedule.items()) for name, schedule in schedules.items()})
+    holdings = [[(schedules[name], rows) for name, rows in parts] for parts in persons]
+    level = _one_budget(prepared, spec.budget.epsilon)
+    return calibrate_jointly(level, spec.budget.delta, spec.privacy.relation, holdings, _family(prepared)).mechanism
+
+
+def _one_budget(prepared: Prepared, epsilon: float | tuple[float, ...]) -> float:
+    """The budget of persons whose examples are at several nodes."""
+    if isinstance(epsilon, tuple):
+        raise SpecError(
+            "budget.epsilon: persons have examples at several nodes, whose budgets are one; give one number, or take "
+            "partition: by_person, which keeps persons together"
+        )
+    return epsilon
+
+
+def _family(prepared: Prepared) -> Family:
+    """The noise laws that a budget chooses from."""
+    spec, clip = prepared.experiment, _first_clip(prepared)
+    if spec.privacy.mechanism == "gaussian":
+        return gaussian_family(spec.sensitivity * clip, _gaussian(prepared))
+    return l2_laplace_family(prepared.objective.size, spec.privacy.relation, clip)
+
+
+def check_budget(
+    prepared: Prepared, schedules: Mapping[str, Schedule], epsilons: Mapping[str, float], joint: float | None
+) -> None:
     """Refuse noise that the spec gives and that does not meet its budget.
+
+    ``joint`` is what is proved of several nodes together, where a person's examples are at more than one.
 
     Raises
     ------
@@ -114,10 +146,15 @@ def check_budget(prepared: Prepared, schedules: Mapping[str, Schedule], epsilons
     budget, privacy = prepared.experiment.budget, prepared.experiment.privacy
     if budget is None:
         return
+    level = "noise_multiplier" if privacy.mechanism == "gaussian" else "epsilon"
+    if joint is not None and joint > (whole := _one_budget(prepared, budget.epsilon)):
+        raise BudgetUnreachable(
+            f"privacy.{level} {privacy.level} needs epsilon {joint:.4g} at delta {budget.delta:g} for persons with "
+            f"examples at several nodes, more than budget.epsilon {whole:g}; leave {level} out to calibrate it"
+        )
     budgets = _each(prepared, "budget.epsilon", budget.epsilon)
     worst = max(epsilons, key=lambda name: epsilons[name] / budgets[name])
     if epsilons[worst] > budgets[worst]:
-        level = "noise_multiplier" if privacy.mechanism == "gaussian" else "epsilon"
         raise BudgetUnreachable(
             f"privacy.{level} {privacy.level} needs epsilon {epsilons[worst]:.4g} at delta {budget.delta:g} for the "
             f"{sum(schedules[worst].values())} releases of {worst}, more than budget.epsilon {budgets[worst]:g}; leave "

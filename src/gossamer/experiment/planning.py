@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
+from gossamer.experiment.person_plan import advice_on_persons, asked, joint, knowledge, rows_at, spread
 from gossamer.experiment.plans import RunPlan as RunPlan
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.sample_plan import SamplePlan, release_counts
@@ -57,11 +58,12 @@ def _plan_samples(prepared: Prepared) -> tuple[SamplePlan, list[str]]:
         raise SpecError("no node makes an update before the run ends; raise stop or look at faults")
     mechanisms = choose_mechanisms(prepared, schedules)
     epsilons = _epsilons(prepared, schedules, mechanisms)
-    check_budget(prepared, schedules, epsilons)
-    guarantee = _guarantee(prepared, schedules, epsilons, mechanisms)
+    together = _together(prepared, schedules, mechanisms)
+    check_budget(prepared, schedules, epsilons, together)
+    guarantee = _guarantee(prepared, schedules, epsilons, mechanisms, together)
     size = prepared.objective.size
     plan = SamplePlan(stop, quotas, mechanisms, schedules, epsilons, guarantee, size, prepared.estimates)
-    return plan, advice_on_noise(prepared, mechanisms)
+    return plan, [*advice_on_noise(prepared, mechanisms), *advice_on_persons(prepared)]
 
 
 def _quotas(prepared: Prepared, stop: StopSettings) -> dict[str, int] | None:
@@ -106,17 +108,30 @@ def _epsilons(
     prepared: Prepared, schedules: Mapping[str, Schedule], mechanisms: Mapping[str, Mechanism]
 ) -> dict[str, float]:
     spec, size = prepared.experiment, prepared.objective.size
-    known: dict[tuple[Mechanism, frozenset[tuple[Sampling, int]]], float] = {}
+    known: dict[tuple[Mechanism, frozenset[tuple[Sampling, int]], int], float] = {}
+    rows = rows_at(prepared)
     epsilons = {}
     for name, schedule in schedules.items():
         mechanism = mechanisms[name]
-        key = mechanism, frozenset(schedule.items())
+        key = mechanism, frozenset(schedule.items()), rows[name]
         if key not in known:
             counts = release_counts(schedule, mechanism, size)
             proved = mechanism.private and all(sampling.proved for sampling in schedule)
-            known[key] = epsilon(counts, spec.delta, spec.privacy.relation).epsilon if proved else math.inf
+            accounted = epsilon(counts, spec.delta, spec.privacy.relation, rows[name]) if proved else None
+            known[key] = math.inf if accounted is None else accounted.epsilon
         epsilons[name] = known[key]
     return epsilons
+
+
+def _together(
+    prepared: Prepared, schedules: Mapping[str, Schedule], mechanisms: Mapping[str, Mechanism]
+) -> float | None:
+    """What is proved of all nodes that hold a person's examples, where they are at several; else None."""
+    if not (prepared.experiment.proved and spread(prepared)):
+        return None
+    size = prepared.objective.size
+    counts = {name: release_counts(schedules[name], mechanisms[name], size) for name in prepared.names}
+    return joint(prepared, counts).epsilon
 
 
 _PAPER_NOISE = (
@@ -136,6 +151,7 @@ def _guarantee(
     schedules: Mapping[str, Schedule],
     epsilons: Mapping[str, float],
     mechanisms: Mapping[str, Mechanism],
+    together: float | None,
 ) -> Guarantee:
     spec = prepared.experiment
     relation = spec.privacy.relation
@@ -165,5 +181,8 @@ def _guarantee(
     # Also where the constants are written out: they may be what an earlier run estimated.
     estimated = getattr(spec.algorithm, "estimate_on", "synthetic") != "synthetic"
     more = (guarantees.PUBLIC_EXAMPLES,) if estimated else ()
-    planned = guarantees.planned(epsilons[worst], spec.delta, relation, proof, *more)
+    bound = epsilons[worst] if together is None else together
+    planned = guarantees.planned(bound, spec.delta, relation, proof, *more)
+    if asked(prepared):
+        planned = guarantees.for_persons(planned, spec.rows_per_person, knowledge(prepared))
     return remarked(planned, min(prepared.shard_sizes.values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
@@ -15,6 +15,7 @@ from gossamer.algorithms import ALGORITHMS
 from gossamer.algorithms.algorithm import Batches, Context, Workload
 from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.partition import partition
+from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.split import Split
 from gossamer.errors import DataError, ModelError, SpecError, did_you_mean
 from gossamer.experiment.completing import Estimated, needs_estimates, with_estimates
@@ -63,6 +64,8 @@ class Prepared:
         What was guessed from public or synthetic examples, because the spec does not say it.
     run : str
         Name of the deployed run, whose parties have identities; empty in a simulation.
+    holdings : Holdings or None
+        How persons' examples lie at nodes, where the data say whose they are. Of other parties' data nobody knows.
     """
 
     experiment: Experiment
@@ -73,6 +76,7 @@ class Prepared:
     graph: Graph
     estimates: Estimated | None = None
     run: str = ""
+    holdings: Holdings | None = None
 
     @property
     def algorithm(self) -> ModuleType:
@@ -193,8 +197,20 @@ def prepare(experiment: Experiment) -> Prepared:
             raise DataError(f"{dataset.name}: features are not finite after dataset.divide_by and normalise")
     if spec.stop.accuracy is not None and dataset.classes is None:
         raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")
-    shards = partition(spec.partition, dataset.train.targets, nodes, stream(seed, "partition"), dataset.owners)
-    return assemble(spec, names, dataset, tuple(shards))
+    generator = stream(seed, "partition")
+    shards = partition(spec.partition, dataset.train.targets, nodes, generator, dataset.owners, dataset.persons)
+    prepared = assemble(spec, names, dataset, tuple(shards))
+    return replace(prepared, holdings=_holdings(spec, dataset, shards))
+
+
+def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]) -> Holdings | None:
+    """How persons' examples lie at nodes; nobody may have more than the budget says."""
+    if dataset.persons is None:
+        return None
+    if experiment.budget is not None and experiment.budget.rows_per_person is not None:
+        dealt = dataset.persons[np.concatenate(shards)]
+        check_persons(dealt, experiment.rows_per_person, dataset.name)
+    return Holdings.of(dataset.persons, shards)
 
 
 def assemble(

@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model
 
 from gossamer.experiment.section import Section
 from gossamer.privacy.clipping import ClipSettings
+from gossamer.privacy.group_rows import MOST_ROWS
 from gossamer.privacy.mechanisms import NeighboringRelation
 
 Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
@@ -116,7 +117,19 @@ class PrivacySettings(Section):
 
 
 class Budget(Section):
-    """The most that any node's data may leak: ``epsilon`` at ``delta``; a list has an epsilon for each node."""
+    """The most that any node's data may leak: ``epsilon`` at ``delta``; a list has an epsilon for each node.
+
+    Attributes
+    ----------
+    epsilon : float or list
+        Upper bound of the privacy loss.
+    delta : float
+        Probability with which it may not hold.
+    rows_per_person : int, optional
+        The guarantee is for all training examples of a person together, who has at most so many. Left out, it is for
+        each example. Where the data say whose they are (``dataset.person``), more are refused.
+    """
 
     epsilon: Epsilons
     delta: float = Field(default=1e-5, ge=1e-50, lt=1)
+    rows_per_person: int | None = Field(default=None, ge=1, le=MOST_ROWS)

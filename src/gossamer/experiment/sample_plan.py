@@ -10,6 +10,7 @@ from typing import Any
 from gossamer.algorithms.algorithm import Facts
 from gossamer.experiment.completing import Estimated
 from gossamer.experiment.noise import Schedule, describe_law
+from gossamer.experiment.person_plan import asked, joint, kinds_of_persons, spread
 from gossamer.experiment.plans import MakeDataSide
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import StopSettings
@@ -127,10 +128,13 @@ def release_counts(schedule: Schedule, mechanism: Mechanism, size: int) -> Count
 
 
 def composed(prepared: Prepared, plan: SamplePlan) -> dict[str, float] | None:
-    """What several ways of composing say of the node that spends most; None for noise without a pure epsilon."""
+    """What several ways of composing say of the node that spends most, for single examples.
+
+    None for noise without a pure epsilon, and where persons' examples are counted together.
+    """
     worst = max(plan.epsilons, key=lambda name: plan.epsilons[name])
     mechanism, schedule = plan.mechanisms[worst], plan.schedules[worst]
-    if not isinstance(mechanism, L2Laplace) or len(schedule) != 1:
+    if not isinstance(mechanism, L2Laplace) or len(schedule) != 1 or asked(prepared):
         return None
     ((kind, count),) = release_counts(schedule, mechanism, plan.size).items()
     return compositions(kind, count, prepared.experiment.delta, prepared.experiment.privacy.relation)
@@ -147,10 +151,18 @@ def epsilon_so_far(prepared: Prepared, ledgers: Iterable[Ledger]) -> float | Non
     spec = prepared.experiment
     if not (spec.private and spec.proved):
         return None
+    rows = spec.rows_per_person
+    if spread(prepared):
+        return _joint_so_far(prepared, {ledger.owner: ledger.counts for ledger in ledgers})
     most = _undominated(ledger.counts for ledger in ledgers)
     if len(most) > _MOST_READINGS or not all(kind.mechanism.private for counts in most for kind in counts):
         return None
-    return max((epsilon(counts, spec.delta, spec.privacy.relation).epsilon for counts in most), default=0.0)
+    return max((epsilon(counts, spec.delta, spec.privacy.relation, rows).epsilon for counts in most), default=0.0)
+
+
+def _joint_so_far(prepared: Prepared, counts: Mapping[str, Counts]) -> float | None:
+    kinds = kinds_of_persons(prepared, {name: frozenset(of.items()) for name, of in counts.items()})
+    return joint(prepared, counts).epsilon if len(kinds) <= _MOST_READINGS else None
 
 
 def _undominated(all_counts: Iterable[Counts]) -> list[Counts]:

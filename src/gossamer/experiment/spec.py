@@ -263,6 +263,11 @@ class Experiment(Section):
         return any((stop.updates, stop.epochs, stop.virtual_seconds, *own))
 
     @property
+    def rows_per_person(self) -> int:
+        """How many examples of one person a guarantee covers together."""
+        return 1 if self.budget is None else self.budget.rows_per_person or 1
+
+    @property
     def delta(self) -> float:
         """At which guarantees are stated."""
         return self.budget.delta if self.budget is not None else self.privacy.delta

@@ -21,6 +21,7 @@ from gossamer.algorithms.graph_settings import units_of
 from gossamer.errors import SpecError
 from gossamer.experiment.agent_sides import own_server
 from gossamer.experiment.graph_planning import Measure, NoiseProblem, least_noise, plan_noise
+from gossamer.experiment.person_plan import asked
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.unit_plan import UnitPlan, UnitTerms
 from gossamer.experiment.unit_radius import planned_radius
@@ -172,14 +173,30 @@ def _guarantees(prepared: Prepared, settings: Settings, noise: Noise | None, cli
         found["own_server"] = own_server(prepared, clip, agent_noise, delta)
         if settings.gradient_at == "hidden":  # the server's own state has that noise, too
             found["own_agents"] = found["own_server"]
-    examples = min(prepared.shard_sizes.values())
-    return {observer: remarked(_of_a_run(guarantee), examples) for observer, guarantee in found.items()}
+    more, examples = _of_persons(prepared, settings), min(prepared.shard_sizes.values())
+    return {observer: remarked(_of_a_run(guarantee, more), examples) for observer, guarantee in found.items()}
 
 
-def _of_a_run(guarantee: Guarantee) -> Guarantee:
+def _of_a_run(guarantee: Guarantee, more: tuple[str, ...]) -> Guarantee:
     if not math.isfinite(guarantee.epsilon):
         return guarantee
-    return replace(guarantee, assumptions=(*guarantee.assumptions, *RUN_ASSUMPTIONS))
+    return replace(guarantee, assumptions=(*guarantee.assumptions, *more, *RUN_ASSUMPTIONS))
+
+
+def _of_persons(prepared: Prepared, settings: Settings) -> tuple[str, ...]:
+    """What a guarantee for agents or units says of persons, where the budget asks."""
+    if not asked(prepared):
+        return ()
+    hidden, holdings = settings.gradient_at == "hidden", prepared.holdings
+    unit = "unit" if hidden else "agent"
+    place = [prepared.units[name] if hidden else name for name in prepared.names]
+    for held in holdings.held if holdings is not None else ():
+        if len({place[node] for node, _ in held}) > 1:
+            raise SpecError(
+                f"dataset.person: persons have examples at several {unit}s, and what is proved is for one {unit}; "
+                "keep them together (partition: by_person), or leave budget.rows_per_person out"
+            )
+    return (f"what protects the {unit} protects all examples that a person has there, however many",)
 
 
 def _expected(prepared: Prepared, settings: Settings, noise: Noise, matrix: FloatArray) -> Mapping[str, float]:

@@ -127,13 +127,8 @@ def _epsilon(released: _Released, delta: float, relation: NeighboringRelation) -
     if not _private(released):
         return Accounted(math.inf, "none")
     value = min(composition.epsilon(delta) for composition in _compositions(released, relation))
-    return Accounted(min(value, _largest(released, relation)), _accountant(released, relation))
-
-
-def _accountant(released: _Released, relation: NeighboringRelation) -> str:
-    names = " + ".join(sorted({row_of(kind, relation).accountant for kind, _, _ in _each(released)}))
-    most = sum(rows for _, rows in released)
-    return names if most == 1 else f"{names}, of {most} rows together"
+    accountant = " + ".join(sorted({row_of(kind, relation).accountant for kind, _, _ in _each(released)}))
+    return Accounted(min(value, _largest(released, relation)), accountant)
 
 
 @lru_cache(maxsize=256)

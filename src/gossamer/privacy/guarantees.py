@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, Context
+from enum import StrEnum
 from typing import Any
 
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -44,6 +46,8 @@ class Guarantee:
         How epsilon was computed.
     remarks : tuple of str
         What makes it weak, if anything (`gossamer.privacy.weakness`).
+    rows_per_person : int or None
+        The most examples of one person that are covered together; None where the unit covers however many there are.
     """
 
     epsilon: float
@@ -54,6 +58,7 @@ class Guarantee:
     assumptions: tuple[str, ...]
     proof: str
     remarks: tuple[str, ...] = ()
+    rows_per_person: int | None = None
 
     def __str__(self) -> str:
         """The guarantee in words."""
@@ -61,7 +66,7 @@ class Guarantee:
             return f"Guarantee: none. {self.proof}"
         assumptions = "\n".join(f"  - {assumption}" for assumption in self.assumptions)
         weak = "".join(f"\nBut {remark}." for remark in self.remarks)
-        told_apart = _NEIGHBORS[self.neighboring_relation].format(self.unit.partition(" of ")[0])
+        told_apart = _NEIGHBORS[self.neighboring_relation].format(re.split(" of | with ", self.unit)[0])
         return (
             f"Guarantee: ({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy for each {self.unit}, "
             f"against {self.observer}:\nit stays hard to tell {told_apart} "
@@ -83,6 +88,10 @@ EXAMPLES = (
     "training examples are covered, in all messages and in the model; test examples and the scores on them are not"
 )
 
+_ONE_EXAMPLE = (
+    "each person has one example, at one node; if not, a budget with rows_per_person covers a person's examples"
+)
+
 PLANNED = Guarantee(
     epsilon=math.inf,
     delta=0.0,
@@ -92,7 +101,7 @@ PLANNED = Guarantee(
     assumptions=(
         "shard sizes, sampling rates, batch sizes, step sizes and numbers of updates are public constants",
         "so are the numbers of features and classes, the choice of test examples, and who holds which example",
-        "each person's data sits at one node",
+        _ONE_EXAMPLE,
         "clip, noise, rate and count are enforced by each node on its own data",
         CODE,
         "this run alone: what other runs on the same data release adds up",
@@ -100,6 +109,7 @@ PLANNED = Guarantee(
         "the timing of messages is not covered, and neither are crashes",
     ),
     proof="",
+    rows_per_person=1,
 )
 """What all planned runs have in common; see `planned`."""
 
@@ -124,6 +134,44 @@ def planned(epsilon: float, delta: float, relation: NeighboringRelation, proof: 
         proof=proof,
         assumptions=(*PLANNED.assumptions, *extra, SIMULATED_NOISE, *more),
     )
+
+
+class Known(StrEnum):
+    """What is known of where a person's examples are."""
+
+    NOTHING = "nothing"
+    TOGETHER = "together"
+    SPREAD = "spread"
+
+
+def for_persons(guarantee: Guarantee, rows: int, known: Known) -> Guarantee:
+    """A planned guarantee whose epsilon is one for all examples of a person, at most ``rows``."""
+    place = "wherever they are" if known is Known.SPREAD else "all at one node"
+    replaced = {_ONE_EXAMPLE: _OF_PERSONS[known].format(rows=rows), ADD_OR_REMOVE: _PERSON_REMOVED}
+    return replace(
+        guarantee,
+        unit=f"person with at most {rows} example{'s'[: rows != 1]}, {place}",
+        observer=_OTHERS if known is Known.SPREAD else guarantee.observer,
+        assumptions=tuple(replaced.get(line, line) for line in guarantee.assumptions),
+        proof=f"{guarantee.proof}; {_TOGETHER[known is Known.SPREAD]}",
+        rows_per_person=rows,
+    )
+
+
+_OTHERS = "all nodes together that hold none of the person's examples, malicious ones included, and anyone on the wires"
+_PERSON_REMOVED = "adding or removing a person is read as blanking public slots of shards, one for each example"
+_OF_PERSONS = {
+    Known.NOTHING: "each person has at most {rows} examples, all at one node",
+    Known.TOGETHER: "which examples are one person's is public, as dataset.person says; each has at most {rows}, all "
+    "at one node, which has been checked",
+    Known.SPREAD: "which examples are one person's is public, as dataset.person says; each has at most {rows}, at "
+    "all nodes together, which has been checked",
+}
+_TOGETHER = {
+    False: "all examples of a person change at once, each sampled on its own",
+    True: "all examples of a person change at once, each sampled on its own, and the plans of all nodes that hold some "
+    "are composed together",
+}
 
 
 def none(reason: str, relation: NeighboringRelation) -> Guarantee:

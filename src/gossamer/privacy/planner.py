@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from scipy.optimize import brentq
 
@@ -22,6 +23,8 @@ Schedule = Mapping[Sampling, int]
 
 Spent = Callable[[Schedule, float], float]
 """The epsilon of a schedule with a noise multiplier."""
+
+T = TypeVar("T")
 
 LEAST_MULTIPLIER = 0.05
 """Less noise than this is not searched for, however large the budget."""
@@ -126,6 +129,7 @@ def calibrate(
     schedules: Iterable[Schedule],
     family: Callable[[float], Mechanism],
     size: int | None = None,
+    rows: int = 1,
 ) -> Calibrated:
     """The law of a family with the least noise, to 0.1 %, with which every one of ``schedules`` meets the budget.
 
@@ -141,6 +145,8 @@ def calibrate(
         From an amount of noise to a law, which reveals less as the noise grows: a `Family`, or a plain function.
     size : int, optional
         Number of coordinates of the releases; that of the `Family` by default. Gaussian noise does not need it.
+    rows : int
+        The most rows of one person in a schedule's data; see `accountants.epsilon`.
 
     Raises
     ------
@@ -157,7 +163,7 @@ def calibrate(
     def spent(schedule: Schedule, noise: float) -> float:
         mechanism = family(noise)
         counts = {ReleaseKind(mechanism, sampling, family.size): count for sampling, count in schedule.items()}
-        return accountants.epsilon(counts, delta, relation).epsilon
+        return accountants.epsilon(counts, delta, relation, rows).epsilon
 
     found = _least(epsilon, delta, schedules, spent, family.amount)
     return Calibrated(family(found.noise_multiplier), found.noise_multiplier, found.epsilon)
@@ -170,6 +176,7 @@ def calibrate_noise_multiplier(
     schedules: Iterable[Schedule],
     clip: float = 1.0,
     size: int = 1,
+    rows: int = 1,
 ) -> Calibration:
     """`calibrate` for Gaussian noise: the smallest noise multiplier. No result depends on ``clip`` or ``size``.
 
@@ -180,8 +187,60 @@ def calibrate_noise_multiplier(
     BudgetUnreachable
         If more noise than `MOST_MULTIPLIER` is needed.
     """
-    found = calibrate(epsilon, delta, relation, schedules, gaussian_family(clip), size)
+    found = calibrate(epsilon, delta, relation, schedules, gaussian_family(clip), size, rows)
     return Calibration(found.noise, found.epsilon)
+
+
+Holding = Sequence[tuple[Schedule, int]]
+"""Of one person: the schedules of the nodes that hold rows, and how many each of them holds."""
+
+
+def calibrate_jointly(
+    epsilon: float,
+    delta: float,
+    relation: NeighboringRelation,
+    holdings: Iterable[Holding],
+    family: Callable[[float], Mechanism],
+    size: int | None = None,
+) -> Calibrated:
+    """The law of a family with the least noise, to 0.1 %, with which every person is within the budget.
+
+    All releases of all nodes that hold rows of a person count together.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget of each person.
+    relation, family, size
+        As for `calibrate`.
+    holdings : iterable of sequence of (mapping from Sampling to int, int)
+        One for each person.
+
+    Raises
+    ------
+    AccountingError, BudgetUnreachable
+        As for `calibrate`.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    family, holdings = _with_size(family, size), list(holdings)
+
+    def spent(holding: Holding, noise: float) -> float:
+        law = family(noise)
+        parts = [
+            ({ReleaseKind(law, sampling, family.size): count for sampling, count in schedule.items()}, rows)
+            for schedule, rows in holding
+        ]
+        return accountants.joint_epsilon(parts, delta, relation).epsilon
+
+    def exceeding(found: Calibration) -> Holding | None:
+        return next((other for other in holdings if spent(other, found.noise_multiplier) > found.epsilon), None)
+
+    worst = max(holdings, key=lambda holding: sum(rows**2 * _revealed(schedule) for schedule, rows in holding))
+    found = _raised(
+        worst, exceeding, spent, epsilon, partial(_smallest, budget=epsilon, delta=delta, amount=family.amount)
+    )
+    return Calibrated(family(found.noise_multiplier), found.noise_multiplier, found.epsilon)
 
 
 def _with_size(family: Callable[[float], Mechanism], size: int | None) -> Family:
@@ -200,10 +259,21 @@ def _least(epsilon: float, delta: float, schedules: Iterable[Schedule], spent: S
     groups = _undominated(schedules)
     if not groups:
         return Calibration(LEAST_MULTIPLIER, 0.0)
-    smallest = partial(_smallest, budget=epsilon, delta=delta, amount=amount)
     worst = max((schedule for group in groups for schedule in group), key=_revealed)
+    smallest = partial(_smallest, budget=epsilon, delta=delta, amount=amount)
+    return _raised(worst, lambda found: _exceeding(groups, found, spent), spent, epsilon, smallest)
+
+
+def _raised(
+    worst: T,
+    exceeding: Callable[[Calibration], T | None],
+    spent: Callable[[T, float], float],
+    epsilon: float,
+    smallest: Callable[[Callable[[float], float]], Calibration],
+) -> Calibration:
+    """The least noise for ``worst``, raised for whatever exceeds it."""
     found = smallest(partial(spent, worst))
-    while other := _exceeding(groups, found, spent):
+    while (other := exceeding(found)) is not None:
         more = spent(other, found.noise_multiplier)
         found = Calibration(found.noise_multiplier, more) if more <= epsilon else smallest(partial(spent, other))
     return found

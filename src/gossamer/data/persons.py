@@ -1,0 +1,75 @@
+"""Which rows are one person's, and at which nodes they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.examples import Owners
+from gossamer.errors import DataError
+
+IndexArray = npt.NDArray[np.int64]
+
+Held = tuple[tuple[int, int], ...]
+"""Of one person: the nodes that hold examples, by rising number, and how many each of them holds."""
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """How persons' training examples lie at nodes.
+
+    Attributes
+    ----------
+    held : frozenset of Held
+        What persons hold; several may hold alike.
+    """
+
+    held: frozenset[Held]
+
+    @classmethod
+    def of(cls, persons: Owners, shards: Sequence[IndexArray]) -> Holdings:
+        """Those of examples of ``persons`` [n], of which each node has a shard."""
+        _, number = np.unique(persons, return_inverse=True)
+        nodes = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])
+        examples = np.concatenate([np.zeros(0, np.int64), *shards])
+        pairs, counts = np.unique(np.stack([number[examples], nodes]), axis=1, return_counts=True)
+        lines = zip(*pairs.tolist(), counts.tolist())
+        return cls(frozenset(tuple(line[1:] for line in lines_) for _, lines_ in groupby(lines, itemgetter(0))))
+
+    @property
+    def most(self) -> int:
+        """The most examples of one person, at all nodes together."""
+        return max((sum(rows for _, rows in held) for held in self.held), default=0)
+
+    @property
+    def most_nodes(self) -> int:
+        """The most nodes that hold examples of one person."""
+        return max(map(len, self.held), default=0)
+
+    @property
+    def together(self) -> bool:
+        """Whether every person's examples are at one node."""
+        return self.most_nodes <= 1
+
+
+def check_persons(persons: Owners, rows: int, where: str) -> None:
+    """Refuse examples of ``persons`` [n] of which one has more than ``rows``; ``where`` they are, for the error.
+
+    Raises
+    ------
+    DataError
+        If there is such a person; it says how many, and not who.
+    """
+    _, counts = np.unique(persons, return_counts=True)
+    over = int(np.sum(counts > rows))
+    if over:
+        raise DataError(
+            f"{where}: expected at most {rows} training example{'s'[: rows != 1]} of one person, as "
+            f"budget.rows_per_person says, found {over} person{'s'[: over != 1]} with more, up to {counts.max()}; "
+            "raise it, or leave examples out"
+        )

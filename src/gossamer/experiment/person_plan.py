@@ -1,0 +1,122 @@
+"""Plans for persons with several examples: at how many nodes they are, and what is then proved of all together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from gossamer.data.persons import Held
+from gossamer.errors import SpecError
+from gossamer.experiment.prepare import Prepared
+from gossamer.privacy.accountants import Accounted, joint_epsilon
+from gossamer.privacy.guarantees import Known
+from gossamer.privacy.releases import Counts
+
+MOST_KINDS = 256
+"""Most kinds of persons that are accounted for."""
+
+Parts = tuple[tuple[str, int], ...]
+"""Of one person: the nodes that hold examples, and how many."""
+
+
+def asked(prepared: Prepared) -> bool:
+    """Whether the guarantee is to cover all examples of a person."""
+    budget = prepared.experiment.budget
+    return budget is not None and budget.rows_per_person is not None
+
+
+def knowledge(prepared: Prepared) -> Known:
+    """What is known of where a person's examples are."""
+    if prepared.holdings is None:
+        return Known.NOTHING
+    return Known.TOGETHER if prepared.holdings.together else Known.SPREAD
+
+
+def spread(prepared: Prepared) -> bool:
+    """Whether a guarantee for persons has to count several nodes together."""
+    return asked(prepared) and knowledge(prepared) is Known.SPREAD
+
+
+def rows_at(prepared: Prepared) -> dict[str, int]:
+    """The most examples of one person that each node's own epsilon covers."""
+    rows = dict.fromkeys(prepared.names, prepared.experiment.rows_per_person)
+    if not spread(prepared):
+        return rows
+    assert prepared.holdings is not None
+    most: dict[int, int] = {}
+    for held in prepared.holdings.held:
+        for node, number in held:
+            most[node] = max(number, most.get(node, 0))
+    return {name: most[node] for node, name in enumerate(prepared.names)}
+
+
+def kinds_of_persons(prepared: Prepared, alike: Mapping[str, Hashable]) -> list[Parts]:
+    """Where persons hold examples: those kinds that no other exceeds, with nodes that are ``alike`` taken for one.
+
+    Raises
+    ------
+    SpecError
+        If there are more than `MOST_KINDS`.
+    """
+    assert prepared.holdings is not None
+    names = prepared.names
+    first: dict[Hashable, int] = {}
+    for node, name in enumerate(names):
+        first.setdefault(alike[name], node)
+    same = [first[alike[name]] for name in names]
+    found = {tuple(sorted((same[node], -rows) for node, rows in held)) for held in prepared.holdings.held}
+    front: list[Held] = []
+    # One with more examples is never within one with fewer.
+    for held in sorted(found, key=lambda held: (sum(rows for _, rows in held), held)):
+        if any(_within(held, other) for other in front):
+            continue
+        front.append(held)
+        if len(front) > MOST_KINDS:
+            raise SpecError(
+                f"dataset.person: persons' examples lie at nodes in more than {MOST_KINDS} ways, too many for a joint "
+                "guarantee; take partition: by_person, which keeps them together"
+            )
+    return [tuple((names[node], -rows) for node, rows in held) for held in front]
+
+
+def _within(held: Held, other: Held) -> bool:
+    """Whether ``other`` has at least as many examples everywhere; both sorted, with negative numbers of examples."""
+    more = _by_node(other)
+    return all(
+        len(rows) <= len(more.get(node, ())) and all(-a <= -b for a, b in zip(rows, more[node]))
+        for node, rows in _by_node(held).items()
+    )
+
+
+def _by_node(held: Held) -> dict[int, Sequence[int]]:
+    return {node: [rows for _, rows in group] for node, group in groupby(held, itemgetter(0))}
+
+
+def joint(prepared: Prepared, counts: Mapping[str, Counts]) -> Accounted:
+    """What is proved of all that nodes release, for the person of whom most is released.
+
+    Raises
+    ------
+    SpecError
+        If persons' examples lie at nodes in too many ways.
+    """
+    spec = prepared.experiment
+    persons = kinds_of_persons(prepared, {name: frozenset(of.items()) for name, of in counts.items()})
+    found: Iterable[Accounted] = (
+        joint_epsilon([(counts[name], rows) for name, rows in parts], spec.delta, spec.privacy.relation)
+        for parts in persons
+    )
+    return max(found, key=lambda accounted: accounted.epsilon)
+
+
+def advice_on_persons(prepared: Prepared) -> list[str]:
+    """A warning where the data say whose they are, and the guarantee is for single examples."""
+    holdings, spec = prepared.holdings, prepared.experiment
+    if holdings is None or asked(prepared) or not (spec.private and spec.proved) or holdings.most <= 1:
+        return []
+    where = f", at up to {holdings.most_nodes} nodes" if holdings.most_nodes > 1 else ""
+    return [
+        f"dataset.person: persons have up to {holdings.most} training examples{where}, and the guarantee is for each "
+        f"example; a budget with rows_per_person: {holdings.most} covers all examples of a person"
+    ]
