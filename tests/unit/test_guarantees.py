@@ -40,6 +40,7 @@ def test_as_data_it_is_json_with_all_parts() -> None:
         "assumptions",
         "proof",
         "remarks",
+        "rows_per_person",
     }
     assert values["neighboring_relation"] == "replace_one"
 

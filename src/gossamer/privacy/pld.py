@@ -73,9 +73,9 @@ def choose_interval(groups: Sequence[Group], largest: float) -> tuple[float, flo
     Chords add at most interval^2 / 4 to the variance of one loss, which is about twice its mean. Powers of two make
     the grids nested: releases that reveal less get the same grid or a finer one, hence no larger epsilon.
     """
+    means = {profile: relative_entropy(profile) for profile in {side for group in groups for side in group[:2]}}
     total = sum(
-        group.releases
-        * ((1 - group.weight) * relative_entropy(group.lower) + group.weight * relative_entropy(group.upper))
+        group.releases * ((1 - group.weight) * means[group.lower] + group.weight * means[group.upper])
         for group in groups
     )
     spread = math.sqrt(2 * total) + 1e-12
