@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from gossamer.errors import BudgetUnreachable, DataError, RunWarning, SpecError
 from gossamer.experiment.person_plan import MOST_KINDS, kinds_of_persons
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
-from gossamer.experiment.sample_plan import SamplePlan, release_counts
+from gossamer.experiment.sample_plan import SamplePlan, epsilon_so_far, release_counts
 from gossamer.privacy.accountants import epsilon, joint_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.planner import calibrate_jointly, gaussian_family
@@ -151,6 +152,36 @@ def test_three_examples_of_a_person_cost_the_budget_and_four_are_refused(tmp_pat
     assert prepared.holdings.together
 
 
+SMOOTH = {"gradient_sd": 1.0, "smoothness": 1.0, "loss_gap": 1.0}
+ALGORITHMS = {
+    "allreduce": {"algorithm": {"name": "allreduce", "nodes": 4, "batch_size": 12, "updates_per_node": 5}},
+    "audp": {"algorithm": {"name": "audp", "nodes": 4, "batch_size": 12, "updates_per_node": 5}},
+    "mapa": {"algorithm": {"name": "mapa", "nodes": 4, "batch_size": 12, **SMOOTH}, "stop": {"epochs": 1}},
+    "batch": {"algorithm": {"name": "increasing", "nodes": 4, "round_update": "batch"}, "stop": {"epochs": 2}},
+    "clipped_sum": {
+        "algorithm": {"name": "increasing", "nodes": 4, "round_update": "clipped_sum"},
+        "stop": {"epochs": 2},
+    },
+    "replaced": {"privacy": {"neighboring_relation": "replace_one"}},
+    "fixed_size": {"privacy": {"sampling": "fixed_size"}},
+    "l2_laplace": {"privacy": {"mechanism": "l2_laplace"}},
+}
+
+
+@pytest.mark.parametrize("case", ALGORITHMS)
+@pytest.mark.filterwarnings("ignore::gossamer.errors.RunWarning")
+def test_every_algorithm_takes_rows_per_person(tmp_path: Path, case: str) -> None:
+    """And what the spec's budget has is what is proved for two rows at every node."""
+    prepared, plan = planned(patients(tmp_path, each=2), 2, **ALGORITHMS[case])
+    relation = prepared.experiment.privacy.relation
+    for name in prepared.names:
+        counts = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
+        assert plan.epsilons[name] == epsilon(counts, 1e-4, relation, 2).epsilon
+        assert plan.epsilons[name] > 1.5 * epsilon(counts, 1e-4, relation).epsilon
+    assert 3.9 < plan.guarantee.epsilon <= 4
+    assert plan.guarantee.rows_per_person == 2
+
+
 def test_the_guarantee_says_whose_it_is(tmp_path: Path) -> None:
     _, plan = planned(patients(tmp_path), 3)
     guarantee = plan.guarantee
@@ -250,9 +281,23 @@ def test_only_persons_that_no_other_exceeds_are_asked(tmp_path: Path) -> None:
 def test_persons_who_are_spread_in_too_many_ways_are_refused(tmp_path: Path) -> None:
     prepared = prepare(spec(patients(tmp_path), 3, partition="iid"))
     many = frozenset(((0, rows), (1, 2 * MOST_KINDS - rows)) for rows in range(1, MOST_KINDS + 2))
-    object.__setattr__(prepared, "holdings", Holdings(many))
     with pytest.raises(SpecError, match="by_person"):
-        kinds_of_persons(prepared, {name: name for name in prepared.names})
+        kinds_of_persons(replace(prepared, holdings=Holdings(many)), {name: name for name in prepared.names})
+
+
+def test_no_reading_is_taken_where_nodes_are_too_far_apart(tmp_path: Path) -> None:
+    """A run goes on: what was planned is proved, whatever has been released so far."""
+    prepared, plan = planned(patients(tmp_path), 3, partition="iid")
+    ledgers = [plan.ledger(name) for name in prepared.names]
+    for number, (name, ledger) in enumerate(zip(prepared.names, ledgers, strict=True)):
+        (kind,) = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
+        for _ in range(number + 1):
+            ledger.charge(kind)
+    reading = epsilon_so_far(prepared, ledgers)
+    assert reading is not None
+    assert 0 < reading < plan.guarantee.epsilon
+    many = frozenset(((0, rows), (1, 100 - rows)) for rows in range(1, 50))
+    assert epsilon_so_far(replace(prepared, holdings=Holdings(many)), ledgers) is None
 
 
 @pytest.mark.parametrize("scheme", ["by_person", "iid"])

@@ -51,13 +51,13 @@ def rows_at(prepared: Prepared) -> dict[str, int]:
     return {name: most[node] for node, name in enumerate(prepared.names)}
 
 
-def kinds_of_persons(prepared: Prepared, alike: Mapping[str, Hashable]) -> list[Parts]:
+def kinds_of_persons(prepared: Prepared, alike: Mapping[str, Hashable], most: int = MOST_KINDS) -> list[Parts]:
     """Where persons hold examples: those kinds that no other exceeds, with nodes that are ``alike`` taken for one.
 
     Raises
     ------
     SpecError
-        If there are more than `MOST_KINDS`.
+        If there are more than ``most``.
     """
     assert prepared.holdings is not None
     names = prepared.names
@@ -72,9 +72,9 @@ def kinds_of_persons(prepared: Prepared, alike: Mapping[str, Hashable]) -> list[
         if any(_within(held, other) for other in front):
             continue
         front.append(held)
-        if len(front) > MOST_KINDS:
+        if len(front) > most:
             raise SpecError(
-                f"dataset.person: persons' examples lie at nodes in more than {MOST_KINDS} ways, too many for a joint "
+                f"dataset.person: persons' examples lie at nodes in more than {most} ways, too many for a joint "
                 "guarantee; take partition: by_person, which keeps them together"
             )
     return [tuple((names[node], -rows) for node, rows in held) for held in front]
@@ -93,16 +93,16 @@ def _by_node(held: Held) -> dict[int, Sequence[int]]:
     return {node: [rows for _, rows in group] for node, group in groupby(held, itemgetter(0))}
 
 
-def joint(prepared: Prepared, counts: Mapping[str, Counts]) -> Accounted:
+def joint(prepared: Prepared, counts: Mapping[str, Counts], most: int = MOST_KINDS) -> Accounted:
     """What is proved of all that nodes release, for the person of whom most is released.
 
     Raises
     ------
     SpecError
-        If persons' examples lie at nodes in too many ways.
+        If persons' examples lie at nodes in more than ``most`` ways.
     """
     spec = prepared.experiment
-    persons = kinds_of_persons(prepared, {name: frozenset(of.items()) for name, of in counts.items()})
+    persons = kinds_of_persons(prepared, {name: frozenset(of.items()) for name, of in counts.items()}, most)
     found: Iterable[Accounted] = (
         joint_epsilon([(counts[name], rows) for name, rows in parts], spec.delta, spec.privacy.relation)
         for parts in persons
