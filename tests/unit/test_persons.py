@@ -18,12 +18,14 @@ from gossamer.data.partition import ByPerson, Iid, partition
 from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.split import Split
 from gossamer.deployment.party_data import load_party_split, write_party_file
-from gossamer.deployment.up import LocalFederation
+from gossamer.deployment.terms import Agreed, Terms
+from gossamer.deployment.up import DATA, LocalFederation
 from gossamer.errors import BudgetUnreachable, DataError, RunWarning, SpecError
 from gossamer.experiment.person_plan import MOST_KINDS, kinds_of_persons
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.sample_plan import SamplePlan, epsilon_so_far, release_counts
+from gossamer.federation.invitations import read_signed
 from gossamer.privacy.accountants import epsilon, joint_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.planner import calibrate_jointly, gaussian_family
@@ -363,6 +365,20 @@ def test_a_party_with_named_columns_reads_persons_where_they_count(tmp_path: Pat
     load_party_split(settings, tmp_path / "own.csv")  # nobody asks
     with pytest.raises(DataError, match="no column 'who'"):
         load_party_split(settings, tmp_path / "own.csv", rows_per_person=2)
+
+
+def test_parties_with_persons_of_their_own_get_them_and_the_same_noise(tmp_path: Path) -> None:
+    federation = LocalFederation.found(spec(patients(tmp_path), 3), tmp_path / "fed", "mqtt://localhost:1")
+    persons = federation.prepared.dataset.persons
+    assert persons is not None
+    for name, shard in zip(federation.prepared.names, federation.prepared.shards, strict=True):
+        with np.load(tmp_path / "fed" / name / DATA) as own:
+            assert own["train_persons"].tolist() == persons[shard].tolist()
+    invitation = read_signed(tmp_path / "fed" / federation.prepared.names[0] / "invitation.yaml", federation.organiser)
+    agreed = Agreed.on(Terms.of(invitation))
+    assert agreed.plan.mechanisms == federation.plan.mechanisms
+    assert agreed.plan.guarantee.epsilon == federation.plan.guarantee.epsilon
+    assert "each person has at most 3 examples, all at one node" in agreed.plan.guarantee.assumptions
 
 
 def test_parties_that_share_persons_get_no_joint_guarantee(tmp_path: Path) -> None:
