@@ -186,7 +186,7 @@ def test_account_and_calibrate_are_inverse(capsys: pytest.CaptureFixture[str]) -
     noise = str(calibrated["noise_multiplier"])
     assert main(["account", "--mechanism", "gaussian", "--noise-multiplier", noise, *common]) == 0
     accounted = json.loads(capsys.readouterr().out)
-    assert set(accounted) == {"epsilon", "delta", "neighboring_relation", "accountant", "releases"}
+    assert set(accounted) == {"epsilon", "delta", "neighboring_relation", "accountant", "rows_per_person", "releases"}
     assert accounted["epsilon"] == pytest.approx(calibrated["epsilon"], rel=1e-9)
     assert 0.99 * 2 < accounted["epsilon"] <= 2
     assert accounted["releases"] == 500
@@ -217,6 +217,7 @@ def test_account_takes_rates_from_a_file(capsys: pytest.CaptureFixture[str]) -> 
         (["--rates", "nowhere.csv"], "nowhere.csv: cannot read"),
         (["--sampling-rate", "0.1", "--steps", "5", "--delta", "2"], "delta"),
         (["--sampling-rate", "0.1", "--steps", "5", "--noise-multiplier", "0"], "--noise-multiplier must lie"),
+        (["--sampling-rate", "0.1", "--steps", "5", "--group", "0"], "1 to 1000, found 0"),
     ],
 )
 def test_account_refuses(capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str) -> None:
@@ -234,10 +235,17 @@ def test_account_and_calibrate_of_l2_laplace_noise_are_inverse(capsys: pytest.Ca
     common = [*L2, "--size", "650", "--sampling-rate", "0.02", "--steps", "500", "--delta", "1e-5", "--json"]
     assert main(["calibrate", "--epsilon", "2", *common]) == 0
     calibrated = json.loads(capsys.readouterr().out)
-    assert set(calibrated) == {"release_epsilon", "epsilon", "delta", "neighboring_relation", "releases"}
+    assert set(calibrated) == {
+        "release_epsilon",
+        "epsilon",
+        "delta",
+        "neighboring_relation",
+        "rows_per_person",
+        "releases",
+    }
     assert main(["account", "--epsilon", str(calibrated["release_epsilon"]), *common]) == 0
     accounted = json.loads(capsys.readouterr().out)
-    assert set(accounted) == {"epsilon", "delta", "neighboring_relation", "accountant", "releases"}
+    assert set(accounted) == {"epsilon", "delta", "neighboring_relation", "accountant", "rows_per_person", "releases"}
     assert accounted["epsilon"] == pytest.approx(calibrated["epsilon"], rel=1e-9)
     assert 0.99 * 2 < accounted["epsilon"] <= 2
 
