@@ -35,7 +35,7 @@ combinations = st.one_of(
 
 @pairs
 @given(mu=mus, low=rates, high=rates, share=st.floats(0, 1), number=rows)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_profiles_are_convex_and_increasing_in_their_rate(
     profile: type, mu: float, low: float, high: float, share: float, number: int
 ) -> None:
