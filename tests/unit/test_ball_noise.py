@@ -245,9 +245,14 @@ def test_sums_that_are_not_clipped_as_a_whole_are_refused(update: str) -> None:
         Gradient(1, Public(np.zeros(3)), query)
 
 
-def test_it_is_accounted_for_where_it_says_more_and_refused_elsewhere() -> None:
-    with pytest.raises(AccountingError, match="use Poisson with replace_one or FixedSize with replace_one"):
-        epsilon({kind(BALL, Poisson(0.1)): 1}, DELTA, ADD)
+def test_where_one_example_comes_or_goes_it_is_as_any_gaussian_noise_and_no_batch_of_fixed_size_is_analysed() -> None:
+    same = Gaussian(BALL.clip, BALL.noise_multiplier)
+    assert epsilon({kind(BALL, Poisson(0.1)): 9}, DELTA, ADD) == epsilon({kind(same, Poisson(0.1)): 9}, DELTA, ADD)
+    # of several rows it says more
+    several = [epsilon({kind(law, Poisson(0.1)): 9}, DELTA, ADD, 3).epsilon for law in (BALL, same)]
+    assert several[0] < 0.9 * several[1]
+    with pytest.raises(AccountingError, match="BallGaussian on FixedSize batches under add_or_remove_one"):
+        epsilon({kind(BALL, FixedSize(10, 1)): 1}, DELTA, ADD)
 
 
 def test_on_a_grid_it_has_room_for_rounding_and_no_less_noise() -> None:

@@ -24,7 +24,7 @@ from gossamer.privacy import accountants
 from gossamer.privacy.analytic import GaussianFull, PoissonReplaced, PoissonSampled, Profile
 from gossamer.privacy.group_pairs import GroupReplaced, GroupSampled
 from gossamer.privacy.group_rows import MOST_ROWS, group_pair
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.mixtures import Group
 from gossamer.privacy.pld import Composition
 from gossamer.privacy.releases import ReleaseKind
@@ -116,7 +116,12 @@ def test_one_row_is_what_it_was(mu: float, rate: float) -> None:
 )
 def test_every_row_of_the_table_has_a_pair_for_groups(row: Row) -> None:
     """And a pair for one row is that of the table."""
-    laws = {Gaussian: Gaussian(1.0, 2.0), L2Laplace: L2Laplace(1.0, 0.4, REPLACE), Laplace: Laplace(1.0, 3.0)}
+    laws = {
+        BallGaussian: BallGaussian(1.0, 2.0),
+        Gaussian: Gaussian(1.0, 2.0),
+        L2Laplace: L2Laplace(1.0, 0.4, REPLACE),
+        Laplace: Laplace(1.0, 3.0),
+    }
     samplings = {Poisson: Poisson(0.2), FixedSize: FixedSize(20, 4)}
     relation, of = row.relation, kind(laws[row.mechanism], samplings[row.sampling])
     assert group_pair(of, relation, 1) == row.profile(of)
@@ -311,6 +316,27 @@ def test_many_rates_of_a_group_are_merged_from_above(relation: NeighboringRelati
     ).epsilon
     lower = exact.epsilon(1e-5)
     assert lower * (1 - 1e-6) <= merged <= 1.005 * lower
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize("rows", [2, 3])
+def test_a_sum_clipped_as_a_whole_moves_no_further_for_more_rows(relation: NeighboringRelation, rows: int) -> None:
+    """Whatever is sampled, its sum is one of two opposite points of the ball, as the data set and the sample choose.
+
+    The worst that rows can do is to send every sample with any of them to the other point.
+    """
+    some = 1 - (1 - Q) ** rows
+    of = kind(BallGaussian(1.0, 1 / MU), Poisson(Q))
+    pair = group_pair(of, relation, rows)
+    here, both = law({0.0: 1.0}), law({0.0: 1 - some, MU: some})
+    assert (told(both, here) <= pair.forward(EPSILONS) + 1e-6).all()
+    assert (told(here, both) <= pair.backward(EPSILONS) + 1e-6).all()
+    np.testing.assert_allclose(told(both, here), pair.forward(EPSILONS), atol=1e-6)
+    full = kind(BallGaussian(1.0, 1 / MU), Poisson(1.0))
+    assert group_pair(full, relation, rows) == group_pair(full, relation, 1)
+    if relation is REPLACE:  # to and fro: of the samples with a row, some go to one point, and some to the other
+        swapped = law({0.0: 1 - some, MU: some / 2, -MU / 4: some / 2}), law({0.0: 1 - some, MU / 4: some})
+        assert (told(*swapped) <= pair.forward(EPSILONS) + 1e-6).all()
 
 
 def test_how_many_rows_of_a_person_are_in_a_fixed_batch() -> None:

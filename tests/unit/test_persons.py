@@ -179,7 +179,7 @@ def test_every_algorithm_takes_rows_per_person(tmp_path: Path, case: str) -> Non
     for name in prepared.names:
         counts = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
         assert plan.epsilons[name] == epsilon(counts, 1e-4, relation, 2).epsilon
-        assert plan.epsilons[name] > 1.5 * epsilon(counts, 1e-4, relation).epsilon
+        assert plan.epsilons[name] > 1.2 * epsilon(counts, 1e-4, relation).epsilon
     assert 3.9 < plan.guarantee.epsilon <= 4
     assert plan.guarantee.rows_per_person == 2
 

@@ -71,10 +71,10 @@ def _law(prepared: Prepared) -> Callable[[float], Mechanism]:
 
 
 def _gaussian(prepared: Prepared) -> type[Gaussian]:
-    """The law of Gaussian noise; where nothing is replaced, sums clipped as a whole need none of their own."""
+    """The law of Gaussian noise; where one example comes or goes, sums clipped as a whole need none of their own."""
     spec = prepared.experiment
-    whole = spec.clipped_whole and spec.privacy.relation is NeighboringRelation.REPLACE_ONE
-    return BallGaussian if whole else Gaussian
+    several = spec.privacy.relation is NeighboringRelation.REPLACE_ONE or spec.rows_per_person > 1
+    return BallGaussian if spec.clipped_whole and several else Gaussian
 
 
 def _first_clip(prepared: Prepared) -> float:

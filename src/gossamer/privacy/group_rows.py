@@ -3,11 +3,14 @@
 | mechanism | add or remove, Poisson | replace, Poisson | replace, fixed size |
 |---|---|---|---|
 | `Gaussian` | `GroupSampled` | `GroupReplaced` | `FixedSizeSampled` of `Coins` |
+| `BallGaussian` | `PoissonSampled` | `FixedSizeSampled` | `FixedSizeSampled` |
 | `L2Laplace` | `PoissonSampled` of `Coins` | as of fixed size, K binomial | `FixedSizeSampled` of `Coins` |
 | `Laplace` | `PoissonSampled` of `Coins` | `Response`, m times one row's epsilon | `FixedSizeSampled` of `Coins` |
 
-The g_k of `Coins` are those of noise that is moved by k sensitivities. What is epsilon-differentially private for one
-row, its sampling counted, is so with m epsilon for m rows, which change one by one.
+The g_k of `Coins` are those of noise that is moved by k sensitivities. A sum that is clipped as a whole moves by the
+diameter of its ball, however many rows of a person are in it: only whether there are any counts. What is
+epsilon-differentially private for one row, its sampling counted, is so with m epsilon for m rows, which change one by
+one.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from gossamer.privacy.analytic import (
 )
 from gossamer.privacy.group_pairs import Coins, GroupReplaced, GroupSampled
 from gossamer.privacy.l2_laplace import L2LaplaceFull
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.rows import ADD_OR_REMOVE, FEW, REPLACE, pure_epsilon, row_of
 from gossamer.privacy.sampling import FixedSize, Poisson
@@ -81,7 +84,7 @@ def group_pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation, rows: i
 
 def _gaussian_mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
     assert isinstance(kind.mechanism, Gaussian)
-    return relation.sensitivity(1.0) / kind.mechanism.noise_multiplier
+    return kind.mechanism.unit().sensitivity(relation) / kind.mechanism.noise_multiplier
 
 
 def _moved(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Full:
@@ -141,6 +144,16 @@ def _gaussian_replaced(kind: ReleaseKind, rows: int) -> Profile:
     return GroupReplaced(_gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, rows)
 
 
+def _ball_sampled(kind: ReleaseKind, rows: int) -> Profile:
+    full = GaussianFull(_gaussian_mu(kind, ADD_OR_REMOVE))
+    return PoissonSampled(full, _drawn(kind, rows)[0]) if kind.sampling.rate < 1 else FullBatch(full)
+
+
+def _ball_replaced(kind: ReleaseKind, rows: int) -> Profile:
+    full = GaussianFull(_gaussian_mu(kind, REPLACE))
+    return FixedSizeSampled(full, _drawn(kind, rows)[0]) if kind.sampling.rate < 1 else FullBatch(full)
+
+
 def _pure_replaced(kind: ReleaseKind, rows: int) -> Profile:
     return Response(rows * pure_epsilon(kind, REPLACE))
 
@@ -149,6 +162,9 @@ _PAIRS: dict[tuple[type, type, NeighboringRelation], Callable[[ReleaseKind, int]
     (Gaussian, Poisson, ADD_OR_REMOVE): _gaussian_sampled,
     (Gaussian, Poisson, REPLACE): _gaussian_replaced,
     (Gaussian, FixedSize, REPLACE): _replaced,
+    (BallGaussian, Poisson, ADD_OR_REMOVE): _ball_sampled,
+    (BallGaussian, Poisson, REPLACE): _ball_replaced,
+    (BallGaussian, FixedSize, REPLACE): _ball_replaced,
     (L2Laplace, Poisson, ADD_OR_REMOVE): _sampled,
     (L2Laplace, Poisson, REPLACE): _replaced,
     (L2Laplace, FixedSize, REPLACE): _replaced,

@@ -244,6 +244,15 @@ ROWS: tuple[Row, ...] = (
     Row(
         BallGaussian,
         Poisson,
+        ADD_OR_REMOVE,
+        "PLD",
+        "sd/C",
+        _poisson_gaussian,
+        lambda kind, order: renyi.poisson_gaussian(1 / _mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order),
+    ),
+    Row(
+        BallGaussian,
+        Poisson,
         REPLACE,
         "PLD of the Zhu-Dong-Wang profile",
         "sd/C (the pair of FixedSize)",
