@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from gossamer.experiment import noise_secret
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,6 +25,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _secrets_by_test() -> Iterator[None]:
+    """Noise secrets that a test has again when it is run again, and no two of whose are the same.
+
+    So what passes once passes always, as with a seed, and whoever compares two runs has to give them one secret.
+    """
+    drawn: Counter[str] = Counter()
+
+    def next_secret(size: int) -> bytes:
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+        drawn[test] += 1
+        return hashlib.blake2b(f"{test} {drawn[test]}".encode(), digest_size=size).digest()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise_secret, "token_bytes", next_secret)
+        yield
+
+
+@pytest.fixture
+def real_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise secrets from the operating system, as they are outside of tests."""
+    monkeypatch.setattr(noise_secret, "token_bytes", secrets.token_bytes)
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,9 @@ from gossamer.errors import (
     SpecError,
     TopologyError,
 )
+from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.reading import read_spec
+from gossamer.experiment.repeating import repeat_run
 from gossamer.experiment.replaying import replay_run
 from gossamer.experiment.running import Result, run
 from gossamer.experiment.spec import (
@@ -65,6 +67,7 @@ __all__ = [
     "ModelError",
     "NeighboringRelation",
     "NoClip",
+    "NoiseSecret",
     "ObjectiveSettings",
     "PeerError",
     "PrivacySettings",
@@ -77,6 +80,7 @@ __all__ = [
     "TopologyError",
     "__version__",
     "read_spec",
+    "repeat_run",
     "replay_run",
     "run",
 ]

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from gossamer.cli.plan_output import epsilon
 from gossamer.cli.printing import Bar, print_json, say, table, wrapped
-from gossamer.cli.spec_options import add_spec, read_experiment
+from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
 from gossamer.errors import CallerError, DataError
 from gossamer.experiment.attacking import Inversion, invert
 from gossamer.experiment.auditing import MembershipAudit, audit_membership, audit_run
@@ -15,7 +16,6 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.results import to_json
 from gossamer.own_files import make_own_folder, write_own
 from gossamer.privacy.attacks.audit import REPORTED
-from gossamer.privacy.guarantees import rounded_up
 
 
 def add_commands(commands: Any) -> None:
@@ -171,6 +171,7 @@ def _add_audit(attacks: Any) -> None:
         "released: a lower bound of epsilon beside the proved upper one.",
     )
     add_spec(command)
+    add_reproducible(command)
     command.add_argument("--canaries", type=int, required=True, metavar="M", help="how many coins are flipped")
     command.add_argument("--guesses", type=int, required=True, metavar="R", help="about how many of them to guess")
     command.add_argument(
@@ -216,17 +217,20 @@ def audit_command(options: argparse.Namespace) -> int:
         print(_audit_report(audit))
         print(f"Results: {result.folder}")
     if audit["refuted"]:
-        say("gossamer: the lower bound is above what is proved: the guarantee of this run does not hold")
+        say("gossamer: the lower bound is above what is proved: the guarantee of such a run does not hold")
         return 1
     return 0
 
 
 def _audit_report(audit: dict[str, Any]) -> str:
-    proved = audit["proved_epsilon"]
     rows = [
         ("measured: epsilon is at least", f"{audit['epsilon_lower_bound']:.4g}", f"confidence {audit['confidence']:g}"),
-        ("proved: epsilon is at most", "none" if proved is None else rounded_up(proved), ""),
+        ("proved: epsilon is at most", epsilon(audit["proved_epsilon"]), ""),
     ]
+    if "would_be_epsilon" in audit:
+        rows.append(
+            ("with a noise secret it would be at most", epsilon(audit["would_be_epsilon"]), "reproducible noise")
+        )
     return (
         f"\n{audit['correct']} of {audit['guesses']} guesses are right, about {audit['canaries']} canaries "
         f"({audit['canary']}, scored by {audit['score']})\n\n{table(rows)}\n\n"

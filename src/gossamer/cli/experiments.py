@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
 from gossamer.cli.printing import Bar, describe_row, print_json, say, wrapped
-from gossamer.cli.spec_options import add_spec, read_experiment
-from gossamer.errors import BudgetSpent
+from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
+from gossamer.errors import BudgetSpent, CallerError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.repeating import repeat_run
 from gossamer.experiment.running import Result, run
 from gossamer.experiment.summarising import proved
+
+Start = tuple[Path, Callable[[Bar], Result]]
+"""Where results go, and what makes them."""
 
 
 def add_commands(commands: Any) -> None:
     """Add the two commands to the parser."""
     running = commands.add_parser("run", help="run an experiment", description="Run an experiment.")
-    add_spec(running)
+    add_spec(running, optional=True)
+    add_reproducible(running)
+    running.add_argument(
+        "--repeat", type=Path, metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
+    )
     running.add_argument("--out", type=Path, help="folder for the results (default: runs/<spec>-seed<seed>)")
     running.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     running.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
@@ -32,33 +41,52 @@ def add_commands(commands: Any) -> None:
         description="Check a spec: load its data, fix its schedule and noise, and say what is guaranteed.",
     )
     add_spec(checking)
+    add_reproducible(checking)
     checking.set_defaults(command=check_command)
 
 
 def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
-    experiment = read_experiment(options)
-    out = options.out or Path("runs") / f"{options.spec.stem}-seed{experiment.seed}"
+    out, start = _repeat(options) if options.repeat is not None else _run(options)
     bar = Bar()
     try:
-        result = run(experiment, out, overwrite=options.overwrite, progress=bar, trace=options.trace)
+        result = start(bar)
     except KeyboardInterrupt:
-        bar.close()
         if (out / "summary.json").exists():
             say(f"{out} holds the results up to the last evaluation")
         raise
-    bar.close()
+    finally:
+        bar.close()
     if options.json:
         print_json(result.summary)
     else:
-        print(_report(result))
+        print(_report(result, options.repeat))
     spent = [name for name, reason in result.summary["finished"].items() if reason == "budget"]
     if spent:
         say(f"gossamer: the ledger of {spent[0]} refused a release ({len(spent)} nodes in all); it covers no more")
     return BudgetSpent.exit_code if spent else 0
 
 
-def _report(result: Result) -> str:
+def _run(options: argparse.Namespace) -> Start:
+    if options.spec is None:
+        raise CallerError("expected a SPEC to run, or --repeat RESULTS, found neither; give one")
+    experiment = read_experiment(options)
+    out = options.out or Path("runs") / f"{options.spec.stem}-seed{experiment.seed}"
+    more = {"overwrite": options.overwrite, "trace": options.trace}
+    return out, lambda bar: run(experiment, out, progress=bar, **more)
+
+
+def _repeat(options: argparse.Namespace) -> Start:
+    given = {"SPEC": options.spec, "--set": options.set, "--seed": options.seed, "--reproducible": options.reproducible}
+    found = [name for name, value in given.items() if value not in (None, False, [])]
+    if found:
+        raise CallerError(f"--repeat takes everything from the results folder, found {found[0]} as well; leave it out")
+    out = options.out or Path("runs") / f"{options.repeat.resolve().name}-repeat"
+    more = {"overwrite": options.overwrite, "trace": options.trace}
+    return out, lambda bar: repeat_run(options.repeat, out, progress=bar, **more)
+
+
+def _report(result: Result, repeated: Path | None) -> str:
     summary = result.summary
     nodes = summary["privacy"]["nodes"]
     rows = [(name, str(entry["releases"]), epsilon(entry["epsilon"])) for name, entry in nodes.items()]
@@ -70,8 +98,13 @@ def _report(result: Result) -> str:
         f"{node_table(('node', 'releases', 'epsilon'), rows)}\n\n"
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"
         f"{_claims(summary['privacy']['claims'])}"
+        f"{'' if repeated is None else _same_run(repeated)}"
         f"Results: {result.folder}"
     )
+
+
+def _same_run(repeated: Path) -> str:
+    return f"{wrapped(f'This is {repeated} again, with its noise: the same run, and no second release.')}\n\n"
 
 
 def _claims(claims: list[dict[str, Any]]) -> str:

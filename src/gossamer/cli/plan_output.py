@@ -20,7 +20,7 @@ def guarantees(guarantee: Guarantee, by_observer: Mapping[str, Guarantee]) -> st
 
 def _against(guarantee: Guarantee) -> str:
     """A guarantee that stands beside another; where there is none, in a line."""
-    if math.isfinite(guarantee.epsilon):
+    if math.isfinite(guarantee.epsilon) or guarantee.would_be is not None:
         return str(guarantee)
     return f"Guarantee against {guarantee.observer}: none. {guarantee.proof}"
 

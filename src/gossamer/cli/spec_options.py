@@ -9,9 +9,10 @@ from gossamer.experiment.reading import read_spec
 from gossamer.experiment.spec import Experiment
 
 
-def add_spec(command: argparse.ArgumentParser) -> None:
-    """Add the spec and its overrides to a command."""
-    command.add_argument("spec", type=Path, metavar="SPEC", help="the experiment, a YAML file")
+def add_spec(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """Add the spec and its overrides to a command; ``optional`` if it can do without."""
+    number = "?" if optional else None
+    command.add_argument("spec", type=Path, metavar="SPEC", nargs=number, help="the experiment, a YAML file")
     command.add_argument(
         "--set",
         action="append",
@@ -24,8 +25,18 @@ def add_spec(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
 
 
+def add_reproducible(command: argparse.ArgumentParser) -> None:
+    """Add the option of noise that can be drawn again to a command that takes a spec."""
+    command.add_argument(
+        "--reproducible",
+        action="store_true",
+        help="take the noise from the seed instead of a fresh secret; then nothing is guaranteed",
+    )
+
+
 def read_experiment(options: argparse.Namespace) -> Experiment:
     """The spec that was given, with its overrides."""
     seed = [] if options.seed is None else [f"seed={options.seed}"]
     weak = ["privacy.accept_weak=true"] * options.accept_weak
-    return read_spec(options.spec, [*options.set, *seed, *weak])
+    reproducible = ["privacy.noise_secret=reproducible"] * getattr(options, "reproducible", False)
+    return read_spec(options.spec, [*options.set, *seed, *weak, *reproducible])

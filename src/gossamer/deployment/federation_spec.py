@@ -27,12 +27,22 @@ def federation_spec(text: str, parties: int) -> str:
         or names files that other parties do not have.
     """
     experiment = _for_parties(text, parties)
+    check_secret(experiment)
     # What the path says of the format is kept.
     dataset = declared(experiment.dataset).model_copy(update={"path": None, "test_path": None})
     declared_form(dataset)
     experiment = experiment.model_copy(update={"dataset": dataset})
     check_no_files(experiment)
     return write_spec(experiment)
+
+
+def check_secret(experiment: Experiment) -> None:
+    """Raise SpecError if the spec wants noise that can be drawn again: deployed parties draw none such."""
+    if experiment.reproducible:
+        raise SpecError(
+            "privacy.noise_secret: reproducible is for simulations, and deployed parties draw noise that nobody can "
+            "repeat; leave it out"
+        )
 
 
 def own_code(experiment: Experiment) -> list[str]:

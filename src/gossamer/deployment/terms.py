@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gossamer.data.declared import blank_dataset
 from gossamer.data.split import Split
-from gossamer.deployment.federation_spec import check_no_files
+from gossamer.deployment.federation_spec import check_no_files, check_secret
 from gossamer.deployment.roster import roster
 from gossamer.errors import SpecError
 from gossamer.experiment.completing import needs_estimates
@@ -82,6 +82,7 @@ class Terms:
                 f"model that was agreed on and you trust it, allow it (modules: in the policy, or --module {module})"
             )
         check_no_files(experiment)
+        check_secret(experiment)
         sizes = {m.name: m.examples for m in invitation.members if m.examples is not None}
         named = servers(experiment)
         _check_members(invitation, experiment, sizes, named)

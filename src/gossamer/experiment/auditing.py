@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,10 +17,11 @@ from safetensors.numpy import load_file
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.listening import Listener, rows_of
+from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import read_spec
-from gossamer.experiment.results import ResultsFolder
+from gossamer.experiment.results import ResultsFolder, read_summary
 from gossamer.experiment.running import Progress, Result, run_prepared
 from gossamer.experiment.spec import Experiment
 from gossamer.parts import pack
@@ -60,6 +60,7 @@ def audit_run(
     confidence: float = REPORTED,
     overwrite: bool = False,
     progress: Progress | None = None,
+    secret: NoiseSecret | None = None,
 ) -> Result:
     """Run an experiment with canaries included by coin flips, and bound its epsilon from below.
 
@@ -80,7 +81,7 @@ def audit_run(
         its loss under the run's model alone.
     confidence : float
         Of the bound.
-    overwrite, progress
+    overwrite, progress, secret
         As for `run`.
 
     Returns
@@ -114,6 +115,7 @@ def audit_run(
         watch=listener if score == "gradient" else None,
         data_side=_side(experiment.privacy.relation, planted),
         purpose=_purpose(kind, planted),
+        secret=secret,
     )
     scores = listener.scores if score == "gradient" else _losses(prepared, planted, result)
     found = _verdict(experiment, planted, scores, guesses, confidence, result)
@@ -169,7 +171,9 @@ def _verdict(
 ) -> dict[str, Any]:
     relation, delta = experiment.privacy.relation, experiment.delta
     correct, bound = judge(canaries, scores, guesses, delta, relation, confidence)
-    proved = result.guarantee.epsilon
+    would_be = result.guarantee.would_be
+    planned = (would_be or result.guarantee).epsilon  # nobody who judges draws the noise again
+    proved = {"proved_epsilon": result.guarantee.epsilon, **({} if would_be is None else {"would_be_epsilon": planned})}
     return {
         "epsilon_lower_bound": bound.epsilon,
         "delta": bound.delta,
@@ -179,8 +183,8 @@ def _verdict(
         "canaries": len(canaries),
         "guesses": guesses,
         "correct": correct,
-        "proved_epsilon": proved if math.isfinite(proved) else None,
-        "refuted": bool(bound.epsilon > proved),
+        **{name: epsilon if math.isfinite(epsilon) else None for name, epsilon in proved.items()},
+        "refuted": bool(bound.epsilon > planned),
     }
 
 
@@ -227,7 +231,7 @@ def audit_membership(path: str | Path) -> MembershipAudit:
         If the folder is not that of a run, or does not fit its own spec.
     """
     path = Path(path)
-    summary = _read_summary(path)
+    summary = read_summary(path)
     prepared = prepare(read_spec(path / "spec.yaml"))
     model = _read_model(path, prepared)[None]
     rows = np.concatenate(prepared.shards)
@@ -251,15 +255,6 @@ def audit_membership(path: str | Path) -> MembershipAudit:
 
 def _some(split: Split, rows: npt.NDArray[np.int64], generator: np.random.Generator) -> Split:
     return rows_of(split, np.sort(generator.permutation(rows)[:MOST]))
-
-
-def _read_summary(path: Path) -> dict[str, Any]:
-    try:
-        summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
-        _ = summary["privacy"]["guarantee"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise DataError(f"{path}: expected the results folder of a run, with a summary.json; give another") from None
-    return summary
 
 
 def _read_model(path: Path, prepared: Prepared) -> FloatArray:

@@ -45,7 +45,8 @@ def plan_run(prepared: Prepared) -> RunPlan:
     found, advised = plan_units(prepared) if prepared.units else _plan_samples(prepared)
     for line in [*advised, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)
-    return found
+    spec = prepared.experiment
+    return found.reproducible() if spec.private and spec.reproducible else found
 
 
 def _plan_samples(prepared: Prepared) -> tuple[SamplePlan, list[str]]:

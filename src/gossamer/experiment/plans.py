@@ -40,6 +40,8 @@ class RunPlan(Protocol):
         Of each node's own queries: what bounds them, and their noise.
     epsilons : mapping of str to float
         Proved for each node's whole plan; infinite where nothing is.
+    would_be : mapping of str to float
+        What ``epsilons`` would be with a noise secret, where noise is reproducible; empty where it is secret.
     guarantee : Guarantee
         The worst of them, in words.
     guarantees : mapping of str to Guarantee
@@ -56,6 +58,8 @@ class RunPlan(Protocol):
     def mechanisms(self) -> Mapping[str, Mechanism]: ...
     @property
     def epsilons(self) -> Mapping[str, float]: ...
+    @property
+    def would_be(self) -> Mapping[str, float]: ...
     @property
     def guarantee(self) -> Guarantee: ...
     @property

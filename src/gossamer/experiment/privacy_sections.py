@@ -61,6 +61,9 @@ class PrivacySettings(Section):
         At which epsilon is reported when there is no budget.
     accept_weak : bool, optional
         ``true`` takes a delta above 0.01, of the budget or this one, which says next to nothing.
+    noise_secret : {"fresh", "reproducible"}
+        ``fresh``: noise and samples of a simulation come from 128 random bits, drawn for each run and kept beside its
+        results. ``reproducible``: from the seed, for tests and studies; the guarantee says "none".
     """
 
     mechanism: Literal["gaussian", "l2_laplace", "laplace", "none"] = "gaussian"
@@ -75,6 +78,7 @@ class PrivacySettings(Section):
     noise_scope: Literal["all", "first_layer"] = "all"
     delta: float = Field(default=1e-5, ge=1e-50, lt=1)
     accept_weak: StrictBool | None = None
+    noise_secret: Literal["fresh", "reproducible"] = "fresh"
 
     @model_validator(mode="after")
     def _levels_belong_to_their_law(self) -> PrivacySettings:

@@ -8,7 +8,8 @@
 | `ledger.jsonl` | a line for each kind of release of each node |
 | `model.safetensors` | the run's model, by the names of its parts |
 | `private.jsonl` | what nodes recorded for themselves; only if they did |
-| `timing.json` | wall time and machine; the only file that differs between two runs of one seed |
+| `noise_secret.json` | the run's `NoiseSecret`, for its owner alone; only if it has one |
+| `timing.json` | wall time and machine; the only file that differs between two runs of one seed and secret |
 
 All are for their owner alone, in a folder that nobody else can look into: models without noise, and what nodes recorded
 for themselves, tell of the data. `summary.json`, `ledger.jsonl` and `model.safetensors` are replaced whole at each
@@ -25,7 +26,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from gossamer.errors import SpecError
+from gossamer.errors import DataError, SpecError
+from gossamer.experiment import noise_secret
 from gossamer.own_files import for_owner, make_own_folder, write_own
 from gossamer.parts import Part, unpack
 from gossamer.vectors import FloatArray
@@ -37,6 +39,7 @@ FILES = (
     "ledger.jsonl",
     "model.safetensors",
     "private.jsonl",
+    noise_secret.FILE,
     "timing.json",
 )
 
@@ -95,6 +98,22 @@ class ResultsFolder:
     def write_model(self, model: FloatArray, parts: Iterable[Part]) -> None:
         arrays = unpack(np.asarray(model), tuple(parts))
         self.write("model.safetensors", save({name: np.ascontiguousarray(part) for name, part in arrays.items()}))
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """``summary.json`` of a results folder.
+
+    Raises
+    ------
+    DataError
+        If the folder is not that of a run.
+    """
+    try:
+        summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+        _ = summary["privacy"]["guarantee"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DataError(f"{path}: expected the results folder of a run, with a summary.json; give another") from None
+    return summary
 
 
 def _check_room(path: Path, overwrite: bool) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.driving import drive
+from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import MakeDataSide, RunPlan
@@ -77,6 +78,9 @@ class Result:
         Where the results were written.
     guarantees : mapping of str to Guarantee
         By observer, where they differ.
+    secret : NoiseSecret or None
+        What noise and samples came from, if nobody may guess them: ``run(experiment, secret=result.secret)`` is the
+        same run again. It is not shown when the result is printed.
     """
 
     summary: dict[str, Any]
@@ -86,6 +90,7 @@ class Result:
     timing: dict[str, Any]
     folder: Path | None = None
     guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
+    secret: NoiseSecret | None = field(default=None, repr=False)
 
 
 def run(
@@ -96,8 +101,9 @@ def run(
     progress: Progress | None = None,
     trace: str | Path | None = None,
     measure: Measure | None = None,
+    secret: NoiseSecret | None = None,
 ) -> Result:
-    """Run an experiment in the simulator.
+    """Run an experiment in the simulator, with noise that nobody can guess.
 
     Parameters
     ----------
@@ -114,6 +120,9 @@ def run(
     measure : callable, optional
         Called with what is run and the run's model [size] at each evaluation; the figures that it returns, by name, are
         added to the row of metrics.
+    secret : NoiseSecret, optional
+        That of an earlier run, to repeat it; by default a fresh one is drawn. The guarantee holds only of one that
+        nobody else knows.
 
     Raises
     ------
@@ -122,22 +131,52 @@ def run(
     KeyboardInterrupt
         If interrupted; ``out`` then holds the results up to the last evaluation.
     """
-    with ExitStack() as stack:
-        # Sums in BLAS depend on the number of threads; results must not.
-        stack.enter_context(threadpool_limits(1))
+    with threadpool_limits(1):  # sums in BLAS depend on the number of threads; results must not
         folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
         started = time.perf_counter()
         prepared = prepare(experiment)
         plan = plan_run(prepared)
-        watch = None
-        if trace is not None:
-            file = stack.enter_context(_open_trace(Path(trace)))
-            if prepared.world.units:
-                warning = f"{trace} will hold raw models of units: keep it as private as the data"
-                warnings.warn(warning, RunWarning, stacklevel=2)
-            watch = lambda step: write_step(file, step)  # noqa: E731
-        session = _Run(prepared, plan, folder, progress or Silence(), started, watch, measure=measure)
-        return session.go()
+        drawn = chosen_secret(experiment, secret)
+        with tracing(trace, prepared) as watch:
+            session = _Run(prepared, plan, folder, progress or Silence(), started, watch, measure=measure, secret=drawn)
+            return session.go()
+
+
+def chosen_secret(experiment: Experiment, given: NoiseSecret | None = None) -> NoiseSecret | None:
+    """The secret of a run: a fresh one unless one is ``given``; None where there is nothing to hide.
+
+    Raises
+    ------
+    SpecError
+        If one is given and the run has no use for it.
+    """
+    if experiment.secretive:
+        return NoiseSecret.fresh() if given is None else given
+    if given is not None:
+        raise SpecError(
+            "a noise secret is for runs with noise that is not reproducible, found one for another; leave it out: the "
+            "same spec gives the same bytes"
+        )
+    return None
+
+
+@contextmanager
+def tracing(path: str | Path | None, prepared: Prepared) -> Iterator[Callable[[Step], None] | None]:
+    """What a simulator tells its steps, to be written to ``path``.
+
+    Raises
+    ------
+    SpecError
+        If that file cannot be written.
+    """
+    if path is None:
+        yield None
+        return
+    with _open_trace(Path(path)) as file:
+        if prepared.world.units:
+            warning = f"{path} will hold raw models of units: keep it as private as the data"
+            warnings.warn(warning, RunWarning, stacklevel=4)
+        yield lambda step: write_step(file, step)
 
 
 def run_prepared(
@@ -149,6 +188,7 @@ def run_prepared(
     watch: Callable[[Step], None] | None = None,
     data_side: MakeDataSide = DataSide,
     purpose: str,
+    secret: NoiseSecret | None = None,
 ) -> Result:
     """Run what is prepared and planned already, such as an audit's examples in the place of the spec's own.
 
@@ -166,10 +206,15 @@ def run_prepared(
         Makes a node's data side of its ledger, its shard and a seed.
     purpose : str
         What decides gradients beside what is prepared; runs that differ in it share no noise.
+    secret : NoiseSecret, optional
+        As for `run`.
     """
     with threadpool_limits(1):
         started = time.perf_counter()
-        run = _Run(prepared, plan, folder, progress or Silence(), started, watch, data_side, purpose=purpose)
+        drawn = chosen_secret(prepared.experiment, secret)
+        run = _Run(
+            prepared, plan, folder, progress or Silence(), started, watch, data_side, purpose=purpose, secret=drawn
+        )
         return run.go()
 
 
@@ -194,6 +239,7 @@ class _Run:
     data_side: MakeDataSide = DataSide
     measure: Measure | None = None
     purpose: str = "run"
+    secret: NoiseSecret | None = None
     rows: list[Row] = field(default_factory=list)
     status: str = "running"
 
@@ -201,7 +247,8 @@ class _Run:
         prepared, plan = self.prepared, self.plan
         context = prepared.context(plan.mechanisms, plan.quotas)
         nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
-        seed = secret_seed(prepared, plan.noise, self.purpose)
+        seed = secret_seed(prepared, plan.noise, self.purpose, self.secret)
+        self.mark = mark(seed)
         self.sides, self.ledgers = plan.sides(prepared, seed, self.data_side)
         self.simulator = Simulator(
             nodes, self.sides, prepared.world, watch=self.watch, record=self.record, count=prepared.count
@@ -214,6 +261,8 @@ class _Run:
         if self.folder is not None:
             self.folder.clear()
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
+            if self.secret is not None:
+                KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0]).write(self.folder.path)
         try:
             if self.evaluator.on:
                 self.evaluator.look(0.0)
@@ -243,6 +292,7 @@ class _Run:
             self.timing(),
             self.folder.path if self.folder is not None else None,
             self.plan.guarantees,
+            self.secret,
         )
 
     def remark(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +18,7 @@ from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import StopSettings
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.data_side import DataSides
-from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.guarantees import Guarantee, reproducible
 from gossamer.privacy.ledger import Ledger, Plan, Policy, Unlimited
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
 from gossamer.privacy.pure_composition import compositions
@@ -39,13 +40,15 @@ class SamplePlan:
     schedules : dict of str to Schedule
         The most releases of each node.
     epsilons : dict of str to float
-        Proved for each node's whole plan; infinite without noise.
+        Proved for each node's whole plan; infinite without noise, and where it is reproducible.
     guarantee : Guarantee
         The worst of them, in words.
     size : int
         Number of parameters.
     estimates : Estimated or None
         What the schedule rests on that the spec does not say.
+    would_be : mapping of str to float
+        What ``epsilons`` would be with a noise secret, where noise is reproducible; empty where it is secret.
     guarantees : mapping of str to Guarantee
         None beside ``guarantee``, which is against all that may look.
     """
@@ -58,7 +61,13 @@ class SamplePlan:
     guarantee: Guarantee
     size: int
     estimates: Estimated | None = None
+    would_be: Mapping[str, float] = field(default_factory=dict)
     guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
+
+    def reproducible(self) -> SamplePlan:
+        """The plan with noise that can be drawn again, so that nothing is guaranteed."""
+        none = dict.fromkeys(self.epsilons, math.inf)
+        return replace(self, epsilons=none, would_be=self.epsilons, guarantee=reproducible(self.guarantee))
 
     @cached_property
     def mechanism(self) -> Mechanism | None:
@@ -105,7 +114,7 @@ class SamplePlan:
     def figures(self, prepared: Prepared) -> dict[str, Any]:
         """What several ways of composing say, where there are several."""
         ways = composed(prepared, self)
-        return {} if ways is None else {"compositions": ways}
+        return {} if ways is None else {"would_be_compositions" if self.would_be else "compositions": ways}
 
     def facts(self, prepared: Prepared) -> Facts | None:
         return facts(prepared, self)
@@ -133,7 +142,8 @@ def composed(prepared: Prepared, plan: SamplePlan) -> dict[str, float] | None:
 
     None for noise without a pure epsilon, and where persons' examples are counted together.
     """
-    worst = max(plan.epsilons, key=lambda name: plan.epsilons[name])
+    epsilons = plan.would_be or plan.epsilons
+    worst = max(epsilons, key=lambda name: epsilons[name])
     mechanism, schedule = plan.mechanisms[worst], plan.schedules[worst]
     if not isinstance(mechanism, L2Laplace) or len(schedule) != 1 or asked(prepared):
         return None
@@ -147,10 +157,11 @@ _MOST_READINGS = 32
 def epsilon_so_far(prepared: Prepared, ledgers: Iterable[Ledger]) -> float | None:
     """The largest epsilon of what nodes have released so far: a reading, not a guarantee, which covers the whole plan.
 
-    None without noise, and where nodes differ so much that reading them all would slow the run down.
+    None without noise or where it is reproducible, and where nodes differ so much that reading them all would slow
+    the run down.
     """
     spec = prepared.experiment
-    if not (spec.private and spec.proved):
+    if not (spec.private and spec.proved) or spec.reproducible:
         return None
     rows = spec.rows_per_person
     if spread(prepared):

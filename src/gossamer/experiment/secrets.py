@@ -6,6 +6,9 @@ themselves and who holds which, what files the settings name, the source of one'
 library; and on what the run is for, since an audit puts other examples in places of some. Two runs share their noise
 only if they are the same run.
 
+All of that can be known to others, so the seed also depends on the run's `NoiseSecret`, which nobody else can. Only
+noise that the spec wants reproducible follows from the spec's seed in its place, and such a run has no guarantee.
+
 A seed that depends on examples tells nothing about them: it is never released, and noise from it is as good as from any
 other.
 """
@@ -25,13 +28,16 @@ import scipy.sparse as sp
 from pydantic import BaseModel
 
 from gossamer.data.split import Split
+from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.prepare import Prepared
 from gossamer.randomness import derive
 from gossamer.version import __version__
 
 
-def secret_seed(prepared: Prepared, noise: Iterable[Mapping[str, Any]], purpose: str = "run") -> int:
-    """The seed of a run's sampling and noise, which does not follow from the public one.
+def secret_seed(
+    prepared: Prepared, noise: Iterable[Mapping[str, Any]], purpose: str = "run", secret: NoiseSecret | None = None
+) -> int:
+    """The seed [128 bits] of a run's sampling and noise, which does not follow from the public one.
 
     Where files lie, how results are computed, who looks at them and how nodes are deployed decide nothing.
 
@@ -43,11 +49,18 @@ def secret_seed(prepared: Prepared, noise: Iterable[Mapping[str, Any]], purpose:
         All that decides what noise is drawn, as plain data: `RunPlan.noise`.
     purpose : str
         What else decides a gradient, such as the canaries of an audit.
+    secret : NoiseSecret, optional
+        Of the run. Without one the seed can be computed by whoever knows the rest: for noise that is to be
+        reproducible, and for runs that have nothing to hide.
     """
     experiment = prepared.experiment
     content = experiment.model_dump(mode="json", exclude={"compute", "evaluation", "deployment"})
+    del content["privacy"]["noise_secret"]  # it says where the seed comes from, and decides no gradient
     settings = json.dumps([_deciding(content), list(noise)], sort_keys=True)
-    return derive(experiment.seed, "secret", settings, _digest(prepared), __version__, purpose)
+    decided = (settings, _digest(prepared), __version__, purpose)
+    if secret is None:
+        return derive(experiment.seed, "secret", *decided)
+    return secret.derive(*decided)
 
 
 def _deciding(content: Any) -> Any:

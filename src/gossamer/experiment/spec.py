@@ -241,6 +241,17 @@ class Experiment(Section):
         return self.privacy.mechanism != "none"
 
     @property
+    def reproducible(self) -> bool:
+        """Whether what a run hides things with follows from its seed, so that it hides nothing."""
+        return self.privacy.noise_secret == "reproducible"
+
+    @property
+    def secretive(self) -> bool:
+        """Whether a run draws what nobody may guess, noise or masks, so that it needs a noise secret."""
+        masking = getattr(self.algorithm, "masking", None)
+        return not self.reproducible and (self.private or (masking is not None and masking.name == "secure"))
+
+    @property
     def proved(self) -> bool:
         """Whether a guarantee is proved for the noise, if there is any, and for what it is added to."""
         return self.privacy.proved and bool(getattr(self.algorithm, "proved", True))

@@ -89,6 +89,7 @@ class PrivacyReport:
         """What a node has released and may release, and what is proved of that."""
         return {
             "epsilon": _finite(self.plan.epsilons[name]),
+            **({"would_be_epsilon": _finite(self.plan.would_be[name])} if self.plan.would_be else {}),
             "releases": releases(name),
             "planned_releases": self.plan.releases(name),
             **self.plan.describe_node(name),

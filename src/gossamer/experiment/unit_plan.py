@@ -19,7 +19,7 @@ from gossamer.privacy.agent_noise import AgentLedger
 from gossamer.privacy.data_side import DataSide
 from gossamer.privacy.graph_bounds import Noise, RandomNoise, UpdateBound
 from gossamer.privacy.graph_guarantees import proved_epsilon
-from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.guarantees import Guarantee, reproducible
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
 from gossamer.privacy.unit_side import UnitSide, UnitSides
@@ -93,6 +93,8 @@ class UnitPlan:
         Rounds of averaging at the end.
     radius : float
         Most L2 norm of a model that agents of masked sums make updates at.
+    repeatable : bool
+        Whether the noise is reproducible, so that nothing is guaranteed.
     """
 
     stop: StopSettings
@@ -108,6 +110,12 @@ class UnitPlan:
     radius: float = math.inf
     quotas: dict[str, int] | None = None
     estimates: Estimated | None = None
+    repeatable: bool = False
+
+    def reproducible(self) -> UnitPlan:
+        """The plan with noise that can be drawn again, so that nothing is guaranteed."""
+        none = {observer: reproducible(guarantee) for observer, guarantee in self.guarantees.items()}
+        return replace(self, guarantees=none, repeatable=True)
 
     def __str__(self) -> str:
         line = f"{self.updates} updates of {len(self.units)} units in {self.rounds} rounds, {self._law}"
@@ -139,9 +147,18 @@ class UnitPlan:
         """Rounds of all servers, those of averaging at the end included."""
         return (self.rounds + self.consensus) * len(self.units)
 
-    @cached_property
+    @property
     def epsilons(self) -> dict[str, float]:
-        """Proved for each agent, against the other units."""
+        """Proved for each agent, against the other units; infinite where noise is reproducible."""
+        return dict.fromkeys(self._epsilons, math.inf) if self.repeatable else self._epsilons
+
+    @property
+    def would_be(self) -> dict[str, float]:
+        """What they would be with a noise secret, where noise is reproducible."""
+        return self._epsilons if self.repeatable else {}
+
+    @cached_property
+    def _epsilons(self) -> dict[str, float]:
         known: dict[tuple[Noise | None, UpdateBound | None], float] = {}
         found = {}
         for unit in self.units.values():

@@ -1,4 +1,4 @@
-"""Files with keys: nobody but their owner may read them, at any moment."""
+"""Files with keys and other secrets: nobody but their owner may read them, at any moment."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gossamer.federation.errors import IdentityError
 _LARGEST = 4096  # a key file has a few hundred bytes
 
 
-def write_private(path: str | Path, content: bytes) -> None:
-    """Write a new file that only this user may read (mode 0600).
+def write_private(path: str | Path, content: bytes, *, what: str = "key") -> None:
+    """Write a new file that only this user may read (mode 0600); ``what`` it holds, for messages.
 
     Raises
     ------
@@ -28,13 +28,13 @@ def write_private(path: str | Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
-        raise IdentityError(f"{path}: exists already; load it, or choose another name for a new key") from None
+        raise IdentityError(f"{path}: exists already; load it, or choose another name for a new {what}") from None
     except OSError as error:
-        raise IdentityError(f"{path}: cannot write the key: {error.strerror}") from None
+        raise IdentityError(f"{path}: cannot write the {what}: {error.strerror}") from None
 
 
-def read_private(path: str | Path) -> bytes:
-    """The content of a file that nobody else may use.
+def read_private(path: str | Path, *, what: str = "key") -> bytes:
+    """The content of a file that nobody else may use; ``what`` it should be, for messages.
 
     Raises
     ------
@@ -45,25 +45,25 @@ def read_private(path: str | Path) -> bytes:
     try:
         # A pipe must not make us wait for its other end.
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            _check(path, os.fstat(file.fileno()))  # of the open file, so that it cannot be swapped
+            _check(path, os.fstat(file.fileno()), what)  # of the open file, so that it cannot be swapped
             content = file.read(_LARGEST + 1)
     except OSError as error:
-        raise IdentityError(f"{path}: cannot read the key: {error.strerror}") from None
+        raise IdentityError(f"{path}: cannot read the {what}: {error.strerror}") from None
     if len(content) > _LARGEST:
-        raise IdentityError(f"{path}: expected a key of at most {_LARGEST} bytes, found a longer file")
+        raise IdentityError(f"{path}: expected a {what} of at most {_LARGEST} bytes, found a longer file")
     return content
 
 
-def _check(path: Path, status: os.stat_result) -> None:
+def _check(path: Path, status: os.stat_result, what: str) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise IdentityError(f"{path}: expected a file with a key, found something else")
+        raise IdentityError(f"{path}: expected a file with a {what}, found something else")
     if os.name != "posix":  # other systems have no such modes; the folder's permissions count
         return
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         raise IdentityError(
-            f"{path}: others may use this key (mode {mode:04o}, expected 0600); chmod 600 it, "
+            f"{path}: others may use this {what} (mode {mode:04o}, expected 0600); chmod 600 it, "
             f"or make a new one if anyone may have read it"
         )
     if status.st_uid != os.geteuid():
-        raise IdentityError(f"{path}: the key belongs to user {status.st_uid}, expected user {os.geteuid()}")
+        raise IdentityError(f"{path}: the {what} belongs to user {status.st_uid}, expected user {os.geteuid()}")

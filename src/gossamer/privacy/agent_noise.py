@@ -184,7 +184,7 @@ ASSUMPTIONS = (
     "each person's data sits at one agent",
     "this run alone: what other runs on the same data release adds up",
     "the timing of messages is not covered, and neither is who took part",
-    "a simulation draws the noise from the run's seed, which must stay secret",
+    "a simulation draws the noise from the run's noise secret, which nobody may learn",
 )
 
 

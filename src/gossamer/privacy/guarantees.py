@@ -48,6 +48,8 @@ class Guarantee:
         What makes it weak, if anything (`gossamer.privacy.weakness`).
     rows_per_person : int or None
         The most examples of one person that are covered together; None where the unit covers however many there are.
+    would_be : Guarantee or None
+        What would be guaranteed if the noise were secret, where it is reproducible.
     """
 
     epsilon: float
@@ -59,23 +61,34 @@ class Guarantee:
     proof: str
     remarks: tuple[str, ...] = ()
     rows_per_person: int | None = None
+    would_be: Guarantee | None = None
 
     def __str__(self) -> str:
         """The guarantee in words."""
+        if self.would_be is not None:
+            return f"Guarantee: none. {self.proof}\nWith a noise secret it would be {self.would_be._stated}"
+        return f"Guarantee: {self._stated}"
+
+    @property
+    def _stated(self) -> str:
         if math.isinf(self.epsilon):
-            return f"Guarantee: none. {self.proof}"
+            return f"none. {self.proof}"
         assumptions = "\n".join(f"  - {assumption}" for assumption in self.assumptions)
         weak = "".join(f"\nBut {remark}." for remark in self.remarks)
         told_apart = _NEIGHBORS[self.neighboring_relation].format(re.split(" of | with ", self.unit)[0])
         return (
-            f"Guarantee: ({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy for each {self.unit}, "
+            f"({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy for each {self.unit}, "
             f"against {self.observer}:\nit stays hard to tell {told_apart} "
             f"({self.neighboring_relation.value}).{weak}\nProof: {self.proof}\nThis assumes:\n{assumptions}"
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; an infinite epsilon becomes None with ``privacy: none``."""
+        """Plain data for JSON; an infinite epsilon becomes None with ``privacy: none``; ``would_be`` only if set."""
         values = asdict(self)
+        if self.would_be is None:
+            del values["would_be"]
+        else:
+            values["would_be"] = self.would_be.as_dict()
         if math.isinf(self.epsilon):
             return {**values, "epsilon": None, "delta": None, "privacy": "none"}
         return values
@@ -115,8 +128,13 @@ PLANNED = Guarantee(
 
 ADD_OR_REMOVE = "adding or removing an example is read as blanking one of the shard's public slots"
 SIMULATED_NOISE = (
-    "a simulation: noise and sampling come from the run's seed, which must stay secret, is hard to guess only if it is "
-    "long, and is written into the results folder; rounding of floating-point sums and noise is not covered"
+    "a simulation: noise and samples come from a secret of 128 random bits, drawn for this run alone, that nobody may "
+    "learn (noise_secret.json beside the results, result.secret in Python), expanded by a generator that is not "
+    "cryptographic; rounding of floating-point sums and noise is not covered"
+)
+REPRODUCIBLE = (
+    "This run has no guarantee: reproducible noise follows from the spec's seed, and whoever knows the spec draws it "
+    "again and subtracts it."
 )
 
 
@@ -172,6 +190,12 @@ _TOGETHER = {
     True: "all examples of a person change at once, each sampled on its own, and the plans of all nodes that hold some "
     "are composed together",
 }
+def reproducible(guarantee: Guarantee) -> Guarantee:
+    """No guarantee either, where the noise that ``guarantee`` rests on can be drawn again; and what it would be."""
+    if math.isinf(guarantee.epsilon):
+        return guarantee
+    none = replace(guarantee, epsilon=math.inf, delta=0.0, assumptions=(), proof=REPRODUCIBLE, remarks=())
+    return replace(none, would_be=guarantee)
 
 
 def none(reason: str, relation: NeighboringRelation) -> Guarantee:
