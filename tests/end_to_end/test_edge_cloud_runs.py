@@ -92,13 +92,13 @@ def test_what_is_not_said_is_estimated_and_written_down(tmp_path: Path) -> None:
     experiment = spec(algorithm={"name": "mapa", "nodes": 4, "loss_gap": 0.5})
     found = prepare(experiment).estimates.constants
     assert set(found) == {"gradient_sd", "smoothness"}
-    gs.run(experiment, tmp_path / "first")
+    first = gs.run(experiment, tmp_path / "first")
     written = (tmp_path / "first" / "spec.yaml").read_text()
     for name, value in {**found, "loss_gap": 0.5}.items():
         assert f"{name}: {value}" in written
     from gossamer.experiment.reading import read_spec
 
-    gs.run(read_spec(tmp_path / "first" / "spec.yaml"), tmp_path / "again")
+    gs.run(read_spec(tmp_path / "first" / "spec.yaml"), tmp_path / "again", secret=first.secret)
     for name in ("spec.yaml", "summary.json", "metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
@@ -181,8 +181,10 @@ def test_without_noise_there_is_no_guarantee_and_better_accuracy() -> None:
 def test_runs_repeat_and_replay(sections: dict[str, Any], tmp_path: Path) -> None:
     """Twice the same bytes, and the trace replays through fresh nodes."""
     experiment = spec(speeds={"name": "lognormal"}, links={"loss": 0.1, "jitter": 0.3}, **sections)
+    secret = None
     for folder in ("one", "two"):
-        gs.run(experiment, tmp_path / folder, trace=tmp_path / f"{folder}.trace")
+        secret = gs.run(experiment, tmp_path / folder, trace=tmp_path / f"{folder}.trace", secret=secret).secret
+    assert (secret is not None) == experiment.private
     assert (tmp_path / "one.trace").read_bytes() == (tmp_path / "two.trace").read_bytes()
     for name in ("summary.json", "metrics.jsonl", "ledger.jsonl", "model.safetensors"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

@@ -19,6 +19,7 @@ from gossamer.experiment.reading import override, parse_spec, read_spec
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 FILES = {"spec.yaml", "summary.json", "metrics.jsonl", "ledger.jsonl", "model.safetensors", "timing.json"}
+SECRET = gs.NoiseSecret(bytes(range(16)))
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -53,7 +54,7 @@ def write(path: Path, content: Any) -> Path:
 def test_a_run_writes_the_whole_folder(tmp_path: Path, algorithm: str) -> None:
     out = tmp_path / "out"
     result = gs.run(small(f"algorithm.name={algorithm}"), out)
-    assert {path.name for path in out.iterdir()} == FILES
+    assert {path.name for path in out.iterdir()} == FILES | {"noise_secret.json"}
     summary = json.loads((out / "summary.json").read_text())
     assert summary == json.loads(json.dumps(result.summary))
     assert (summary["algorithm"], summary["engine"], summary["nodes"]) == (algorithm, "sim", 4)
@@ -90,22 +91,34 @@ def test_same_seed_same_bytes_in_other_processes(tmp_path: Path) -> None:
         "two": {"PYTHONHASHSEED": "2", "OMP_NUM_THREADS": "2"},
     }.items():
         trace = tmp_path / f"{name}.trace"
-        done = gossamer("run", spec, "--out", tmp_path / name, "--trace", trace, **environment)
+        done = gossamer("run", spec, "--reproducible", "--out", tmp_path / name, "--trace", trace, **environment)
         assert done.returncode == 0, done.stderr
     for file in FILES - {"timing.json"}:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
     assert (tmp_path / "one.trace").read_bytes() == (tmp_path / "two.trace").read_bytes()
 
 
+def test_a_repeat_in_another_process_has_the_same_bytes(tmp_path: Path) -> None:
+    spec = write(tmp_path / "spec.yaml", {**SMALL, "objective": "mlp"})
+    one, two = tmp_path / "one", tmp_path / "two"
+    for arguments, threads in (((spec, "--out", one), "1"), (("--repeat", one, "--out", two), "2")):
+        trace = arguments[-1].with_suffix(".trace")
+        done = gossamer("run", *arguments, "--trace", trace, PYTHONHASHSEED=threads, OMP_NUM_THREADS=threads)
+        assert done.returncode == 0, done.stderr
+    for file in FILES - {"timing.json"} | {"noise_secret.json"}:
+        assert (one / file).read_bytes() == (two / file).read_bytes(), file
+    assert one.with_suffix(".trace").read_bytes() == two.with_suffix(".trace").read_bytes()
+
+
 def test_another_seed_gives_another_model() -> None:
-    first, second = (gs.run(small(f"seed={seed}")).model["weight"] for seed in (1, 2))
+    first, second = (gs.run(small(f"seed={seed}"), secret=SECRET).model["weight"] for seed in (1, 2))
     assert not np.any(first == second)
 
 
-def noise_of(experiment: gs.Experiment) -> np.ndarray:
+def noise_of(experiment: gs.Experiment, secret: gs.NoiseSecret | None) -> np.ndarray:
     """The noise of the first release: what is released without a clip worth mentioning."""
     tiny = {**experiment.privacy.model_dump(), "clip": 1e-6}
-    trained = gs.run(experiment.model_copy(update={"privacy": gs.PrivacySettings(**tiny)}))
+    trained = gs.run(experiment.model_copy(update={"privacy": gs.PrivacySettings(**tiny)}), secret=secret)
     return trained.model["weight"].ravel()
 
 
@@ -117,18 +130,22 @@ def test_nobody_who_knows_what_nodes_know_knows_the_noise() -> None:
 
     prepared = prepare(small())
     plan = plan_run(prepared)
-    seeds = {small().seed, public_seed(small()), secret_seed(prepared, plan.noise)}
-    assert len(seeds) == 3
+    secret = secret_seed(prepared, plan.noise, secret=SECRET)
+    seeds = {small().seed, public_seed(small()), secret_seed(prepared, plan.noise), secret}
+    assert len(seeds | {int.from_bytes(SECRET.value, order) for order in ("little", "big")}) == 6
     assert prepared.context(plan.mechanisms, plan.quotas).seed == public_seed(small()) == prepared.world.seed
 
 
-def test_runs_of_one_seed_with_other_noise_do_not_share_it_up_to_a_factor() -> None:
-    """With almost nothing but noise in the model, the noise of two runs is uncorrelated: |r| < 0.25 for 640 numbers
-    holds with probability 1 - 1e-10."""
+@pytest.mark.parametrize("drawn", ["fresh", "reproducible"])
+def test_runs_of_one_seed_with_other_noise_do_not_share_it_up_to_a_factor(drawn: str) -> None:
+    """With almost nothing but noise in the model, the noise of two runs is uncorrelated, also if they have one secret:
+    |r| < 0.25 for 640 numbers holds with probability 1 - 1e-10."""
+    secret = SECRET if drawn == "fresh" else None
     settings = ["algorithm.nodes=1", "algorithm.updates_per_node=1", "algorithm.topology=line"]
-    one, two = (noise_of(small(*settings, f"privacy.noise_multiplier={z}")) for z in (1, 2))
+    settings.append(f"privacy.noise_secret={drawn}")
+    one, two = (noise_of(small(*settings, f"privacy.noise_multiplier={z}"), secret) for z in (1, 2))
     assert abs(np.corrcoef(one, two)[0, 1]) < 0.25
-    again = noise_of(small(*settings, "privacy.noise_multiplier=1", "compute.width=1", 'evaluation="off"'))
+    again = noise_of(small(*settings, "privacy.noise_multiplier=1", "compute.width=1", 'evaluation="off"'), secret)
     np.testing.assert_array_equal(one, again)
 
 
@@ -138,7 +155,7 @@ def test_evaluation_leaves_no_trace(tmp_path: Path) -> None:
     for index, evaluation in enumerate(["off", "{every_updates: 1}", "{every_seconds: 0.7, nodes: 2}"]):
         path = tmp_path / f"{index}.trace"
         value = '"off"' if evaluation == "off" else evaluation
-        gs.run(small(f"evaluation={value}"), trace=path)
+        gs.run(small(f"evaluation={value}"), trace=path, secret=SECRET)
         traces.add(path.read_bytes())
     assert len(traces) == 1
 
@@ -154,8 +171,8 @@ def test_a_recorded_run_replays_bit_for_bit(tmp_path: Path, algorithm: str) -> N
 
 
 def test_batched_and_unbatched_agree_after_200_updates() -> None:
-    apart = gs.run(small("algorithm.updates_per_node=50", "compute.width=1"))
-    together = gs.run(small("algorithm.updates_per_node=50"))
+    apart = gs.run(small("algorithm.updates_per_node=50", "compute.width=1"), secret=SECRET)
+    together = gs.run(small("algorithm.updates_per_node=50"), secret=SECRET)
     assert apart.summary["updates"] == 200
     assert (apart.timing["mean_width"], together.timing["mean_width"] > 1.5) == (1.0, True)
     for part in apart.model:

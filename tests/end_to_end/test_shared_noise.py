@@ -1,4 +1,8 @@
-"""No two different runs share their noise: the difference of their releases would show what a guarantee hides."""
+"""No two different runs share their noise: the difference of their releases would show what a guarantee hides.
+
+Runs have secrets of their own, so this is about those that have the same: from a caller, or because noise follows from
+the seed.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,24 @@ SPEC: dict[str, Any] = {
 }
 
 
+HOW: dict[str, dict[str, Any]] = {
+    "one secret": {"secret": gs.NoiseSecret(bytes(range(16)))},
+    "reproducible": {"secret": None},
+}
+
+
+@pytest.fixture(params=HOW)
+def alike(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What runs are called with so that they have the same noise if they are the same run."""
+    return HOW[request.param]
+
+
+def specified(alike: dict[str, Any], sections: dict[str, Any]) -> Any:
+    """A spec whose noise is alike."""
+    drawn = "reproducible" if alike["secret"] is None else "fresh"
+    return parse_spec({**sections, "privacy": {**sections["privacy"], "noise_secret": drawn}})
+
+
 def weights(result: gs.Result) -> Any:
     """Of one noisy step: noise of norm about 0.5 * 5 * sqrt(650) / 64 = 2, and hardly anything else."""
     return result.model["weight"].ravel()
@@ -29,11 +51,12 @@ def unlike(one: Any, other: Any) -> bool:
     return bool(abs(np.corrcoef(one, other)[0, 1]) < 0.25)
 
 
-def test_an_audit_does_not_have_the_noise_of_the_run_nor_of_another_audit() -> None:
-    spec = parse_spec({"dataset": "digits", **SPEC})
-    plain = weights(gs.run(spec))
-    np.testing.assert_array_equal(plain, weights(gs.run(spec)))
-    audits = [weights(audit_run(spec, canaries=m, guesses=4)) for m in (20, 21)]
+def test_an_audit_does_not_have_the_noise_of_the_run_nor_of_another_audit(alike: dict[str, Any]) -> None:
+    spec = specified(alike, {"dataset": "digits", **SPEC})
+    plain = weights(gs.run(spec, **alike))
+    np.testing.assert_array_equal(plain, weights(gs.run(spec, **alike)))
+    audits = [weights(audit_run(spec, canaries=m, guesses=4, **alike)) for m in (20, 21, 21)]
+    np.testing.assert_array_equal(audits[1], audits.pop())
     assert all(unlike(plain, audit) for audit in audits)
     assert unlike(*audits)
 
@@ -47,26 +70,27 @@ def rows(folder: Path, changed: float) -> Path:
     return path
 
 
-def test_a_changed_example_changes_the_noise_and_where_the_file_lies_does_not(tmp_path: Path) -> None:
+def test_a_changed_example_changes_the_noise_and_where_the_file_lies_does_not(
+    tmp_path: Path, alike: dict[str, Any]
+) -> None:
     found = []
     for name, changed in (("one", 1.0), ("two", 2.0), ("three", 1.0)):
         (tmp_path / name).mkdir()
         dataset = {"name": "mine", "path": str(rows(tmp_path / name, changed))}
         logistic = {"dataset": dataset, "objective": "logistic", **SPEC}
-        found.append(weights(gs.run(parse_spec(logistic))))
+        found.append(weights(gs.run(specified(alike, logistic), **alike)))
     assert unlike(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
 
 
-def test_changed_speeds_change_the_noise(tmp_path: Path) -> None:
+def test_changed_speeds_change_the_noise(tmp_path: Path, alike: dict[str, Any]) -> None:
     """With other speeds gradients are taken at other models."""
     found = []
     for seconds in ("1.0", "2.0"):
         path = tmp_path / "speeds.csv"
         path.write_text(f"0,{seconds}\n")
-        found.append(
-            weights(gs.run(parse_spec({"dataset": "digits", "speeds": {"name": "file", "path": path}, **SPEC})))
-        )
+        speeds = {"name": "file", "path": path}
+        found.append(weights(gs.run(specified(alike, {"dataset": "digits", "speeds": speeds, **SPEC}), **alike)))
     assert unlike(*found)
 
 

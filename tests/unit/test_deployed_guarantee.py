@@ -105,12 +105,12 @@ def test_what_is_said_of_rounding_in_units_is_replaced() -> None:
     assert NOT_CRASHES in found.assumptions
 
 
-def test_an_agent_s_own_guarantee_loses_the_seed_too() -> None:
+def test_an_agent_s_own_guarantee_loses_the_secret_too() -> None:
     plan = own_server_guarantee(AgentNoise(100, 50.0, 3), 2, 1e-5)
-    assert any("seed" in line for line in agent_noise.ASSUMPTIONS)
+    assert any("noise secret" in line for line in agent_noise.ASSUMPTIONS)
     found = deployed_guarantee(plan, Drawn())
     assert (found.epsilon, found.delta) == (plan.epsilon, plan.delta)
-    assert not any("seed" in line for line in found.assumptions)
+    assert not any("noise secret" in line for line in found.assumptions)
     assert RANDOMNESS in found.assumptions
 
 

@@ -77,8 +77,13 @@ def _run(options: argparse.Namespace) -> Start:
 
 
 def _repeat(options: argparse.Namespace) -> Start:
-    given = {"SPEC": options.spec, "--set": options.set, "--seed": options.seed, "--reproducible": options.reproducible}
-    found = [name for name, value in given.items() if value not in (None, False, [])]
+    given = {
+        "SPEC": options.spec is not None,
+        "--set": bool(options.set),
+        "--seed": options.seed is not None,
+        "--reproducible": options.reproducible,
+    }
+    found = [name for name, there in given.items() if there]
     if found:
         raise CallerError(f"--repeat takes everything from the results folder, found {found[0]} as well; leave it out")
     out = options.out or Path("runs") / f"{options.repeat.resolve().name}-repeat"
