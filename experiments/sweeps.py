@@ -109,6 +109,7 @@ class Paper:
                 for key in ("noise_multiplier", "epsilon", "standard_deviation", "norm", "noise_scope"):
                     content["privacy"].pop(key, None)
                 content.pop("budget", None)
+            content["privacy"]["noise_secret"] = "reproducible"  # a study is to come out the same again
             yield Variant(place, parse_spec(content))
 
     def placed(self, study: str, records: Sequence[Record], *, full: bool = False) -> list[Record]:
@@ -161,11 +162,12 @@ class Paper:
     def record(self, variant: Variant, result: gs.Result) -> Record:
         """What is kept of a run."""
         privacy, algorithm = result.summary["privacy"], result.summary["algorithm"]
+        guarantee = privacy["guarantee"].get("would_be", privacy["guarantee"])  # of such a run with a noise secret
         own = {algorithm: result.summary[algorithm]} if algorithm in result.summary else {}
         batch_size = getattr(variant.experiment.algorithm, "batch_size", None)  # rounds have sizes of their own
         return {
-            "epsilon": privacy["guarantee"]["epsilon"],
-            "delta": privacy["guarantee"]["delta"],
+            "epsilon": guarantee["epsilon"],
+            "delta": guarantee["delta"],
             "claims": [{key: claim[key] for key in ("theorem", "epsilon", "valid")} for claim in privacy["claims"]],
             **({"batch_size": batch_size} if batch_size is not None else {}),
             **own,

@@ -223,14 +223,13 @@ def audit_command(options: argparse.Namespace) -> int:
 
 
 def _audit_report(audit: dict[str, Any]) -> str:
+    reproducible = "would_be_epsilon" in audit
     rows = [
         ("measured: epsilon is at least", f"{audit['epsilon_lower_bound']:.4g}", f"confidence {audit['confidence']:g}"),
-        ("proved: epsilon is at most", epsilon(audit["proved_epsilon"]), ""),
+        ("proved: epsilon is at most", epsilon(audit["proved_epsilon"]), "reproducible noise" * reproducible),
     ]
-    if "would_be_epsilon" in audit:
-        rows.append(
-            ("with a noise secret it would be at most", epsilon(audit["would_be_epsilon"]), "reproducible noise")
-        )
+    if reproducible:
+        rows.append(("with a noise secret: at most", epsilon(audit["would_be_epsilon"]), ""))
     return (
         f"\n{audit['correct']} of {audit['guesses']} guesses are right, about {audit['canaries']} canaries "
         f"({audit['canary']}, scored by {audit['score']})\n\n{table(rows)}\n\n"
