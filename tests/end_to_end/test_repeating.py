@@ -208,7 +208,7 @@ def test_a_run_without_a_secret_is_repeated_by_its_spec(capsys: pytest.CaptureFi
 
 def test_an_audit_is_not_repeated_as_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     first = audit_run(spec(), "first", canaries=20, guesses=4)
-    assert "those of an audit" in refused(capsys, "--repeat", "first", "--out", "again")
+    assert "something else (audit)" in refused(capsys, "--repeat", "first", "--out", "again")
     again = audit_run(spec(), canaries=20, guesses=4, secret=first.secret)
     np.testing.assert_array_equal(first.model["weight"], again.model["weight"])
 
@@ -252,6 +252,26 @@ def test_other_results_with_the_same_noise_are_said(tmp_path: Path) -> None:
     changed(Path("first/metrics.jsonl"), lambda text: text.replace('"test_loss": ', '"test_loss": 1'))
     with pytest.raises(DataError, match="same noise and gave other results"):
         gs.repeat_run("first")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        ("summary.json", "{", "expected the results folder of a run"),
+        ("metrics.jsonl", "{\n", "the results cannot be read"),
+        ("metrics.jsonl", None, "the results cannot be read"),
+        ("model.safetensors", "x", "the results cannot be read"),
+        ("model.safetensors", None, "the results cannot be read"),
+        ("spec.yaml", None, "cannot read the spec"),
+    ],
+)
+def test_a_folder_that_is_not_whole_is_refused_before_anything_runs(
+    capsys: pytest.CaptureFixture[str], file: str, content: str | None, expected: str
+) -> None:
+    gs.run(spec(), "first")
+    path = Path("first") / file
+    path.unlink() if content is None else path.write_text(content)
+    assert expected in refused(capsys, "--repeat", "first", "--out", "again")
 
 
 def test_a_federation_takes_no_reproducible_noise(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,7 @@ def run_command(options: argparse.Namespace) -> int:
     try:
         result = start(bar)
     except KeyboardInterrupt:
+        bar.close()
         if (out / "summary.json").exists():
             say(f"{out} holds the results up to the last evaluation")
         raise

@@ -77,7 +77,7 @@ class KeptSecret:
     run : str
         What it was drawn for, as `mark` has it: whether settings, examples and code are still the same shows in it.
     made_by : str
-        ``run``, or ``audit``, whose examples are not only those of the spec.
+        ``run``, or what else made it, such as an ``audit``, whose examples are not only those of the spec.
     gossamer : str
         Version.
     """

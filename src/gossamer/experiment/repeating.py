@@ -8,10 +8,13 @@ end what came out is compared with what lies in the folder.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
@@ -26,8 +29,6 @@ from gossamer.experiment.running import Progress, Result, run_prepared, tracing
 from gossamer.experiment.secrets import secret_seed
 from gossamer.experiment.spec import Experiment
 from gossamer.version import __version__
-
-_ENDED_BEFORE = ("interrupted", "running")
 
 
 def repeat_run(
@@ -60,7 +61,7 @@ def repeat_run(
     path = Path(results)
     _check_places(path, out, trace)
     experiment = read_spec(path / "spec.yaml")
-    kept, summary = _secret_of(path, experiment), read_summary(path)
+    kept, earlier = _secret_of(path, experiment), _Earlier.read(path)
     with threadpool_limits(1):
         folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
         prepared = prepare(experiment)
@@ -70,7 +71,7 @@ def repeat_run(
             result = run_prepared(
                 prepared, plan, folder, progress=progress, watch=watch, purpose="run", secret=kept.secret
             )
-    _compare(path, summary, result)
+    earlier.check(path, result)
     return result
 
 
@@ -91,7 +92,10 @@ def _secret_of(path: Path, experiment: Experiment) -> KeptSecret:
         raise DataError(f"{path}: expected the run's noise secret, {FILE}, found none; without it nobody can repeat it")
     kept = KeptSecret.read(path)
     if kept.made_by != "run":
-        raise SpecError(f"{path}: expected the results of gossamer run, found those of an {kept.made_by}; audit again")
+        raise SpecError(
+            f"{path}: expected the results of gossamer run, found those of something else ({kept.made_by}); what made "
+            "them can make them again"
+        )
     if kept.gossamer != __version__:
         raise SpecError(
             f"{path}: made by gossamer {kept.gossamer}, and this is {__version__}, which draws other noise; repeat it "
@@ -109,20 +113,40 @@ def _check_same(path: Path, kept: KeptSecret, prepared: Prepared, plan: RunPlan)
         )
 
 
-def _compare(path: Path, summary: dict[str, Any], result: Result) -> None:
-    """Raise unless the results are those of the folder; of a run that ended before its time, as far as it came."""
-    # A line that a killed process did not finish is none.
-    lines = (path / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-    earlier, rows = [json.loads(line) for line in lines], json.loads(json.dumps(result.metrics))
-    if summary["status"] in _ENDED_BEFORE:
-        same = _alike(earlier, rows[: len(earlier)])
-    else:
-        same = _alike(earlier, rows) and _same_model(path, result)
-    if not same:
-        raise DataError(
-            f"{path}: the repeat has the same noise and gave other results, as rounding does on another processor or "
-            "with another version of numpy or torch; publish one of the two at most"
-        )
+class _Earlier(NamedTuple):
+    """What lies in the folder: the run's metrics, and its model if it came to its end."""
+
+    rows: list[dict[str, Any]]
+    model: Mapping[str, npt.NDArray[Any]] | None
+
+    @classmethod
+    def read(cls, path: Path) -> _Earlier:
+        """From a results folder.
+
+        Raises
+        ------
+        DataError
+            If it is not one, or not whole.
+        """
+        ended = read_summary(path).get("status") not in ("interrupted", "running")
+        try:
+            # A line that a killed process did not finish is none.
+            lines = (path / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+            return cls([json.loads(line) for line in lines], load_file(path / "model.safetensors") if ended else None)
+        except (OSError, ValueError, SafetensorError) as error:
+            raise DataError(
+                f"{path}: the results cannot be read ({error}), so no repeat can be held against them"
+            ) from None
+
+    def check(self, path: Path, result: Result) -> None:
+        """Raise DataError unless a repeat gave the same; of a run that did not end, as far as it came."""
+        rows = json.loads(json.dumps(result.metrics))
+        same = _alike(self.rows, rows if self.model is not None else rows[: len(self.rows)])
+        if not (same and (self.model is None or _same_model(self.model, result))):
+            raise DataError(
+                f"{path}: the repeat has the same noise and gave other results, as rounding does on another processor "
+                "or with another version of numpy or torch; publish one of the two at most"
+            )
 
 
 def _alike(earlier: list[dict[str, Any]], rows: list[dict[str, Any]]) -> bool:
@@ -132,8 +156,7 @@ def _alike(earlier: list[dict[str, Any]], rows: list[dict[str, Any]]) -> bool:
     )
 
 
-def _same_model(path: Path, result: Result) -> bool:
-    parts = load_file(path / "model.safetensors")
-    return parts.keys() == result.model.keys() and all(
-        part.tobytes() == np.ascontiguousarray(result.model[name]).tobytes() for name, part in parts.items()
+def _same_model(earlier: Mapping[str, npt.NDArray[Any]], result: Result) -> bool:
+    return earlier.keys() == result.model.keys() and all(
+        part.tobytes() == np.ascontiguousarray(result.model[name]).tobytes() for name, part in earlier.items()
     )

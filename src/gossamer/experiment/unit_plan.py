@@ -147,7 +147,7 @@ class UnitPlan:
         """Rounds of all servers, those of averaging at the end included."""
         return (self.rounds + self.consensus) * len(self.units)
 
-    @property
+    @cached_property
     def epsilons(self) -> dict[str, float]:
         """Proved for each agent, against the other units; infinite where noise is reproducible."""
         return dict.fromkeys(self._epsilons, math.inf) if self.repeatable else self._epsilons
