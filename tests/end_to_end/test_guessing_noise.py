@@ -1,4 +1,4 @@
-"""Whoever knows all but one record, and the spec with its seed, cannot draw a run's noise again."""
+"""Attacks on noise: nobody who knows the spec with its seed, and all records but one, draws a run's noise again."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def reproducible(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def right(models: list[Any], guessed: list[Any], coins: Any) -> int:
-    """How many of the models lie nearest to what the attacker computed for their world."""
+    """Number of the models that lie nearest to what the attacker computed for their world."""
     guesses = [np.argmin([np.linalg.norm(model - guess) for guess in guessed]) for model in models]
     return int(np.sum(coins == guesses))
 
@@ -146,7 +146,7 @@ def complete(name: str) -> dict[str, Any]:
 
 
 class Seen:
-    """What data sides draw and answer in a run."""
+    """Samples and answers of the data sides in a run."""
 
     def __init__(self, spec: dict[str, Any], patch: pytest.MonkeyPatch) -> None:
         self.samples: list[bytes] = []
@@ -210,7 +210,7 @@ def test_what_is_compared_is_the_same_where_the_secret_is(monkeypatch: pytest.Mo
 
 
 def forms(number: int) -> list[bytes]:
-    """How 128 bits may be written down."""
+    """Ways to write down 128 bits."""
     found: list[bytes] = [str(number).encode(), hex(number)[2:].encode()]
     for raw in (number.to_bytes(16, "big"), number.to_bytes(16, "little")):
         half = [raw[:8], raw[8:]]

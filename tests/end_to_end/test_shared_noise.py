@@ -31,7 +31,7 @@ HOW: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=HOW)
 def alike(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What runs are called with so that they have the same noise if they are the same run."""
+    """Arguments with which runs have the same noise if they are the same run."""
     return HOW[request.param]
 
 

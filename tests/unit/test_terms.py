@@ -152,6 +152,14 @@ class TestRefused:
         with pytest.raises(CallerError, match=said):
             Terms.of(replace(found, members=tuple(members)))
 
+    def test_noise_that_somebody_could_draw_again(self) -> None:
+        """An organiser could then subtract it; no deployed party draws such noise, nor says that it does."""
+        found = invitation(simulated("gossip"))
+        text = found.spec.replace("noise_secret: fresh", "noise_secret: reproducible")
+        assert text != found.spec
+        with pytest.raises(CallerError, match=r"reproducible is for simulations"):
+            Terms.of(replace(found, spec=text))
+
     def test_a_spec_that_is_none(self) -> None:
         found = invitation(simulated("gossip"))
         with pytest.raises(CallerError, match=r"the spec of the invitation: unknown key nonsense"):

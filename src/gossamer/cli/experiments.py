@@ -19,7 +19,7 @@ from gossamer.experiment.running import Result, run
 from gossamer.experiment.summarising import proved
 
 Start = tuple[Path, Callable[[Bar], Result]]
-"""Where results go, and what makes them."""
+"""The folder for results, and a function that makes them."""
 
 
 def add_commands(commands: Any) -> None:

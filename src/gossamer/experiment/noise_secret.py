@@ -139,5 +139,5 @@ def _sound(content: Any) -> bool:
 
 
 def mark(seed: int) -> str:
-    """What tells a run's seed of noise from another's, and nothing of the seed itself."""
+    """A text that tells a run's seed of noise from another's, and nothing of the seed itself."""
     return f"{derive(seed, 'mark of the run'):032x}"

@@ -25,9 +25,10 @@ from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.results import ResultsFolder, read_summary
-from gossamer.experiment.running import Progress, Result, run_prepared, tracing
+from gossamer.experiment.running import Progress, Result, run_prepared
 from gossamer.experiment.secrets import secret_seed
 from gossamer.experiment.spec import Experiment
+from gossamer.experiment.tracing import tracing
 from gossamer.version import __version__
 
 
@@ -114,7 +115,7 @@ def _check_same(path: Path, kept: KeptSecret, prepared: Prepared, plan: RunPlan)
 
 
 class _Earlier(NamedTuple):
-    """What lies in the folder: the run's metrics, and its model if it came to its end."""
+    """Results that lie in the folder: the run's metrics, and its model if it came to its end."""
 
     rows: list[dict[str, Any]]
     model: Mapping[str, npt.NDArray[Any]] | None

@@ -5,17 +5,16 @@ from __future__ import annotations
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from gossamer.errors import RunWarning, SpecError
+from gossamer.errors import RunWarning
 from gossamer.experiment.driving import drive
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
@@ -24,14 +23,14 @@ from gossamer.experiment.plans import MakeDataSide, RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
-from gossamer.experiment.secrets import secret_seed
+from gossamer.experiment.secrets import chosen_secret, secret_seed
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.summarising import PrivacyReport, outcome
-from gossamer.own_files import for_owner
+from gossamer.experiment.tracing import tracing
 from gossamer.parts import unpack
 from gossamer.privacy.data_side import DataSide
 from gossamer.privacy.guarantees import Guarantee
-from gossamer.protocol.trace import Step, write_step
+from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.vectors import FloatArray
 from gossamer.version import __version__
@@ -142,43 +141,6 @@ def run(
             return session.go()
 
 
-def chosen_secret(experiment: Experiment, given: NoiseSecret | None = None) -> NoiseSecret | None:
-    """The secret of a run: a fresh one unless one is ``given``; None where there is nothing to hide.
-
-    Raises
-    ------
-    SpecError
-        If one is given and the run has no use for it.
-    """
-    if experiment.secretive:
-        return NoiseSecret.fresh() if given is None else given
-    if given is not None:
-        raise SpecError(
-            "a noise secret is for runs with noise that is not reproducible, found one for another; leave it out: the "
-            "same spec gives the same bytes"
-        )
-    return None
-
-
-@contextmanager
-def tracing(path: str | Path | None, prepared: Prepared) -> Iterator[Callable[[Step], None] | None]:
-    """What a simulator tells its steps, to be written to ``path``.
-
-    Raises
-    ------
-    SpecError
-        If that file cannot be written.
-    """
-    if path is None:
-        yield None
-        return
-    with _open_trace(Path(path)) as file:
-        if prepared.world.units:
-            warning = f"{path} will hold raw models of units: keep it as private as the data"
-            warnings.warn(warning, RunWarning, stacklevel=4)
-        yield lambda step: write_step(file, step)
-
-
 def run_prepared(
     prepared: Prepared,
     plan: RunPlan,
@@ -216,14 +178,6 @@ def run_prepared(
             prepared, plan, folder, progress or Silence(), started, watch, data_side, purpose=purpose, secret=drawn
         )
         return run.go()
-
-
-def _open_trace(path: Path) -> BinaryIO:
-    try:
-        # Raw models of units may be in it, so it is for nobody else to read.
-        return open(path, "wb", opener=for_owner)
-    except OSError as error:
-        raise SpecError(f"{path}: cannot write the trace ({error.strerror}); choose another file") from None
 
 
 @dataclass

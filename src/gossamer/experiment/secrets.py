@@ -28,8 +28,10 @@ import scipy.sparse as sp
 from pydantic import BaseModel
 
 from gossamer.data.split import Split
+from gossamer.errors import SpecError
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.spec import Experiment
 from gossamer.randomness import derive
 from gossamer.version import __version__
 
@@ -61,6 +63,24 @@ def secret_seed(
     if secret is None:
         return derive(experiment.seed, "secret", *decided)
     return secret.derive(*decided)
+
+
+def chosen_secret(experiment: Experiment, given: NoiseSecret | None = None) -> NoiseSecret | None:
+    """The secret of a run: a fresh one unless one is ``given``; None where there is nothing to hide.
+
+    Raises
+    ------
+    SpecError
+        If one is given and the run has no use for it.
+    """
+    if experiment.secretive:
+        return NoiseSecret.fresh() if given is None else given
+    if given is not None:
+        raise SpecError(
+            "a noise secret is for runs with noise that is not reproducible, found one for another; leave it out: the "
+            "same spec gives the same bytes"
+        )
+    return None
 
 
 def _deciding(content: Any) -> Any:

@@ -154,7 +154,7 @@ class UnitPlan:
 
     @property
     def would_be(self) -> dict[str, float]:
-        """What they would be with a noise secret, where noise is reproducible."""
+        """The same with a noise secret, where noise is reproducible; empty where it is secret."""
         return self._epsilons if self.repeatable else {}
 
     @cached_property

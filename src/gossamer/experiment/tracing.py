@@ -1,0 +1,41 @@
+"""Writing down every event and effect of a run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from gossamer.errors import RunWarning, SpecError
+from gossamer.experiment.prepare import Prepared
+from gossamer.own_files import for_owner
+from gossamer.protocol.trace import Step, write_step
+
+
+@contextmanager
+def tracing(path: str | Path | None, prepared: Prepared) -> Iterator[Callable[[Step], None] | None]:
+    """A function for a simulator's steps, which writes them to ``path``; None without one.
+
+    Raises
+    ------
+    SpecError
+        If that file cannot be written.
+    """
+    if path is None:
+        yield None
+        return
+    with _open_trace(Path(path)) as file:
+        if prepared.world.units:
+            warning = f"{path} will hold raw models of units: keep it as private as the data"
+            warnings.warn(warning, RunWarning, stacklevel=4)
+        yield lambda step: write_step(file, step)
+
+
+def _open_trace(path: Path) -> BinaryIO:
+    try:
+        # Raw models of units may be in it, so it is for nobody else to read.
+        return open(path, "wb", opener=for_owner)
+    except OSError as error:
+        raise SpecError(f"{path}: cannot write the trace ({error.strerror}); choose another file") from None
