@@ -354,9 +354,9 @@ def test_the_number_of_nodes_is_filled_in() -> None:
 
 
 def test_paths_stay_on_their_machine() -> None:
-    dataset = "{name: own, path: /secret/place.csv, test_path: /secret/test.csv, labels: [0, 1], features: 4}"
+    dataset = "{name: own, path: /hidden/place.csv, test_path: /hidden/test.csv, labels: [0, 1], features: 4}"
     text = federation_spec(SPEC.replace("digits", dataset), 2)
-    assert "secret" not in text
+    assert "hidden" not in text
     assert read_text(text).dataset.format == "csv"  # which the path said
 
 
