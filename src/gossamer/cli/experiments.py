@@ -82,6 +82,7 @@ def _repeat(options: argparse.Namespace) -> Start:
         "SPEC": options.spec is not None,
         "--set": bool(options.set),
         "--seed": options.seed is not None,
+        "--accept-weak": options.accept_weak,
         "--reproducible": options.reproducible,
     }
     found = [name for name, there in given.items() if there]
