@@ -97,7 +97,7 @@ def test_the_seed_of_reproducible_noise_is_what_it_was_before_there_were_secrets
     """The key `privacy.noise_secret` is new, and not among what the seed is made of."""
     prepared = prepare(parse_spec({**SMALL, "privacy": {"noise_multiplier": 2.0, "noise_secret": "reproducible"}}))
     noise = plan_run(prepared).noise
-    content = prepared.experiment.model_dump(mode="json", exclude={"compute", "evaluation"})
+    content = prepared.experiment.model_dump(mode="json", exclude={"compute", "evaluation", "deployment"})
     before = {**content, "privacy": {k: v for k, v in content["privacy"].items() if k != "noise_secret"}}
     settings = json.dumps([secrets._deciding(before), list(noise)], sort_keys=True)
     assert "noise_secret" not in settings
