@@ -26,6 +26,7 @@ UNITS = {"name": "graph_federated", "units": 2, "agents": 3, "local_steps": 2, "
 RUNS: dict[str, dict[str, Any]] = {
     "gossip": {"algorithm": NODES, "privacy": {"noise_multiplier": 1.0}},
     "budget": {"algorithm": NODES, "budget": {"epsilon": [1.0, 2.0, 3.0], "delta": 1e-5}},
+    "persons": {"algorithm": NODES, "budget": {"epsilon": 2.0, "delta": 1e-5, "rows_per_person": 2}},
     "l2_laplace": {"algorithm": NODES, "privacy": {"mechanism": "l2_laplace", "epsilon": 1.0}},
     "increasing": {
         "algorithm": {"name": "increasing", "nodes": 2, "gradients": 200},

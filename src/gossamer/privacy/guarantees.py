@@ -190,6 +190,8 @@ _TOGETHER = {
     True: "all examples of a person change at once, each sampled on its own, and the plans of all nodes that hold some "
     "are composed together",
 }
+
+
 def reproducible(guarantee: Guarantee) -> Guarantee:
     """No guarantee either, where the noise that ``guarantee`` rests on can be drawn again; and what it would be."""
     if math.isinf(guarantee.epsilon):
