@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ from gossamer.deployment.owned_data import OwnedData
 from gossamer.deployment.policy import read_policy
 from gossamer.errors import DataError
 from gossamer.privacy.accountants import renyi_divergence
+from gossamer.privacy.filters import GaussianFilter
+from gossamer.privacy.gaussian_dp import gaussian_epsilon
+from gossamer.privacy.gaussian_fit import least_mu
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.renyi import renyi_epsilon, renyi_level
@@ -22,7 +27,8 @@ from gossamer.privacy.sampling import Poisson
 pytestmark = pytest.mark.usefixtures("called_here")
 
 KIND = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.1), 10)
-ONE = renyi_divergence(KIND, 8.0, NeighboringRelation.ADD_OR_REMOVE_ONE)
+ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
+ONE = renyi_divergence(KIND, 8.0, ADD)
 ROWS = ["1,2,0", "3,4,1", "5,6,0", "7,8,1"]
 
 
@@ -66,11 +72,13 @@ def shown(capsys: pytest.CaptureFixture[str], policy: Path) -> dict[str, Any]:
 def test_show_before_anything_was_spent(capsys: pytest.CaptureFixture[str], policy: Path) -> None:
     out, err = said(capsys, "show", policy)
     assert f"no ledger at {policy.with_suffix('.ledger')} yet: nothing was spent" in err
-    assert out.splitlines()[:3] == [
+    mu = math.sqrt(GaussianFilter(4.0, 0.5e-5, ADD).level)
+    assert out.splitlines()[:5] == [
         "wards",
-        "  allowed: epsilon 4 at delta 1e-05 (add_or_remove_one), Renyi order 8",
-        f"  spent: divergence 0 of {renyi_level(8, 4, 1e-5):.4g} (epsilon so far 0 at delta 1e-05); left: "
-        f"{renyi_level(8, 4, 1e-5):.4g} (100 %)",
+        "  allowed: epsilon 4 at delta 1e-05 (add_or_remove_one)",
+        "  spent: 0 %, so 100 % is left (epsilon so far 0 at delta 1e-05)",
+        f"    as Renyi divergence 0 of {renyi_level(8, 4, 0.5e-5):.4g} at order 8: 0 %",
+        f"    as Gaussian privacy mu 0 of {mu:.4g}: 0 % of its square",
     ]
     found = shown(capsys, policy)
     assert list(found) == ["wards", "beds"]
@@ -78,20 +86,64 @@ def test_show_before_anything_was_spent(capsys: pytest.CaptureFixture[str], poli
     assert not policy.with_suffix(".ledger").exists()
 
 
+def test_the_pages_example_is_what_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """By the page's policy, for two runs of which one is in the series; but for when, and of which examples."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "policy.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (example,) = re.findall(r"^\$ gossamer data show policy.yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(block)
+    (tmp_path / "kept").mkdir()
+    write(tmp_path / "wards.csv", [f"{number},{number % 7},{number % 2}" for number in range(1204)])
+    first, second = re.findall(r"^    (\w{32})/hospital-a", example, re.MULTILINE)
+    with closing(OwnedData.open(read_policy(policy))) as data:
+        data.check()
+        for name, multiplier, rate, releases in ((first, 3.0, 0.04, 412), (second, 4.0, 0.01, 3000)):
+            kind = ReleaseKind(Gaussian(1.0, multiplier), Poisson(rate), 10)
+            ledger = data.ledger(name, "hospital-a", {kind: releases})
+            for _ in range(releases):
+                ledger.charge(kind)
+    out, _ = said(capsys, "show", policy)
+    *lines, content = out.splitlines()
+    *expected, accepted = example.splitlines()
+    # A mu is found to 0.2 %; all else is compared as it stands.
+    number = re.compile(r"\d+\.\d+|\d+(?= %)")
+    assert [number.sub("#", " ".join(line.split())) for line in lines] == [
+        number.sub("#", " ".join(line.split())) for line in expected
+    ]
+    for line, on_page in zip(lines, expected, strict=True):
+        found, said_there = (list(map(float, number.findall(text))) for text in (line, on_page))
+        assert found == pytest.approx(said_there, rel=5e-3, abs=1.01 if "%" in line else 0.0)
+    assert content.partition(", accepted")[0] == accepted.partition(", accepted")[0]
+
+
 def test_show_says_what_was_spent_and_what_is_left(capsys: pytest.CaptureFixture[str], policy: Path) -> None:
     run(policy)
     wards = shown(capsys, policy)["wards"]
-    level = renyi_level(8, 4, 1e-5)
+    level = renyi_level(8, 4, 0.5e-5)
     assert wards["spent_divergence"] == pytest.approx(5 * ONE, rel=1e-12)
     assert wards["left_divergence"] == pytest.approx(level - 5 * ONE, rel=1e-12)
-    assert wards["epsilon"] == pytest.approx(renyi_epsilon(8, 5 * ONE, 1e-5), rel=1e-12)
-    assert wards["allowed"] == {"epsilon": 4.0, "delta": 1e-5, "relation": "add_or_remove_one", "order": 8.0}
+    mu, failures = wards["spent_mu"], wards["spent_failures"]
+    assert mu == pytest.approx(least_mu({KIND: 5}, failures, ADD), rel=2e-3)
+    assert wards["epsilon"] == gaussian_epsilon(mu, 1e-5 - failures) < renyi_epsilon(8, 5 * ONE, 1e-5)
+    room = GaussianFilter(4.0, 0.5e-5, ADD)
+    assert wards["left_mu"] ** 2 == pytest.approx(room.level - mu**2)
+    assert wards["left_failures"] == pytest.approx(room.failures - failures)
+    assert wards["allowed"] == {
+        "epsilon": 4.0,
+        "delta": 1e-5,
+        "relation": "add_or_remove_one",
+        "order": 8.0,
+        "filters": ["renyi", "gaussian"],
+    }
     assert [(one["run"], one["releases"]) for one in wards["runs"]] == [("run/a", 2)]
     assert [(one["examples"], one["added"], one["gone"]) for one in wards["contents"]] == [(4, 4, 0)]
     out, err = said(capsys, "show", policy)
     assert err == ""
-    assert f"({100 * (1 - 5 * ONE / level):.0f} %)" in out
-    assert f"    run/a  {5 * ONE:.4g}" in out
+    share = min(mu**2 / room.level, 5 * ONE / level)  # the filter with more left counts
+    assert f"  spent: {100 * share:.0f} %, so {100 * (1 - share):.0f} % is left (epsilon so far " in out
+    assert f"order 8: {100 * 5 * ONE / level:.0f} %" in out
+    assert f"    run/a  {5 * ONE:<10.4g}  {mu:.4g}" in out
     assert "  content: 4 examples, accepted 2" in out
 
 

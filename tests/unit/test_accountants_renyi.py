@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.rdp import RdpAccountant
 from scipy.integrate import quad, trapezoid
 from scipy.stats import norm
 
@@ -183,3 +185,33 @@ def test_the_widest_order_has_room_for_most_gaussian_noise(epsilon: float, delta
 def test_no_order_proves_next_to_nothing() -> None:
     with pytest.raises(CallerError, match="no Renyi order here proves"):
         renyi.widest_order(1e-6, 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("mu", "rate", "order"),
+    [(0.5, 0.05, 6.0), (2.0, 0.05, 6.0), (0.05, 0.01, 30.0), (2.5, 0.3, 2.5), (1.0, 0.999, 16.0)],
+)
+def test_a_batch_of_fixed_size_has_the_divergence_of_its_pair(mu: float, rate: float, order: float) -> None:
+    """By another quadrature; between a release that really is so bad, and a bound for every mechanism.
+
+    The release: of all examples only the replaced one is not 0, and it is replaced by its opposite.
+    """
+    found = renyi.fixed_size_gaussian(mu, rate, order)
+    assert found == pytest.approx(from_profile(FixedSizeSampled(GaussianFull(mu), rate), order), rel=1e-6)
+    assert renyi.poisson_replaced_gaussian(mu / 2, rate, order) <= found <= order * mu**2 / 2
+    accountant = RdpAccountant([order], dp_accounting.NeighboringRelation.REPLACE_ONE)
+    event = dp_accounting.GaussianDpEvent(1 / mu)
+    accountant.compose(dp_accounting.SampledWithoutReplacementDpEvent(1000, round(1000 * rate), event))
+    assert found <= accountant.rdp[0]
+
+
+def test_a_batch_of_all_examples_has_the_divergence_of_all() -> None:
+    assert renyi.fixed_size_gaussian(0.3, 1.0, 7.0) == pytest.approx(7 * 0.3**2 / 2)
+    assert renyi.fixed_size_gaussian(0.3, 1 - 1e-13, 7.0) == pytest.approx(7 * 0.3**2 / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("total", [-0.1, math.nan, -math.inf])
+def test_what_is_no_divergence_proves_nothing(total: float) -> None:
+    with pytest.raises(CallerError, match="a divergence is a number, 0 or more"):
+        renyi_epsilon(8.0, total, 1e-5)
+    assert renyi_epsilon(8.0, math.inf, 1e-5) == math.inf

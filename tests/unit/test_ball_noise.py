@@ -28,7 +28,7 @@ from gossamer.privacy.grid_query import GridQuery
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
 from gossamer.privacy.planner import calibrate, gaussian_family
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.renyi import poisson_replaced_gaussian, sampled_ball_gaussian
+from gossamer.privacy.renyi import fixed_size_gaussian, poisson_replaced_gaussian
 from gossamer.privacy.round_answers import Turns, round_sum
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.sum_rounding import Rounding
@@ -207,13 +207,13 @@ def test_the_divergence_is_that_of_both_branches_of_the_curve(mu: float, rate: f
     points = np.linspace(0, min(reach, (order + 12 / mu) * mu**2 + 5), 40)
     total = sum(quad(integrand, *ends, epsabs=0, epsrel=1e-11)[0] for ends in pairwise(points))
     exact = math.log1p(order * (order - 1) * total) / (order - 1)
-    assert sampled_ball_gaussian(mu, rate, order) == pytest.approx(exact, rel=1e-6)
+    assert fixed_size_gaussian(mu, rate, order) == pytest.approx(exact, rel=1e-6)
 
 
 @pytest.mark.parametrize(("mu", "rate", "order"), [*product([0.3, 2.0], [0.01, 0.5], [2.0, 12.0])])
 def test_the_divergence_bounds_that_of_mixtures_on_a_line(mu: float, rate: float, order: float) -> None:
     """Both directions of the worst mixtures, and of three points apart, by quadrature."""
-    found = sampled_ball_gaussian(mu, rate, order)
+    found = fixed_size_gaussian(mu, rate, order)
     for x, other, rest in [(mu, 0, 0), (0, mu, 0), (0, 0.7 * mu, mu), (mu, 0, 0.5 * mu), (mu, 0, mu)]:
 
         def integrand(t: float, x: float = x, other: float = other, rest: float = rest) -> float:
@@ -229,8 +229,8 @@ def test_the_divergence_bounds_that_of_mixtures_on_a_line(mu: float, rate: float
 
 def test_a_full_batch_has_the_divergence_of_a_gaussian() -> None:
     accountant = RdpAccountant([8.0], DpRelation.REPLACE_ONE).compose(GaussianDpEvent(2.0))
-    assert sampled_ball_gaussian(0.5, 1.0, 8.0) == pytest.approx(accountant.rdp[0], rel=1e-12)
-    assert sampled_ball_gaussian(0.5, 1 - 1e-9, 8.0) == pytest.approx(accountant.rdp[0], rel=1e-6)
+    assert fixed_size_gaussian(0.5, 1.0, 8.0) == pytest.approx(accountant.rdp[0], rel=1e-12)
+    assert fixed_size_gaussian(0.5, 1 - 1e-9, 8.0) == pytest.approx(accountant.rdp[0], rel=1e-6)
 
 
 # Where it may be used

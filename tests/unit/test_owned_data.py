@@ -27,6 +27,8 @@ from gossamer.deployment.policy import read_policy
 from gossamer.deployment.spending import spendings
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.privacy.accountants import epsilon, renyi_divergence
+from gossamer.privacy.filters import Entry
+from gossamer.privacy.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.renyi import renyi_epsilon, renyi_level
@@ -39,8 +41,9 @@ KIND = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.1), 10)
 BARE = ReleaseKind(NoNoise(), Poisson(0.1), 10)
 ORDER = 6  # what suits (4, 1e-5) best; see `test_the_order_is_fixed_by_the_first_use`
 ONE = renyi_divergence(KIND, ORDER, ADD)
-LEVEL = renyi_level(ORDER, 4.0, 1e-5)
-FIT = int(LEVEL / ONE)
+LEVEL = renyi_level(ORDER, 4.0, 0.5e-5)  # of the Renyi filter, at its half of delta
+FIT, MORE = 230, 70
+"""Releases of KIND that the Gaussian filter covers, and so many more that no filter may: see the next test."""
 
 POLICY = "data:\n  wards: {epsilon: 4, delta: 1.0e-5, path: wards.csv}\n  beds: {epsilon: 4, delta: 1.0e-5}\n"
 ROWS = [f"{number},{number * number % 7},{number % 2}" for number in range(20)]
@@ -75,6 +78,11 @@ def opened(folder: Path) -> Iterator[Open]:
 # What was spent
 
 
+def test_no_filter_may_cover_more() -> None:
+    assert epsilon({KIND: FIT + MORE}, 1e-5, ADD).epsilon > 4.1
+    assert FIT * ONE > LEVEL
+
+
 def test_what_was_spent_carries_over_from_run_to_run(opened: Open) -> None:
     first = opened()
     first.check()
@@ -83,7 +91,7 @@ def test_what_was_spent_carries_over_from_run_to_run(opened: Open) -> None:
     second.check()
     assert second.file.spent("wards") == pytest.approx((FIT - 1) * ONE, rel=1e-12)
     with pytest.raises(BudgetSpent, match="data set 'wards' has spent"):
-        second.ledger("two", "a", {KIND: 2})
+        second.ledger("two", "a", {KIND: MORE})
     second.ledger("three", "a", {KIND: 1})
     again = second.ledger("one", "a", {KIND: FIT - 1})
     again.charge(KIND)
@@ -115,9 +123,9 @@ def test_two_nodes_of_one_run_pay_each_for_itself(opened: Open) -> None:
 def test_an_agents_share_is_its_units_whole_plan(opened: Open) -> None:
     data = opened()
     data.check()
-    assert data.unit_share("run", "agent", 0.9 * LEVEL).owner == "agent"
+    assert data.unit_share("run", "agent", 0.9 * LEVEL, entry=Entry(0.7)).owner == "agent"
     with pytest.raises(BudgetSpent):
-        data.ledger("two", "a", {KIND: FIT // 5})
+        data.ledger("two", "a", {KIND: FIT})
     with pytest.raises(BudgetSpent):
         data.unit_share("three", "agent", math.inf)
 
@@ -154,7 +162,7 @@ def test_a_run_without_privacy_spends_everything(opened: Open, folder: Path) -> 
     allowed.check()
     allowed.ledger("first", "a", {KIND: FIT - 1})
     with pytest.raises(BudgetSpent):  # runs with privacy have their budget still
-        allowed.ledger("second", "a", {KIND: 2})
+        allowed.ledger("second", "a", {KIND: MORE})
     allowed.ledger("run", "a", {BARE: 2}).charge(BARE)
     allowed.ledger("run", "a", {BARE: 2}).charge(BARE)
     with pytest.raises(BudgetSpent):
@@ -185,7 +193,7 @@ def test_the_order_is_fixed_by_the_first_use(opened: Open, folder: Path) -> None
     data = opened()
     data.check()
     # The largest mu of Gaussian noise on full batches that fits, by whole orders.
-    assert data.budget.order == max(range(2, 100), key=lambda a: renyi_level(a, 4.0, 1e-5) / a) == ORDER
+    assert data.budget.order == max(range(2, 100), key=lambda a: renyi_level(a, 4.0, 0.5e-5) / a) == ORDER
     data.ledger("run", "a", {KIND: 1})
     more = POLICY.replace("epsilon: 4", "epsilon: 20")
     (folder / "policy.yaml").write_text(more)
@@ -247,7 +255,7 @@ def test_changed_data_are_refused_until_they_are_accepted(
     assert after.check() == []
     assert after.update() is None
     with pytest.raises(BudgetSpent):
-        after.ledger("two", "a", {KIND: 2})
+        after.ledger("two", "a", {KIND: MORE})
     after.ledger("two", "a", {KIND: 1})
     # Bringing the old content back is a change, too.
     write(folder / "wards.csv", ROWS)
@@ -440,7 +448,7 @@ def test_a_ledger_without_its_key_is_refused_and_keeps_what_was_spent(opened: Op
     after = opened()
     assert after.check() == []
     with pytest.raises(BudgetSpent):
-        after.ledger("two", "a", {KIND: 1})
+        after.ledger("two", "a", {KIND: MORE})
 
 
 @pytest.mark.parametrize("spent", [True, False])
@@ -501,7 +509,7 @@ def test_a_ledger_of_before_there_was_a_key_gets_one(opened: Open, folder: Path)
     data = opened()
     data.check()
     with pytest.raises(BudgetSpent):
-        data.ledger("two", "a", {KIND: 1})
+        data.ledger("two", "a", {KIND: MORE})
 
 
 def opened_budget(folder: Path) -> Any:
@@ -619,8 +627,11 @@ def test_what_is_shown(opened: Open, folder: Path) -> None:
     )
     wards, new = spendings(read_policy(folder / "policy.yaml"))
     assert wards.divergence == pytest.approx(10 * ONE, rel=1e-12)
-    assert wards.epsilon == renyi_epsilon(ORDER, wards.divergence, 1e-6)
-    assert wards.left == pytest.approx(renyi_level(ORDER, 4.0, 1e-6) - 10 * ONE, rel=1e-12)
+    assert wards.total is not None
+    mu, failures = math.sqrt(wards.total.squared), wards.total.failures
+    assert wards.epsilon == gaussian_epsilon(mu, 1e-6 - failures) < renyi_epsilon(ORDER, wards.divergence, 1e-6)
+    assert wards.epsilon >= epsilon({KIND: 10}, 1e-6, ADD).epsilon
+    assert wards.left == pytest.approx(renyi_level(ORDER, 4.0, 0.5e-6) - 10 * ONE, rel=1e-12)
     assert [(run.run, run.releases) for run in wards.runs] == [("run/a", 1)]
     assert [(one.examples, one.added, one.gone) for one in wards.contents] == [(20, 20, 0), (12, 0, 8)]
     assert (new.divergence, new.contents) == (0.0, [])

@@ -8,15 +8,25 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import logsumexp
+from tests.reference.gaussian_fit_slow import right_side
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.filters import NOTHING_PROVED
 from gossamer.privacy.gaussian_dp import gaussian_epsilon
-from gossamer.privacy.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound, gaussian_mu_of
+from gossamer.privacy.gaussian_fit import response_mu
+from gossamer.privacy.graph_bounds import (
+    GradientAt,
+    Noise,
+    RandomNoise,
+    UpdateBound,
+    gaussian_mu_of,
+    laplace_epsilon_of,
+)
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.renyi import renyi_epsilon
-from gossamer.privacy.unit_divergence import agent_divergence, messages_divergence
+from gossamer.privacy.unit_divergence import agent_divergence, agent_entry, messages_divergence
 
 BOUND = UpdateBound(step=0.1, bound=2.0, agents_sampled=4, gradient_at=GradientAt.HIDDEN)
 
@@ -92,3 +102,46 @@ def test_who_trusts_nobody_counts_its_own_noise_alone() -> None:
     assert found(True, weak) == messages
     assert found(False, strong) == found(True, strong) < messages
     assert found(False, strong) == pytest.approx(8 * 5 * (20 / 1000) ** 2 / 2)
+
+
+def test_gaussian_privacy_of_units() -> None:
+    """Messages with normal noise have a mu, of which the divergence is order mu^2/2; others that of a response."""
+    for law in NoiseLaw:
+        noise = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, 3), 2.0, law)
+        found = agent_entry(noise, BOUND, 5, trust_own_server=True)
+        assert found.failure == 0
+        if law is NoiseLaw.GAUSSIAN:
+            assert messages_divergence(noise, BOUND, 5, 8.0) == pytest.approx(8.0 * found.mu**2 / 2)
+        else:
+            assert found.mu == response_mu(laplace_epsilon_of(noise, BOUND, 5))
+        assert agent_entry(noise, BOUND, 5, trust_own_server=False) == NOTHING_PROVED
+    assert agent_entry(None, None, 5, trust_own_server=True) == NOTHING_PROVED
+
+
+@pytest.mark.parametrize("scale", [2, 3, 40])
+def test_gaussian_privacy_of_an_agents_own_noise(scale: int) -> None:
+    """Of four sums, and of one next to the discrete law itself; noise of scale 2 is too narrow to be called Gaussian."""
+    own = AgentNoise(scale, sensitivity=0.2 * scale, size=1)
+    found = agent_entry(None, None, 1, trust_own_server=False, agent_noise=own, sums=4)
+    if scale == 2:
+        assert found == NOTHING_PROVED
+        return
+    assert 0.4 <= found.mu <= 0.4 * math.sqrt(scale**2 / (scale**2 - 4)) * (1 + 1e-9)
+    assert 0 < found.failure < 1e-25
+    # One sum, exactly: of the integers' laws around 0 and around the (whole) shift.
+    integers = np.arange(-60 * scale, 60 * scale + 1)
+    shift = round(0.2 * scale) or 1
+    one = agent_entry(None, None, 1, trust_own_server=False, agent_noise=AgentNoise(scale, float(shift), 1), sums=1)
+    here, there = (np.exp(-((integers - centre) ** 2) / (2 * scale**2)) for centre in (0, shift))
+    here, there = here / here.sum(), there / there.sum()
+    losses = np.linspace(0, 3 * one.mu, 50)
+    exact = np.array([np.maximum(there - np.exp(e) * here, 0).sum() for e in losses])
+    assert (exact <= right_side(one.mu, one.failure, losses) + 1e-15).all()
+
+
+@pytest.mark.parametrize("sums", [-1, 0.5, math.nan, True])
+def test_sums_are_counted_in_whole_numbers(sums: float) -> None:
+    with pytest.raises(AccountingError, match="a whole number of masked sums"):
+        agent_divergence(None, None, 5, 8.0, trust_own_server=True, sums=sums)  # type: ignore[arg-type]
+    with pytest.raises(AccountingError, match="a whole number of masked sums"):
+        agent_entry(None, None, 5, trust_own_server=True, sums=sums)  # type: ignore[arg-type]

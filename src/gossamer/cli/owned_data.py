@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ from gossamer.deployment.owned_data import OwnedData
 from gossamer.deployment.policy import read_policy
 from gossamer.deployment.spending import Spending, spendings
 from gossamer.privacy.guarantees import rounded_up
+from gossamer.privacy.ledger import RenyiFilter
 
 
 def add_commands(commands: Any) -> None:
@@ -97,11 +99,13 @@ def _lines(spending: Spending) -> Iterator[str]:
     yield spending.name
     yield f"  {_budget(spending)}"
     yield from (f"  but {remark}" for remark in spending.remarks)
+    for one, begun in spending.series.items():
+        aside = f"epsilon {one.epsilon:g} at delta {one.delta:g}"
+        yield f"  set aside for series {one.name!r}: {aside}; {begun:,} of its {one.runs:,} runs were begun"
     yield f"  spent: {_spent(spending)}"
+    yield from (f"    {line}" for line in _counted(spending))
     if spending.runs:
-        rows = [("run", "divergence", "releases")]
-        rows += [(run.run, f"{run.divergence:.4g}", f"{run.releases:,}") for run in spending.runs]
-        yield from (f"    {line}" for line in table(rows).splitlines())
+        yield from (f"    {line}" for line in table(_run_rows(spending)).splitlines())
     for number, content in enumerate(spending.contents):
         how = f" ({content.added:,} new, {content.gone:,} gone)" if number else ""
         fingerprint = content.fingerprint.hex()[:16]
@@ -110,25 +114,54 @@ def _lines(spending: Spending) -> Iterator[str]:
         yield f"  {count:,} examples are also in {other!r}; what both spend adds up for them"
 
 
+def _run_rows(spending: Spending) -> list[tuple[str, ...]]:
+    """What each run has spent, in the unit of each filter."""
+    if spending.total is None:
+        return [
+            ("run", "divergence", "releases"),
+            *((r.run, f"{r.divergence:.4g}", f"{r.releases:,}") for r in spending.runs),
+        ]
+    found: list[tuple[str, ...]] = [("run", "divergence", "mu", "releases")]
+    for run in spending.runs:
+        costs = f"{run.divergence:.4g}", "" if run.mu is None else f"{run.mu:.4g}"
+        if run.series is not None:
+            costs = f"in {run.series!r}", ""
+        found.append((run.run, *costs, f"{run.releases:,}"))
+    return found
+
+
 def _budget(spending: Spending) -> str:
     budget = spending.budget
     if budget is None:
         return "not in the policy any more, so nothing may be released from it; what was spent is kept"
-    return (
-        f"allowed: epsilon {budget.epsilon:g} at delta {budget.delta:g} ({budget.relation.value}), "
-        f"Renyi order {budget.order:g}"
-    )
+    return f"allowed: epsilon {budget.epsilon:g} at delta {budget.delta:g} ({budget.relation.value})"
 
 
 def _spent(spending: Spending) -> str:
-    if spending.budget is None or spending.epsilon is None or spending.left is None:
+    budget, shares, epsilon = spending.budget, spending.shares, spending.epsilon
+    if budget is None or shares is None or epsilon is None:
         return f"divergence {spending.divergence:.4g}"
-    if not spending.divergence < float("inf"):
+    if not epsilon < math.inf:
         return "everything: a run without privacy released from it"
-    level = spending.left + spending.divergence
-    left = max(spending.left, 0.0)
-    share = 100 * left / level if level else 0.0
-    return (
-        f"divergence {spending.divergence:.4g} of {level:.4g} (epsilon so far {rounded_up(spending.epsilon)} at delta "
-        f"{spending.budget.delta:g}); left: {left:.4g} ({share:.0f} %)"
-    )
+    share = min(shares)
+    rest = f", so {100 * (1 - share):.0f} % is left" if share <= 1 else ", so nothing is left"
+    return f"{_percent(share)}{rest} (epsilon so far {rounded_up(epsilon)} at delta {budget.delta:g})"
+
+
+def _counted(spending: Spending) -> Iterator[str]:
+    """What each filter has counted; the one with more left is the one that counts."""
+    budget, shares = spending.budget, spending.shares
+    if budget is None or shares is None:
+        return
+    spent = f"{spending.divergence:.4g} of {spending.level:.4g} at order {budget.order:g}"
+    yield f"as Renyi divergence {spent}: {_percent(shares[0])}"
+    if spending.total is None or isinstance(budget, RenyiFilter):
+        yield "and in no other way, as it was begun when there was none"
+        return
+    level = math.sqrt(budget.gaussian.level)
+    mu = math.sqrt(spending.total.squared)
+    yield f"as Gaussian privacy mu {mu:.4g} of {level:.4g}: {_percent(shares[1])} of its square"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share <= 1 else "more than all"

@@ -32,7 +32,7 @@ from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.ledger import AnyLedger, Ledger, RenyiFilter, Unlimited
 from gossamer.privacy.masked_side import Signing
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.unit_divergence import agent_divergence
+from gossamer.privacy.unit_divergence import agent_divergence, agent_entry
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage_ledger import LedgerFile
 
@@ -206,7 +206,15 @@ def _agent_ledger(agreed: Agreed, plan: UnitPlan, owned: OwnedData, folder: Stat
         agent_noise=noise,
         sums=sums,
     )
-    return owned.unit_share(run, name, divergence, noise, sums, terms=unit_terms(agreed, folder))
+    entry = agent_entry(
+        unit.noise,
+        unit.bound,
+        plan.size,
+        trust_own_server=owned.policy.trust_own_server,
+        agent_noise=noise,
+        sums=sums,
+    )
+    return owned.unit_share(run, name, divergence, noise, sums, terms=unit_terms(agreed, folder), entry=entry)
 
 
 def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:

@@ -13,11 +13,13 @@ from gossamer.deployment.policy_rules import EXAMPLE, Asked
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.errors import CallerError
 from gossamer.experiment.agent_sides import samplings
+from gossamer.experiment.sample_plan import SamplePlan, release_counts
 from gossamer.federation.errors import InvitationError
 from gossamer.federation.identity import Identity
 from gossamer.federation.invitations import Invitation, content_of, parse_invitation
 from gossamer.privacy.clipping import FixedClip
 from gossamer.privacy.mechanisms import Gaussian
+from gossamer.privacy.releases import Counts
 
 
 class PolicyBroken(CallerError):
@@ -126,7 +128,16 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         smallest_sum=_smallest_sum(agreed),
         agent_noise=spec.privacy.agent_noise,
         data=data,
+        planned=_planned(agreed),
     )
+
+
+def _planned(agreed: Agreed) -> Counts | None:
+    """The releases of this party's plan, as its ledger counts them."""
+    plan, me = agreed.plan, agreed.terms.me.name
+    if not isinstance(plan, SamplePlan):
+        return None
+    return release_counts(plan.schedules[me], plan.mechanisms[me], plan.size)
 
 
 def _smallest_sum(agreed: Agreed) -> int | None:

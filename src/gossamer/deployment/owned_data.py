@@ -25,12 +25,13 @@ from gossamer.deployment.ledger_key import key_path, open_with_key
 from gossamer.deployment.policy import DataRule, OwnerPolicy
 from gossamer.errors import DataError
 from gossamer.privacy.agent_noise import AgentNoise
+from gossamer.privacy.filters import NOTHING_PROVED, EitherFilter, Entry, widest_order_of
 from gossamer.privacy.ledger import RenyiFilter
 from gossamer.privacy.release_times import without_late
-from gossamer.privacy.releases import Counts
-from gossamer.privacy.renyi import widest_order
+from gossamer.privacy.releases import Counts, checked_counts
 from gossamer.privacy.weakness import remarks
 from gossamer.runtimes.storage_contents import Content, Difference
+from gossamer.runtimes.storage_filters import Budget
 from gossamer.runtimes.storage_ledger import DurableLedger, LedgerFile
 from gossamer.runtimes.storage_unit_ledgers import DurableAgentLedger
 
@@ -47,8 +48,8 @@ class OwnedData:
         In the policy.
     path : Path or None
         Its file or folder; None for data that are in no file.
-    budget : RenyiFilter
-        For everything ever released from it.
+    budget : EitherFilter or RenyiFilter
+        For everything ever released from it; of a Renyi filter alone if it was begun when there was no other.
     file : LedgerFile
         With what all data sets of the owner have spent.
     """
@@ -56,7 +57,7 @@ class OwnedData:
     policy: OwnerPolicy
     name: str
     path: Path | None
-    budget: RenyiFilter
+    budget: Budget
     file: LedgerFile
     _key: bytes
     _is_new: bool
@@ -192,15 +193,17 @@ class OwnedData:
         BudgetSpent
             If the plan does not fit into what is left.
         SpecError
-            If the run was opened with another plan, or the policy's order or relation changed.
+            If the run was opened with another plan, or the policy's order, relation or series changed.
         AccountingError
             If nothing is proved about a kind in the plan.
         StorageError
             If it cannot be written.
         """
-        released = {kind: number for kind, number in plan.items() if number}
-        divergence = self.budget.spent(released) if proved or not released else math.inf
-        return self.file.open(node, *self._account(run, node, divergence), plan, divergence)
+        released = {kind: number for kind, number in checked_counts(plan).items() if number}
+        filters = self.budget if isinstance(self.budget, RenyiFilter) else self.budget.renyi
+        divergence = filters.spent(released) if proved or not released else math.inf
+        known = None if divergence < math.inf else divergence  # the ledger finds all but this by itself
+        return self.file.open(node, *self._account(run, node, divergence), plan, known)
 
     def unit_share(
         self,
@@ -211,6 +214,7 @@ class OwnedData:
         sums: int = 0,
         *,
         terms: bytes = b"",
+        entry: Entry = NOTHING_PROVED,
     ) -> DurableAgentLedger:
         """The ledger of an agent of a unit, with all that the run will reveal of its data in it.
 
@@ -227,19 +231,21 @@ class OwnedData:
         terms : bytes
             All that the divergence rests on. What its server releases of an agent's data is counted by the server, so
             that nothing here would tell another run of the same name from the one that was charged.
+        entry : Entry
+            The same as Gaussian differential privacy (`gossamer.privacy.unit_divergence.agent_entry`).
 
         Raises
         ------
         BudgetSpent, SpecError, StorageError
             As for `ledger`.
         """
-        return self.file.open_agent(node, *self._account(run, node, divergence), divergence, noise, sums, terms)
+        return self.file.open_agent(node, *self._account(run, node, divergence), divergence, noise, sums, terms, entry)
 
     def close(self) -> None:
         """Give the ledger back."""
         self.file.close()
 
-    def _account(self, run: str, node: str, divergence: float) -> tuple[str, str, RenyiFilter]:
+    def _account(self, run: str, node: str, divergence: float) -> tuple[str, str, Budget]:
         assert self._checked, "data are compared with what they were before anything is released from them"
         # Each node of a run pays for its own plan. Names of nodes have no stroke in them.
         budget = replace(self.budget, delta=without_late(self.budget.delta))
@@ -255,11 +261,18 @@ class OwnedData:
         return content_of(examples_of(split), self._key)
 
 
-def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> RenyiFilter:
-    """The filter of a data set: with the order that was fixed when it was first used."""
+def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> Budget:
+    """The filter of a data set: with the order that was fixed when it was first used, and of the kind that it had then.
+
+    Raises
+    ------
+    SpecError
+        If it was first used with other series.
+    """
     known = None if file is None else file.filter_of(name)
-    order = rule.order or (known[0] if known else widest_order(rule.epsilon, rule.delta))
-    return RenyiFilter(rule.epsilon, rule.delta, rule.relation, order)
+    order = rule.order or (known[0] if known else widest_order_of(rule.epsilon, rule.delta, rule.set_aside))
+    budget = EitherFilter(rule.epsilon, rule.delta, rule.relation, order, rule.set_aside)
+    return budget if file is None else file.kept_by(name, budget)
 
 
 def overlap_lines(file: LedgerFile, name: str) -> list[str]:

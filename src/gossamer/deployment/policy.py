@@ -22,7 +22,6 @@ from typing import Annotated, Any
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     StrictBool,
@@ -33,19 +32,16 @@ from pydantic import (
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.deployment.located_yaml import Key, Lines, read_located
+from gossamer.deployment.policy_parts import Number, Part
 from gossamer.deployment.policy_rules import FINGERPRINT, broken
 from gossamer.deployment.policy_rules import Asked as Asked
-from gossamer.errors import SpecError, did_you_mean
+from gossamer.deployment.policy_series import SeriesPlanRule, SeriesRule
+from gossamer.errors import CallerError, SpecError, did_you_mean
+from gossamer.privacy.filters import check_parts
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.renyi import renyi_level
+from gossamer.privacy.series import Series
 from gossamer.privacy.weakness import refused_delta
-
-
-def _number(value: Any) -> Any:
-    """YAML 1.1 reads 1e-5 as a text, which pydantic makes a number of; ``yes`` is none."""
-    if isinstance(value, bool):
-        raise ValueError("input should be a number")
-    return value
 
 
 def _plain(text: Any) -> Any:
@@ -64,16 +60,11 @@ def _fingerprint(text: Any) -> Any:
     return found
 
 
-Number = Annotated[float, BeforeValidator(_number)]
 Fingerprint = Annotated[str, BeforeValidator(_fingerprint)]
 NameOrFingerprint = Annotated[str, BeforeValidator(_plain), Field(min_length=1)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class DataRule(_Part):
+class DataRule(Part):
     """What one data set may ever spend, over all runs.
 
     Attributes
@@ -91,6 +82,9 @@ class DataRule(_Part):
         and delta when the data set is first used; it never changes after that.
     accept_weak : bool
         Whether a delta above 0.01 is meant, which says next to nothing.
+    series : mapping of str to SeriesRule
+        Parts that are set aside for runs which are fixed beforehand, by names of the owner's. They never change once
+        the data set was used.
     """
 
     path: Path | None = None
@@ -99,11 +93,27 @@ class DataRule(_Part):
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
     order: Annotated[Number, Field(gt=1.01)] | None = None
     accept_weak: StrictBool = False
+    series: dict[str, SeriesRule] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _delta_says_something(self) -> DataRule:
         if (problem := refused_delta(self.delta, self.accept_weak, "accept_weak: true")) is not None:
             raise ValueError(problem)
+        return self
+
+    @property
+    def set_aside(self) -> tuple[Series, ...]:
+        """The series, by name."""
+        return tuple(rule.named(name) for name, rule in sorted(self.series.items()))
+
+    @model_validator(mode="after")
+    def _series_fit(self) -> DataRule:
+        try:
+            check_parts(self.epsilon, self.delta, self.set_aside)
+            for one in self.set_aside:
+                one.check(self.relation)
+        except CallerError as error:
+            raise ValueError(str(error)) from None
         return self
 
     @model_validator(mode="after")
@@ -116,7 +126,7 @@ class DataRule(_Part):
         return self
 
 
-class OwnerPolicy(_Part):
+class OwnerPolicy(Part):
     """What a data owner allows; see `read_policy`.
 
     Attributes
@@ -250,13 +260,16 @@ def read_policy(path: str | Path) -> OwnerPolicy:
     return policy
 
 
+_PARTS: Mapping[int, type[BaseModel]] = {1: OwnerPolicy, 3: DataRule, 5: SeriesRule, 7: SeriesPlanRule}
+"""Whose keys stand so deep in the file."""
+
+
 def _describe(problem: Any, lines: Lines) -> str:
     key: Key = tuple(part for part in problem["loc"] if part != "[key]")
     name = ".".join(map(str, key))
     where = f"line {lines.of(key)}"
     if problem["type"] == "extra_forbidden":
-        model = DataRule if len(key) > 1 else OwnerPolicy
-        return f"{where}: unknown key {name}{did_you_mean(str(key[-1]), model.model_fields)}"
+        return f"{where}: unknown key {name}{did_you_mean(str(key[-1]), _PARTS[len(key)].model_fields)}"
     if problem["type"] == "missing":
         return f"{where}: {name} is missing"
     message = problem["msg"].removeprefix("Value error, ")

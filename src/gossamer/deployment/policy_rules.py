@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossamer.deployment.located_yaml import Key
+from gossamer.errors import AccountingError
+from gossamer.privacy import accountants
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.releases import Counts
+from gossamer.privacy.rows import row_of
 
 if TYPE_CHECKING:
     from gossamer.deployment.policy import OwnerPolicy
@@ -52,6 +56,9 @@ class Asked:
         Of an agent: the noise that it adds itself, against its own server.
     data : str or None
         Name of the data set; None if the policy has one only.
+    planned : mapping of ReleaseKind to int, or None
+        The releases of this party's whole plan, where the ledger counts them by kind: what they reveal is then known
+        under every relation that has a proof.
     """
 
     algorithm: str
@@ -69,6 +76,7 @@ class Asked:
     smallest_sum: int | None = None
     agent_noise: float | None = None
     data: str | None = None
+    planned: Counts | None = None
 
     @property
     def proved(self) -> bool:
@@ -158,16 +166,31 @@ def _relation(policy: OwnerPolicy, asked: Asked) -> Refusal | None:
     # What protects all that a party has protects one example more or less, and one replaced.
     if not asked.proved or asked.unit != EXAMPLE or asked.relation == relation:
         return None
-    return Refusal(f"a guarantee under {asked.relation}", f"{relation}, under which this data is accounted for")
+    allowed = f"{relation}, under which this data is accounted for"
+    if asked.planned is None:
+        return Refusal(f"a guarantee under {asked.relation}", allowed)
+    try:
+        for kind in asked.planned:
+            row_of(kind, relation)
+    except AccountingError as error:
+        return Refusal(f"a guarantee under {asked.relation}", f"{allowed} ({error})")
+    return None
 
 
 def _epsilon(policy: OwnerPolicy, asked: Asked) -> Refusal | None:
     rule = policy.data[policy.data_set(asked.data)]
     # An epsilon at a smaller delta is larger than the one that counts; then only the ledger can tell.
-    if not asked.proved or asked.delta < rule.delta or asked.epsilon <= rule.epsilon:
+    if not asked.proved or asked.delta < rule.delta:
+        return None
+    found, under = asked.epsilon, ""
+    if asked.unit == EXAMPLE and asked.relation != rule.relation:
+        if _relation(policy, asked) is not None or asked.planned is None:
+            return None  # that is refused anyway
+        found, under = accountants.epsilon(asked.planned, asked.delta, rule.relation).epsilon, f" under {rule.relation}"
+    if found <= rule.epsilon:
         return None
     return Refusal(
-        f"epsilon {asked.epsilon:.4g} at delta {asked.delta:g}", f"{rule.epsilon:g} at {rule.delta:g}, over all runs"
+        f"epsilon {found:.4g} at delta {asked.delta:g}{under}", f"{rule.epsilon:g} at {rule.delta:g}, over all runs"
     )
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gossamer.deployment.ledger_key import require_ledger
 from gossamer.deployment.owned_data import budget_of
 from gossamer.deployment.policy import OwnerPolicy
+from gossamer.privacy.filters import EitherFilter, Total
 from gossamer.privacy.ledger import RenyiFilter
-from gossamer.privacy.renyi import renyi_epsilon, renyi_level
+from gossamer.privacy.renyi import renyi_epsilon
+from gossamer.privacy.series import Series
 from gossamer.privacy.weakness import remarks
 from gossamer.runtimes.storage_account import Spent
 from gossamer.runtimes.storage_contents import Accepted
+from gossamer.runtimes.storage_filters import Budget
 from gossamer.runtimes.storage_ledger import LedgerFile
 
 
@@ -25,34 +28,70 @@ class Spending:
     ----------
     name : str
         In the policy, or in the ledger if the policy does not speak of it any more.
-    budget : RenyiFilter or None
-        Of the policy; None if it does not speak of it.
+    budget : EitherFilter, RenyiFilter or None
+        Of the policy, as it keeps this data set; None if the policy does not speak of it.
     divergence : float
-        Spent, at the filter's order.
-    epsilon : float or None
-        What that amounts to at the policy's delta, a reading (`LedgerFile.epsilon`); None without a policy.
+        Spent outside of series, at the order of the Renyi filter.
+    total : Total or None
+        The same as Gaussian privacy; None where a Renyi filter keeps the data set alone.
     runs : list of Spent
         What each run has spent.
     contents : list of Accepted
         What the data set consisted of.
     overlaps : dict of str to int
         How many examples it has in common with others.
+    series : dict of Series to int
+        How many runs of each were begun.
     """
 
     name: str
-    budget: RenyiFilter | None
+    budget: Budget | None
     divergence: float
-    epsilon: float | None
-    runs: list[Spent]
-    contents: list[Accepted]
-    overlaps: dict[str, int]
+    total: Total | None = None
+    runs: list[Spent] = field(default_factory=list)
+    contents: list[Accepted] = field(default_factory=list)
+    overlaps: dict[str, int] = field(default_factory=dict)
+    series: dict[Series, int] = field(default_factory=dict)
+
+    @property
+    def level(self) -> float | None:
+        """What all divergences may come to; None without a policy."""
+        renyi = self.budget.renyi if isinstance(self.budget, EitherFilter) else self.budget
+        return None if renyi is None else renyi.level
 
     @property
     def left(self) -> float | None:
-        """The divergence that the policy still allows; 0 or less allows nothing more."""
+        """The divergence that the Renyi filter still allows; 0 or less allows nothing more by this filter."""
+        return None if self.level is None else self.level - self.divergence
+
+    @property
+    def shares(self) -> tuple[float, ...] | None:
+        """How much of the budget is spent by each filter that keeps the data set: Renyi, and Gaussian."""
         if self.budget is None:
             return None
-        return renyi_level(self.budget.order, self.budget.epsilon, self.budget.delta) - self.divergence
+        if isinstance(self.budget, RenyiFilter):
+            level = self.budget.level
+            return (self.divergence / level if level else math.inf if self.divergence else 0.0,)
+        return self.budget.shares(self.divergence, self.total or Total())
+
+    @property
+    def epsilon(self) -> float | None:
+        """What was spent amounts to at the policy's delta; None without a policy.
+
+        It is proved of runs that were fixed in advance, and a reading of others, of which the budget is proved. Of a
+        series that was begun all counts.
+        """
+        if self.budget is None:
+            return None
+        if isinstance(self.budget, RenyiFilter):
+            spent = self.divergence
+            return renyi_epsilon(self.budget.order, spent, self.budget.delta) if spent else 0.0
+        begun = math.fsum(one.epsilon for one, runs in self.series.items() if runs)
+        return begun + (self.budget.reading(self.divergence, self.total or Total()) if self._spent_outside else 0.0)
+
+    @property
+    def _spent_outside(self) -> bool:
+        return self.divergence > 0 or bool(self.total and self.total.squared)
 
     @property
     def remarks(self) -> list[str]:
@@ -64,22 +103,36 @@ class Spending:
 
     def describe(self) -> dict[str, object]:
         """Plain data for JSON; what is infinite is None."""
-        budget = self.budget
-        allowed: dict[str, object] | None = None
-        if budget is not None:
-            allowed = {"epsilon": budget.epsilon, "delta": budget.delta}
-            allowed |= {"relation": budget.relation.value, "order": budget.order}
         return {
             "name": self.name,
-            "allowed": allowed,
+            "allowed": None if self.budget is None else _allowed(self.budget),
             "remarks": self.remarks,
             "spent_divergence": _finite(self.divergence),
             "left_divergence": _finite(self.left),
+            **self._gaussian(),
             "epsilon": _finite(self.epsilon),
-            "runs": [{**run._asdict(), "divergence": _finite(run.divergence)} for run in self.runs],
+            "series": [
+                {"name": one.name, "epsilon": one.epsilon, "delta": one.delta, "runs": one.runs, "begun": begun}
+                for one, begun in self.series.items()
+            ],
+            "runs": [_finite_run(run) for run in self.runs],
             "contents": [{**content._asdict(), "fingerprint": content.fingerprint.hex()} for content in self.contents],
             "overlaps": self.overlaps,
         }
+
+    def _gaussian(self) -> dict[str, object]:
+        """Mu and failures, spent and left, where a Gaussian filter counts them."""
+        if self.total is None:
+            return {}
+        found: dict[str, object] = {
+            "spent_mu": _finite(math.sqrt(self.total.squared)),
+            "spent_failures": self.total.failures,
+        }
+        if isinstance(self.budget, EitherFilter):
+            gaussian = self.budget.gaussian
+            found["left_mu"] = math.sqrt(max(gaussian.level - self.total.squared, 0.0))
+            found["left_failures"] = max(gaussian.failures - self.total.failures, 0.0)
+        return found
 
 
 def spendings(policy: OwnerPolicy) -> list[Spending]:
@@ -89,6 +142,8 @@ def spendings(policy: OwnerPolicy) -> list[Spending]:
     ------
     DataError
         If the ledger's key is there without it.
+    SpecError
+        If a data set was begun with other series than the policy has.
     StorageError
         If the ledger cannot be read.
     """
@@ -101,17 +156,37 @@ def spendings(policy: OwnerPolicy) -> list[Spending]:
 
 
 def _unspent(policy: OwnerPolicy, name: str) -> Spending:
-    return Spending(name, budget_of(policy.data[name], None, name), 0.0, 0.0, [], [], {})
+    budget = budget_of(policy.data[name], None, name)
+    return Spending(name, budget, 0.0, Total(), series=dict.fromkeys(policy.data[name].set_aside, 0))
 
 
 def _spending(policy: OwnerPolicy, file: LedgerFile, name: str) -> Spending:
-    spent, rule = file.spent(name), policy.data.get(name)
-    found = file.runs(name), file.contents.history(name), file.contents.overlaps(name)
-    if rule is None:
-        return Spending(name, None, spent, None, *found)
-    budget = budget_of(rule, file, name)
-    epsilon = renyi_epsilon(budget.order, spent, rule.delta) if spent else 0.0
-    return Spending(name, budget, spent, epsilon, *found)
+    rule = policy.data.get(name)
+    if rule is not None and file.filter_of(name) is None:
+        found = _unspent(policy, name)
+        return Spending(
+            name,
+            found.budget,
+            0.0,
+            found.total,
+            contents=file.contents.history(name),
+            overlaps=file.contents.overlaps(name),
+            series=found.series,
+        )
+    budget = None if rule is None else budget_of(rule, file, name)
+    spent = file.spent(name), file.total(name), file.runs(name)
+    return Spending(name, budget, *spent, file.contents.history(name), file.contents.overlaps(name), file.series(name))
+
+
+def _allowed(budget: Budget) -> dict[str, object]:
+    found: dict[str, object] = {"epsilon": budget.epsilon, "delta": budget.delta}
+    found |= {"relation": budget.relation.value, "order": budget.order}
+    found["filters"] = ["renyi", "gaussian"] if isinstance(budget, EitherFilter) else ["renyi"]
+    return found
+
+
+def _finite_run(run: Spent) -> dict[str, object]:
+    return {**run._asdict(), "divergence": _finite(run.divergence), "mu": _finite(run.mu)}
 
 
 def _finite(value: float | None) -> float | None:

@@ -145,7 +145,7 @@ class LocalFederation:
         """An order, and the epsilon that the run's plan takes of a budget that is kept at that order."""
         delta, relation = self.prepared.experiment.delta, self.prepared.experiment.privacy.relation
         found = [
-            (renyi_epsilon(order, spent, delta), float(order))
+            (renyi_epsilon(order, spent, delta / 2), float(order))  # the share of delta that a Renyi filter has
             for order in ORDERS
             if math.isfinite(spent := planned_divergence(self.prepared, self.plan, name, order, relation))
         ]

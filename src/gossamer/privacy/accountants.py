@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from gossamer.privacy.group_rows import check_rows, group_pair, group_pure_epsil
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.mixtures import merge
 from gossamer.privacy.pld import Composition
-from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 from gossamer.privacy.renyi import check_delta, check_order
 from gossamer.privacy.renyi import renyi_epsilon as renyi_epsilon
 from gossamer.privacy.renyi import renyi_level as renyi_level
@@ -146,14 +145,7 @@ def _released(parts: Iterable[tuple[Counts, int]]) -> _Released:
 
 
 def _counted(counts: Counts) -> _Counted:
-    for kind, count in counts.items():
-        try:
-            number = operator.index(count)
-        except TypeError:
-            number = -1
-        if number < 0:
-            raise AccountingError(f"a count of releases is a whole number, 0 or more; found {count!r} of {kind}")
-    return frozenset((kind, operator.index(count)) for kind, count in counts.items() if count)
+    return frozenset((kind, count) for kind, count in checked_counts(counts).items() if count)
 
 
 def _each(released: _Released) -> Iterator[tuple[ReleaseKind, int, int]]:

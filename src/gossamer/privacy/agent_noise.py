@@ -35,10 +35,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gossamer.errors import AccountingError, BudgetSpent
+from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.nearly_gaussian import NearlyGaussian, sum_of_discrete_gaussians
+from gossamer.privacy.releases import whole_number
 from gossamer.privacy.renyi import check_delta, renyi_epsilon
 
 
@@ -54,11 +55,22 @@ class AgentNoise:
         D, the most that replacing an agent's data moves its encoded update, in L2 norm and steps.
     size : int
         d, coordinates.
+
+    Raises
+    ------
+    SpecError
+        If the scale is not at least 1, or the sensitivity no length.
     """
 
     scale: int
     sensitivity: float
     size: int
+
+    def __post_init__(self) -> None:
+        if not whole_number(self.scale):
+            raise SpecError(f"an agent's noise has a whole scale, 1 or more, found {self.scale!r}")
+        if isinstance(self.sensitivity, bool) or not 0 <= self.sensitivity < math.inf:
+            raise SpecError(f"a sensitivity is a finite number, 0 or more, found {self.sensitivity!r}")
 
     def rho(self, honest: int = 1) -> float:
         """Of one sum: zero-concentrated differential privacy by the noise of so many agents, its own included.
@@ -224,12 +236,22 @@ class AgentLedger:
         For how many it is opened.
     releases : int
         How many are charged.
+
+    Raises
+    ------
+    SpecError
+        If the number of sums is none.
     """
 
     owner: str
     noise: AgentNoise
     most: int
     releases: int = 0
+
+    def __post_init__(self) -> None:
+        for number in (self.most, self.releases):
+            if whole_number(number) is None:
+                raise SpecError(f"a ledger is opened for a whole number of masked sums, 0 or more, found {number!r}")
 
     def charge(self) -> None:
         """Charge the next one. Only after this returns may its noise be drawn.

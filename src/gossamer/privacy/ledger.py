@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.accountants import renyi_divergence, renyi_level
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 
 
 class Policy(Protocol):
@@ -39,9 +39,18 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """The most releases of each kind."""
+    """The most releases of each kind.
+
+    Raises
+    ------
+    AccountingError
+        If a number is not whole, or below 0.
+    """
 
     most: Mapping[ReleaseKind, int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "most", checked_counts(self.most))
 
     def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
         planned = self.most.get(kind, 0)
@@ -57,11 +66,17 @@ class RenyiFilter:
     Attributes
     ----------
     epsilon, delta : float
-        The budget for everything that passes.
+        The budget for everything that passes; an infinite epsilon covers all.
     relation : NeighboringRelation
         Of the budget.
     order : float
         alpha > 1, fixed before the first release.
+
+    Raises
+    ------
+    SpecError
+        If epsilon is not positive, delta not inside (0, 1), the relation is none, or the order is not a finite number
+        above 1.01.
     """
 
     epsilon: float
@@ -70,19 +85,44 @@ class RenyiFilter:
     order: float = 16.0
 
     def __post_init__(self) -> None:
-        if not self.order > 1:
-            raise SpecError(f"a Renyi filter needs an order above 1, found {self.order}")
+        check_budget(self.epsilon, self.delta, "a Renyi filter")
+        if isinstance(self.order, bool) or not 1.01 < self.order < math.inf:
+            raise SpecError(f"a Renyi filter needs a finite order above 1.01, found {self.order!r}")
+        object.__setattr__(self, "relation", NeighboringRelation(self.relation))
+
+    @property
+    def level(self) -> float:
+        """What all divergences may come to."""
+        return math.inf if self.epsilon == math.inf else renyi_level(self.order, self.epsilon, self.delta)
 
     def spent(self, counts: Counts) -> float:
         """The divergence of ``counts`` at the filter's order."""
-        return math.fsum(number * renyi_divergence(kind, self.order, self.relation) for kind, number in counts.items())
+        return math.fsum(
+            number * renyi_divergence(kind, self.order, self.relation)
+            for kind, number in checked_counts(counts).items()
+            if number
+        )
 
     def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
-        level = renyi_level(self.order, self.epsilon, self.delta)
+        level = self.level
         needed = self.spent(counts) + renyi_divergence(kind, self.order, self.relation)
         if needed <= level:
             return None
         return f"divergence {needed:.4g} at order {self.order:g} exceeds {level:.4g}, the budget's level"
+
+
+def check_budget(epsilon: float, delta: float, what: str) -> None:
+    """Refuse what is no budget; ``what`` is whose, for the message.
+
+    Raises
+    ------
+    SpecError
+        If epsilon is not above 0, or delta not inside (0, 1).
+    """
+    if isinstance(epsilon, bool) or not epsilon > 0:
+        raise SpecError(f"{what} needs an epsilon above 0 (infinite to admit everything), found {epsilon!r}")
+    if isinstance(delta, bool) or not 0 < delta < 1:
+        raise SpecError(f"{what} needs a delta strictly between 0 and 1, found {delta!r}")
 
 
 @dataclass(frozen=True)
@@ -132,11 +172,19 @@ class Ledger:
         What is admitted.
     counts : dict of ReleaseKind to int
         What has been charged.
+
+    Raises
+    ------
+    AccountingError
+        If a count is not a number of releases.
     """
 
     owner: str
     policy: Policy
     counts: dict[ReleaseKind, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checked_counts(self.counts)
 
     @property
     def releases(self) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gossamer.errors import AccountingError
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import Sampling
 
@@ -39,3 +41,29 @@ class ReleaseKind:
 
 Counts = Mapping[ReleaseKind, int]
 """How many releases of each kind."""
+
+
+def whole_number(value: Any) -> int | None:
+    """``value`` as an integer, if it is a whole number, 0 or more, and no truth value."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    return None if isinstance(value, bool) or number < 0 else number
+
+
+def checked_counts(counts: Counts) -> dict[ReleaseKind, int]:
+    """``counts`` as integers. A count below 0 would pay for other releases.
+
+    Raises
+    ------
+    AccountingError
+        If one is not a number of releases.
+    """
+    found = {}
+    for kind, count in counts.items():
+        number = whole_number(count)
+        if number is None:
+            raise AccountingError(f"a count of releases is a whole number, 0 or more; found {count!r} of {kind}")
+        found[kind] = number
+    return found

@@ -3,8 +3,8 @@
 For releases that are chosen adaptively: a filter that admits a release while the divergences at one order, fixed in
 advance, sum to at most a level is differentially private, whatever was seen before each choice [1].
 
-The divergences of the subsampled Gaussian are dp-accounting's, except for Poisson sampling under replace-one, which its
-Renyi accountant refuses.
+The divergences of the Poisson-sampled Gaussian under add-or-remove-one are dp-accounting's. Its Renyi accountant
+refuses Poisson sampling under replace-one, and is loose for batches of fixed size.
 
 References
 ----------
@@ -34,13 +34,6 @@ def poisson_gaussian(noise_multiplier: float, rate: float, order: float) -> floa
     return _accounted(event, order, dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
 
 
-def fixed_size_gaussian(noise_multiplier: float, dataset_size: int, batch_size: int, order: float) -> float:
-    """Of Gaussian noise on a batch of fixed size, under replace-one; the multiplier is sd/(2C)."""
-    gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
-    event = dp_accounting.SampledWithoutReplacementDpEvent(dataset_size, batch_size, gaussian)
-    return _accounted(event, order, dp_accounting.NeighboringRelation.REPLACE_ONE)
-
-
 def poisson_replaced_gaussian(mu: float, rate: float, order: float) -> float:
     """Of `gossamer.privacy.analytic.PoissonReplaced`, by the trapezoidal rule; mu = C/sd.
 
@@ -61,7 +54,7 @@ def poisson_replaced_gaussian(mu: float, rate: float, order: float) -> float:
     return total / (order - 1) * (1 + _MARGIN)
 
 
-def sampled_ball_gaussian(mu: float, rate: float, order: float) -> float:
+def fixed_size_gaussian(mu: float, rate: float, order: float) -> float:
     """Of `gossamer.privacy.analytic.FixedSizeSampled` Gaussian noise, in both directions; mu = S/sd.
 
     The pair's curve h(e), e >= 0, bounds both directions, and is that of q N(mu, 1) + (1-q) N(0, 1) against N(0, 1),
@@ -104,11 +97,13 @@ def renyi_epsilon(order: float, total: float, delta: float) -> float:
     Raises
     ------
     AccountingError
-        If the order is not above 1 or delta not inside (0, 1).
+        If the order is not above 1, the total not 0 or more, or delta not inside (0, 1).
     """
     check_order(order)
     check_delta(delta)
-    return float(compute_epsilon([order], [total], delta)[0])
+    if not total >= 0:
+        raise AccountingError(f"a divergence is a number, 0 or more, found {total!r}")
+    return float(compute_epsilon([order], [total], delta)[0]) if total < math.inf else math.inf
 
 
 def renyi_level(order: float, epsilon: float, delta: float) -> float:

@@ -185,10 +185,7 @@ def _fixed_size_l2_laplace(kind: ReleaseKind) -> Profile:
 
 
 def _fixed_size_divergence(kind: ReleaseKind, order: float) -> float:
-    assert isinstance(kind.sampling, FixedSize)
-    return renyi.fixed_size_gaussian(
-        1 / _mu(kind, REPLACE), kind.sampling.dataset_size, kind.sampling.batch_size, order
-    )
+    return renyi.fixed_size_gaussian(_mu(kind, REPLACE), kind.sampling.rate, order)
 
 
 def _without_delta(
@@ -257,7 +254,7 @@ ROWS: tuple[Row, ...] = (
         "PLD of the Zhu-Dong-Wang profile",
         "sd/C (the pair of FixedSize)",
         _fixed_size_gaussian,
-        lambda kind, order: renyi.sampled_ball_gaussian(_mu(kind, REPLACE), kind.sampling.rate, order),
+        _fixed_size_divergence,
     ),
     Row(
         BallGaussian,

@@ -13,6 +13,11 @@ what the whole run may reveal enters the agent's ledger before the agent joins, 
   noise of the server's own. It is post-processing, so the same number holds against everybody; where the own server is
   trusted, the smaller of the two counts.
 
+As Gaussian differential privacy (`agent_entry`) messages with normal noise have their mu, and those with Laplace noise
+that of randomised response. An agent's own sums have a mu but for something of g that adds to the divergence
+(`nearly_gaussian`). With G the divergence of N(mu, 1) and N(0, 1), at most G(0) = 1 - 2 Phi(-mu/2) at e >= 0, that is a
+failure f = g / (2 Phi(-mu/2)): ``G + g <= f + (1 - f) G``.
+
 Both compare data sets that differ in all that the agent has (or the whole unit). That is no less than what one example
 changes, added, removed or replaced, so it may enter a ledger under either relation.
 
@@ -25,10 +30,18 @@ from __future__ import annotations
 
 import math
 
+from scipy.special import ndtr
+
+from gossamer.errors import AccountingError
 from gossamer.privacy.agent_noise import AgentNoise
+from gossamer.privacy.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.gaussian_fit import response_mu
 from gossamer.privacy.graph_bounds import Noise, UpdateBound, gaussian_mu_of, laplace_epsilon_of
 from gossamer.privacy.noise_streams import NoiseLaw
+from gossamer.privacy.releases import whole_number
 from gossamer.privacy.renyi import check_order, response
+
+_UP = 1 + 1e-12  # more than the rounding of a few operations
 
 
 def messages_divergence(noise: Noise | None, bound: UpdateBound | None, size: int, order: float) -> float:
@@ -84,5 +97,40 @@ def agent_divergence(
         In how many masked sums the agent may be.
     """
     check_order(order)
+    _check_sums(sums)
     everybody = math.inf if agent_noise is None else order * agent_noise.rho() * sums
     return min(messages_divergence(noise, bound, size, order), everybody) if trust_own_server else everybody
+
+
+def agent_entry(
+    noise: Noise | None,
+    bound: UpdateBound | None,
+    size: int,
+    *,
+    trust_own_server: bool,
+    agent_noise: AgentNoise | None = None,
+    sums: int = 0,
+) -> Entry:
+    """Of all that a run reveals of one agent, as Gaussian differential privacy but for a failure.
+
+    Parameters
+    ----------
+    noise, bound, size, trust_own_server, agent_noise, sums
+        As for `agent_divergence`.
+    """
+    _check_sums(sums)
+    found = [NOTHING_PROVED]
+    if trust_own_server and noise is not None and bound is not None:
+        gaussian = noise.law is NoiseLaw.GAUSSIAN
+        found.append(
+            Entry(gaussian_mu_of(noise, bound) if gaussian else response_mu(laplace_epsilon_of(noise, bound, size)))
+        )
+    own = None if agent_noise is None else agent_noise.gaussian(sums)
+    if own is not None and own.failure < float(ndtr(-own.mu / 2)):
+        found.append(Entry(own.mu, own.failure / (2 * float(ndtr(-own.mu / 2))) * _UP))
+    return min(found)
+
+
+def _check_sums(sums: int) -> None:
+    if whole_number(sums) is None:
+        raise AccountingError(f"an agent is in a whole number of masked sums, 0 or more, found {sums!r}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gossamer.errors import BudgetSpent
+from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.noise_streams import CorrelatedNoise
+from gossamer.privacy.releases import whole_number
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,20 @@ class StreamKind:
         For how many it is opened.
     size : int
         Coordinates of a record.
+
+    Raises
+    ------
+    SpecError
+        If the number of records is none.
     """
 
     noise: CorrelatedNoise | None
     records: int
     size: int
+
+    def __post_init__(self) -> None:
+        if whole_number(self.records) is None:
+            raise SpecError(f"a stream is opened for a whole number of records, 0 or more, found {self.records!r}")
 
     def describe(self) -> dict[str, Any]:
         """The kind as plain data, for ledgers and summaries."""
@@ -79,12 +89,21 @@ class UnitLedger:
         Opened for all rounds, before the first.
     releases : int
         Records charged.
+
+    Raises
+    ------
+    SpecError
+        If their number is none.
     """
 
     owner: str
     agents: tuple[str, ...]
     stream: StreamKind
     releases: int = 0
+
+    def __post_init__(self) -> None:
+        if whole_number(self.releases) is None:
+            raise SpecError(f"a whole number of records was charged, 0 or more, found {self.releases!r}")
 
     def charge(self) -> None:
         """Charge the next record. Only after this returns may its noise be drawn.

@@ -1,4 +1,4 @@
-"""What one run charges to one data set, in the file of a ledger: the tables, the plan and the filter.
+"""What one run charges to one data set, in the file of a ledger: the tables, the plan and the filters.
 
 `storage_ledger` says what they mean. Kinds of releases are bytes here, and what is asked and what is written are one
 transaction, so that runs which charge at the same time see each other.
@@ -7,25 +7,27 @@ transaction, so that runs which charge at the same time see each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.privacy.accountants import renyi_epsilon, renyi_level
+from gossamer.privacy.accountants import renyi_epsilon
+from gossamer.privacy.filters import EitherFilter, Entry, Total
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import RenyiFilter
-from gossamer.protocol.encoding import encode
-from gossamer.runtimes import storage_contents
+from gossamer.runtimes import storage_contents, storage_filters
+from gossamer.runtimes.storage_asking import PAID, Asking, Cost
 from gossamer.runtimes.storage_file import File, Format
+from gossamer.runtimes.storage_filters import Budget
 
 FORMAT = Format(
     what="the ledger",
     identifier=int.from_bytes(b"GSML"),
-    version=1,
+    version=2,
     tables=(
         "CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL)",
-        # `divergence` is that of the whole plan; a run without a plan has none of its own.
+        # `divergence` is that of the whole plan; a run without a plan, or in a series, has none of its own.
         "CREATE TABLE run (data_set TEXT NOT NULL, name TEXT NOT NULL, plan BLOB NOT NULL, divergence REAL NOT NULL, "
         "PRIMARY KEY (data_set, name))",
         # `divergence` is that of one release, which a plan has already paid for.
@@ -33,15 +35,15 @@ FORMAT = Format(
         "divergence REAL NOT NULL, releases INTEGER NOT NULL, PRIMARY KEY (data_set, run, kind))",
         *storage_contents.TABLES,
     ),
+    added={2: storage_filters.TABLES},
 )
-_UNPLANNED = encode(None)
 _ROUNDING = 1 + 1e-9
 """Versions of numerical packages may differ in the last digits of one and the same divergence."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """What one run charges to one data set.
+    """What one run charges to one data set; made by `of`.
 
     Attributes
     ----------
@@ -51,7 +53,7 @@ class Account:
         In messages: the node.
     data_set, run : str
         Names.
-    budget : RenyiFilter
+    budget : RenyiFilter or EitherFilter
         For everything ever released from the data set.
     """
 
@@ -59,10 +61,21 @@ class Account:
     owner: str
     data_set: str
     run: str
-    budget: RenyiFilter
+    budget: Budget
 
-    def open(self, plan: Mapping[bytes, int] | None, divergence: float) -> None:
-        """Enter the run, with the divergence of its plan; or find it again.
+    @classmethod
+    def of(cls, file: File, owner: str, data_set: str, run: str, budget: Budget) -> Account:
+        """The account, with the filter that keeps the data set.
+
+        Raises
+        ------
+        SpecError
+            If the data set was begun in a way that does not go with ``budget``.
+        """
+        return cls(file, owner, data_set, run, storage_filters.kept_by(file, data_set, budget))
+
+    def open(self, asking: Asking) -> None:
+        """Enter the run, with what its plan costs; or find it again.
 
         Raises
         ------
@@ -72,32 +85,33 @@ class Account:
             If the data set was opened for another order or relation, or the run with another plan, or with one that
             reveals less.
         """
-        # The order in which a plan's kinds are listed does not matter.
-        written = _UNPLANNED if plan is None else encode(tuple(sorted(plan.items())))
+        entry = self._entry(asking)  # it may take seconds, and others wait for a transaction
         with self.file.transaction():
             self._check_filter()
-            statement = "SELECT plan, divergence FROM run WHERE data_set = ? AND name = ?"
-            known = self.file.rows(statement, self.data_set, self.run)
-            # What was paid is the divergence: the same noise on what moves further is another plan.
-            if known and (known[0][0] != written or divergence > known[0][1] * _ROUNDING):
-                raise SpecError(
-                    f"{self.owner}: run {self.run!r} was opened on data set {self.data_set!r} with another plan, "
-                    "which is fixed, an agent's with its spec, server and state folder; go on with that one, or give "
-                    "the run another name"
-                )
-            if plan is not None:
+            if self._find(asking):
                 # An owner who has lowered the budget since has the run refused.
-                self._require(0.0 if known else divergence, f"the plan of run {self.run!r}")
-            if not known:
-                row = self.data_set, self.run, written, divergence
-                self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?)", *row)
+                if asking.plan is not None and not storage_filters.is_in_series(self.file, self.data_set, self.run):
+                    self._require(PAID, f"the plan of run {self.run!r}")
+                return
+            place = storage_filters.free_place(self.file, self.data_set, asking.places)
+            if place is not None:
+                self._insert(asking, 0.0)
+                storage_filters.take(self.file, self.data_set, self.run, place)
+                return
+            if entry is None:  # another run has taken the place
+                entry = asking.entry(storage_filters.total_of(self.file, self.data_set))
+            if asking.plan is not None:
+                self._require(Cost(asking.divergence, entry), f"the plan of run {self.run!r}")
+            self._insert(asking, asking.divergence)
+            if isinstance(self.budget, EitherFilter):
+                storage_filters.enter(self.file, self.data_set, self.run, entry)
 
     def counts(self) -> dict[bytes, int]:
         """What the run has charged, by kind."""
         statement = "SELECT kind, releases FROM charge WHERE data_set = ? AND run = ? ORDER BY rowid"
         return dict(self.file.rows(statement, self.data_set, self.run))
 
-    def charge(self, kind: bytes, what: str, divergence: float, refusal: Callable[[int], str | None] | None) -> int:
+    def charge(self, kind: bytes, what: str, cost: Cost, refusal: Callable[[int], str | None] | None) -> int:
         """Charge one release, durably; how many of its kind the run has charged now.
 
         Parameters
@@ -106,8 +120,8 @@ class Account:
             What is released.
         what : str
             The same in words.
-        divergence : float
-            Of one release.
+        cost : Cost
+            Of one release; `PAID` within a plan.
         refusal : callable, optional
             What a plan says against one more after so many; without a plan, the filter decides.
 
@@ -121,16 +135,47 @@ class Account:
             found = "SELECT releases FROM charge WHERE data_set = ? AND run = ? AND kind = ?"
             before: int = sum(releases for (releases,) in self.file.rows(found, *where))
             if refusal is None:
-                self._require(divergence, what)
+                self._require(cost, what)
+                if isinstance(self.budget, EitherFilter):
+                    storage_filters.enter_release(self.file, *where, cost.entry.mu)
             elif (reason := refusal(before)) is not None:
                 raise BudgetSpent(f"{self.owner}: release refused: {reason} ({what})")
             self.file.execute(
                 "INSERT INTO charge VALUES (?, ?, ?, ?, 1) "
                 "ON CONFLICT (data_set, run, kind) DO UPDATE SET releases = releases + 1",
                 *where,
-                divergence,
+                cost.divergence,
             )
         return before + 1
+
+    def _entry(self, asking: Asking) -> Entry | None:
+        """What the plan of a run that is new enters with; None where it needs none."""
+        if isinstance(self.budget, RenyiFilter) or self._find(asking):
+            return Entry(math.inf) if isinstance(self.budget, RenyiFilter) else None
+        if storage_filters.free_place(self.file, self.data_set, asking.places) is not None:
+            return None
+        return asking.entry(storage_filters.total_of(self.file, self.data_set))
+
+    def _find(self, asking: Asking) -> bool:
+        """Whether the run is there, with this plan."""
+        statement = "SELECT plan, divergence FROM run WHERE data_set = ? AND name = ?"
+        known = self.file.rows(statement, self.data_set, self.run)
+        if not known:
+            return False
+        paid = known[0][1]
+        if storage_filters.is_in_series(self.file, self.data_set, self.run):
+            paid = math.inf if asking.divergence < math.inf else 0.0  # its series has paid for its kinds
+        # What was paid is the divergence: the same noise on what moves further is another plan.
+        if known[0][0] != asking.written or asking.divergence > paid * _ROUNDING:
+            raise SpecError(
+                f"{self.owner}: run {self.run!r} was opened on data set {self.data_set!r} with another plan, "
+                "which is fixed, an agent's with its spec, server and state folder; go on with that one, or give "
+                "the run another name"
+            )
+        return True
+
+    def _insert(self, asking: Asking, divergence: float) -> None:
+        self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?)", self.data_set, self.run, asking.written, divergence)
 
     def _check_filter(self) -> None:
         """The order and the relation of a data set's filter are fixed before anything is released."""
@@ -143,20 +188,43 @@ class Account:
             )
         if not found:
             self.file.execute("INSERT INTO data_set VALUES (?, ?, ?)", self.data_set, *mine)
+            if isinstance(self.budget, EitherFilter):
+                storage_filters.begin(self.file, self.data_set, self.budget)
+        elif storage_filters.kept_by(self.file, self.data_set, self.budget) != self.budget:
+            raise SpecError(f"{self.owner}: data set {self.data_set!r} was just begun by another process; start again")
 
-    def _require(self, more: float, what: str) -> None:
+    def _require(self, more: Cost, what: str) -> None:
         """Refuse what does not fit into the budget."""
-        budget, spent = self.budget, spent_on(self.file, self.data_set)
-        level = math.inf
-        if budget.epsilon < math.inf:
-            level = renyi_level(budget.order, budget.epsilon, budget.delta)
-        if not spent + more <= level:
+        spent = spent_on(self.file, self.data_set)
+        if isinstance(self.budget, RenyiFilter):
+            self._require_level(self.budget, spent, more.divergence, what)
+            return
+        total = storage_filters.total_of(self.file, self.data_set)
+        divergence, then = spent + more.divergence, total.plus(more.entry)
+        if self.budget.covers(divergence, then):
+            return
+        needed = self.budget.needed(divergence, then)
+        take = f"epsilon {rounded_up(needed)} at delta {self.budget.delta:g}" if needed < math.inf else "more than any"
+        aside = f", of which {self.budget.set_aside:g} is set aside" if self.budget.series else ""
+        raise BudgetSpent(
+            f"{self.owner}: release refused: data set {self.data_set!r} has spent "
+            f"{_shares(self.budget, spent, total)}, and {what} fits into the rest of neither; it would take {take}, "
+            f"and the budget is {self.budget.epsilon:g}{aside}"
+        )
+
+    def _require_level(self, budget: RenyiFilter, spent: float, more: float, what: str) -> None:
+        if not spent + more <= budget.level:
             raise BudgetSpent(
                 f"{self.owner}: release refused: data set {self.data_set!r} has spent divergence {spent:.4g} at order "
-                f"{budget.order:g}, {more:.4g} more exceed {level:.4g}, the budget's level ({what}); it would take "
-                f"epsilon {rounded_up(renyi_epsilon(budget.order, spent + more, budget.delta))} at delta "
+                f"{budget.order:g}, {more:.4g} more exceed {budget.level:.4g}, the budget's level ({what}); it would "
+                f"take epsilon {rounded_up(renyi_epsilon(budget.order, spent + more, budget.delta))} at delta "
                 f"{budget.delta:g}, and the budget is {budget.epsilon:g}"
             )
+
+
+def _shares(budget: EitherFilter, divergence: float, total: Total) -> str:
+    renyi, gaussian = budget.shares(divergence, total)
+    return f"{100 * renyi:.0f} % of its budget as Renyi divergence and {100 * gaussian:.0f} % as Gaussian privacy"
 
 
 class Spent(NamedTuple):
@@ -167,25 +235,43 @@ class Spent(NamedTuple):
     run : str
         Its name.
     divergence : float
-        At the filter's order: of its plan, or of its releases if it has none.
+        At the filter's order: of its plan, or of its releases if it has none; 0 in a series.
     releases : int
         How many it has charged, of all kinds.
+    mu : float or None
+        Of Gaussian differential privacy, but for ``failure``; None where the data set is kept by a Renyi filter alone.
+    failure : float or None
+        Its probability.
+    series : str or None
+        The name of its series, if it is in one.
     """
 
     run: str
     divergence: float
     releases: int
+    mu: float | None = None
+    failure: float | None = None
+    series: str | None = None
 
 
 def runs_on(file: File, data_set: str) -> list[Spent]:
     """What each run has spent, in the order in which they were opened."""
     statement = (
         "SELECT run.name, run.divergence + IFNULL(SUM(charge.releases * charge.divergence), 0.0), "
-        "IFNULL(SUM(charge.releases), 0) FROM run LEFT JOIN charge "
-        "ON charge.data_set = run.data_set AND charge.run = run.name "
+        "IFNULL(SUM(charge.releases), 0), gaussian_run.mu * gaussian_run.mu "
+        "+ IFNULL(SUM(charge.releases * gaussian_charge.mu * gaussian_charge.mu), 0.0), gaussian_run.failure, "
+        "series_run.series FROM run "
+        "LEFT JOIN charge ON charge.data_set = run.data_set AND charge.run = run.name "
+        "LEFT JOIN gaussian_charge ON gaussian_charge.data_set = charge.data_set "
+        "AND gaussian_charge.run = charge.run AND gaussian_charge.kind = charge.kind "
+        "LEFT JOIN gaussian_run ON gaussian_run.data_set = run.data_set AND gaussian_run.run = run.name "
+        "LEFT JOIN series_run ON series_run.data_set = run.data_set AND series_run.run = run.name "
         "WHERE run.data_set = ? GROUP BY run.name ORDER BY run.rowid"
     )
-    return [Spent(*row) for row in file.rows(statement, data_set)]
+    return [
+        Spent(name, divergence, releases, None if squared is None else math.sqrt(squared), failure, series)
+        for name, divergence, releases, squared, failure, series in file.rows(statement, data_set)
+    ]
 
 
 def spent_on(file: File, data_set: str) -> float:

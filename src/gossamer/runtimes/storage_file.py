@@ -11,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,12 @@ class Format:
     identifier : int
         Four bytes that tell it from other SQLite files.
     version : int
-        Of the tables; a file of another version is refused.
+        Of the tables; a file of a newer version is refused.
     tables : tuple of str
-        The statements that make them.
+        The statements that make them, as they were in the first version.
+    added : mapping of int to tuple of str, optional
+        The statements that make what later versions have more, by version. A file of an older version is brought up to
+        date when it is opened, if every version since only added tables; otherwise it is refused.
     page_size : int
         Bytes of a page. Larger ones are faster for long values.
     log_pages : int
@@ -55,8 +58,16 @@ class Format:
     identifier: int
     version: int
     tables: tuple[str, ...]
+    added: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     page_size: int = 4096
     log_pages: int = 1000
+
+    def since(self, version: int) -> tuple[str, ...] | None:
+        """The statements that bring a file of an older ``version`` up to date; None if there are none."""
+        later = range(version + 1, self.version + 1)
+        if not all(one in self.added for one in later):
+            return None
+        return tuple(statement for one in later for statement in self.added[one])
 
 
 class File:
@@ -163,6 +174,7 @@ class File:
             self._check_format(layout)  # somebody may just have made it
             if self._empty:
                 self._fill(layout, header)
+            self._bring_up_to_date(layout)
             found = dict(self.rows("SELECT name, value FROM header"))
             for name, expected in header.items():
                 if found.get(name) != expected:
@@ -174,10 +186,18 @@ class File:
     def _fill(self, layout: Format, header: Mapping[str, str]) -> None:
         self.execute(f"PRAGMA application_id={layout.identifier}")
         self.execute(f"PRAGMA user_version={layout.version}")
-        for statement in ("CREATE TABLE header (name TEXT PRIMARY KEY, value TEXT NOT NULL)", *layout.tables):
+        added = [statement for version in sorted(layout.added) for statement in layout.added[version]]
+        for statement in ("CREATE TABLE header (name TEXT PRIMARY KEY, value TEXT NOT NULL)", *layout.tables, *added):
             self.execute(statement)
         for item in header.items():
             self.execute("INSERT INTO header VALUES (?, ?)", *item)
+
+    def _bring_up_to_date(self, layout: Format) -> None:
+        version = self.rows("PRAGMA user_version")[0][0]
+        if version < layout.version:
+            for statement in layout.since(version) or ():
+                self.execute(statement)
+            self.execute(f"PRAGMA user_version={layout.version}")
 
     @property
     def _empty(self) -> bool:
@@ -189,7 +209,7 @@ class File:
             return
         if identifier != layout.identifier:
             raise WrongStore(f"{self.path}: expected {layout.what}, found another SQLite file; name another one")
-        if version != layout.version:
+        if version > layout.version or layout.since(version) is None:
             age = "a newer" if version > layout.version else "an older"
             raise WrongStore(
                 f"{self.path} was written by {age} version of gossamer (format {version}, expected {layout.version}); "

@@ -4,13 +4,14 @@ A run *opens* its part of the ledger under the name that the owner gave the data
 
 | run | at opening | each release |
 |---|---|---|
-| with a plan | the divergence of the whole plan enters the filter, and stays | has to be in the plan |
-| without | nothing | its own divergence enters the filter |
+| with a plan | what the whole plan reveals enters the filter, and stays | has to be in the plan |
+| with a plan that fits into a series | it takes a place in the series | has to be in the plan |
+| without | nothing | what it reveals itself enters the filter |
 
-The filter is one `RenyiFilter` a data set, whose order and relation are fixed when the data set is first opened: runs
-are chosen adaptively, and sums at an order fixed in advance are what is proved then. Its epsilon and delta are the
-owner's to change, for reasons that do not depend on what was released: what was spent stays spent, and what is proved
-is the largest budget that ever applied.
+The filter of a data set is an `EitherFilter`, or a `RenyiFilter` alone if it was begun with that. Which it is, its
+order, its relation and its series are fixed when the data set is first opened: runs are chosen adaptively, and what is
+proved then takes that these are not. Its epsilon and delta are the owner's to change, for reasons that do not depend on
+what was released: what was spent stays spent, and what is proved is the largest budget that ever applied.
 
 A charge is committed, and only then returns; so a process that is killed has charged all that it released, and at most
 one release more. Several runs, in several processes, may use one ledger at the same time.
@@ -19,22 +20,33 @@ one release more. Several runs, in several processes, may use one ledger at the 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import gossamer.privacy.tasks  # noqa: F401  gives mechanisms and sampling schemes their encodings
-from gossamer.privacy.accountants import renyi_divergence, renyi_epsilon
+from gossamer.privacy.accountants import renyi_epsilon
 from gossamer.privacy.agent_noise import AgentNoise
-from gossamer.privacy.ledger import Plan, RenyiFilter
+from gossamer.privacy.filters import NOTHING_PROVED, Entry, Total
+from gossamer.privacy.ledger import Plan
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
+from gossamer.privacy.series import Series
 from gossamer.privacy.unit_ledger import StreamKind
-from gossamer.protocol.encoding import decode, encode
+from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage_account import FORMAT, Account, Spent, runs_on, spent_on
+from gossamer.runtimes.storage_asking import (
+    PAID,
+    Asking,
+    asking_given,
+    asking_of,
+    decoded,
+    encoded,
+    release_cost,
+    whole,
+)
 from gossamer.runtimes.storage_contents import Contents
 from gossamer.runtimes.storage_file import File
-from gossamer.runtimes.storage_unit_ledgers import DurableAgentLedger, DurableUnitLedger, known
+from gossamer.runtimes.storage_filters import Budget, kept_by, runs_in, series_of, total_of
+from gossamer.runtimes.storage_unit_ledgers import DurableAgentLedger, DurableUnitLedger
 
 
 class LedgerFile:
@@ -68,7 +80,7 @@ class LedgerFile:
         owner: str,
         data_set: str,
         run: str,
-        budget: RenyiFilter,
+        budget: Budget,
         plan: Counts | None = None,
         divergence: float | None = None,
     ) -> DurableLedger:
@@ -80,31 +92,32 @@ class LedgerFile:
             In messages and lines: the node.
         data_set, run : str
             Names.
-        budget : RenyiFilter
-            For everything ever released from the data set. With an infinite epsilon all is admitted, and counted.
+        budget : EitherFilter or RenyiFilter
+            For everything ever released from the data set. With an infinite epsilon all is admitted, and counted. A
+            data set that was begun with a Renyi filter goes on with that of an `EitherFilter`'s order, at all of delta.
         plan : mapping of ReleaseKind to int, optional
             The most releases of each kind, fixed from public information.
         divergence : float, optional
-            What the plan is charged with; by default the divergence of its kinds at the budget's order.
+            What the plan is charged with; by default the divergence of its kinds at the budget's order. If it is given,
+            no series has a place for the plan, and nothing of Gaussian privacy is proved unless it is 0.
 
         Raises
         ------
         BudgetSpent
             If the plan does not fit into what is left; nothing is charged.
         SpecError
-            If the data set was opened for another order or relation, or the run with another plan.
+            If the data set was opened for another order, relation or series, or the run with another plan.
         AccountingError
-            If nothing is proved about a kind in the plan.
+            If nothing is proved about a kind in the plan, or a number in it is none.
         StorageError
             If it cannot be written.
         """
-        account = Account(self._file, owner, data_set, run, budget)
+        account = Account.of(self._file, owner, data_set, run, budget)
         if plan is None:
-            account.open(None, 0.0)
+            account.open(Asking(None, 0.0, lambda total: Entry(0.0)))
             return DurableLedger(account, None)
-        plan = {kind: int(number) for kind, number in plan.items() if number}
-        cost = known(budget.spent(plan) if divergence is None else divergence)
-        account.open({_encoded(kind): number for kind, number in plan.items()}, cost)
+        plan = {kind: number for kind, number in checked_counts(plan).items() if number}
+        account.open(asking_of(account.budget, plan, divergence))
         return DurableLedger(account, Plan(plan))
 
     def open_stream(
@@ -112,10 +125,11 @@ class LedgerFile:
         owner: str,
         data_set: str,
         run: str,
-        budget: RenyiFilter,
+        budget: Budget,
         stream: StreamKind,
         agents: tuple[str, ...],
         divergence: float,
+        entry: Entry = NOTHING_PROVED,
     ) -> DurableUnitLedger:
         """The ledger of a unit's stream of noise, a plan by nature; see `open`.
 
@@ -129,9 +143,12 @@ class LedgerFile:
             Whose data each record holds.
         divergence : float
             An upper bound of the Renyi divergence of all its records together, at the budget's order.
+        entry : Entry
+            The same as Gaussian differential privacy, but for a failure.
         """
-        account = Account(self._file, owner, data_set, run, budget)
-        account.open({encode(stream.describe()): stream.records}, known(divergence))
+        account = Account.of(self._file, owner, data_set, run, budget)
+        records = whole(stream.records, "records of a stream")
+        account.open(asking_given({encode(stream.describe()): records}, divergence, entry))
         return DurableUnitLedger(account, agents, stream)
 
     def open_agent(
@@ -139,11 +156,12 @@ class LedgerFile:
         owner: str,
         data_set: str,
         run: str,
-        budget: RenyiFilter,
+        budget: Budget,
         divergence: float,
         noise: AgentNoise | None = None,
         most: int = 0,
         terms: bytes = b"",
+        entry: Entry = NOTHING_PROVED,
     ) -> DurableAgentLedger:
         """The ledger of an agent of a unit, whose data its unit's server releases; see `open`.
 
@@ -162,10 +180,13 @@ class LedgerFile:
             In how many masked sums.
         terms : bytes
             What was agreed on: a run that is opened again on other terms is another run.
+        entry : Entry
+            The same as Gaussian differential privacy, but for a failure.
         """
-        account = Account(self._file, owner, data_set, run, budget)
+        account = Account.of(self._file, owner, data_set, run, budget)
+        most = whole(most, "masked sums")
         plan = {} if noise is None else {encode(noise.describe()): most}
-        account.open(plan | {encode(("terms", terms)): 0}, known(divergence))
+        account.open(asking_given(plan | {encode(("terms", terms)): 0}, divergence, entry))
         return DurableAgentLedger(account, noise, most)
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -191,8 +212,27 @@ class LedgerFile:
         """The divergence that ``data_set`` has spent at its filter's order: of plans, and of releases without one."""
         return spent_on(self._file, data_set)
 
+    def total(self, data_set: str) -> Total | None:
+        """What ``data_set`` has spent as Gaussian privacy; None if it is kept by a Renyi filter alone."""
+        return None if series_of(self._file, data_set) is None else total_of(self._file, data_set)
+
+    def series(self, data_set: str) -> dict[Series, int]:
+        """The series of ``data_set``, and how many runs of each were begun."""
+        found = series_of(self._file, data_set) or ()
+        return {one: runs_in(self._file, data_set, one.name) for one in found}
+
+    def kept_by(self, data_set: str, budget: Budget) -> Budget:
+        """The filter that keeps ``data_set``, or would from its first run on, for an owner's ``budget``.
+
+        Raises
+        ------
+        SpecError
+            If the data set was begun in a way that does not go with ``budget``.
+        """
+        return kept_by(self._file, data_set, budget)
+
     def epsilon(self, data_set: str, delta: float) -> float:
-        """What `spent` amounts to at ``delta``: a reading.
+        """What `spent` amounts to at ``delta``, by Renyi divergence: a reading, which leaves out series.
 
         It is proved of runs that were fixed in advance. Of runs that were chosen after earlier ones were seen, and of
         their number, what is proved is the budget.
@@ -218,7 +258,7 @@ class DurableLedger:
 
     def __init__(self, account: Account, plan: Plan | None) -> None:
         self._account, self._plan = account, plan
-        self.counts: dict[ReleaseKind, int] = {_decoded(kind): number for kind, number in account.counts().items()}
+        self.counts: dict[ReleaseKind, int] = {decoded(kind): number for kind, number in account.counts().items()}
 
     @property
     def owner(self) -> str:
@@ -242,29 +282,10 @@ class DurableLedger:
         """
         plan, budget = self._plan, self._account.budget
         refusal = None if plan is None else lambda before: plan.refusal({kind: before}, kind)
-        # A plan has paid for its releases; their own divergence is of no use.
-        divergence = 0.0 if plan is not None else renyi_divergence(kind, budget.order, budget.relation)
-        self.counts[kind] = self._account.charge(_encoded(kind), str(kind.describe()), known(divergence), refusal)
+        # A plan has paid for its releases; what they reveal themselves is of no use.
+        cost = release_cost(kind, budget) if plan is None else PAID
+        self.counts[kind] = self._account.charge(encoded(kind), str(kind.describe()), cost, refusal)
 
     def lines(self) -> list[dict[str, Any]]:
         """One record a kind, for ``ledger.jsonl``."""
         return [{"node": self.owner, "releases": n, **kind.describe()} for kind, n in self.counts.items()]
-
-
-_CASTS: dict[Any, Any] = {"float": float, "int": int}  # by the names of types in annotations
-
-
-def _encoded(kind: ReleaseKind) -> bytes:
-    """Kinds that are equal, such as of a clip 1 and a clip 1.0, are the same bytes: one count for both."""
-    parts = (_cast(kind.mechanism), _cast(kind.sampling), int(kind.size))
-    return encode(parts)
-
-
-def _cast(part: Any) -> Any:
-    """A mechanism or a sampling scheme with numbers of the types that it declares."""
-    casts = {field.name: _CASTS[field.type] for field in fields(part) if field.type in _CASTS}
-    return replace(part, **{name: cast(getattr(part, name)) for name, cast in casts.items()})
-
-
-def _decoded(kind: bytes) -> ReleaseKind:
-    return ReleaseKind(*decode(kind))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gossamer.errors import SpecError
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage_account import Account
+from gossamer.runtimes.storage_asking import PAID
 
 
 class DurableUnitLedger:
@@ -37,7 +37,7 @@ class DurableUnitLedger:
 
     def charge(self) -> None:
         """Charge the next record; as `DurableLedger.charge`."""
-        self.releases = self._account.charge(encode(self.stream.describe()), "a record", 0.0, self._refusal)
+        self.releases = self._account.charge(encode(self.stream.describe()), "a record", PAID, self._refusal)
 
     def lines(self) -> list[dict[str, Any]]:
         """One record an agent, for ``ledger.jsonl``."""
@@ -76,7 +76,7 @@ class DurableAgentLedger:
     def charge(self) -> None:
         """Charge the noise of the next sum; as `DurableLedger.charge`."""
         kind = encode(None if self.noise is None else self.noise.describe())
-        self.releases = self._account.charge(kind, "a masked sum", 0.0, self._refusal)
+        self.releases = self._account.charge(kind, "a masked sum", PAID, self._refusal)
 
     def lines(self) -> list[dict[str, Any]]:
         """For ``ledger.jsonl``; nothing if the agent adds no noise."""
@@ -87,10 +87,3 @@ class DurableAgentLedger:
 
     def _refusal(self, before: int) -> str | None:
         return None if before < self.most else f"the ledger was opened for {self.most} sums"
-
-
-def known(divergence: float) -> float:
-    """``divergence``, if it is one."""
-    if not divergence >= 0:
-        raise SpecError(f"a divergence is a number, 0 or more (infinite without noise), found {divergence!r}")
-    return divergence
