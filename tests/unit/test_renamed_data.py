@@ -102,6 +102,9 @@ def test_what_was_spent_goes_with_the_new_name(opened: Open, spent: Path) -> Non
     assert data.file.data_sets == ["beds"]
     assert data.file.spent("beds") == pytest.approx((FIT - 1) * ONE, rel=1e-12)
     assert data.file.filter_of("beds") == (ORDER, NeighboringRelation.ADD_OR_REMOVE_ONE)
+    total = data.file.total("beds")  # what the other filter has counted goes along
+    assert total is not None
+    assert total.squared > 0.9 * data.budget.gaussian.level
     assert [content.examples for content in data.file.contents.history("beds")] == [1200, 1201]
     with pytest.raises(BudgetSpent):
         data.ledger("two", "a", {KIND: MORE})

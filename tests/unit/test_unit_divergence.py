@@ -120,7 +120,7 @@ def test_gaussian_privacy_of_units() -> None:
 
 @pytest.mark.parametrize("scale", [2, 3, 40])
 def test_gaussian_privacy_of_an_agents_own_noise(scale: int) -> None:
-    """Of four sums, and of one next to the discrete law itself; noise of scale 2 is too narrow to be called Gaussian."""
+    """Of four sums, and of one next to the discrete law itself; noise of scale 2 is too narrow for it."""
     own = AgentNoise(scale, sensitivity=0.2 * scale, size=1)
     found = agent_entry(None, None, 1, trust_own_server=False, agent_noise=own, sums=4)
     if scale == 2:
