@@ -10,13 +10,15 @@ import pytest
 from gossamer.algorithms import gossip
 from gossamer.algorithms.algorithm import Context, InFlight
 from gossamer.algorithms.gossip import Answer, Offer, Settings
+from gossamer.algorithms.promises import WHOLE
 from gossamer.errors import PeerError
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Effect, Finish, Send, SetTimer
+from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Received, Refused, Resumed, Started
-from gossamer.protocol.node import Node
+from gossamer.protocol.node import Node, state_of
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public, Released
 
@@ -62,10 +64,70 @@ def test_a_node_computes_and_asks_at_once() -> None:
 def test_line_5_applies_the_gradient_to_the_model_averaged_meanwhile() -> None:
     """w = w' - eta g~, with w' moved by an exchange since g~ was started."""
     node = build()["a"]
-    node.handle(Started(), 0.0)
-    node.handle(Received("b", Offer(7, vector(4.0, 8.0))), 0.5)  # w' = (2, 4)
+    peer = only(Send, node.handle(Started(), 0.0)).to
+    node.handle(Received(peer, Answer(1, vector(4.0, 8.0))), 0.5)  # w' = (2, 4)
     node.handle(Completed(1, vector(1.0, -2.0), 1), 1.0)
     np.testing.assert_array_equal(node.state.w.values, [2 - 0.5 * 1, 4 + 0.5 * 2])
+
+
+def test_what_is_promised_is_exchanged_with_nobody_else() -> None:
+    """By hand: half of (0, 0) is promised; 3/8 of the rest's 1/2 go for (4, 8); the update moves both parts."""
+    node = build()["a"]
+    peer = only(Send, node.handle(Started(), 0.0)).to
+    reply = only(Send, node.handle(Received("b", Offer(7, vector(4.0, 8.0))), 0.5)).message
+    assert reply == Answer(7, Public(np.zeros(2)), 3 * WHOLE // 8)
+    np.testing.assert_array_equal(node.state.w.values, [3.0, 6.0])  # (1/8 (0, 0) + 3/8 (4, 8)) / (1/2)
+    node.handle(Completed(1, vector(1.0, -2.0), 1), 1.0)
+    np.testing.assert_array_equal(node.state.w.values, [2.5, 7.0])
+    np.testing.assert_array_equal(node.state.open[peer].kept.values, [-0.5, 1.0])
+    node.handle(Received(peer, Answer(1, vector(8.0, 8.0), WHOLE // 4)), 1.5)
+    # 1/2 (2.5, 7) and 1/2 (-0.5, 1), and a quarter of (8, 8) for what was offered.
+    np.testing.assert_array_equal(node.state.w.values, [1.0 + 2.0, 4.0 + 2.0])
+    assert node.state.open == {}
+    assert gossip.report({"a": node}) == {"exchanges": 1, "busy_answers": 1, "open_exchanges": 0}
+
+
+def test_who_is_asked_often_promises_less() -> None:
+    """Half of what is free if nobody asked during the last exchange, a third if one did, a quarter if two did."""
+    node = build(quotas=None)["a"]
+    shares = []
+    for number, times in enumerate([0, 1, 2, 0], 1):
+        effects = node.handle(Started() if number == 1 else Completed(number - 1, vector(0.0, 0.0), 1), float(number))
+        send = only(Send, effects)
+        shares.append(send.message.share)
+        for _ in range(times):
+            node.handle(Received("b", Offer(1, vector(1.0, 1.0))), number + 0.1)
+        if number < 4:
+            node.handle(Received(send.to, Answer(number, vector(1.0, 1.0), 1)), number + 0.2)
+    assert shares == [WHOLE // 2, WHOLE // 2, WHOLE // 3, WHOLE // 4]
+
+
+@pytest.mark.parametrize("share", [0, -1, WHOLE // 2 + 1, 2**63 - 1])
+def test_a_share_that_was_not_promised_is_refused(share: int) -> None:
+    node = build()["a"]
+    peer = only(Send, node.handle(Started(), 0.0)).to
+    before = encode(state_of(node))
+    with pytest.raises(PeerError, match="expected a share from 1 to 536870912"):
+        node.handle(Received("b", Offer(1, vector(1.0, 1.0), share)), 0.5)
+    with pytest.raises(PeerError, match="expected a share from 1 to 536870912"):
+        node.handle(Received(peer, Answer(1, vector(1.0, 1.0), share)), 0.5)
+    assert encode(state_of(node)) == before
+
+
+def test_no_more_is_moved_than_was_promised() -> None:
+    """To an asker that promises a quarter, a quarter is answered, though all is free; and no more is taken of it."""
+    asked = build()["b"]
+    reply = only(Send, asked.handle(Received("a", Offer(1, vector(4.0, 8.0), WHOLE // 4)), 0.5)).message
+    assert reply.share == WHOLE // 4
+    np.testing.assert_array_equal(asked.state.w.values, [1.0, 2.0])
+    asker = build()["a"]
+    peer = only(Send, asker.handle(Started(), 0.0)).to
+    other = ({"b", "c"} - {peer}).pop()
+    asker.handle(PeerDown(peer, "silent"), 1.0)
+    second = only(Send, asker.handle(Completed(1, vector(0.0, 0.0), 1), 2.0))
+    assert (second.to, second.message.share) == (other, WHOLE // 4)
+    with pytest.raises(PeerError, match="expected a share from 1 to 268435456"):
+        asker.handle(Received(other, Answer(2, vector(1.0, 1.0), WHOLE // 2)), 3.0)
 
 
 def test_both_move_half_of_the_difference_as_exchanged() -> None:
@@ -119,13 +181,15 @@ def test_a_vanished_peer_is_not_waited_for_and_its_late_answer_still_counts() ->
     effects = node.handle(Completed(1, vector(0.0, 0.0), 1), 6.0)
     assert only(Send, effects).to == ({"b", "c"} - {peer}).pop()
     node.handle(PeerUp(peer), 7.0)
-    node.handle(Received(peer, Answer(1, vector(2.0, 4.0))), 7.0)
-    np.testing.assert_array_equal(node.state.w.values, [1.0, 2.0])
+    node.handle(Received(peer, Answer(1, vector(3.0, 6.0))), 7.0)
+    # Of three quarters, as the other promise is still open: half of the node is at (3, 6), a quarter at (0, 0).
+    np.testing.assert_array_equal(node.state.w.values, [2.0, 4.0])
 
 
 def test_a_node_that_is_done_answers_and_does_not_ask() -> None:
     node = build(quotas=dict.fromkeys(NAMES, 1))["a"]
-    node.handle(Started(), 0.0)
+    peer = only(Send, node.handle(Started(), 0.0)).to
+    node.handle(Received(peer, Answer(1, vector(0.0, 0.0))), 0.5)
     assert node.handle(Completed(1, vector(0.0, 0.0), 1), 1.0) == [Finish("quota")]
     assert only(Send, node.handle(Received("b", Offer(1, vector(2.0, 2.0))), 2.0)).to == "b"
     np.testing.assert_array_equal(node.state.w.values, [1.0, 1.0])

@@ -8,13 +8,15 @@ Every node k loops, waiting for nobody:
 4. meanwhile average with a random neighbour: W' = W A, A doubly stochastic;
 5. w_k <- w'_k - eta g~.
 
-In step 4 the asker sends its model and goes on. Whoever is asked answers with its own model at once, whatever it
-is doing, so nobody can deadlock, and both move half of the difference of the two models *as exchanged*:
+In step 4 the asker p sends its model and goes on. Whoever is asked, q, answers with its own model at once, whatever
+it is doing, so nobody can deadlock. Both move the same share t of the difference of the two models *as exchanged*,
+usually a half:
 
-    asked:  w_q += (offered - w_q) / 2          asker:  w_p += (answered - offered) / 2
+    asked:  w_q += t (offered - w_q)          asker:  w_p += t (answered - offered)
 
-The two halves are the exact opposites of each other, so the sum over all nodes of models and of halves in flight
-is constant, although either model may have moved before the answer arrives.
+The two movements are exact opposites, so the sum over all nodes of models and of shares in flight is constant. An asker
+that is itself asked before its answer comes exchanges only the part of its model that it has not promised (`promises`),
+so that no model ever has a negative share in another, and none is lost.
 
 | symbol | here |
 |---|---|
@@ -39,6 +41,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gossamer.algorithms.algorithm import Context, Facts, InFlight, mean, updates_per_epoch
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
+from gossamer.algorithms.promises import (
+    HALF,
+    WHOLE,
+    Promise,
+    asked_model,
+    free_share,
+    rejoined,
+    share_to_move,
+    share_to_promise,
+)
 from gossamer.errors import PeerError
 from gossamer.privacy.claims import Claim, adp2sgd_claims
 from gossamer.privacy.tasks import Gradient, Query
@@ -86,31 +98,34 @@ class Settings(BaseModel):
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
 
-@message("gossip.offer")
+@message("gossip.offer_share")
 @dataclass(frozen=True)
 class Offer(Message):
-    """The asker's model, as it is now."""
+    """The asker's model, as it is now, and the share of it that it promises, of `promises.WHOLE`; at most a half."""
 
     exchange: int
     model: Public | Released
+    share: int = HALF
 
 
-@message("gossip.answer")
+@message("gossip.answer_share")
 @dataclass(frozen=True)
 class Answer(Message):
-    """The model of the node that was asked, just before it moved half of the difference."""
+    """The model of the node that was asked, just before it moved, and the share that it moved."""
 
     exchange: int
     model: Public | Released
+    share: int = HALF
 
 
 @dataclass
 class State:
     """State of a gossip node.
 
-    ``log_clip`` is the logarithm of the clip. ``open`` holds what was offered to whom and not yet answered. A peer in
-    it that is also in ``away`` may or may not have moved its half: that exchange is in doubt until the peer is heard
-    again.
+    ``log_clip`` is the logarithm of the clip. ``open`` holds what was promised to whom and not yet answered; ``w`` is
+    the rest of the node. A peer in it that is also in ``away`` may or may not have moved its share: that exchange is in
+    doubt until the peer is heard again. ``asked`` counts the offers that came while an exchange was open, since the
+    last of these began, and ``busy`` all of them.
     """
 
     w: Model
@@ -118,8 +133,10 @@ class State:
     updates: int = 0
     task: int = 0
     exchanges: int = 0
-    open: dict[str, tuple[int, Model]] = field(default_factory=dict)
+    open: dict[str, Promise] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
+    asked: int = 0
+    busy: int = 0
     ends: float | None = None
     finished: str = ""
 
@@ -167,34 +184,49 @@ class GossipNode(Node):
         if not any(peer in self.asks and peer not in s.away for peer in s.open):
             yield from self.ask()
 
+    @property
+    def free(self) -> int:
+        """The weight that is promised to nobody."""
+        return free_share(self.state.open.values())
+
     def ask(self) -> Effects:
         s = self.state
         peers = [peer for peer in self.asks if peer not in s.away and peer not in s.open]
-        if not peers:
+        share = share_to_promise(self.free, s.asked)
+        if not (peers and share):
             return
         s.exchanges += 1
+        s.asked = 0
         peer = peers[int(self.choice.at(s.exchanges).integers(len(peers)))]
-        s.open[peer] = (s.exchanges, s.w)
-        yield Send(peer, Offer(s.exchanges, s.w))
+        s.open[peer] = Promise(s.exchanges, share, s.w, s.w)
+        yield Send(peer, Offer(s.exchanges, s.w, share))
 
     @on(Offer)
     def answer(self, sender: str, offer: Offer, now: float) -> Effects:
         s = self.state
         if sender not in self.askers:
             raise PeerError(f"{sender} is no neighbour of {self.name} that asks it")
+        if not 1 <= offer.share <= HALF:
+            raise PeerError(f"{sender} promises {offer.share}, expected a share from 1 to {HALF}")
         check_model(offer.model, s.w)
-        yield Send(sender, Answer(offer.exchange, s.w))
-        s.w = s.w + (offer.model - s.w) / 2
+        if s.open:
+            s.asked, s.busy = s.asked + 1, s.busy + 1
+        free = self.free
+        share = share_to_move(offer.share, free)
+        yield Send(sender, Answer(offer.exchange, s.w, share))
+        s.w = asked_model(s.w, free, offer.model, share)
 
     @on(Answer)
     def average(self, sender: str, answer: Answer, now: float) -> Effects:
         s = self.state
-        exchange, offered = s.open.get(sender, (None, s.w))
-        if exchange != answer.exchange:
+        promise = s.open.get(sender)
+        if promise is None or promise.exchange != answer.exchange:
             raise PeerError(f"{sender} answers exchange {answer.exchange}, which is not open")
+        if not 1 <= answer.share <= promise.share:
+            raise PeerError(f"{sender} moves {answer.share}, expected a share from 1 to {promise.share}")
         check_model(answer.model, s.w)
+        s.w = rejoined(s.w, self.free, promise, answer.model, answer.share)
         del s.open[sender]
-        s.w = (s.w + (answer.model - offered) / 2).within()
         yield from ()
 
     @on(Completed)
@@ -204,7 +236,9 @@ class GossipNode(Node):
         if done.id != s.task or s.finished:
             return
         s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
-        s.w = (s.w - self.rate.at(s.updates / self.epoch) * gradient).within()
+        step = -self.rate.at(s.updates / self.epoch) * gradient
+        s.w = (s.w + step).within()
+        s.open = {peer: promise.moved(step) for peer, promise in s.open.items()}
         s.updates += 1
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
@@ -266,15 +300,36 @@ def output(nodes: Mapping[str, Node]) -> Model:
     return mean([model_of(node) for node in nodes.values()])
 
 
+def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """Exchanges that were completed, answers of nodes with an exchange of their own open, and what is still open."""
+    states = [node.state for node in nodes.values()]
+    open_exchanges = sum(len(state.open) for state in states)
+    return {
+        "exchanges": sum(state.exchanges for state in states) - open_exchanges,
+        "busy_answers": sum(state.busy for state in states),
+        "open_exchanges": open_exchanges,
+    }
+
+
 def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict[str, Any]:
-    """``mass``: the sum of all models and of the halves on their way to an asker."""
-    mass: Any = sum((node.state.w.values.astype("float64") for node in nodes.values()), start=0.0)
+    """``mass``: the sum of all models, of promised parts, and of the shares on their way to an asker."""
+    mass: Any = 0.0
+    for node in nodes.values():
+        promises = node.state.open.values()
+        mass = mass + _weighed(node.state.w, free_share(promises))
+        for promise in promises:
+            mass = mass + _weighed(promise.kept, promise.share)
     for item in in_flight:
         if isinstance(item.message, Answer):
-            exchange, offered = nodes[item.to].state.open.get(item.sender, (0, None))
-            if exchange == item.message.exchange:
-                mass = mass + (item.message.model.values.astype("float64") - offered.values) / 2
+            promise = nodes[item.to].state.open.get(item.sender)
+            if promise is not None and promise.exchange == item.message.exchange:
+                share = item.message.share
+                mass = mass + _weighed(item.message.model, share) - _weighed(promise.offered, share)
     return {"mass": mass}
+
+
+def _weighed(model: Model, share: int) -> Any:
+    return model.values.astype("float64") * (share / WHOLE)
 
 
 def claims(settings: Settings, facts: Facts) -> list[Claim]:
