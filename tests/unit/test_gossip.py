@@ -10,7 +10,7 @@ import pytest
 from gossamer.algorithms import gossip
 from gossamer.algorithms.algorithm import Context, InFlight
 from gossamer.algorithms.gossip import Answer, Offer, Settings
-from gossamer.algorithms.promises import WHOLE
+from gossamer.algorithms.promises import PATIENCE, WHOLE
 from gossamer.errors import PeerError
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
@@ -71,20 +71,42 @@ def test_line_5_applies_the_gradient_to_the_model_averaged_meanwhile() -> None:
 
 
 def test_what_is_promised_is_exchanged_with_nobody_else() -> None:
-    """By hand: half of (0, 0) is promised; 3/8 of the rest's 1/2 go for (4, 8); the update moves both parts."""
+    """By hand: half of the node is promised at (0, 0), and 3/8 of all are exchanged out of the other half."""
     node = build()["a"]
     peer = only(Send, node.handle(Started(), 0.0)).to
     reply = only(Send, node.handle(Received("b", Offer(7, vector(4.0, 8.0))), 0.5)).message
     assert reply == Answer(7, Public(np.zeros(2)), 3 * WHOLE // 8)
-    np.testing.assert_array_equal(node.state.w.values, [3.0, 6.0])  # (1/8 (0, 0) + 3/8 (4, 8)) / (1/2)
+    np.testing.assert_array_equal(node.state.w.values, [1.5, 3.0])
     node.handle(Completed(1, vector(1.0, -2.0), 1), 1.0)
-    np.testing.assert_array_equal(node.state.w.values, [2.5, 7.0])
-    np.testing.assert_array_equal(node.state.open[peer].kept.values, [-0.5, 1.0])
+    np.testing.assert_array_equal(node.state.w.values, [1.0, 4.0])
+    reply = only(Send, node.handle(Received("b", Offer(8, vector(2.0, 8.0))), 1.2)).message
+    assert reply == Answer(8, vector(2.0, 8.0), 3 * WHOLE // 8)  # 1/2 (2, 8) + 1/2 (0, 0) is the model
+    np.testing.assert_array_equal(node.state.w.values, [1.0, 4.0])
     node.handle(Received(peer, Answer(1, vector(8.0, 8.0), WHOLE // 4)), 1.5)
-    # 1/2 (2.5, 7) and 1/2 (-0.5, 1), and a quarter of (8, 8) for what was offered.
-    np.testing.assert_array_equal(node.state.w.values, [1.0 + 2.0, 4.0 + 2.0])
+    np.testing.assert_array_equal(node.state.w.values, [3.0, 6.0])
     assert node.state.open == {}
-    assert gossip.report({"a": node}) == {"exchanges": 1, "busy_answers": 1, "open_exchanges": 0}
+    assert gossip.report({"a": node}) == {"exchanges": 1, "busy_answers": 2, "open_exchanges": 0}
+
+
+def test_what_was_promised_to_a_silent_peer_is_set_apart() -> None:
+    """Half of the node stays at (0, 0), which after `PATIENCE` updates is no part of the model any more."""
+    node = build(quotas=None)["a"]
+    peer = only(Send, node.handle(Started(), 0.0)).to
+    node.handle(PeerDown(peer, "silent"), 0.5)
+    for number in range(1, PATIENCE + 1):
+        node.handle(Completed(number, vector(-2.0, 0.0), 1), float(number))
+    np.testing.assert_array_equal(node.state.w.values, [PATIENCE, 0.0])
+    (other,) = {"b", "c"} - {peer}
+    before = gossip.invariants({"a": node}, [])["mass"]
+    node.handle(Received(other, Answer(2, vector(0.0, 0.0), 1)), 20.0)  # nearly nothing is moved
+    np.testing.assert_allclose(node.state.w.values, [2 * PATIENCE, 0.0], rtol=1e-8)
+    np.testing.assert_allclose(gossip.invariants({"a": node}, [])["mass"], before, rtol=1e-8)
+    node.handle(Completed(PATIENCE + 1, vector(-2.0, 0.0), 1), 21.0)
+    np.testing.assert_allclose(node.state.w.values, [2 * PATIENCE + 1, 0.0], rtol=1e-8)
+    np.testing.assert_array_equal(node.state.open[peer].kept.values, [1.0, 0.0])
+    node.handle(Received(peer, Answer(1, vector(4.0, 4.0))), 23.0)
+    # 1/2 (21, 0), and 1/2 (1, 0) that moves by all that was offered of it.
+    np.testing.assert_allclose(node.state.w.values, [21 / 2 + 1 / 2 + 4 / 2, 4 / 2], rtol=1e-8)
 
 
 def test_who_is_asked_often_promises_less() -> None:
@@ -181,9 +203,8 @@ def test_a_vanished_peer_is_not_waited_for_and_its_late_answer_still_counts() ->
     effects = node.handle(Completed(1, vector(0.0, 0.0), 1), 6.0)
     assert only(Send, effects).to == ({"b", "c"} - {peer}).pop()
     node.handle(PeerUp(peer), 7.0)
-    node.handle(Received(peer, Answer(1, vector(3.0, 6.0))), 7.0)
-    # Of three quarters, as the other promise is still open: half of the node is at (3, 6), a quarter at (0, 0).
-    np.testing.assert_array_equal(node.state.w.values, [2.0, 4.0])
+    node.handle(Received(peer, Answer(1, vector(2.0, 4.0))), 7.0)
+    np.testing.assert_array_equal(node.state.w.values, [1.0, 2.0])
 
 
 def test_a_node_that_is_done_answers_and_does_not_ask() -> None:

@@ -16,7 +16,7 @@ usually a half:
 
 The two movements are exact opposites, so the sum over all nodes of models and of shares in flight is constant. An asker
 that is itself asked before its answer comes exchanges only the part of its model that it has not promised (`promises`),
-so that no model ever has a negative share in another, and none is lost.
+so that no model ever has a negative share in another.
 
 | symbol | here |
 |---|---|
@@ -34,7 +34,7 @@ Appendix A; Lian et al., "Asynchronous decentralized parallel SGD", ICML 2018.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -43,13 +43,17 @@ from gossamer.algorithms.algorithm import Context, Facts, InFlight, mean, update
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.algorithms.promises import (
     HALF,
+    PATIENCE,
     WHOLE,
     Promise,
-    asked_model,
+    answered,
+    asked,
+    free_model,
     free_share,
-    rejoined,
+    model_share,
     share_to_move,
     share_to_promise,
+    without,
 )
 from gossamer.errors import PeerError
 from gossamer.privacy.claims import Claim, adp2sgd_claims
@@ -101,7 +105,7 @@ class Settings(BaseModel):
 @message("gossip.offer_share")
 @dataclass(frozen=True)
 class Offer(Message):
-    """The asker's model, as it is now, and the share of it that it promises, of `promises.WHOLE`; at most a half."""
+    """The asker's free model, as it is now, and the share that it promises of `promises.WHOLE`; at most a half."""
 
     exchange: int
     model: Public | Released
@@ -111,7 +115,7 @@ class Offer(Message):
 @message("gossip.answer_share")
 @dataclass(frozen=True)
 class Answer(Message):
-    """The model of the node that was asked, just before it moved, and the share that it moved."""
+    """The free model of the node that was asked, just before it moved, and the share that it moved."""
 
     exchange: int
     model: Public | Released
@@ -122,10 +126,10 @@ class Answer(Message):
 class State:
     """State of a gossip node.
 
-    ``log_clip`` is the logarithm of the clip. ``open`` holds what was promised to whom and not yet answered; ``w`` is
-    the rest of the node. A peer in it that is also in ``away`` may or may not have moved its share: that exchange is in
-    doubt until the peer is heard again. ``asked`` counts the offers that came while an exchange was open, since the
-    last of these began, and ``busy`` all of them.
+    ``log_clip`` is the logarithm of the clip. ``open`` holds what was promised to whom and not yet answered. A peer in
+    it that is also in ``away`` may or may not have moved its share: that exchange is in doubt until the peer is heard
+    again. ``asked`` counts the offers that came while an exchange was open, since the last of these began, and
+    ``busy`` all of them.
     """
 
     w: Model
@@ -185,21 +189,22 @@ class GossipNode(Node):
             yield from self.ask()
 
     @property
-    def free(self) -> int:
-        """The weight that is promised to nobody."""
-        return free_share(self.state.open.values())
+    def promises(self) -> tuple[Promise, ...]:
+        """What is promised, oldest first."""
+        return tuple(self.state.open.values())
 
     def ask(self) -> Effects:
         s = self.state
         peers = [peer for peer in self.asks if peer not in s.away and peer not in s.open]
-        share = share_to_promise(self.free, s.asked)
+        share = share_to_promise(free_share(self.promises), s.asked)
         if not (peers and share):
             return
         s.exchanges += 1
         s.asked = 0
         peer = peers[int(self.choice.at(s.exchanges).integers(len(peers)))]
-        s.open[peer] = Promise(s.exchanges, share, s.w, s.w)
-        yield Send(peer, Offer(s.exchanges, s.w, share))
+        offered = free_model(s.w, self.promises)
+        s.open[peer] = Promise(s.exchanges, share, offered, offered)
+        yield Send(peer, Offer(s.exchanges, offered, share))
 
     @on(Offer)
     def answer(self, sender: str, offer: Offer, now: float) -> Effects:
@@ -211,10 +216,10 @@ class GossipNode(Node):
         check_model(offer.model, s.w)
         if s.open:
             s.asked, s.busy = s.asked + 1, s.busy + 1
-        free = self.free
-        share = share_to_move(offer.share, free)
-        yield Send(sender, Answer(offer.exchange, s.w, share))
-        s.w = asked_model(s.w, free, offer.model, share)
+        self.set_apart()
+        model, share = free_model(s.w, self.promises), share_to_move(offer.share, free_share(self.promises))
+        yield Send(sender, Answer(offer.exchange, model, share))
+        s.w = asked(s.w, self.promises, model, offer.model, share)
 
     @on(Answer)
     def average(self, sender: str, answer: Answer, now: float) -> Effects:
@@ -225,9 +230,18 @@ class GossipNode(Node):
         if not 1 <= answer.share <= promise.share:
             raise PeerError(f"{sender} moves {answer.share}, expected a share from 1 to {promise.share}")
         check_model(answer.model, s.w)
-        s.w = rejoined(s.w, self.free, promise, answer.model, answer.share)
+        s.w = answered(s.w, self.promises, promise, answer.model, answer.share)
         del s.open[sender]
+        self.set_apart()
         yield from ()
+
+    def set_apart(self) -> None:
+        """What has been in doubt for too long is no part of the model any more."""
+        s = self.state
+        for peer, promise in tuple(s.open.items()):
+            if promise.doubted >= PATIENCE and not promise.apart:
+                s.w = without(s.w, self.promises, promise)
+                s.open[peer] = replace(promise, apart=True)
 
     @on(Completed)
     def update(self, done: Completed, now: float) -> Effects:
@@ -238,7 +252,7 @@ class GossipNode(Node):
         s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
         step = -self.rate.at(s.updates / self.epoch) * gradient
         s.w = (s.w + step).within()
-        s.open = {peer: promise.moved(step) for peer, promise in s.open.items()}
+        s.open = {peer: promise.updated(step) for peer, promise in s.open.items()}
         s.updates += 1
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
@@ -265,8 +279,10 @@ class GossipNode(Node):
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
-        self.state.away.add(event.peer)
-        if event.peer in self.state.open:
+        s = self.state
+        s.away.add(event.peer)
+        if event.peer in s.open:
+            s.open[event.peer] = s.open[event.peer].in_doubt()
             yield Record("exchange_in_doubt", 1.0)
 
     @on(PeerUp)
@@ -312,13 +328,14 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
 
 
 def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict[str, Any]:
-    """``mass``: the sum of all models, of promised parts, and of the shares on their way to an asker."""
+    """``mass``: the sum of all models, of what nodes have set apart, and of the shares on their way to an asker."""
     mass: Any = 0.0
     for node in nodes.values():
-        promises = node.state.open.values()
-        mass = mass + _weighed(node.state.w, free_share(promises))
+        promises = tuple(node.state.open.values())
+        mass = mass + _weighed(node.state.w, model_share(promises))
         for promise in promises:
-            mass = mass + _weighed(promise.kept, promise.share)
+            if promise.apart:
+                mass = mass + _weighed(promise.kept, promise.share)
     for item in in_flight:
         if isinstance(item.message, Answer):
             promise = nodes[item.to].state.open.get(item.sender)

@@ -1,14 +1,19 @@
 """Shares of a model: what a node has promised to exchanges under way, and what is free to be exchanged meanwhile.
 
-A node's weight is `WHOLE`. To ask is to promise a share of it, and the model of that moment with it; the free rest is
-the node's model, and goes on being averaged with others. When the answer comes, the promised part moves by what was
-exchanged and joins the rest again, weight by weight. Nothing that was promised is exchanged twice, and so no model ever
-has a negative share in another.
+A node has the weight `WHOLE`. To ask is to promise a share of it, at the model of that moment; the rest is free, and is
+what the node exchanges when it is asked before its answer comes. Nothing that was promised is exchanged twice, and so
+no model ever has a negative share in another:
+
+    model = free share of the free model + the shares that are promised, each at the model that was offered
+
+A promise to a peer that has fallen silent is set apart after `PATIENCE` updates: the model is then that of the rest,
+and what is apart goes its own way, by the node's own updates, until it is answered. Otherwise a peer that is gone for
+good would hold part of the model where it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gossamer.protocol.encoding import register
@@ -18,7 +23,10 @@ WHOLE = 1 << 30
 """Weight of a node. Shares are integers, so that they add up exactly and travel in messages."""
 
 HALF = WHOLE // 2
-"""What two nodes exchange that have promised nothing to others."""
+"""Share that two nodes exchange that have promised nothing to others."""
+
+PATIENCE = 10
+"""Updates of a node's own after which it sets apart what it promised to a peer that was reported down."""
 
 
 @register("gossip.promise")
@@ -33,24 +41,41 @@ class Promise:
     share : int
         Weight of the part; the answer moves as much or less.
     offered : Model
-        The model as it was offered, [size].
+        The model that was offered, [size].
     kept : Model
-        The part as it is now, [size]: what was offered, and the node's own updates since.
+        The part as it is now, [size]; other than what was offered if it is apart.
+    doubted : int
+        Updates since the peer was reported down; -1 if it was not.
+    apart : bool
+        Whether the part has been set apart.
     """
 
     exchange: int
     share: int
     offered: Model
     kept: Model
+    doubted: int = -1
+    apart: bool = False
 
-    def moved(self, step: Model) -> Promise:
+    def in_doubt(self) -> Promise:
+        """The promise once its peer is reported down."""
+        return replace(self, doubted=max(self.doubted, 0))
+
+    def updated(self, step: Model) -> Promise:
         """The promise after an update of the node by ``step`` [size]."""
-        return replace(self, kept=(self.kept + step).within())
+        if self.apart:
+            return replace(self, kept=(self.kept + step).within())
+        return replace(self, doubted=self.doubted + 1) if self.doubted >= 0 else self
 
 
 def free_share(promises: Iterable[Promise]) -> int:
     """The weight of a node that is promised to nobody."""
     return WHOLE - sum(promise.share for promise in promises)
+
+
+def model_share(promises: Iterable[Promise]) -> int:
+    """The weight of a node's model: all of it but what is apart."""
+    return WHOLE - sum(promise.share for promise in promises if promise.apart)
 
 
 def share_to_promise(free: int, asked: int) -> int:
@@ -70,18 +95,37 @@ def share_to_move(promised: int, free: int) -> int:
     return min(promised, free, (WHOLE + free) // 4)
 
 
-def asked_model(model: Model, free: int, offered: Model, share: int) -> Model:
-    """The model [size] of a node with ``free`` weight that takes ``share`` of ``offered`` for as much of its own."""
-    moved: Model = model + (offered - model) * (share / free)
+def free_model(model: Model, promises: Sequence[Promise]) -> Model:
+    """The model [size] of the part that is promised to nobody."""
+    there = [promise for promise in promises if not promise.apart]
+    if not there:
+        return model
+    free = free_share(promises)
+    found: Model = model * (model_share(promises) / free)
+    for promise in there:
+        found = found - promise.offered * (promise.share / free)
+    return found.within()
+
+
+def asked(model: Model, promises: Sequence[Promise], answered: Model, offered: Model, share: int) -> Model:
+    """The model [size] of a node that is asked: a share of its free part, ``answered``, goes for ``offered``."""
+    moved: Model = model + (offered - answered) * (share / model_share(promises))
     return moved.within()
 
 
-def rejoined(model: Model, free: int, promise: Promise, answered: Model, share: int) -> Model:
-    """The model [size] of a node with ``free`` weight that is answered: the promised part moves and joins it again.
+def answered(model: Model, promises: Sequence[Promise], promise: Promise, answer: Model, share: int) -> Model:
+    """The model [size] of a node that is answered one of its ``promises``: a share of what it offered is ``answer``."""
+    weight, moved = model_share(promises), answer - promise.offered
+    if promise.apart:  # it joins the model again
+        total = weight + promise.share
+        model = model * (weight / total) + promise.kept * (promise.share / total)
+        weight = total
+    found: Model = model + moved * (share / weight)
+    return found.within()
 
-    The part is ``promise.kept`` with weight ``promise.share``, and ``share`` of what was offered becomes ``answered``.
-    """
-    weight = free + promise.share
-    parted = (promise.kept - model) * (promise.share / weight)
-    moved: Model = model + parted + (answered - promise.offered) * (share / weight)
-    return moved.within()
+
+def without(model: Model, promises: Sequence[Promise], promise: Promise) -> Model:
+    """The model [size] of a node once it has set apart one of its ``promises``."""
+    weight = model_share(promises)
+    rest: Model = (model - promise.offered * (promise.share / weight)) * (weight / (weight - promise.share))
+    return rest.within()
