@@ -196,13 +196,14 @@ class GossipNode(Node):
     def ask(self) -> Effects:
         s = self.state
         peers = [peer for peer in self.asks if peer not in s.away and peer not in s.open]
-        share = share_to_promise(free_share(self.promises), s.asked)
+        promises = self.promises
+        share = share_to_promise(free_share(promises), s.asked)
         if not (peers and share):
             return
         s.exchanges += 1
         s.asked = 0
         peer = peers[int(self.choice.at(s.exchanges).integers(len(peers)))]
-        offered = free_model(s.w, self.promises)
+        offered = free_model(s.w, promises)
         s.open[peer] = Promise(s.exchanges, share, offered, offered)
         yield Send(peer, Offer(s.exchanges, offered, share))
 
@@ -216,10 +217,11 @@ class GossipNode(Node):
         check_model(offer.model, s.w)
         if s.open:
             s.asked, s.busy = s.asked + 1, s.busy + 1
-        self.set_apart()
-        model, share = free_model(s.w, self.promises), share_to_move(offer.share, free_share(self.promises))
+            self.set_apart()
+        promises = self.promises
+        model, share = free_model(s.w, promises), share_to_move(offer.share, free_share(promises))
         yield Send(sender, Answer(offer.exchange, model, share))
-        s.w = asked(s.w, self.promises, model, offer.model, share)
+        s.w = asked(s.w, promises, model, offer.model, share)
 
     @on(Answer)
     def average(self, sender: str, answer: Answer, now: float) -> Effects:
@@ -252,7 +254,8 @@ class GossipNode(Node):
         s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
         step = -self.rate.at(s.updates / self.epoch) * gradient
         s.w = (s.w + step).within()
-        s.open = {peer: promise.updated(step) for peer, promise in s.open.items()}
+        if s.open:
+            s.open = {peer: promise.updated(step) for peer, promise in s.open.items()}
         s.updates += 1
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")

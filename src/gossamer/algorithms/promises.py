@@ -70,12 +70,19 @@ class Promise:
 
 def free_share(promises: Iterable[Promise]) -> int:
     """The weight of a node that is promised to nobody."""
-    return WHOLE - sum(promise.share for promise in promises)
+    weight = WHOLE
+    for promise in promises:
+        weight -= promise.share
+    return weight
 
 
 def model_share(promises: Iterable[Promise]) -> int:
     """The weight of a node's model: all of it but what is apart."""
-    return WHOLE - sum(promise.share for promise in promises if promise.apart)
+    weight = WHOLE
+    for promise in promises:
+        if promise.apart:
+            weight -= promise.share
+    return weight
 
 
 def share_to_promise(free: int, asked: int) -> int:
