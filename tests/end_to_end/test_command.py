@@ -336,6 +336,8 @@ def _start(tmp_path: Path) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "gossamer", "run", path, "--out", tmp_path / "out", *settings],
         stderr=subprocess.DEVNULL,
         env=os.environ,
+        # A shell's background jobs ignore SIGINT, and so would what the tests start there.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     metrics = tmp_path / "out" / "metrics.jsonl"
     for _ in range(600):
