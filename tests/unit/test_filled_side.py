@@ -14,11 +14,13 @@ from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective
 from gossamer.parts import Part
+from gossamer.privacy import deployed_side
 from gossamer.privacy.deployed_side import DeployedSide
 from gossamer.privacy.filled_side import FilledSide, nobody_like
 from gossamer.privacy.ledger import Ledger, Unlimited
 from gossamer.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from gossamer.privacy.release_times import provided_for
+from gossamer.privacy.round_answers import RoundSum, Turns, round_sum
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.vectors import Coordinates, Public
@@ -101,6 +103,24 @@ def test_every_answer_is_computed_on_as_many(name: str) -> None:
     if isinstance(task.query.sampling, Poisson) and until:
         assert len(sampled) > 1, "all samples had one size: in a run of 1e9 or fewer"
     assert side.provided_for(side.admit("a", task)) == most
+
+
+@pytest.mark.parametrize("name", ["batch", "cut", "cut before its first step"])
+def test_examples_whose_turn_did_not_come_take_no_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network's examples are summed one at a time: where a round is cut, how many were drawn must not show."""
+    calls: list[int] = []
+
+    def counted(task: Round, turns: Turns, *rest: Any) -> RoundSum:
+        calls.extend([len(turns.rows)] * bool(len(turns.rows)))
+        return round_sum(task, turns, *rest)
+
+    monkeypatch.setattr(deployed_side, "round_sum", counted)
+    side, task, sizes = side_of(Counting()), TASKS[name], set()
+    for _ in range(20):
+        calls.clear()
+        side.compute([side.admit("a", task)])
+        sizes.add((len(calls), sum(calls)))
+    assert len(sizes) == 1
 
 
 def test_a_sample_that_is_larger_is_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:

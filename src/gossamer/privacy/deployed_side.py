@@ -190,6 +190,9 @@ class DeployedSide:
 
     def _round_sum(self, ticket: Ticket, task: Round, turns: Turns, data: Split) -> RoundSum:
         """The sum of the round; of a ``batch``, whose examples do not depend on each other, in pieces."""
+        # Only examples whose turn came: were there pieces for others too, time would tell how many were drawn.
+        reached = turns.slots < task.until
+        turns = Turns(turns.rows[reached], turns.slots[reached])
         if not task.query.mechanism.private or task.update != "batch" or len(turns.rows) <= ticket.rounding.piece:
             return round_sum(task, turns, self.objective, data)
         parts = [
