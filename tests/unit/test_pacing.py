@@ -122,28 +122,54 @@ def test_the_deadline_is_measured_once_on_examples_that_nobody_has() -> None:
     assert "0.00135 s an example" in said[0]
 
 
+def measured(side: Side, seconds: float | None, **options: Any) -> Paced:
+    """Paced answers of ``side``, whose speed is known."""
+    paced = Paced(side, seconds=seconds, clock=side.clock, wait=side.clock.wait, **options)  # type: ignore[arg-type]
+    paced._measured[(Gradient, 2, Gaussian)] = (BEFORE, EACH)
+    return paced
+
+
 def test_a_late_answer_leaves_at_the_next_multiple() -> None:
     clock = Clock()
-    side = Side(clock, [20, 181, 20, 20])
-    paced = Paced(side, seconds=0.1, clock=clock, wait=clock.wait)
+    side = Side(clock, [20, 250, 20])
+    paced = measured(side, 0.3)
     found = times(Tasks("a", paced), clock, 2)
-    side.slower = 9.0
+    side.slower = 20.0
     found = np.append(found, times(Tasks("a", paced), clock, 1))
-    # 0.037 s, 0.254 s and 0.333 s
-    np.testing.assert_allclose(found, [0.1, 0.3, 0.4])
+    # 0.037 s, 0.348 s and 0.740 s
+    np.testing.assert_allclose(found, [0.3, 0.6, 0.9])
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.5, 0.5), (0.1, 0.3), (1e-9, 0.227), (5e-324, 0.227)])
+def test_seconds_that_are_too_few_are_taken_as_often_as_the_node_needs(seconds: float, expected: float) -> None:
+    """Or every answer would miss its deadline, and go when it is computed, whatever the guarantee says of times."""
+    sizes, clock = [5, 60, 120], Clock()
+    side = Side(clock, list(sizes))
+    found = times(Tasks("a", measured(side, seconds)), clock, 3)
+    np.testing.assert_allclose(found, expected, rtol=2e-2)
+    assert np.ptp(found) <= LEAST
+
+
+def test_the_node_measures_what_it_needs_whoever_gives_the_seconds() -> None:
+    clock, said = Clock(), list[str]()
+    side = Side(clock, [10])
+    paced = Paced(side, seconds=0.1, say=said.append, clock=clock, wait=clock.wait)
+    assert paced.deadline(side) == pytest.approx(0.3)
+    assert side.rehearsed
+    assert "multiples of 0.1 s" in said[0]
 
 
 def test_an_answer_at_the_very_deadline_is_late() -> None:
     """At multiples only those answers leave that were there before: nothing depends on who comes first."""
     clock = Clock(0.0)
-    paced = Paced(Side(clock, [0]), seconds=BEFORE, clock=clock, wait=clock.wait)
-    assert times(Tasks("a", paced), clock, 1) == pytest.approx([2 * BEFORE])
+    paced = measured(Side(clock, [0], provided=0, slower=2.0), 2 * BEFORE)
+    assert times(Tasks("a", paced), clock, 1) == pytest.approx([4 * BEFORE])
 
 
 def test_late_answers_are_told_to_the_log_alone_and_not_each() -> None:
     clock, said = Clock(), list[str]()
-    side = Side(clock, [181] * 150)
-    paced = Paced(side, seconds=0.1, say=said.append, clock=clock, wait=clock.wait)
+    side = Side(clock, [181] * 150, slower=2.0)
+    paced = measured(side, 0.3, say=said.append)
     times(Tasks("a", paced), clock, 150)
     assert [line.split(": ")[1].split(";")[0] for line in said] == ["1", "10", "100"]
 
@@ -185,7 +211,7 @@ def test_kinds_of_tasks_are_measured_each() -> None:
 def test_rounds_have_their_deadline_from_when_they_are_computed() -> None:
     """A round that waits for a model takes none of its time; one that is cut short is answered in time too."""
     clock = Clock()
-    tasks = Tasks("a", Paced(Side(clock, [7, 150]), seconds=0.5, clock=clock, wait=clock.wait))
+    tasks = Tasks("a", measured(Side(clock, [7, 150]), 0.5))
     query = Query(Poisson(0.1), Gaussian(1.0, 1.0), 1.0)
     for number, end in ((1, Update(1, MODEL, 4)), (2, Interrupt(2))):
         task = Round(number, (Swap(0, MODEL),), query, 4, 1, StepSizes(0.1), "batch")

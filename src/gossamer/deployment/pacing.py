@@ -2,12 +2,14 @@
 
 All that a node sends, stores and asks for next follows from its answers, so nothing that it does shows how long one
 took. `privacy.release_times` has what is proved of that, and `privacy.filled_side` the data side, which computes on as
-many examples for every answer. The deadline of an answer is public: the owner's own number of seconds, or
+many examples for every answer. The deadline of an answer is public:
 
     1.25 (seconds without examples + examples provided for * seconds an example),
 
 measured by this node, at its first task of a kind, on examples that nobody has: the least of some runs, which load from
-elsewhere has disturbed least. An answer that misses its deadline, on a machine that is busy, goes at the next multiple.
+elsewhere has disturbed least. Where the spec gives seconds it is the least multiple of these that is as long: with
+fewer every answer would be late, and go when it is computed. An answer that misses its deadline, on a machine that is
+busy, goes at the next multiple.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class Paced:
     side : Timed
         The data side itself.
     seconds : float, optional
-        The deadline of all answers; by default measured.
+        Of which each deadline is a multiple, the least that the node can keep; by default the deadline is as measured.
     say : callable, optional
         Told the deadline, and of answers that missed it: for the node's own log.
     clock, wait : callable, optional
@@ -99,16 +101,17 @@ class Paced:
 
     def deadline(self, ticket: Any) -> float:
         """Seconds after which the answer to ``ticket`` is given, or twice, three times as many if it is not there."""
-        if self._given is not None:
-            return self._given
         kind = _kind(ticket.task)
         if kind not in self._measured:
             self._measured[kind] = before, each = self._measure(ticket)
-            self._say(
-                f"answers go at multiples of a deadline: {MARGIN:g} times {before:.3g} s and {each:.3g} s an example"
-            )
+            what = "a deadline" if self._given is None else f"{self._given:g} s, and not before"
+            self._say(f"answers go at multiples of {what}: {MARGIN:g} times {before:.3g} s and {each:.3g} s an example")
         before, each = self._measured[kind]
-        return max(LEAST, MARGIN * (before + each * self._side.provided_for(ticket)))
+        needed = max(LEAST, MARGIN * (before + each * self._side.provided_for(ticket)))
+        if self._given is None:
+            return needed
+        unit = max(LEAST, self._given)
+        return unit * math.ceil(needed / unit)
 
     def _in_time(self, ticket: Any) -> Answer:
         deadline = self.deadline(ticket)

@@ -21,8 +21,9 @@ class DeploymentSettings(Section):
     ----------
     release_deadline : {"auto", "on", "off"} or float
         Whether a node gets the answers of its data side at multiples of a deadline, so that their times do not tell how
-        many examples were sampled. ``auto``: for networks. ``on``: for linear models too. A number is the deadline in
-        seconds, for either; otherwise each node measures its own.
+        many examples were sampled. ``auto``: for networks. ``on``: for linear models too. A number of
+        seconds, for either: the deadline is the least multiple of these that a node can keep, by what it measures;
+        otherwise it is as measured.
     """
 
     release_deadline: Annotated[
