@@ -11,10 +11,12 @@ import pytest
 from scipy import stats
 
 from gossamer.privacy.accountants import delta
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
 from gossamer.privacy.release_times import LATE, SET_ASIDE, provided_for, without_late
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
+
+RELATION = NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
 def larger(count: int, rate: Fraction, most: int) -> Fraction:
@@ -77,6 +79,32 @@ def test_late_answers_cost_their_probability_and_no_more(count: int, most: int, 
     planned = delta({kind: 1}, epsilon, NeighboringRelation.ADD_OR_REMOVE_ONE)
     late = float(larger(count, Fraction(rate), most))
     assert found <= planned + late
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("law", ["gaussian", "l2_laplace"])
+@pytest.mark.parametrize("gone", [False, True], ids=["added", "removed"])
+def test_late_answers_cost_as_much_where_a_person_has_two_rows(most: int, epsilon: float, law: str, gone: bool) -> None:
+    """As above, with two of four slots that hold 1, or are blank."""
+    count, rate, scale = 4, 0.4, 1.2
+    grid = np.linspace(-30, 34, 64_001)
+    density, mechanism = {
+        "gaussian": (stats.norm.pdf, Gaussian(1.0, scale)),
+        "l2_laplace": (stats.laplace.pdf, L2Laplace(1.0, 1 / scale, RELATION)),
+    }[law]
+    laws = []
+    for mine in (1.0, 0.0):
+        seen = {time: np.zeros_like(grid) for time in range(most, count + 1)}
+        for coins in product((0, 1), repeat=count):
+            chance = math.prod(rate if coin else 1 - rate for coin in coins)
+            total = mine * sum(coins[:2]) + sum(coins[2:])
+            seen[max(most, sum(coins))] += chance * density(grid, total, scale)
+        laws.append(np.concatenate(list(seen.values())))
+    first, second = laws[::-1] if gone else laws
+    found = float(np.maximum(first - math.exp(epsilon) * second, 0).sum() * (grid[1] - grid[0]))
+    planned = delta({ReleaseKind(mechanism, Poisson(rate), 1): 1}, epsilon, RELATION, rows=2)
+    assert found <= planned + float(larger(count, Fraction(rate), most)) + 1e-9
 
 
 def test_times_that_tell_more_are_not_covered_by_the_plan() -> None:

@@ -15,8 +15,18 @@ whether or not a slot that is blank would be computed on. So
 
     P(S) <= P(A) (exp(epsilon) P'(S | A) + delta) + P(not A) <= exp(epsilon) P'(S) + delta + T LATE
 
-for T releases on Poisson samples: `LATE` is added to delta for each, with no factor. Samples of a fixed size cost
-nothing. An owner's budget sets `SET_ASIDE` of its delta aside for all releases ever (`without_late`).
+for T releases on Poisson samples: `LATE` is added to delta for each, with no factor. How many steps of a round are
+taken may depend on earlier answers, but is fixed before coins are tossed: given these answers, so is the probability p
+of A for one release, common to both data sets, and p P and p P' are no further apart than P and P'.
+
+**A person with several rows** differs in as many slots. Given A and the other slots, the number of these in a sample is
+a binomial number given that it is at most what is left of K. That is at most a binomial one in distribution, also given
+that both are at least 1, and what dominates grows with the number (`group_pairs`: monotone in the rate; for `Coins`, as
+the g_k do, and as divergences do in the weight of what is not common). Where epsilon is m times that of a row, rows
+change one by one. Again a release is dominated as planned, and P(A) is common to both.
+
+Samples of a fixed size cost nothing. An owner's budget sets `SET_ASIDE` of its delta aside for all releases ever
+(`without_late`).
 """
 
 from __future__ import annotations
