@@ -8,9 +8,11 @@
 | confirm | `Confirmation`, a signature of these | `Confirmations`: all signatures |
 | reveal | `RevealedShares`, one for each agent | the sum is found |
 
-Only `MaskedVector` depends on data. The others are made of keys and of who was heard, so they may travel as `Public`
-bytes: `packed` and `unpacked`. Every field is checked when a message is made, by whoever makes it, so what decodes is
-well formed; whether it fits the round is for its receiver to check.
+Only `MaskedVector` depends on an agent's data. The others are made of keys, of who was heard and of the digest of what
+all were asked, so they may travel as `Public` bytes: `packed` and `unpacked`. Where the model itself is confined to the
+unit, its digest is for the unit too: whoever reads it can check a guess of the model. Every field is checked when a
+message is made, by whoever makes it, so what decodes is well formed; whether it fits the round is for its receiver to
+check.
 """
 
 from __future__ import annotations
