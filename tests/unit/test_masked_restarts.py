@@ -112,8 +112,9 @@ def test_a_charge_stays_when_the_process_ends_before_the_vector_is_sent() -> Non
     Sum(found, round=1).until(5).server.unmask()
     assert ledger.releases == 2
     give_updates(found, round=2)
+    done = Sum(found, round=2).until(2)
     with pytest.raises(BudgetSpent, match="opened for 2"):
-        found["node-0"].admit(MaskingStep(2, Step.MASK, REFUSED, SIZE, 32))
+        found["node-0"].admit(MaskingStep(2, Step.MASK, done.asked[2]["node-0"], SIZE, 32))
 
 
 def test_secrets_noise_and_samples_are_fresh() -> None:

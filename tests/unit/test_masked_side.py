@@ -136,6 +136,20 @@ def test_steps_out_of_turn_are_refused_and_spoil_nothing() -> None:
     Sum(found).until(5).server.unmask()
 
 
+def test_a_vector_that_is_asked_for_out_of_turn_is_charged_to_nobody() -> None:
+    found = sides(agent_noise=0.5)
+    side = found["node-0"]
+    assert side.ledger is not None
+    give_updates(found)
+    for announced in (False, True):
+        if announced:
+            ask(side, Step.ANNOUNCE)
+        assert ask(side, Step.MASK, packed(DeliveredShares(0, 1, {}))) == REFUSED
+        assert side.ledger.releases == 0
+    Sum(found).until(5).server.unmask()
+    assert side.ledger.releases == 1
+
+
 def test_a_new_round_has_new_keys_and_ends_the_old_one() -> None:
     found = sides()
     give_updates(found)
@@ -240,8 +254,10 @@ def test_noise_is_charged_before_it_is_drawn_and_once_a_round() -> None:
     assert side.admit(task).answer().released == first
     assert side.ledger.releases == 1
     assert side.ledger.lines()[0]["releases"] == 1
-    side.terms = replace(side.terms, rounds=2)  # more than its ledger was opened for
-    give_updates({"node-0": side}, round=1)
+    for one in found.values():
+        one.terms = replace(one.terms, rounds=2)  # more than their ledgers were opened for
+    give_updates(found, round=1)
+    done = Sum(found, round=1).until(2)
     with pytest.raises(BudgetSpent, match="node-0: masked sum refused: the ledger was opened for 1"):
         side.admit(MaskingStep(1, Step.MASK, done.asked[2]["node-0"], SIZE, 32))
 

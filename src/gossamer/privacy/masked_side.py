@@ -152,7 +152,7 @@ class MaskedSide(AgentSide):
         return Answer(REFUSED)
 
     def admit(self, task: Any) -> Any:
-        """Charge the noise of a masked vector, once a round.
+        """Charge the noise of a masked vector, once a round, when its turn has come.
 
         Raises
         ------
@@ -162,7 +162,9 @@ class MaskedSide(AgentSide):
         if not isinstance(task, MaskingStep):
             return super().admit(task)
         kept = self._kept(task)
-        if task.step == Step.MASK and self.ledger is not None and kept is not None and not kept.charged:
+        # A step out of turn is refused, and costs nothing.
+        in_turn = kept is not None and task.step == Step.MASK == kept.agent.state.step
+        if self.ledger is not None and kept is not None and in_turn and not kept.charged:
             self.ledger.charge()
             kept.charged = True
         return AdmittedStep(self, task)
@@ -207,7 +209,8 @@ class MaskedSide(AgentSide):
     def _encoded(self, kept: _Round) -> UintArray:
         if self.unit.noise is None:
             return self.unit.encode(kept.update)
-        assert kept.charged
+        if not kept.charged:
+            raise PeerError(f"round {kept.number}: a masked vector was asked for before shares were sent")
         return self.unit.encode(kept.update, self._noise.at(kept.number))
 
 
