@@ -27,6 +27,7 @@ from gossamer.privacy.group_rows import MOST_ROWS, group_pair
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.mixtures import Group
 from gossamer.privacy.pld import Composition
+from gossamer.privacy.planner import calibrate, gaussian_family, gaussian_releases
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.rows import ROWS, Row
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
@@ -344,3 +345,12 @@ def test_how_many_rows_of_a_person_are_in_a_fixed_batch() -> None:
     of = kind(Gaussian(1.0, 1.0), FixedSize(7, 3))
     pair = group_pair(of, REPLACE, 4)
     assert pair.rate == pytest.approx(1 - comb(3, 3) / comb(7, 3), rel=1e-12)
+
+
+def test_noise_meets_the_budget_on_batches_of_one_rate_and_different_sizes() -> None:
+    """Of 10 rows all are drawn far oftener by 499 of 1000 than by 5 of 10, though its rate is lower."""
+    schedules = [{FixedSize(10, 5): 20}, {FixedSize(1000, 499): 20}]
+    found = calibrate(3.0, 1e-5, REPLACE, schedules, gaussian_family(), rows=10)
+    for schedule in schedules:
+        counts = gaussian_releases(found.noise, schedule)
+        assert accountants.epsilon(counts, 1e-5, REPLACE, 10).epsilon <= found.epsilon <= 3

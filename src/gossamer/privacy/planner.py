@@ -16,7 +16,7 @@ from gossamer.privacy import accountants
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.renyi import check_delta, check_epsilon
-from gossamer.privacy.sampling import Sampling
+from gossamer.privacy.sampling import Poisson, Sampling
 
 Schedule = Mapping[Sampling, int]
 """How many releases a node makes on batches of each kind."""
@@ -165,7 +165,7 @@ def calibrate(
         counts = {ReleaseKind(mechanism, sampling, family.size): count for sampling, count in schedule.items()}
         return accountants.epsilon(counts, delta, relation, rows).epsilon
 
-    found = _least(epsilon, delta, schedules, spent, family.amount)
+    found = _least(epsilon, delta, schedules, spent, family.amount, rows)
     return Calibrated(family(found.noise_multiplier), found.noise_multiplier, found.epsilon)
 
 
@@ -254,9 +254,11 @@ def _with_size(family: Callable[[float], Mechanism], size: int | None) -> Family
     return Family(family, size if size is not None else given.size if given else 1, amount)
 
 
-def _least(epsilon: float, delta: float, schedules: Iterable[Schedule], spent: Spent, amount: str) -> Calibration:
+def _least(
+    epsilon: float, delta: float, schedules: Iterable[Schedule], spent: Spent, amount: str, rows: int
+) -> Calibration:
     """The least noise with which every one of ``schedules`` is within ``epsilon``."""
-    groups = _undominated(schedules)
+    groups = _undominated(schedules, rows)
     if not groups:
         return Calibration(LEAST_MULTIPLIER, 0.0)
     worst = max((schedule for group in groups for schedule in group), key=_revealed)
@@ -313,19 +315,21 @@ def _bracket(spent: Callable[[float], float], budget: float, delta: float, amoun
     return low, high
 
 
-def _undominated(schedules: Iterable[Schedule]) -> list[list[Schedule]]:
+def _undominated(schedules: Iterable[Schedule], rows: int) -> list[list[Schedule]]:
     """Groups of the schedules that may be the worst one.
 
     Of schedules with one rate, only those are kept that no other exceeds in both rate and count; in their group they
-    are sorted by falling rate, so that counts rise. Other schedules are groups of their own.
+    are sorted by falling rate, so that counts rise. Other schedules are groups of their own; so are batches of fixed
+    size where a person has several ``rows``, as how many of them are drawn depends on more than the rate.
     """
     single: defaultdict[type[Sampling], dict[Sampling, int]] = defaultdict(dict)
     mixed: dict[frozenset[tuple[Sampling, int]], Schedule] = {}
     for schedule in schedules:
         used = {sampling: count for sampling, count in schedule.items() if count}
-        if len(used) > 1:
+        ordered = len(used) == 1 and (rows == 1 or all(isinstance(sampling, Poisson) for sampling in used))
+        if used and not ordered:
             mixed[frozenset(used.items())] = used
-        for sampling, count in used.items() if len(used) == 1 else ():
+        for sampling, count in used.items() if ordered else ():
             known = single[type(sampling)]
             known[sampling] = max(count, known.get(sampling, 0))
     return [_front(known) for known in single.values()] + [[schedule] for schedule in mixed.values()]
