@@ -354,3 +354,13 @@ def test_noise_meets_the_budget_on_batches_of_one_rate_and_different_sizes() -> 
     for schedule in schedules:
         counts = gaussian_releases(found.noise, schedule)
         assert accountants.epsilon(counts, 1e-5, REPLACE, 10).epsilon <= found.epsilon <= 3
+
+
+def test_the_pair_of_a_person_who_is_nearly_always_sampled_does_not_cancel() -> None:
+    """Without the person the output is near 0, where with the person it is with a probability of 0.001^m or less."""
+    losses = np.array([0.0, 11.5, 53.4, 276.0])
+    assert GroupSampled(100.0, 0.999, 40).backward(losses) == pytest.approx(-np.expm1(losses + 40 * np.log(0.001)))
+    pair = GroupReplaced(1.0, 0.999, 1000)
+    huge = pair.forward(np.geomspace(1.0, 1e6, 40))
+    assert np.isfinite(huge).all()
+    assert (np.diff(huge) <= 1e-12).all()

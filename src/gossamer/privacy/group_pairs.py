@@ -193,12 +193,21 @@ class GroupSampled(_Group):
 
     def backward(self, losses: FloatArray) -> FloatArray:
         # Q exceeds exp(loss) P below the output where the ratio P/Q is exp(-loss), if it is ever that small
-        needed = self.rate + np.expm1(-losses)
-        inside = needed > 0
+        inside = losses < -self._log_missed
         divergence = np.zeros_like(losses)
-        cuts = self._output(np.log(needed[inside]))
-        below = _in_parts(self.rows, cuts, lambda part: ndtr(part[:, None] - self._shifts) @ np.exp(self._logs))
-        divergence[inside] = np.exp(losses[inside]) * np.maximum(needed[inside] * ndtr(cuts) - below, 0.0)
+        own = losses[inside]
+        # exp(loss) (exp(-loss) - P(K = 0)): where almost every sample has some row, the difference itself would cancel
+        needed = -np.expm1(own + self._log_missed)
+        cuts = self._output(np.log(needed) - own)
+
+        def below(part: FloatArray) -> FloatArray:
+            loss, cut = part.T
+            terms = loss[:, None] + self._logs + log_ndtr(cut[:, None] - self._shifts)
+            found: FloatArray = np.exp(logsumexp(terms, axis=1))
+            return found
+
+        away = _in_parts(self.rows, np.stack([own, cuts], axis=1), below)
+        divergence[inside] = np.maximum(needed * ndtr(cuts) - away, 0.0)
         return divergence
 
     def largest(self, tail: float) -> tuple[float, float]:
@@ -218,13 +227,13 @@ class GroupReplaced(_Group):
 
     def forward(self, losses: FloatArray) -> FloatArray:
         cuts = self._cut(losses)
-        still = self._missed * (np.exp(losses + log_ndtr(-cuts)) - ndtr(-cuts))
+        still = np.exp(self._log_missed + losses + log_ndtr(-cuts)) - self._missed * ndtr(-cuts)
         weights = self._logs
 
         def turned(part: FloatArray) -> FloatArray:
             own, cut = part.T
-            away = np.exp(own[:, None] + log_ndtr(-self._shifts - cut[:, None]))
-            found: FloatArray = (ndtr(self._shifts - cut[:, None]) - away) @ np.exp(weights)
+            away = np.exp(weights + own[:, None] + log_ndtr(-self._shifts - cut[:, None]))
+            found: FloatArray = ndtr(self._shifts - cut[:, None]) @ np.exp(weights) - away.sum(axis=1)
             return found
 
         moved = _in_parts(self.rows, np.stack([losses, cuts], axis=1), turned)
@@ -253,8 +262,11 @@ class GroupReplaced(_Group):
     def _cut(self, losses: FloatArray) -> FloatArray:
         """The output at which the privacy loss equals ``losses`` >= 0."""
         # Q's ratio is at most its value at 0 for outputs above it, so the loss is reached where P's makes up for that.
-        at_zero = float(np.logaddexp(self._log_missed, self._log_ratio(np.zeros(1)))[0])
-        most = np.maximum(self._output(_log_needed(losses + at_zero, self._missed, self.rate)), 0.0)
+        # That is exp(loss) (P(K = 0) + ratio at 0) - P(K = 0), in terms of which none is subtracted.
+        with np.errstate(divide="ignore"):  # of loss 0
+            log_excess = losses + np.log(-np.expm1(-losses))
+        needed = np.logaddexp(self._log_missed + log_excess, losses + self._log_ratio(np.zeros(1)))
+        most = np.maximum(self._output(needed), 0.0)
         return _root(lambda outputs: self._loss(outputs) - losses, self._loss_slope, np.zeros_like(losses), most)
 
 
