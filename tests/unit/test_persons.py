@@ -336,6 +336,18 @@ def test_a_guarantee_for_agents_covers_their_persons(tmp_path: Path) -> None:
         plan_run(prepare(spec(patients(tmp_path), 3, **GRAPH, partition="iid")))
 
 
+def test_an_agents_own_noise_covers_no_person_at_two_agents_of_a_unit(tmp_path: Path) -> None:
+    """Noise between units protects such a person; what is proved against the own server is for one agent."""
+    algorithm = {**GRAPH["algorithm"], "gradient_at": "hidden", "masking": "secure"}
+    prepared = prepare(spec(patients(tmp_path), 3, **{**GRAPH, "algorithm": algorithm}))
+    together = replace(prepared, holdings=Holdings(frozenset({((0, 2), (1, 1))})))
+    assert plan_run(together).guarantee.unit == "federated unit"
+    noisy = {**GRAPH, "algorithm": algorithm, "privacy": {"clip": 1.0, "agent_noise": 1.0}}
+    prepared = prepare(spec(patients(tmp_path), 3, **noisy))
+    with pytest.raises(SpecError, match="several agents"):
+        plan_run(replace(prepared, holdings=together.holdings))
+
+
 # Deployments
 
 

@@ -27,7 +27,7 @@ from gossamer.experiment.unit_plan import UnitPlan, UnitTerms
 from gossamer.experiment.unit_radius import planned_radius
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound
-from gossamer.privacy.graph_guarantees import graph_guarantees, no_guarantees
+from gossamer.privacy.graph_guarantees import UNITS, graph_guarantees, no_guarantees
 from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.network_noise import ModelNoise, links_of, model_noise, random_model_noise
@@ -173,8 +173,11 @@ def _guarantees(prepared: Prepared, settings: Settings, noise: Noise | None, cli
         found["own_server"] = own_server(prepared, clip, agent_noise, delta)
         if settings.gradient_at == "hidden":  # the server's own state has that noise, too
             found["own_agents"] = found["own_server"]
-    more, examples = _of_persons(prepared, settings), min(prepared.shard_sizes.values())
-    return {observer: remarked(_of_a_run(guarantee, more), examples) for observer, guarantee in found.items()}
+    examples = min(prepared.shard_sizes.values())
+    return {
+        observer: remarked(_of_a_run(guarantee, _of_persons(prepared, guarantee)), examples)
+        for observer, guarantee in found.items()
+    }
 
 
 def _of_a_run(guarantee: Guarantee, more: tuple[str, ...]) -> Guarantee:
@@ -183,11 +186,12 @@ def _of_a_run(guarantee: Guarantee, more: tuple[str, ...]) -> Guarantee:
     return replace(guarantee, assumptions=(*guarantee.assumptions, *more, *RUN_ASSUMPTIONS))
 
 
-def _of_persons(prepared: Prepared, settings: Settings) -> tuple[str, ...]:
+def _of_persons(prepared: Prepared, guarantee: Guarantee) -> tuple[str, ...]:
     """What a guarantee for agents or units says of persons, where the budget asks."""
-    if not asked(prepared):
+    if not (asked(prepared) and math.isfinite(guarantee.epsilon)):
         return ()
-    hidden, holdings = settings.gradient_at == "hidden", prepared.holdings
+    # Where an agent's own noise counts, another agent of its unit is another place.
+    holdings, hidden = prepared.holdings, guarantee.unit == UNITS[GradientAt.HIDDEN]
     unit = "unit" if hidden else "agent"
     place = [prepared.units[name] if hidden else name for name in prepared.names]
     for held in holdings.held if holdings is not None else ():
