@@ -26,8 +26,8 @@ from gossamer.privacy.group_pairs import GroupReplaced, GroupSampled
 from gossamer.privacy.group_rows import MOST_ROWS, group_pair
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.mixtures import Group
-from gossamer.privacy.pld import Composition
 from gossamer.privacy.planner import calibrate, gaussian_family, gaussian_releases
+from gossamer.privacy.pld import Composition
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.rows import ROWS, Row
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
