@@ -34,6 +34,14 @@ PEERS = (Member("b", "worker", B, examples=10), Member("c", "worker", C, example
 DATA = "data:\n  wards:\n    epsilon: 4\n    delta: 1e-5\n"
 SMALL = f"{DATA}organisers: [{ORGANISER.fingerprint}]\n"
 
+
+def series(name: str = "monthly", **plan: str) -> str:
+    """A policy with a series of one plan, which fits where nothing else is said."""
+    values = {"runs": "1", "releases": "10", "sampling_rate": "0.01", "noise_multiplier": "4", **plan}
+    text = ", ".join(f"{key}: {value}" for key, value in values.items())
+    return f"{DATA}    series: {{{name}: {{epsilon: 1, delta: 1e-6, plans: [{{{text}}}]}}}}\n"
+
+
 ASKED = Asked(
     algorithm="gossip",
     role="worker",
@@ -114,6 +122,14 @@ def test_paths_are_taken_from_the_policys_folder(policy: Any, tmp_path: Path) ->
         (f"{DATA}roles: [", "line 5: not YAML"),
         (f"{DATA}? [a]\n: b", "line 5: expected a key, found a list"),
         ("data: &d {wards: *d}", "not YAML"),
+        ("data: {'[key]': {epsilon: 4, delta: 1e-5, foo: 1}}", "line 1: unknown key data.[key].foo"),
+        (series(runs="1000000000000"), "plans.0.runs: input should be less than or equal to 1000000000"),
+        (series(releases="9" * 30), "plans.0.releases: input should be less than or equal to 1000000000"),
+        (series(runs="100000", releases="100000"), "series 'monthly': expected at most 10^9 releases in all runs"),
+        (series(noise_multiplier="1e-200"), "plans.0.noise_multiplier: input should be greater than or equal to 0.01"),
+        (series(noise_multiplier="1e300"), "plans.0.noise_multiplier: input should be less than or equal to 1000000"),
+        (series(name="''"), "data.wards.series: a name has 1 to 100 printable characters, found ''"),
+        (series(name='"a\\e[2Jb"'), "data.wards.series: a name has 1 to 100 printable characters, found 'a\\x1b[2Jb'"),
     ],
 )
 def test_a_mistake_names_line_and_key(policy: Any, text: str, expected: str) -> None:
@@ -367,7 +383,11 @@ def test_a_series_is_read(policy: Any) -> None:
         ("plans:", "plan:", "unknown key data.wards.series.monthly.plan; did you mean plans"),
         ("sampling_rate: 0.01", "sampling_rate: 0", "sampling_rate: input should be greater than 0"),
         ("sampling_rate: 0.01", "sampling_rate: .nan", "sampling_rate: input should be a finite number"),
-        ("noise_multiplier: 4", "noise_multiplier: -4", "noise_multiplier: input should be greater than 0, found -4"),
+        (
+            "noise_multiplier: 4",
+            "noise_multiplier: -4",
+            "noise_multiplier: input should be greater than or equal to 0.01, found -4",
+        ),
         (
             "noise_multiplier: 4",
             "noise_multiplier: 4, sampling: fixed_size",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,6 +62,13 @@ def _fingerprint(text: Any) -> Any:
 
 Fingerprint = Annotated[str, BeforeValidator(_fingerprint)]
 NameOrFingerprint = Annotated[str, BeforeValidator(_plain), Field(min_length=1)]
+
+
+def _check_names(place: str, names: Iterable[str]) -> None:
+    """Names of the owner's own are printed."""
+    for name in names:
+        if not (name.isprintable() and 0 < len(name) <= 100):
+            raise ValueError(f"{place}: a name has 1 to 100 printable characters, found {name!r}")
 
 
 class DataRule(Part):
@@ -182,9 +189,9 @@ class OwnerPolicy(Part):
         for name in self.algorithms or ():
             if name not in ALGORITHMS:
                 raise ValueError(f"algorithms: unknown name {name!r}{did_you_mean(name, ALGORITHMS)}")
-        for name in self.data:
-            if not (name.isprintable() and 0 < len(name) <= 100):
-                raise ValueError(f"data: a name has 1 to 100 printable characters, found {name!r}")
+        _check_names("data", self.data)
+        for name, rule in self.data.items():
+            _check_names(f"data.{name}.series", rule.series)
         return self
 
     @property
@@ -265,7 +272,8 @@ _PARTS: Mapping[int, type[BaseModel]] = {1: OwnerPolicy, 3: DataRule, 5: SeriesR
 
 
 def _describe(problem: Any, lines: Lines) -> str:
-    key: Key = tuple(part for part in problem["loc"] if part != "[key]")
+    *parents, last = problem["loc"] or ("[key]",)
+    key: Key = (*parents, *([] if last == "[key]" else [last]))  # pydantic's mark of a key that is wrong itself
     name = ".".join(map(str, key))
     where = f"line {lines.of(key)}"
     if problem["type"] == "extra_forbidden":

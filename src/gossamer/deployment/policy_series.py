@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictInt
 
 from gossamer.deployment.policy_parts import Number, Part
-from gossamer.privacy.series import Series, SeriesPlan
+from gossamer.privacy.series import MOST_RELEASES, Series, SeriesPlan
 
-_Some = Annotated[StrictInt, Field(ge=1)]
+_Some = Annotated[StrictInt, Field(ge=1, le=MOST_RELEASES)]
 
 
 class SeriesPlanRule(Part):
@@ -32,7 +32,7 @@ class SeriesPlanRule(Part):
     runs: _Some
     releases: _Some
     sampling_rate: Annotated[Number, Field(gt=0, le=1)]
-    noise_multiplier: Annotated[Number, Field(gt=0)]
+    noise_multiplier: Annotated[Number, Field(ge=0.01, le=1e6)]  # as of gossamer account
     sampling: Literal["poisson", "fixed_size"] = "poisson"
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from gossamer.errors import SpecError
+from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import check_budget
@@ -26,6 +26,8 @@ from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 
 SAMPLINGS: Mapping[str, type[Sampling]] = {"poisson": Poisson, "fixed_size": FixedSize}
 """How a batch is drawn, by the name in a policy."""
+MOST_RELEASES = 10**9
+"""In all runs of a series together: more are not accounted for."""
 _EXAMPLES = 10**9  # of which a batch of fixed size is counted, as a share rounded up
 _MARGIN = 1e-9  # relative; what noise on a grid may add, as for filters
 
@@ -134,8 +136,12 @@ class Series:
         Raises
         ------
         AccountingError
-            If nothing is proved about such releases under ``relation``.
+            If nothing is proved about such releases under ``relation``, or there are more than `MOST_RELEASES`.
         """
+        if (releases := sum(plan.runs * plan.releases for plan in self.plans)) > MOST_RELEASES:
+            raise AccountingError(
+                f"series {self.name!r}: expected at most 10^9 releases in all runs, found {releases}; plan less"
+            )
         counts: dict[ReleaseKind, int] = {}
         for plan in self.plans:
             counts[plan.kind] = counts.get(plan.kind, 0) + plan.runs * plan.releases
