@@ -401,6 +401,16 @@ def test_parties_that_share_persons_get_no_joint_guarantee(tmp_path: Path) -> No
 # The command
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_the_command_gives_no_unproved_figure(form: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    # Below what transforms in double precision can tell from 0.
+    releases = ["--sampling-rate", "0.1", "--steps", "100", "--delta", "1e-300"]
+    assert main(["account", "--noise-multiplier", "4", *releases, *form]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "no epsilon is proved at --delta 1e-300 for these releases; take a larger delta" in said.err
+
+
 def test_the_command_accounts_for_groups(capsys: pytest.CaptureFixture[str]) -> None:
     releases = ["--sampling-rate", "0.335", "--steps", "300", "--delta", "1e-4"]
     assert main(["account", "--noise-multiplier", "4.708627", *releases, "--group", "3", "--json"]) == 0

@@ -108,6 +108,8 @@ def _accounted(
 ) -> dict[str, Any]:
     """The epsilon that was asked for, where it comes from, and the other ones if all were asked for."""
     accounted = epsilon(counts, options.delta, relation, options.group)
+    if accounted.epsilon == math.inf:
+        raise CallerError(f"no epsilon is proved at --delta {options.delta:g} for these releases; take a larger delta")
     tight = {"epsilon": accounted.epsilon, "accountant": accounted.accountant}
     if options.composition in (None, "tight"):
         return tight
