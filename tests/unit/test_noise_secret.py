@@ -186,8 +186,10 @@ def test_a_sound_file_is_read(tmp_path: Path) -> None:
 def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
     KeptSecret(SECRET, RUN).write(tmp_path)
     (tmp_path / FILE).chmod(mode)
-    with pytest.raises(DataError, match=f"others may use this noise secret .mode {mode:04o}, expected 0600"):
+    with pytest.raises(DataError, match=f"others may use this noise secret .mode {mode:04o}, expected 0600") as caught:
         KeptSecret.read(tmp_path)
+    # A new secret would not be this run's.
+    assert "chmod 600 it, or count the run as one without a guarantee if anyone may have read it" in str(caught.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -37,6 +37,22 @@ def spec(**sections: object) -> gs.Experiment:
         ),
         ({"privacy": {"clip": float("nan")}}, "privacy.clip.bound: input should be a finite number"),
         ({"privacy": {"sensitivity": 1e-4}}, "unknown key privacy.sensitivity"),
+        *(
+            (
+                {"deployment": {"release_deadline": value}},
+                f"release_deadline: expected auto, on, off, {rest}",
+            )
+            for value, rest in (
+                (0, "or seconds above 0 and at most 86400, found 0"),
+                (float("nan"), "or seconds above 0 and at most 86400, found nan"),
+                ("soon", "or seconds above 0 and at most 86400, found 'soon'"),
+                (1e9, "or seconds above 0 and at most 86400, found 1000000000.0"),
+                (None, "or seconds above 0 and at most 86400"),
+                (10**400, "or seconds above 0 and at most 86400, found 1000"),
+            )
+        ),
+        ({"dataset": {"name": "d", "path": "d.csv", "person": ""}}, "dataset.person: string should have at least 1"),
+        ({"dataset": {"name": "d", "path": "d.csv", "owner": ""}}, "dataset.owner: string should have at least 1"),
         ({"budget": {"epsilon": 0}}, "budget.epsilon: input should be greater than 0, found 0"),
         ({"budget": {"epsilon": [1, -1]}}, "budget.epsilon.1: input should be greater than 0, found -1"),
         ({"privacy": {"clip": "quantil"}}, "privacy.clip: unknown name 'quantil'; did you mean quantile?"),

@@ -230,7 +230,8 @@ def remarks(nodes: Mapping[str, Node]) -> list[str]:
     if refused:
         remarks.append(
             f"graph_federated: {refused} masked sums were not unmasked, because fewer agents were left than "
-            "algorithm.masking says, or too few of their shares were right; these rounds had no updates"
+            "algorithm.masking says, too few of their shares were right, or models lay beyond its radius, where agents "
+            "take no part; these rounds had no updates"
         )
     return remarks
 

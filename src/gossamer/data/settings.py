@@ -126,8 +126,8 @@ class DatasetSettings(BaseModel):
     labels: Annotated[tuple[int | str, ...], Field(min_length=2)] | None = None
     positive: Annotated[tuple[int | str, ...], Field(min_length=1)] | None = None
     target: str | int = -1
-    owner: str | None = None
-    person: str | None = None
+    owner: Annotated[str, Field(min_length=1)] | None = None
+    person: Annotated[str, Field(min_length=1)] | None = None
     ignore: tuple[str, ...] = ()
     features: Annotated[int, Field(gt=0)] | Annotated[tuple[int | str, ...], Field(min_length=1)] | None = None
     layout: Layout | None = None

@@ -8,10 +8,24 @@ from pydantic import BeforeValidator, Field
 
 from gossamer.experiment.section import Section
 
+_LONGEST = 86400
+
 
 def on_or_off(value: Any) -> Any:
     """YAML 1.1 reads on and off as truth values."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+def _deadline(value: Any) -> Any:
+    """One line for what is none of all that a deadline may be."""
+    value = on_or_off(value)
+    try:
+        known = value in ("auto", "on", "off") or 0 < float(value) <= _LONGEST
+    except (TypeError, ValueError, OverflowError):
+        known = False
+    if not known:
+        raise ValueError(f"expected auto, on, off, or seconds above 0 and at most {_LONGEST}")
+    return value
 
 
 class DeploymentSettings(Section):
@@ -27,5 +41,5 @@ class DeploymentSettings(Section):
     """
 
     release_deadline: Annotated[
-        Literal["auto", "on", "off"] | Annotated[float, Field(gt=0, le=86400)], BeforeValidator(on_or_off)
+        Literal["auto", "on", "off"] | Annotated[float, Field(gt=0, le=_LONGEST)], BeforeValidator(_deadline)
     ] = "auto"

@@ -33,8 +33,10 @@ def write_private(path: str | Path, content: bytes, *, what: str = "key") -> Non
         raise IdentityError(f"{path}: cannot write the {what}: {error.strerror}") from None
 
 
-def read_private(path: str | Path, *, what: str = "key") -> bytes:
+def read_private(path: str | Path, *, what: str = "key", known: str = "make a new one") -> bytes:
     """The content of a file that nobody else may use; ``what`` it should be, for messages.
+
+    ``known`` is what to do once somebody else may know it.
 
     Raises
     ------
@@ -45,7 +47,7 @@ def read_private(path: str | Path, *, what: str = "key") -> bytes:
     try:
         # A pipe must not make us wait for its other end.
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            _check(path, os.fstat(file.fileno()), what)  # of the open file, so that it cannot be swapped
+            _check(path, os.fstat(file.fileno()), what, known)  # of the open file, so that it cannot be swapped
             content = file.read(_LARGEST + 1)
     except OSError as error:
         raise IdentityError(f"{path}: cannot read the {what}: {error.strerror}") from None
@@ -54,7 +56,7 @@ def read_private(path: str | Path, *, what: str = "key") -> bytes:
     return content
 
 
-def _check(path: Path, status: os.stat_result, what: str) -> None:
+def _check(path: Path, status: os.stat_result, what: str, known: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise IdentityError(f"{path}: expected a file with a {what}, found something else")
     if os.name != "posix":  # other systems have no such modes; the folder's permissions count
@@ -63,7 +65,7 @@ def _check(path: Path, status: os.stat_result, what: str) -> None:
     if mode & 0o077:
         raise IdentityError(
             f"{path}: others may use this {what} (mode {mode:04o}, expected 0600); chmod 600 it, "
-            f"or make a new one if anyone may have read it"
+            f"or {known} if anyone may have read it"
         )
     if status.st_uid != os.geteuid():
         raise IdentityError(f"{path}: the {what} belongs to user {status.st_uid}, expected user {os.geteuid()}")
