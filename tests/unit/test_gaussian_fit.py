@@ -14,6 +14,7 @@ from gossamer.privacy.accountants import delta
 from gossamer.privacy.gaussian_fit import PlanCurve, full_mu, is_exact, least_mu, release_mu, response_mu
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.rows import row_of
 from gossamer.privacy.sampling import FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -65,6 +66,22 @@ def test_it_covers_every_loss_and_hardly_less_mu_does(
         dense = np.linspace(0.0, losses[np.argmax(found <= failure)] if (found <= failure).any() else losses[-1], 25)
         there = np.array([delta(plan, float(loss), relation) for loss in dense])
         assert (there > right_side(mu * 0.985, failure, dense)).any()
+
+
+@pytest.mark.parametrize("failure", [3e-6, 1e-14])
+@pytest.mark.parametrize(
+    ("kind", "relation"),
+    [(gaussian(0.02, 0.5), ADD), (ReleaseKind(Gaussian(1.0, 0.03), FixedSize(10, 9), 3), REPLACE)],
+)
+def test_it_covers_losses_whose_exponentials_are_no_numbers(
+    kind: ReleaseKind, relation: NeighboringRelation, failure: float
+) -> None:
+    """Up to 2,700: by the closed form of a single release."""
+    pair, mu = row_of(kind, relation).profile(kind), least_mu({kind: 1}, failure, relation)
+    losses = np.linspace(0.0, max(pair.largest(failure / 10)), 20_000)
+    with np.errstate(over="ignore"):
+        found = np.maximum(pair.forward(losses), pair.backward(losses))
+    assert (found <= right_side(mu, failure, losses) * (1 + 1e-8)).all()
 
 
 def test_gaussian_noise_on_all_data_is_exact() -> None:

@@ -28,7 +28,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+from scipy.special import ndtri, ndtri_exp
 
 from gossamer.privacy.accountants import delta, epsilon
 from gossamer.privacy.analytic import GaussianFull
@@ -222,10 +222,10 @@ class _Chords:
 
     def _touching(self, mu: float, left: FloatArray, right: FloatArray) -> FloatArray:
         """Where the right side of (1) is as steep as the chord, or the end that is closest to it."""
-        # d/dt of the chord is -slope / exp(left).
+        # d/dt of the chord is -slope / exp(left), which may be too small for a number that is no logarithm.
         with np.errstate(divide="ignore", over="ignore"):
-            slopes = self._slopes * np.exp(-left) / (1 - self._failure)
-            quantile = ndtri(np.clip(slopes, 0.0, 1.0))
+            slopes = np.log(self._slopes) - left - math.log1p(-self._failure)
+            quantile = ndtri_exp(np.minimum(slopes, 0.0))
             inside = -mu * (mu / 2 + quantile)
         found: FloatArray = np.clip(inside, left, right)
         return found
