@@ -268,3 +268,20 @@ def test_by_command(spent: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = capsys.readouterr()
     assert out.startswith("beds\n")
     assert "wards" not in out
+
+
+def test_a_budget_does_not_begin_anew_little_by_little(opened: Open, spent: Path) -> None:
+    """Each time less than a tenth of the rows of `wards` are new under the other name."""
+    policy(spent, "beds")
+    rows = [f"{-number},0,1" for number in range(1, 1200)]
+    write(spent / "beds.csv", rows)
+    beds = opened("beds")
+    beds.check()
+    write(spent / "beds.csv", [*rows, *ROWS[:100]])
+    beds.update()
+    write(spent / "beds.csv", [*rows, *ROWS[:200]])
+    with pytest.raises(DataError, match=r"200 of its 1,399 examples are known as 'wards', and a new name is no fresh"):
+        beds.update()
+    beds.update(adds_up=True)
+    write(spent / "beds.csv", [*rows, *ROWS[:201]])
+    beds.update()  # what was confirmed is not asked about again

@@ -7,8 +7,9 @@ new name is looked for under all others. Where it is much of either, the owner h
   in one transaction, and nothing under the old one;
 - **other data that share examples**: what both names spend adds up for those.
 
-How much is much: `MOST_SHARED` of the smaller of the two, of those examples that the new name did not have before.
-Below that nothing is asked, as tables of few columns have rows in common by chance.
+How much is much: `MOST_SHARED` of the smaller of the two, of those examples that the new name did not have before. Below
+that nothing is asked, as tables of few columns have rows in common by chance; but little by little it becomes much, too:
+whoever gets beyond that share with all that a name ever had is asked then.
 """
 
 from __future__ import annotations
@@ -56,10 +57,27 @@ def require_own(file: File, data_set: str, hashes: Sequence[bytes]) -> None:
     begun = bool(file.rows("SELECT 1 FROM content WHERE data_set = ?", data_set))
     forgotten = () if begun else tuple(name for name, size in sizes.items() if not size)
     fresh = distinct - _known(file, data_set, distinct)
-    shared = {name: len(_known(file, name, fresh)) for name, size in sizes.items() if size}
+    shared = {name: n for name, size in sizes.items() if size and (n := len(_known(file, name, fresh)))}
     much = {name: n for name, n in shared.items() if n > MOST_SHARED * min(len(distinct), sizes[name])}
+    for name in shared.keys() - much.keys():
+        if _grows_much(file, data_set, name, len(fresh), shared[name]):
+            much[name] = len(_known(file, name, distinct))
     if much or forgotten:
         raise KnownElsewhere(much, len(distinct), forgotten)
+
+
+def _grows_much(file: File, data_set: str, other: str, fresh: int, shared: int) -> bool:
+    """Whether ``fresh`` examples more, of which ``other`` has ``shared``, make much of what was not much before.
+
+    What was much before was confirmed by the owner.
+    """
+    count = "SELECT COUNT(*) FROM example WHERE data_set = ?"
+    mine, theirs = (file.rows(count, name)[0][0] for name in (data_set, other))
+    common = f"{count} AND hash IN (SELECT hash FROM example WHERE data_set = ?)"
+    before = file.rows(common, data_set, other)[0][0]
+    return bool(
+        before <= MOST_SHARED * min(mine, theirs) and before + shared > MOST_SHARED * min(mine + fresh, theirs)
+    )
 
 
 def _known(file: File, data_set: str, hashes: set[bytes]) -> set[bytes]:
