@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
@@ -213,6 +214,26 @@ def test_a_data_set_of_an_old_ledger_goes_on_with_one_filter_at_all_of_delta(pat
     connection.close()
 
 
+def test_a_run_that_an_older_process_entered_meanwhile_leaves_the_second_filter_nothing(
+    path: Path, file: LedgerFile
+) -> None:
+    """It had the ledger open before this version brought it up to date."""
+    file.open("a", "wards", "one", BUDGET, {LARGE: 1})
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO run VALUES ('wards', 'old', X'00', ?)", (0.99 * BUDGET.renyi.level,))
+    connection.close()
+    total = file.total("wards")
+    assert total is not None
+    assert total.squared == math.inf
+    with pytest.raises(BudgetSpent):
+        file.open("a", "wards", "two", BUDGET, {LARGE: 1})
+
+
+def test_costs_of_other_libraries_types_are_kept_as_numbers(path: Path, file: LedgerFile) -> None:
+    file.open_agent("agent", "wards", "run", BUDGET, np.float32(0.25), entry=Entry(np.float32(0.5), np.float32(0.0)))  # type: ignore[arg-type]
+    assert (file.spent("wards"), file.total("wards")) == (0.25, Total(0.25, 0.0))
+
+
 def test_an_old_data_set_has_nothing_to_set_aside(path: Path) -> None:
     old_ledger(path)
     with closing(LedgerFile(path)) as file, pytest.raises(SpecError, match="begun before anything was set aside"):
@@ -357,7 +378,7 @@ def test_a_ledger_in_memory_counts_whole_releases(count: float) -> None:
         Ledger("a", Plan({SMALL: 1}), {SMALL: count})  # type: ignore[dict-item]
 
 
-@pytest.mark.parametrize("value", [-0.1, -math.inf, math.nan, True])
+@pytest.mark.parametrize("value", [-0.1, -math.inf, math.nan, True, np.True_, "1", b"1"])
 def test_costs_are_numbers(file: LedgerFile, value: float) -> None:
     with pytest.raises(SpecError, match="a divergence is a number, 0 or more"):
         file.open("a", "wards", "run", BUDGET, {SMALL: 1}, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from typing import Any, NamedTuple
 
 import gossamer.privacy.tasks  # noqa: F401  gives mechanisms and sampling schemes their encodings
@@ -81,10 +82,10 @@ def asking_of(budget: Budget, plan: Counts, divergence: float | None) -> Asking:
 
 def asking_given(plan: dict[bytes, int], divergence: float, entry: Entry) -> Asking:
     """A plan whose costs are known."""
-    known(entry.mu, "a mu")
-    if not known(entry.failure, "a failure") < 1:
+    entered = Entry(known(entry.mu, "a mu"), known(entry.failure, "a failure"))
+    if not entered.failure < 1:
         raise SpecError(f"a failure is a probability below 1, found {entry.failure!r}")
-    return Asking(plan, known(divergence), lambda total: entry)
+    return Asking(plan, known(divergence), lambda total: entered)
 
 
 def release_cost(kind: ReleaseKind, budget: Budget) -> Cost:
@@ -102,10 +103,10 @@ def whole(number: int, what: str) -> int:
 
 
 def known(value: float, what: str = "a divergence") -> float:
-    """``value``, if it is one."""
-    if isinstance(value, bool) or not value >= 0:
+    """``value``, if it is one, of the type that files keep as a number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not value >= 0:
         raise SpecError(f"{what} is a number, 0 or more (infinite without noise), found {value!r}")
-    return value
+    return float(value)
 
 
 _CASTS: dict[Any, Any] = {"float": float, "int": int}  # by the names of types in annotations
