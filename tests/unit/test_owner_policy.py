@@ -107,6 +107,10 @@ def test_paths_are_taken_from_the_policys_folder(policy: Any, tmp_path: Path) ->
         (DATA.replace("4", "yes"), "line 3: data.wards.epsilon: input should be a number, found True"),
         (DATA.replace("4", "a lot"), "line 3: data.wards.epsilon: input should be a valid number"),
         (DATA.replace("1e-5", "1"), "line 4: data.wards.delta: input should be less than 1"),
+        (
+            DATA.replace("1e-5", "8e-16"),
+            "line 2: data.wards: a delta of 8e-16 is less than answers that are late may take",
+        ),
         (f"{DATA}    order: 1", "line 5: data.wards.order: input should be greater than 1.01"),
         (f"{DATA}    order: 1.5", "line 2: data.wards: order 1.5 proves no epsilon as small as 4 at delta 1e-05"),
         (f"{DATA}    relation: add", "line 5: data.wards.relation: input should be 'add_or_remove_one' or 'replace"),

@@ -12,7 +12,7 @@ from scipy import stats
 
 from gossamer.privacy.accountants import delta
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
-from gossamer.privacy.release_times import LATE, SET_ASIDE, provided_for, without_late
+from gossamer.privacy.release_times import LATE, LEAST, SET_ASIDE, provided_for, without_late
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 
@@ -126,3 +126,7 @@ def test_an_owner_s_delta_less_what_late_answers_may_take(given: float) -> None:
     assert Fraction(found) + Fraction(min(SET_ASIDE, given / 2)) <= Fraction(given) * (1 + Fraction(1, 2**52))
     releases = min(2**40, int(given / 2 / LATE))
     assert Fraction(found) + releases * Fraction(LATE) <= Fraction(given) * (1 + Fraction(1, 2**52))
+
+
+def test_of_the_smallest_delta_that_is_taken_half_is_enough_for_2_29_releases() -> None:
+    assert Fraction(without_late(LEAST)) + 2**29 * Fraction(LATE) <= Fraction(LEAST)

@@ -39,6 +39,7 @@ from gossamer.deployment.policy_series import SeriesPlanRule, SeriesRule
 from gossamer.errors import CallerError, SpecError, did_you_mean
 from gossamer.privacy.filters import check_parts
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.release_times import LEAST
 from gossamer.privacy.renyi import renyi_level
 from gossamer.privacy.series import Series
 from gossamer.privacy.weakness import refused_delta
@@ -106,6 +107,10 @@ class DataRule(Part):
     def _delta_says_something(self) -> DataRule:
         if (problem := refused_delta(self.delta, self.accept_weak, "accept_weak: true")) is not None:
             raise ValueError(problem)
+        if self.delta < LEAST:
+            raise ValueError(
+                f"a delta of {self.delta:g} is less than answers that are late may take; give {LEAST:.2g} or more"
+            )
         return self
 
     @property

@@ -39,6 +39,8 @@ LATE = 2.0**-80
 """Most probability of a sample that is larger than its deadline provides for."""
 SET_ASIDE = 2.0**-40
 """Of an owner's delta, for answers that are late: enough for 2^40 releases."""
+LEAST = 2.0**-50
+"""Of an owner's delta that is taken: half of a smaller one is not enough for 2^29 releases."""
 
 PUBLIC_TIMES = (
     "how many examples were sampled does not show in when messages are sent: every answer is computed on as many as "

@@ -102,11 +102,12 @@ def whole(number: int, what: str) -> int:
     return found
 
 
-def known(value: float, what: str = "a divergence") -> float:
+def known(value: Any, what: str = "a divergence") -> float:
     """``value``, if it is one, of the type that files keep as a number."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not value >= 0:
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if not number >= 0:
         raise SpecError(f"{what} is a number, 0 or more (infinite without noise), found {value!r}")
-    return float(value)
+    return number
 
 
 _CASTS: dict[Any, Any] = {"float": float, "int": int}  # by the names of types in annotations

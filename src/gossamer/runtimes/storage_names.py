@@ -7,9 +7,9 @@ new name is looked for under all others. Where it is much of either, the owner h
   in one transaction, and nothing under the old one;
 - **other data that share examples**: what both names spend adds up for those.
 
-How much is much: `MOST_SHARED` of the smaller of the two, of those examples that the new name did not have before. Below
-that nothing is asked, as tables of few columns have rows in common by chance; but little by little it becomes much, too:
-whoever gets beyond that share with all that a name ever had is asked then.
+How much is much: `MOST_SHARED` of the smaller of the two, of those examples that the new name did not have before.
+Below that nothing is asked, as tables of few columns have rows in common by chance; but little by little it becomes
+much, too: whoever gets beyond that share with all that a name ever had is asked then.
 """
 
 from __future__ import annotations
@@ -75,9 +75,7 @@ def _grows_much(file: File, data_set: str, other: str, fresh: int, shared: int) 
     mine, theirs = (file.rows(count, name)[0][0] for name in (data_set, other))
     common = f"{count} AND hash IN (SELECT hash FROM example WHERE data_set = ?)"
     before = file.rows(common, data_set, other)[0][0]
-    return bool(
-        before <= MOST_SHARED * min(mine, theirs) and before + shared > MOST_SHARED * min(mine + fresh, theirs)
-    )
+    return bool(before <= MOST_SHARED * min(mine, theirs) and before + shared > MOST_SHARED * min(mine + fresh, theirs))
 
 
 def _known(file: File, data_set: str, hashes: set[bytes]) -> set[bytes]:
