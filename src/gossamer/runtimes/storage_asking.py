@@ -104,7 +104,7 @@ def whole(number: int, what: str) -> int:
 
 def known(value: Any, what: str = "a divergence") -> float:
     """``value``, if it is one, of the type that files keep as a number."""
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     if not number >= 0:
         raise SpecError(f"{what} is a number, 0 or more (infinite without noise), found {value!r}")
     return number
