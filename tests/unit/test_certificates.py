@@ -54,7 +54,7 @@ def test_an_authority_signs_and_nobody_else_may() -> None:
 
 def test_how_long_they_are_valid() -> None:
     now = datetime.now(UTC)
-    assert abs(AUTHORITY.until - now - timedelta(days=30)) < timedelta(minutes=5)
+    assert abs(Authority("another authority", days=30).until - now - timedelta(days=30)) < timedelta(minutes=5)
     for pem, until in (
         (AUTHORITY.client("a").certificate, AUTHORITY.until),
         (AUTHORITY.client("a", SOON).certificate, SOON),
