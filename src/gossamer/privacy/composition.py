@@ -310,20 +310,23 @@ def _turned(weights: FloatArray, losses: FloatArray, step: float, count: int) ->
     where nothing cancels for small losses.
     """
     width = max(math.isqrt(count), 1)
-    near = _rotation(step * np.arange(width)[:, None] * losses)
-    alone = [np.sum(near * own, axis=1) for own in weights]
-    result = np.empty((weights.shape[0], math.ceil(count / width), width), dtype=np.complex128)
-    for start in range(0, result.shape[1], _ROWS):
-        rows = np.arange(start, min(start + _ROWS, result.shape[1]))
-        far = _rotation(step * width * rows[:, None] * losses)
-        for law, own in enumerate(weights):
-            scaled = far * own
-            # Not a matrix product: its result would depend on the number of BLAS threads.
-            result[law, rows] = np.einsum("aj,bj->ab", scaled, near) + np.sum(scaled, axis=1)[:, None] + alone[law]
+    result = np.zeros((weights.shape[0], math.ceil(count / width), width), dtype=np.complex128)
+    for first in range(0, losses.size, _BLOCK):
+        block = slice(first, first + _BLOCK)
+        near = _rotation(step * np.arange(width)[:, None] * losses[block])
+        for start in range(0, result.shape[1], _ROWS):
+            rows = np.arange(start, min(start + _ROWS, result.shape[1]))
+            far = _rotation(step * width * rows[:, None] * losses[block])
+            for law, own in enumerate(weights[:, block]):
+                scaled = far * own
+                # Not a matrix product: its result would depend on the number of BLAS threads.
+                result[law, rows] += np.einsum("aj,bj->ab", scaled, near) + np.sum(scaled, axis=1)[:, None]
+        for law, own in enumerate(weights[:, block]):
+            result[law] += np.sum(near * own, axis=1)
     return result.reshape(weights.shape[0], -1)[:, :count]
 
 
-_ROWS = 32
+_ROWS, _BLOCK = 32, 8192  # frequencies and atoms at a time: tables of a few dozen megabytes
 
 
 def _rotation(angles: FloatArray) -> ComplexArray:

@@ -25,13 +25,14 @@ _QUICK_EXCESS, _ROUGH_GUESS = 1e-3, 1e-2  # on delta, where a bound or an estima
 _LEAST_EXCESS, _MOST_EXCESS = 1e-5, 2e-3  # the same, relative, on delta
 _NEGLECTED = 16.0  # -log of the share of delta that cut-off tails may add
 _HIDDEN = 12.0  # -log of the share of delta that may come of large losses which low ones would have made up for
-_GUESSES, _ROUNDS, _AIMS, _PASSES, _NEW_ENDS = 12, 5, 4, 14, 8  # how often things are tried again
+_GUESSES, _ROUNDS, _AIMS, _PASSES, _NEW_ENDS = 12, 4, 3, 14, 8  # how often things are tried again
 _NEAR = 3e-3  # of epsilons, times the order: as good as the same
 _ROOT = 1e-9  # relative, on epsilon: of its search
-_MOST_ATOMS, _MOST_MASSES, _MOST_FREQUENCIES, _MOST_PRODUCTS = 20_000, 400_000, 2**17, 1.5e8
+_MOST_ATOMS, _MOST_MASSES, _MOST_FREQUENCIES, _MOST_PRODUCTS, _QUICKER = 40_000, 400_000, 2**17, 1e9, 8
 _GROWTH = 4  # of the number of atoms, from one pass to the next
 _NOTICED, _LESS = 6.0, 0.1  # twice the smoothing may add this many times the excess; if it adds more, less is taken
 _LEAST_SHARE, _MOST_DOUBT = 1e-3, 14.0
+_CRUDE = 1e-2
 _MOST_DELTA = 0.99
 _MOST_ORDER = 1e17  # a saddle point beyond belongs to a loss above all that the finite sum can be
 _TINIEST = 1e-300
@@ -116,10 +117,12 @@ def proved_epsilon(releases: Releases, delta: float) -> float:
         before, epsilon = epsilon, _root(bound, epsilon, order, delta)
         if math.isinf(epsilon):
             break
-        # What was chosen for one epsilon is then as good as what would be chosen for the other.
-        if abs(epsilon - before) <= max(_NEAR / order, _ROOT * epsilon) and (excess == 0 or epsilon == 0):
+        # What was chosen for one epsilon is as good as what would be chosen for another that is so near.
+        crude = _EXCESS * order * epsilon > _CRUDE  # a percent of delta does not matter to epsilon
+        near = max(_NEAR / order, epsilon * (_EXCESS / 10 if crude else _ROOT))
+        if abs(epsilon - before) <= near and (excess == 0 or epsilon == 0 or crude):
             break
-        if abs(epsilon - before) * order < 1:
+        if abs(epsilon - before) * order < 1 and not crude:
             excess = 0.0
     return epsilon * (1 + _SAFE)
 
@@ -140,7 +143,7 @@ def _bound(releases: Releases, epsilon: float, least_excess: float) -> tuple[Fou
     aim = _Aim(epsilon, least_excess)
     for _ in range(_AIMS):
         found = _tuned(releases, aim)
-        plan, most = _plan(found, aim.smoothing)
+        plan, most = _plan(found, aim)
         bound = FourierBound(found.loss, plan)
         delta = bound.delta(epsilon)
         shrug = _EXCESS * epsilon * found.saddle.order  # a factor exp(shrug) on delta does not matter to epsilon
@@ -245,13 +248,14 @@ def _tuned(releases: Releases, aim: _Aim) -> _Found:
     return _Found(loss, point, excess, trust)
 
 
-def _plan(found: _Found, share: float) -> tuple[Fourier, float]:
-    """How the Fourier sum is taken near the saddle point, with ``share`` of the usual smoothing; and its most terms."""
+def _plan(found: _Found, aim: _Aim) -> tuple[Fourier, float]:
+    """How the Fourier sum is taken near the saddle point, and how many terms it may have."""
     order = found.saddle.order
     period, moved = saddle.period(found.loss, found.saddle, math.log(10 / found.excess * found.trust))
-    smoothing = share * math.sqrt(2 * found.excess / (order * (order + 1)))
+    smoothing = aim.smoothing * math.sqrt(2 * found.excess / (order * (order + 1)))
     plan = Fourier(moved, period, smoothing)
-    most = min(_MOST_FREQUENCIES, _MOST_PRODUCTS / found.loss.laws.probabilities.size)
+    products = _MOST_PRODUCTS / (_QUICKER if aim.least_excess else 1.0)
+    most = min(_MOST_FREQUENCIES, products / found.loss.laws.probabilities.size)
     return plan if plan.count <= most else Fourier(moved, period, smoothing * plan.count / most), most
 
 
@@ -262,15 +266,17 @@ def _root(bound: FourierBound, start: float, order: float, delta: float) -> floa
     target = math.log(delta - bound.infinite)
 
     def excess(epsilon: float) -> float:
-        return max(bound.log_delta(epsilon) - target, -1e300)
+        found = bound.log_delta(epsilon) - target
+        return 1e300 if math.isnan(found) else min(max(found, -1e300), 1e300)
 
-    width, low, high = 0.1 / order, start, start
+    low = high = start
+    width = max(0.1 / order, start * _ROOT)
     while excess(high) > 0:
-        low, high, width = high, high + max(width, high * _ROOT), 2 * width
+        low, high, width = high, high + width, 2 * width
         if width > 1e3 * (start + 1 / order):
             return math.inf
     while low > 0 and excess(low) <= 0:
-        low, high, width = max(low - max(width, low * _ROOT), 0.0), low, 2 * width
+        low, high, width = max(low - width, 0.0), low, 2 * width
     if low == 0 and excess(0.0) <= 0:
         return 0.0
     root, further = float(brentq(excess, low, high, xtol=1e-300, rtol=_ROOT)), 2 * _ROOT
