@@ -56,9 +56,15 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
 FloatArray = npt.NDArray[np.float64]
+
+_MOST_MU = 30.0  # beyond it exp(mu^2/2) comes near overflow
+_MOST_EXPONENT = 700.0  # exp of it is far above what matters, and no overflow
+_ROUNDING = float(np.finfo(np.float64).eps)
+_ROOT_2 = math.sqrt(2)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 
 
 class Full(Protocol):
@@ -80,8 +86,14 @@ class GaussianFull:
     mu: float
 
     def divergence(self, losses: FloatArray) -> FloatArray:
-        upper, lower = self.mu / 2 - losses / self.mu, -self.mu / 2 - losses / self.mu
-        divergence: FloatArray = np.maximum(ndtr(upper) - np.exp(losses + log_ndtr(lower)), 0.0)
+        cut = losses / self.mu
+        upper, lower = self.mu / 2 - cut, -self.mu / 2 - cut
+        divergence: FloatArray
+        if self.mu > _MOST_MU:
+            divergence = np.maximum(ndtr(upper) - np.exp(np.minimum(losses + log_ndtr(lower), 0.0)), 0.0)
+            return divergence
+        # exp(loss) phi(lower) = phi(upper), which leaves a difference of Mills ratios
+        divergence = np.exp(-(upper**2) / 2) * _mills_drop(-upper, self.mu) / math.sqrt(2 * math.pi)
         return divergence
 
     def largest(self, tail: float) -> float:
@@ -178,12 +190,13 @@ class PoissonSampled:
         return self.rate * self.full.divergence(_unsampled(losses, self.rate))
 
     def backward(self, losses: FloatArray) -> FloatArray:
-        # H(B||P)(e) = w H(B||A)(log(exp(e) rate / w)) with w = 1 - exp(e) (1 - rate), and 0 where w <= 0
-        with np.errstate(over="ignore"):
-            weight = self.rate - np.expm1(losses) * (1.0 - self.rate)
+        # H(B||P)(e) = w H(B||A)(log(exp(e) rate / w)) with w = 1 - exp(e) (1 - rate), and 0 where w <= 0.
+        # It grows with w, whose rounding error is added.
+        growth = np.expm1(np.minimum(losses, _MOST_EXPONENT))
+        weight = self.rate * (1 + 4 * _ROUNDING) - growth * (1.0 - self.rate)
         inside = weight > 0
         divergence = np.zeros_like(losses)
-        arguments = losses[inside] + np.log(self.rate / weight[inside])
+        arguments = np.maximum(losses[inside] + np.log(self.rate / weight[inside]), 0.0)
         divergence[inside] = weight[inside] * self.full.divergence(arguments)
         return divergence
 
@@ -228,6 +241,11 @@ class PoissonReplaced:
 
     def forward(self, losses: FloatArray) -> FloatArray:
         cut = self._cut(losses)
+        if self.mu <= _MOST_MU:
+            # With the densities' ratio at the cut, all that is left are Mills ratios' differences, which do not cancel.
+            below, above = np.exp(-((cut - self.mu) ** 2) / 2), np.exp(losses - (cut + self.mu) ** 2 / 2)
+            parts = below * _mills_drop(cut - self.mu, self.mu) + above * _mills_drop(cut, self.mu)
+            return np.minimum(self.rate * parts / math.sqrt(2 * math.pi), 1.0)
         still = ndtr(-cut) - np.exp(losses + log_ndtr(-cut))
         moved = ndtr(self.mu - cut) - np.exp(losses + log_ndtr(-self.mu - cut))
         divergence: FloatArray = np.maximum((1.0 - self.rate) * still + self.rate * moved, 0.0)
@@ -282,6 +300,18 @@ class Response:
 
     def largest(self, tail: float) -> tuple[float, float]:
         return self.epsilon, self.epsilon
+
+
+def _mills_drop(points: FloatArray, gap: float) -> FloatArray:
+    """R(points) - R(points + gap), where R(x) is the Mills ratio Phi(-x) / phi(x), which falls."""
+    scale = math.sqrt(math.pi / 2)
+    if gap > 0.5:
+        drop: FloatArray = scale * (erfcx(points / _ROOT_2) - erfcx((points + gap) / _ROOT_2))
+        return drop
+    # -R'(x) = 1 - x R(x), integrated over so short a way that ten points are exact
+    nodes = points[:, None] + gap * (1 + _NODES) / 2
+    drop = gap / 2 * np.sum((1 - nodes * scale * erfcx(nodes / _ROOT_2)) * _WEIGHTS, axis=1)
+    return drop
 
 
 def _unsampled(losses: FloatArray, rate: float) -> FloatArray:

@@ -1,68 +1,67 @@
-"""The composition of many discrete privacy losses, in one transform.
+"""The composition of many discrete privacy losses, by one Fourier sum.
 
-Losses add up, so their law is a product in Fourier space, taken over all groups of releases together [1]. The masses
-are tilted first, multiplied by exp(t loss), with t such that losses near the answer become typical: a tail of 1e-10
-is then computed with the relative accuracy of the bulk, and the transform's rounding errors are relative to the
-answer. What lies outside the transform's window is bounded by Chernoff's inequality: above it, it counts as an
-infinite loss; from below, it wraps around to the top, where it can only add.
+Let L be the sum of all losses and ``M(z) = E exp(z L)`` over finite L; losses add up, so M is a product over releases,
+and it is known in closed form wherever it is asked for [1]. For an order t > 0 and a period W,
 
-`dp_accounting.pld` composes one pair of distributions at a time, which is too slow for thousands of different rates;
-it discretises point by point, knows no batches of fixed size and, in its older releases, no replace-one. The tests
-compare with it.
+    sum over whole k of exp(t k W) delta(e + k W)
+        = exp(-t e) / W  sum over whole n of M(z) exp(-i s e) / (z (z + 1)),    s = 2 pi n / W,  z = t + i s,
+
+which is Poisson's summation formula for exp(t e) delta(e). Every term on the left is positive, so the sum on the right
+is never below delta(e), whatever t and W are. With t near the saddle point of the terms at n = 0 and W wide enough it
+is delta(e) to any accuracy, and its rounding errors are relative to delta, however small delta is.
+
+The sum on the right has to end. A Gaussian release with a tiny mu is composed with the others: that can only raise
+delta, and makes the terms fall like exp(-(mu s)^2 / 2), which bounds what is left out. Rounding errors are bounded and
+added as well.
+
+Nothing here needs the losses to lie on a regular grid, so they can be fine where it matters and wide elsewhere.
+
+`dp_accounting.pld` composes one pair of distributions at a time, on a regular grid; it knows no batches of fixed size
+and takes minutes for thousands of rates, or for many releases that reveal next to nothing. The tests compare with it.
 
 References
 ----------
-[1] Koskela, Jälkö and Honkela, "Computing tight differential privacy guarantees using FFT", AISTATS 2020.
+[1] Zhu, Dong and Wang, "Optimal accounting of differential privacy via characteristic function", AISTATS 2022.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, signal
-from scipy.special import expit
 
 FloatArray = npt.NDArray[np.float64]
 ComplexArray = npt.NDArray[np.complex128]
 
-_OUTSIDE = 1e-13  # tilted probability that may lie outside the window, on either side
-_RELIABLE = 1e-3  # tilted probability that has to lie below an answer
-_GONE = 1e-25  # magnitude below which a frequency is left out
-_ROUNDING = 1e-9  # relative, on delta: far more than the transforms lose
+_ROUNDING = float(np.finfo(np.float64).eps)
+_MOST_EXPONENT = 690.0  # a law's exp(order loss) beyond exp of this is added up by its logarithms
+_TINIEST = 1e-300
 
 
-@dataclass(frozen=True, eq=False)
-class Masses:
-    """The law of one discretised privacy loss.
+class Laws(NamedTuple):
+    """Laws of discretised privacy losses, on the same atoms.
 
     Attributes
     ----------
-    lowest : int
-        The smallest loss, in intervals.
-    probabilities : ndarray [size]
-        Of the losses lowest, lowest + 1, ...
-    infinite : float
+    losses : ndarray [atoms]
+        Increasing, none of them 0.
+    probabilities : ndarray [laws, atoms]
+        What is missing to 1, but for ``infinite``, is at the loss 0.
+    infinite : ndarray [laws]
         Probability of an infinite loss.
     """
 
-    lowest: int
+    losses: FloatArray
     probabilities: FloatArray
-    infinite: float
-
-    @property
-    def highest(self) -> int:
-        """The largest finite loss, in intervals."""
-        return self.lowest + self.probabilities.size - 1
+    infinite: FloatArray
 
 
 class Terms(NamedTuple):
-    """``times`` losses that follow masses ``upper`` with probability ``weight``, else masses ``lower``."""
+    """``times`` losses that follow law ``upper`` with probability ``weight``, else law ``lower``."""
 
     lower: int
     upper: int
@@ -70,199 +69,273 @@ class Terms(NamedTuple):
     times: int
 
 
+class Moments(NamedTuple):
+    """log E exp(order L) of the finite sum, and the law that exp(order L) tilts it to.
+
+    Attributes
+    ----------
+    order : float
+        The tilt.
+    log : float
+        Infinite where it overflows.
+    mean, variance : float
+        Of the tilted sum.
+    absolute : float
+        Sum over releases of the tilted mean of abs(loss).
+    """
+
+    order: float
+    log: float
+    mean: float
+    variance: float
+    absolute: float
+
+
 class ComposedLoss:
     """The sum of independent privacy losses.
 
     Parameters
     ----------
-    masses : sequence of Masses
-        The laws that occur, on grids of the same interval.
+    laws : Laws
+        The laws that occur.
     terms : sequence of Terms
-        How often they occur; positions refer to ``masses``.
-    interval : float
-        Between neighbouring losses.
-    spread : float
-        The standard deviation of the sum, roughly: where searches for a tilt start.
+        How often they occur; positions refer to ``laws``.
     """
 
-    def __init__(self, masses: Sequence[Masses], terms: Sequence[Terms], interval: float, spread: float) -> None:
-        self._masses = masses
+    def __init__(self, laws: Laws, terms: Sequence[Terms]) -> None:
+        self.laws = laws
         self._terms = terms
-        self._interval = interval
-        self._spread = spread
         self._lower = np.array([term.lower for term in terms])
         self._upper = np.array([term.upper for term in terms])
         self._weight = np.array([term.weight for term in terms])
         self._count = np.array([float(term.times) for term in terms])
-        self._known_moments: dict[float, float] = {}
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest epsilon >= 0 whose hockey-stick divergence is at most ``delta``; infinite if none is."""
-        surprise = -math.log(delta)
-        tilt = _descend(
-            lambda order: (self._log_moment(order) + surprise) / order, math.sqrt(2 * surprise + 0.1) / self._spread
-        )
-        loss, reliable = self._solve(tilt, delta)
-        # Where losses are bounded, the best Chernoff bound may lie far above the answer.
-        while not reliable and tilt * self._spread > 0.01:
-            tilt /= 2
-            loss, reliable = self._solve(tilt, delta)
-        return max(loss, 0.0)
-
-    def _solve(self, tilt: float, delta: float) -> tuple[float, bool]:
-        """The loss at which the divergence is ``delta``, and whether the tilted law reaches well below it."""
-        tail = self._tail(tilt)
-        target = delta * (1 - _ROUNDING) - tail.infinite
-        if target < 0:
-            return math.inf, True
-        # The divergence at e decreases; between two losses it is infinite + upper - exp(e - loss) lower.
-        first = int(np.argmax(tail.upper - tail.lower <= target))
-        loss = (tail.start + first) * self._interval
-        if first > 0:
-            loss += math.log((tail.upper[first] - target) / tail.lower[first])
-        zero = min(max(-tail.start, 0), tail.below.size - 1)
-        return loss, bool(tail.below[max(first, zero)] > _RELIABLE)
-
-    def delta(self, epsilon: float) -> float:
-        """The hockey-stick divergence at ``epsilon`` >= 0."""
-        tilt = _descend(
-            lambda order: self._log_moment(order) - order * epsilon, max(epsilon, self._spread) / self._spread**2
-        )
-        tail = self._tail(tilt, epsilon)
-        first = max(math.ceil(epsilon / self._interval) - tail.start, 0)
-        if first >= tail.upper.size:
-            return tail.infinite
-        loss = (tail.start + first) * self._interval
-        above = tail.upper[first] - math.exp(epsilon - loss) * tail.lower[first]
-        return min(float(above) * (1 + _ROUNDING) + tail.infinite, 1.0)
-
-    def _tail(self, tilt: float, needed: float = math.inf) -> _Tail:
-        """Sums over the upper end of the law, exact from somewhat below the tilted mean, or the loss ``needed``."""
-        low, high = self._window(tilt)
-        low = max(min(low, math.floor(min(needed / self._interval, low))), self._end("lowest"))
-        tilted = self._tilted(tilt, low, high)
-        cumulant = self._log_moment(tilt)
-        with np.errstate(over="ignore"):
-            masses = tilted * np.exp(cumulant - tilt * self._interval * np.arange(low, high + 1))
-            upper = np.cumsum(masses[::-1])[::-1]
-            # lower[j] = sum over i >= j of masses[i] exp(loss_j - loss_i): a recursion, so that nothing overflows
-            lower = signal.lfilter([1.0], [1.0, -math.exp(-self._interval)], masses[::-1])[::-1]
-        infinite = self._infinite
-        if high < self._end("highest"):
-            infinite += _OUTSIDE * math.exp(min(cumulant - tilt * self._interval * high, 0.0))
-        return _Tail(low, upper, lower, np.cumsum(tilted), infinite)
-
-    def _tilted(self, tilt: float, low: int, high: int) -> FloatArray:
-        """The tilted law at the losses low, ..., high, in intervals."""
-        length = fft.next_fast_len(high - low + 1, real=True)
-        logs = self._log_moments(tilt)
-
-        @lru_cache(maxsize=3)  # neighbouring terms share their masses
-        def transform(index: int) -> ComplexArray:
-            law = self._masses[index]
-            losses = np.arange(law.lowest, law.highest + 1)
-            weights = law.probabilities * np.exp(tilt * self._interval * losses - logs[index])
-            result: ComplexArray = fft.rfft(np.bincount(losses % length, weights, minlength=length))
-            return result
-
-        spectrum = np.zeros(length // 2 + 1, dtype=np.complex128)
-        product, kept = np.ones(spectrum.size, dtype=np.complex128), np.arange(spectrum.size)
-        for term in self._terms:
-            factor = transform(term.upper)[kept]
-            if term.weight < 1:
-                odds = math.log(term.weight) - math.log1p(-term.weight) + logs[term.upper] - logs[term.lower]
-                other = transform(term.lower)[kept]
-                factor = other + float(expit(odds)) * (factor - other)
-            product *= factor if term.times == 1 else factor**term.times
-            # No factor exceeds 1, so frequencies that are gone stay gone: after many releases nearly all are.
-            alive = np.abs(product) > _GONE
-            if np.count_nonzero(alive) < alive.size / 2:
-                product, kept = product[alive], kept[alive]
-        spectrum[kept] = product
-        around: FloatArray = fft.irfft(spectrum, length)[np.arange(low, high + 1) % length]
-        return np.maximum(around, 0.0)
-
-    def _window(self, tilt: float) -> tuple[int, int]:
-        """Losses, in intervals, below and above which at most _OUTSIDE of the tilted law lies."""
-        here, allowance = self._log_moment(tilt), -math.log(_OUTSIDE)
-        start = math.sqrt(2 * allowance) / self._spread
-
-        def beyond(order: float) -> float:
-            return (self._log_moment(tilt + order) - here + allowance) / order
-
-        def before(order: float) -> float:
-            return (self._log_moment(tilt - order) - here + allowance) / order
-
-        high = beyond(_descend(beyond, start)) / self._interval
-        low = -before(_descend(before, start)) / self._interval
-        bottom, top = self._end("lowest"), self._end("highest")
-        return math.floor(max(low, bottom)), math.ceil(min(high, top))
-
-    def _end(self, which: str) -> int:
-        """The smallest or largest value the sum can take, in intervals."""
-        pick = min if which == "lowest" else max
-        return sum(
-            term.times * pick(getattr(self._masses[index], which) for index in (term.lower, term.upper))
-            for term in self._terms
-        )
+        with np.errstate(divide="ignore"):
+            self._log_probabilities = np.log(laws.probabilities)
+            self._log_weights = np.log1p(-self._weight), np.log(self._weight)
+        self._powers = np.stack([laws.losses, laws.losses**2, np.abs(laws.losses)])
+        self._plain = bool(np.all((self._lower == self._upper) | (self._weight == 1.0)))
 
     @property
-    def _infinite(self) -> float:
+    def infinite(self) -> float:
         """Probability that some loss is infinite."""
-        single = np.array([law.infinite for law in self._masses])
-        mixed = (1 - self._weight) * single[self._lower] + self._weight * single[self._upper]
-        return -math.expm1(float(np.dot(self._count, np.log1p(-mixed))))
-
-    def _log_moment(self, order: float) -> float:
-        """log E exp(order loss) of the finite part; infinite where it overflows."""
-        if order not in self._known_moments:
-            self._known_moments[order] = self._mixed_log_moment(self._log_moments(order))
-        return self._known_moments[order]
-
-    def _mixed_log_moment(self, logs: FloatArray) -> float:
-        if not np.isfinite(logs).all():
-            return math.inf
+        mixed = (1 - self._weight) * self.laws.infinite[self._lower] + self._weight * self.laws.infinite[self._upper]
         with np.errstate(divide="ignore"):
-            lower, upper = np.log1p(-self._weight), np.log(self._weight)
-        return float(np.dot(self._count, np.logaddexp(lower + logs[self._lower], upper + logs[self._upper])))
+            return -math.expm1(float(np.sum(self._count * np.log1p(-np.minimum(mixed, 1.0)))))
 
-    def _log_moments(self, order: float) -> FloatArray:
-        """log E exp(order loss) of the finite part of each of the masses."""
-        bottom = min(law.lowest for law in self._masses)
-        top = max(law.highest for law in self._masses)
-        with np.errstate(over="ignore", invalid="ignore"):
-            growth = np.exp(order * self._interval * np.arange(bottom, top + 1))
-            # Not np.dot: its result would depend on the number of BLAS threads.
-            moments = np.array(
-                [
-                    np.sum(law.probabilities * growth[law.lowest - bottom : law.highest - bottom + 1])
-                    for law in self._masses
-                ]
-            )
-        logs: FloatArray = np.log(np.where(np.isnan(moments), math.inf, moments))
-        return logs
+    @property
+    def highest(self) -> float:
+        """The largest finite value of the sum."""
+        used = self.laws.probabilities > 0
+        tops = np.max(np.where(used, self.laws.losses, 0.0), axis=1)
+        return float(np.sum(self._count * np.maximum(tops[self._lower], tops[self._upper])))
+
+    def without_rare_low(self, probability: float) -> ComposedLoss:
+        """The same with 0 in place of the lowest losses, which all releases together have with ``probability``."""
+        low = np.cumsum(self.density(0.0)) <= probability
+        return ComposedLoss(self.laws._replace(probabilities=np.where(low, 0.0, self.laws.probabilities)), self._terms)
+
+    def exceeded(self, probability: float) -> float:
+        """The smallest positive atom that releases exceed with a summed probability of at most ``probability``."""
+        beyond = np.cumsum(self.density(0.0)[::-1])[::-1]
+        enough = np.flatnonzero((np.append(beyond[1:], 0.0) <= probability) & (self.laws.losses > 0))
+        return float(self.laws.losses[enough[0]])
+
+    def moments(self, order: float) -> Moments:
+        """The tilt of ``order``, any real number."""
+        logs, weights = self._tilted(order)
+        total = self._of_terms(logs)
+        share = self._shares(logs, total)
+        first, second, absolute = np.einsum("lj,kj->kl", weights, self._powers)
+        mean = self._mixed(first, share)
+        variance = np.maximum(self._mixed(second, share) - mean**2, 0.0)
+        sums = (total, mean, variance, self._mixed(absolute, share))
+        return Moments(order, *(float(np.sum(self._count * each)) for each in sums))
+
+    def density(self, order: float) -> FloatArray:
+        """Number of releases, tilted by ``order``, at each of the atoms: shape [atoms]."""
+        logs, weights = self._tilted(order)
+        share = self._shares(logs, self._of_terms(logs))
+        uses = np.bincount(self._lower, self._count * (1 - share), minlength=logs.size)
+        uses += np.bincount(self._upper, self._count * share, minlength=logs.size)
+        result: FloatArray = np.sum(uses[:, None] * weights, axis=0)
+        return result
+
+    def moved(self, order: float) -> float:
+        """Sum over releases of the tilted probability at atoms that was not there before, or is there no more."""
+        logs, weights = self._tilted(order)
+        with np.errstate(under="ignore"):
+            before = self.laws.probabilities * np.exp(-np.maximum(logs, -_MOST_EXPONENT))[:, None]
+        changed = np.minimum(np.sum(np.abs(weights - before), axis=1), 1 / _TINIEST**0.5)
+        return float(np.sum(self._count * self._mixed(changed, self._shares(logs, self._of_terms(logs)))))
+
+    def spectrum(self, order: float, step: float, count: int) -> ComplexArray:
+        """log of M(order + i n step) / M(order), for n = 0, ..., count - 1."""
+        logs, weights = self._tilted(order)
+        share = self._shares(logs, self._of_terms(logs))
+        found = _turned(weights, self.laws.losses, step, count)
+        result = np.zeros(count, dtype=np.complex128)
+        for lower, upper, part, times in zip(self._lower, self._upper, share, self._count):
+            result += times * _log1p(found[upper] if part == 1 else (1 - part) * found[lower] + part * found[upper])
+        return result
+
+    def _tilted(self, order: float) -> tuple[FloatArray, FloatArray]:
+        """Of each law: log E exp(order loss) over finite losses; the tilted probabilities of its atoms."""
+        exponents = order * self.laws.losses
+        if float(np.max(exponents)) < _MOST_EXPONENT:
+            excess = np.sum(self.laws.probabilities * np.expm1(exponents), axis=1) - self.laws.infinite
+            if np.all(excess > -0.9):
+                logs = np.log1p(excess)
+                with np.errstate(under="ignore"):
+                    return logs, self.laws.probabilities * np.exp(exponents - logs[:, None])
+        rest = np.maximum(1.0 - self.laws.infinite - np.sum(self.laws.probabilities, axis=1), 0.0)
+        tilted = self._log_probabilities + exponents
+        peak = np.maximum(np.max(tilted, axis=1), np.log(rest + _TINIEST))
+        with np.errstate(under="ignore"):
+            sums = np.sum(np.exp(tilted - peak[:, None]), axis=1) + rest * np.exp(-np.maximum(peak, -_MOST_EXPONENT))
+            logs = peak + np.log(np.maximum(sums, _TINIEST))
+            return logs, np.exp(tilted - logs[:, None])
+
+    def _of_terms(self, logs: FloatArray) -> FloatArray:
+        """log E exp(order loss) of each term, from those of the laws."""
+        if self._plain:
+            same: FloatArray = logs[self._upper]
+            return same
+        far = np.logaddexp(self._log_weights[0] + logs[self._lower], self._log_weights[1] + logs[self._upper])
+        near = np.abs(logs) < 1.0
+        excess = np.expm1(np.where(near, logs, 0.0))
+        mixed = np.log1p((1 - self._weight) * excess[self._lower] + self._weight * excess[self._upper])
+        single: FloatArray = np.where(near[self._lower] & near[self._upper], mixed, far)
+        return np.where(self._lower == self._upper, logs[self._upper], single)
+
+    def _shares(self, logs: FloatArray, total: FloatArray) -> FloatArray:
+        """The probability, once tilted, that a term's losses follow its upper law."""
+        if self._plain:
+            return np.ones(self._count.size)
+        share: FloatArray = np.minimum(np.exp(self._log_weights[1] + logs[self._upper] - total), 1.0)
+        return np.where((self._lower == self._upper) | (self._weight == 1.0), 1.0, share)
+
+    def _mixed(self, values: FloatArray, share: FloatArray) -> FloatArray:
+        mixed: FloatArray = (1 - share) * values[self._lower] + share * values[self._upper]
+        return mixed
 
 
-class _Tail(NamedTuple):
-    """For each of the losses start, start + 1, ... (in intervals): sums over it and all above, and one over all below.
+@dataclass(frozen=True)
+class Fourier:
+    """Bounds of delta(e) from above by a Fourier sum: how it is taken.
 
-    ``upper`` sums masses, ``lower`` masses times exp(-distance), ``below`` tilted probabilities.
+    Attributes
+    ----------
+    order : float
+        Above 0.
+    period : float
+        W of the module's docstring.
+    smoothing : float
+        mu of the Gaussian release that is composed with the others.
     """
 
-    start: int
-    upper: FloatArray
-    lower: FloatArray
-    below: FloatArray
-    infinite: float
+    order: float
+    period: float
+    smoothing: float
+
+    @property
+    def step(self) -> float:
+        return 2 * math.pi / self.period
+
+    @property
+    def count(self) -> int:
+        """Number of frequencies: from the last on, the smoothing leaves less than exp(-`_FALL`)."""
+        return math.ceil(math.sqrt(2 * _FALL) / self.smoothing / self.step) + 1
 
 
-def _descend(value: Callable[[float], float], start: float) -> float:
-    """Where ``value``, a function with one valley, is near its smallest on a grid of ratio sqrt(2) around ``start``."""
-    best, lowest = start, value(start)
-    for factor in (math.sqrt(0.5), math.sqrt(2)):
-        for _ in range(60):
-            trial = value(best * factor)
-            if trial > lowest - 1e-3 * abs(lowest) and math.isfinite(lowest):
-                break
-            best, lowest = best * factor, trial
-    return best
+_FALL = 34.0
+
+
+class FourierBound:
+    """Upper bounds of the divergence of a sum of losses near the loss that the order belongs to.
+
+    Parameters
+    ----------
+    loss : ComposedLoss
+        The sum.
+    plan : Fourier
+        How the sum is taken.
+    """
+
+    def __init__(self, loss: ComposedLoss, plan: Fourier) -> None:
+        order = plan.order
+        self._plan, self.infinite, self._highest = plan, loss.infinite, loss.highest
+        self._moments = loss.moments(order)
+        self._frequencies = plan.step * np.arange(plan.count)
+        spectrum = loss.spectrum(order, plan.step, plan.count)
+        z = order + 1j * self._frequencies
+        self._poles = spectrum - np.log(z / order) - np.log((z + 1) / (order + 1))
+        # Sums of rounded numbers, one after another in the spectrum and in pairs in the moments; logarithms.
+        self._error = _ROUNDING * (
+            (loss.laws.losses.size + 20) * self._frequencies * self._moments.absolute
+            + 40 * (order * self._moments.absolute + loss.moved(order))
+            + 8 * (np.abs(spectrum) + abs(self._moments.log) + 1)
+        )
+
+    def log_delta(self, epsilon: float, smoother: float = 1.0) -> float:
+        """log of an upper bound of the divergence at ``epsilon``, what is infinite left out.
+
+        ``smoother``, at least 1, is a factor on the plan's smoothing.
+        """
+        if epsilon > self._highest * (1 + 1e-12):
+            return -math.inf
+        order, period = self._plan.order, self._plan.period
+        mu = self._plan.smoothing * smoother
+        s = self._frequencies
+        exponents = self._poles - (mu * s) ** 2 / 2 + 1j * s * (mu**2 * (order + 0.5) - epsilon)
+        with np.errstate(under="ignore"):
+            terms = np.exp(exponents)
+        sizes = np.abs(terms)
+        errors = sizes * np.expm1(np.minimum(self._error + 8 * _ROUNDING * s * abs(epsilon), 1.0))
+        total = float(np.sum(terms.real[1:])) * 2 + 1.0 + 2 * float(np.sum(errors)) + 1e-15 * float(np.sum(sizes))
+        last = float(s[-1])
+        left_out = period / math.pi * order * (order + 1) * math.exp(-((mu * last) ** 2) / 2) / (mu**2 * last**3)
+        factor = self._moments.log - order * epsilon + order * (order + 1) * mu**2 / 2
+        factor += _ROUNDING * 8 * (abs(self._moments.log) + order * abs(epsilon))
+        return factor + math.log(max(total + left_out, 1e-300)) - math.log(period * order * (order + 1))
+
+    def delta(self, epsilon: float, smoother: float = 1.0) -> float:
+        """An upper bound of the divergence at ``epsilon``."""
+        return min(math.exp(min(self.log_delta(epsilon, smoother), 0.0)) + self.infinite, 1.0)
+
+
+def _turned(weights: FloatArray, losses: FloatArray, step: float, count: int) -> ComplexArray:
+    """sum_j weights[l, j] (exp(i n step losses[j]) - 1) for all laws l and n = 0, ..., count - 1.
+
+    With n = a B + b it is one table of products: exp(i(x + y)) - 1 = u v + u + v, u = exp(ix) - 1, v = exp(iy) - 1,
+    where nothing cancels for small losses.
+    """
+    width = max(math.isqrt(count), 1)
+    near = _rotation(step * np.arange(width)[:, None] * losses)
+    alone = [np.sum(near * own, axis=1) for own in weights]
+    result = np.empty((weights.shape[0], math.ceil(count / width), width), dtype=np.complex128)
+    for start in range(0, result.shape[1], _ROWS):
+        rows = np.arange(start, min(start + _ROWS, result.shape[1]))
+        far = _rotation(step * width * rows[:, None] * losses)
+        for law, own in enumerate(weights):
+            scaled = far * own
+            # Not a matrix product: its result would depend on the number of BLAS threads.
+            result[law, rows] = np.einsum("aj,bj->ab", scaled, near) + np.sum(scaled, axis=1)[:, None] + alone[law]
+    return result.reshape(weights.shape[0], -1)[:, :count]
+
+
+_ROWS = 32
+
+
+def _rotation(angles: FloatArray) -> ComplexArray:
+    """exp(i angle) - 1."""
+    half = np.sin(angles / 2)
+    return -2 * half**2 + 1j * np.sin(angles)
+
+
+def _log1p(values: ComplexArray) -> ComplexArray:
+    """log(1 + value), exact for small ones; no less than -700 where it would be infinite."""
+    size = np.maximum(values.real * (2 + values.real) + values.imag**2, -1.0)
+    with np.errstate(divide="ignore"):
+        modulus = np.maximum(np.log1p(size) / 2, -700.0)
+    result: ComplexArray = modulus + 1j * np.arctan2(values.imag, 1 + values.real)
+    return result

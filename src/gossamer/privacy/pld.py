@@ -1,37 +1,30 @@
-"""Privacy loss distributions of single releases, discretised from above.
+"""What releases satisfy together: an epsilon for a delta, or a delta for an epsilon, by their privacy losses.
 
-A release's dominating pair (see `analytic`) is replaced by a discrete pair whose losses are multiples of an interval
-and whose hockey-stick curve joins points of the exact curve by chords, in exp(loss): it is never below the exact one
-[1]. Products of such pairs dominate the composition, so every epsilon and delta computed from them is an upper bound.
-
-References
-----------
-[1] Doroshenko, Ghazi, Kamath, Kumar and Manurangsi, "Connect the dots: tighter discrete approximations of privacy
-    loss distributions", PoPETs 2022, algorithm 1 and theorem 3.1.
+Of a single release the divergence is known in closed form. Of more, losses are discretised (`discretisation`) and
+composed (`composition`), as `tuning` chooses. The two directions of a pair, P from Q and Q from P, are composed
+separately, and the larger figure counts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.integrate import trapezoid
+from scipy.optimize import brentq
 
 from gossamer.privacy.analytic import Profile
-from gossamer.privacy.composition import ComposedLoss, Masses, Terms
 from gossamer.privacy.mixtures import Group
+from gossamer.privacy.tuning import Releases, proved_delta, proved_epsilon, quick_delta
 
 FloatArray = npt.NDArray[np.float64]
 
-_RESOLUTION, _LEAST_RESOLUTION = 32, 4  # intervals per typical privacy loss of one release: wanted, and at least
-_COARSEST = 0.02  # largest interval, unless the losses of all releases together are larger than this many intervals:
-_MOST_TYPICAL = 2**12
-_FINEST = 2e-5  # smallest interval, unless that leaves too few per typical loss
-_MOST_LOSSES = 2**19  # on either side of one release, whatever the interval is then
-_TAIL = 1e-6  # share of delta that may go to losses too large to be represented
+_OfMany = Callable[[Releases, float], float]
+
+_ROUNDING = 1e-10  # relative, on divergences: far more than their formulas lose
+_SAFE = 1e-7  # the same, on epsilons
 
 
 @dataclass(frozen=True)
@@ -48,84 +41,90 @@ class Composition:
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon >= 0 that is proved here at ``delta``; infinite where there is none."""
-        return max(loss.epsilon(delta) for loss in self._directions(_TAIL * delta))
+        found, *others = self._directions()
+        epsilon = _epsilon(found, delta)
+        for other in others:
+            if epsilon < math.inf and _delta(other, epsilon, quick_delta) > delta:
+                epsilon = max(epsilon, _epsilon(other, delta))
+        return epsilon
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta that is proved here for ``epsilon`` >= 0."""
-        return max(loss.delta(epsilon) for loss in self._directions(1e-40))
+        found, *others = self._directions()
+        delta = _delta(found, epsilon)
+        for other in others:
+            if _delta(other, epsilon, quick_delta) > delta:
+                delta = max(delta, _delta(other, epsilon))
+        return delta
 
-    def _directions(self, tail: float) -> list[ComposedLoss]:
-        profiles = list(dict.fromkeys(profile for group in self.groups for profile in group[:2]))
-        releases = sum(group.releases for group in self.groups)
-        interval, spread = choose_interval(self.groups, max(max(p.largest(tail / releases)) for p in profiles))
-        discrete = [discretise(profile, interval, tail / releases) for profile in profiles]
-        position = {profile: index for index, profile in enumerate(profiles)}
-        terms = [Terms(position[lower], position[upper], weight, count) for lower, upper, weight, count in self.groups]
-        sides = 1 if all(profile.symmetric for profile in profiles) else 2
-        return [ComposedLoss([pair[side] for pair in discrete], terms, interval, spread) for side in range(sides)]
+    def _directions(self) -> list[Sequence[Group]]:
+        if all(profile.symmetric for group in self.groups for profile in group[:2]):
+            return [self.groups]
+        return [self.groups, [Group(Turned(g.lower), Turned(g.upper), g.weight, g.releases) for g in self.groups]]
 
 
-def choose_interval(groups: Sequence[Group], largest: float) -> tuple[float, float]:
-    """An interval well below the typical privacy loss of one release, and the typical loss of all together.
+@dataclass(frozen=True)
+class Turned:
+    """The pair (Q, P) for the pair (P, Q)."""
 
-    ``largest`` is the largest loss that has to be represented.
+    profile: Profile
+    symmetric = False
 
-    Chords add at most interval^2 / 4 to the variance of one loss, which is about twice its mean. Powers of two make
-    the grids nested: releases that reveal less get the same grid or a finer one, hence no larger epsilon.
+    @property
+    def rate(self) -> float:
+        return self.profile.rate
+
+    @property
+    def family(self) -> Hashable:
+        return type(self), self.profile.family
+
+    def forward(self, losses: FloatArray) -> FloatArray:
+        return self.profile.backward(losses)
+
+    def backward(self, losses: FloatArray) -> FloatArray:
+        return self.profile.forward(losses)
+
+    def largest(self, tail: float) -> tuple[float, float]:
+        ahead, back = self.profile.largest(tail)
+        return back, ahead
+
+
+def _epsilon(groups: Sequence[Group], delta: float) -> float:
+    if sum_of_divergences(groups, 0.0) <= delta:
+        return 0.0
+    if sum(group.releases for group in groups) > 1:
+        return proved_epsilon(Releases(groups), delta)
+    highest = max(profile.largest(delta)[0] for profile in groups[0][:2])
+    return _least(lambda e: sum_of_divergences(groups, e) - delta, highest) * (1 + _SAFE)
+
+
+def _delta(groups: Sequence[Group], epsilon: float, of_many: _OfMany = proved_delta) -> float:
+    if sum(group.releases for group in groups) > 1:
+        return of_many(Releases(groups), epsilon)
+    return min(sum_of_divergences(groups, epsilon), 1.0)
+
+
+def sum_of_divergences(groups: Sequence[Group], epsilon: float) -> float:
+    """The sum of the releases' divergences at ``epsilon``, from above.
+
+    Of a single release it is the divergence, and at 0 it is never below that of all releases together.
     """
-    means = {profile: relative_entropy(profile) for profile in {side for group in groups for side in group[:2]}}
-    total = sum(
-        group.releases * ((1 - group.weight) * means[group.lower] + group.weight * means[group.upper])
+    at = np.array([epsilon])
+    total = math.fsum(
+        group.releases * weight * float(profile.forward(at)[0])
         for group in groups
+        for profile, weight in ((group.lower, 1 - group.weight), (group.upper, group.weight))
     )
-    spread = math.sqrt(2 * total) + 1e-12
-    typical = spread / math.sqrt(sum(group.releases for group in groups))
-    wanted = min(typical / _RESOLUTION, max(_COARSEST, spread / _MOST_TYPICAL))
-    wanted = min(max(wanted, _FINEST), typical / _LEAST_RESOLUTION)
-    doublings = max(math.floor(math.log2(wanted / _FINEST)), math.ceil(math.log2(largest / _MOST_LOSSES / _FINEST)))
-    return _FINEST * 2.0**doublings, spread
+    return total * (1 + _ROUNDING)
 
 
-def relative_entropy(profile: Profile) -> float:
-    """The mean privacy loss of one release, roughly: ``int_0^inf H(P||Q)(e) + exp(-e) H(Q||P)(e) de``."""
-    top = max(profile.largest(1e-12))
-    losses = np.concatenate([[0.0], np.geomspace(1e-7 * top, top, 300)])
-    values = profile.forward(losses) + np.exp(-losses) * profile.backward(losses)
-    return float(trapezoid(values, losses))
-
-
-def discretise(profile: Profile, interval: float, tail: float) -> tuple[Masses, Masses]:
-    """The loss log(P/Q) under P, and log(Q/P) under Q, of a discrete pair that dominates the profile's.
-
-    Only divergences at losses >= 0 are used, where they are small and hence exact: the mass that P has at a negative
-    loss -e is exp(-e) times the mass that Q has at the loss e of the reverse.
-
-    Parameters
-    ----------
-    profile : Profile
-        Of one release.
-    interval : float
-        Between neighbouring losses.
-    tail : float
-        Most probability that may be counted as an infinite loss.
-    """
-    curves = [
-        np.minimum.accumulate(divergence(interval * np.arange(max(math.ceil(largest / interval), 1) + 1.0)))
-        for divergence, largest in zip((profile.forward, profile.backward), profile.largest(tail))
-    ]
-    shrunk = math.exp(-interval) / -math.expm1(-interval)
-    centre = 1.0 - curves[0][0] - shrunk * sum(curve[0] - curve[1] for curve in curves)
-    ahead, back = (_masses_above(curve, interval) for curve in curves)
-    return _join(back, centre, ahead, curves[0][-1], interval), _join(ahead, centre, back, curves[1][-1], interval)
-
-
-def _masses_above(curve: FloatArray, interval: float) -> FloatArray:
-    """Masses at the losses interval, 2 interval, ... of the chords of ``curve`` at 0, interval, ..."""
-    drops = -np.diff(curve)
-    masses = (drops - math.exp(-interval) * np.append(drops[1:], 0.0)) / -math.expm1(-interval)
-    return np.maximum(masses, 0.0)
-
-
-def _join(reverse: FloatArray, centre: float, above: FloatArray, infinite: float, interval: float) -> Masses:
-    below = reverse * np.exp(-interval * np.arange(1, reverse.size + 1))
-    return Masses(-reverse.size, np.concatenate([below[::-1], [max(centre, 0.0)], above]), float(infinite))
+def _least(falling: Callable[[float], float], high: float) -> float:
+    """The least number >= 0 at which ``falling`` is not above 0, rounded up; or ``high``, if it is above 0 before."""
+    if falling(0.0) <= 0:
+        return 0.0
+    if falling(high) >= 0:
+        return high
+    found = float(brentq(falling, 0.0, high, xtol=1e-300, rtol=1e-13))
+    while falling(found) > 0:
+        found *= 1 + 1e-12
+    return min(found, high)
