@@ -76,6 +76,7 @@ _Function = Callable[[FloatArray], FloatArray]
 _AT_ONCE = 2**20  # numbers in a table of losses by rows
 _NEARLY_ALWAYS = 1 - 1e-9  # a rate above which rates no longer tell profiles apart
 _MOST_STEPS, _CLOSE = 200, 1e-13
+_GUARD = 1e-12  # relative, on the larger of two terms that are subtracted: more than both are rounded by
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,8 @@ class GroupSampled(_Group):
         # exp(loss) - P(K = 0), which is what the terms with k >= 1 have to make up for
         log_needed = _log_needed(losses, self._missed, self.rate)
         cuts = self._output(log_needed)
-        divergence: FloatArray = np.maximum(self._above(cuts) - np.exp(log_needed + log_ndtr(-cuts)), 0.0)
+        above = self._above(cuts)
+        divergence: FloatArray = np.maximum(above * (1 + _GUARD) - np.exp(log_needed + log_ndtr(-cuts)), 0.0)
         return divergence
 
     def backward(self, losses: FloatArray) -> FloatArray:
@@ -207,7 +209,7 @@ class GroupSampled(_Group):
             return found
 
         away = _in_parts(self.rows, np.stack([own, cuts], axis=1), below)
-        divergence[inside] = np.maximum(needed * ndtr(cuts) - away, 0.0)
+        divergence[inside] = np.maximum(needed * ndtr(cuts) * (1 + _GUARD) - away, 0.0)
         return divergence
 
     def largest(self, tail: float) -> tuple[float, float]:
@@ -227,13 +229,13 @@ class GroupReplaced(_Group):
 
     def forward(self, losses: FloatArray) -> FloatArray:
         cuts = self._cut(losses)
-        still = np.exp(self._log_missed + losses + log_ndtr(-cuts)) - self._missed * ndtr(-cuts)
+        still = -np.expm1(-losses) * np.exp(self._log_missed + losses + log_ndtr(-cuts))
         weights = self._logs
 
         def turned(part: FloatArray) -> FloatArray:
             own, cut = part.T
             away = np.exp(weights + own[:, None] + log_ndtr(-self._shifts - cut[:, None]))
-            found: FloatArray = ndtr(self._shifts - cut[:, None]) @ np.exp(weights) - away.sum(axis=1)
+            found: FloatArray = ndtr(self._shifts - cut[:, None]) @ np.exp(weights) * (1 + _GUARD) - away.sum(axis=1)
             return found
 
         moved = _in_parts(self.rows, np.stack([losses, cuts], axis=1), turned)
