@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gossamer.privacy import composition, saddle
+from gossamer.privacy import fourier_bound, saddle
 from gossamer.privacy.analytic import (
     FixedSizeSampled,
     FullBatch,
@@ -20,8 +20,9 @@ from gossamer.privacy.analytic import (
     Response,
     ResponseFull,
 )
-from gossamer.privacy.composition import ComposedLoss, Fourier, FourierBound, Laws, Terms
+from gossamer.privacy.composition import ComposedLoss, Laws, Terms
 from gossamer.privacy.discretisation import Grid, Weights, chord_masses, coarse, discretise, refined, roughness
+from gossamer.privacy.fourier_bound import Fourier, FourierBound
 from gossamer.privacy.mixtures import Group, merge
 from gossamer.privacy.pld import Composition, Turned
 
@@ -227,7 +228,7 @@ def test_a_short_period_only_adds(name: str, period: float) -> None:
 def test_smoothing_and_a_sum_that_ends_early_only_add(name: str, order: float, monkeypatch: pytest.MonkeyPatch) -> None:
     composed = ComposedLoss(LAWS, TERMS[name])
     for fall in (34.0, 3.0, 0.5):
-        monkeypatch.setattr(composition, "_FALL", fall)
+        monkeypatch.setattr(fourier_bound, "_FALL", fall)
         for smoothing in (1e-3, 0.02, 0.3):
             bound = FourierBound(composed, Fourier(order, 2.0, smoothing))
             for epsilon in (0.0, 0.02, 0.055, 0.1):
@@ -240,7 +241,7 @@ def test_rounding_errors_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     composed = ComposedLoss(LAWS, TERMS["many"])
     plan = Fourier(saddle.at_epsilon(composed, 0.1, 1.0).order, 3.0, 1e-3)
     fine = FourierBound(composed, plan).delta(0.1)
-    monkeypatch.setattr(composition, "_ROUNDING", 1e-11)
+    monkeypatch.setattr(fourier_bound, "_ROUNDING", 1e-11)
     assert fine * (1 + 1e-10) < FourierBound(composed, plan).delta(0.1) < fine * (1 + 1e-5)
 
 

@@ -1,8 +1,8 @@
 """What releases satisfy together: an epsilon for a delta, or a delta for an epsilon, by their privacy losses.
 
 Of a single release the divergence is known in closed form. Of more, losses are discretised (`discretisation`) and
-composed (`composition`), as `tuning` chooses. The two directions of a pair, P from Q and Q from P, are composed
-separately, and the larger figure counts.
+composed (`composition`, `fourier_bound`), as `tuning` chooses. The two directions of a pair, P from Q and Q from P, are
+composed separately, and the larger figure counts.
 """
 
 from __future__ import annotations

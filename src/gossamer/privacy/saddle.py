@@ -1,6 +1,6 @@
 """Where the divergence of a composed loss comes from: the saddle point of its Fourier integral.
 
-Estimates, good to some tens of percent. They decide how a bound is computed, never what is proved: see `composition`.
+Estimates, good to some tens of percent. They decide how a bound is computed, never what is proved: see `fourier_bound`.
 The integrand at order t is exp(K(t) - t e) / (t (t + 1)) with K = log E exp(t L), and its saddle point is where
 
     K'(t) = e + 1/t + 1/(t + 1).

@@ -1,6 +1,6 @@
 """How a sum of privacy losses is discretised and its Fourier sum taken, so that the bound is close.
 
-Whatever is chosen here, the figures are upper bounds; see `discretisation` and `composition`. The choices follow the
+Whatever is chosen here, the figures are upper bounds; see `discretisation` and `fourier_bound`. The choices follow the
 answer, which an estimate gives (`saddle`): atoms are placed where the releases' losses, tilted towards the answer,
 are; and losses that alone carry the sum beyond it, however low all others are, count as infinite.
 """
@@ -15,8 +15,9 @@ import numpy as np
 from scipy.optimize import brentq
 
 from gossamer.privacy import saddle
-from gossamer.privacy.composition import ComposedLoss, Fourier, FourierBound, Terms
+from gossamer.privacy.composition import ComposedLoss, Terms
 from gossamer.privacy.discretisation import Grid, Weights, coarse, discretise, refined, roughness
+from gossamer.privacy.fourier_bound import Fourier, FourierBound
 from gossamer.privacy.mixtures import Group
 from gossamer.privacy.saddle import Saddle
 
@@ -25,13 +26,14 @@ _QUICK_EXCESS, _ROUGH_GUESS = 1e-3, 1e-2  # on delta, where a bound or an estima
 _LEAST_EXCESS, _MOST_EXCESS = 1e-5, 2e-3  # the same, relative, on delta
 _NEGLECTED = 16.0  # -log of the share of delta that cut-off tails may add
 _HIDDEN = 12.0  # -log of the share of delta that may come of large losses which low ones would have made up for
-_GUESSES, _ROUNDS, _AIMS, _PASSES, _NEW_ENDS = 12, 5, 4, 14, 8  # how often things are tried again
+_GUESSES, _ROUNDS, _AIMS, _PASSES, _NEW_ENDS = 12, 4, 3, 14, 8  # how often things are tried again
 _NEAR = 3e-3  # of epsilons, times the order: as good as the same
 _ROOT = 1e-9  # relative, on epsilon: of its search
-_MOST_ATOMS, _MOST_MASSES, _MOST_FREQUENCIES, _MOST_PRODUCTS = 20_000, 400_000, 2**17, 1.5e8
+_MOST_ATOMS, _MOST_MASSES, _MOST_FREQUENCIES, _MOST_PRODUCTS = 40_000, 400_000, 2**17, 1e9
 _GROWTH = 4  # of the number of atoms, from one pass to the next
 _NOTICED, _LESS = 6.0, 0.1  # twice the smoothing may add this many times the excess; if it adds more, less is taken
 _LEAST_SHARE, _MOST_DOUBT = 1e-3, 14.0
+_CRUDE = 1e-2  # on delta: not worth another search where it is less than the excess of epsilon
 _MOST_DELTA = 0.99
 _MOST_ORDER = 1e17  # a saddle point beyond belongs to a loss above all that the finite sum can be
 _TINIEST = 1e-300
@@ -88,6 +90,8 @@ class _Aim(NamedTuple):
         The loss that counts.
     least_excess : float
         What discretising and smoothing may each add to delta at least, relative to it.
+    most_products : float
+        Of atoms and frequencies: the most that may be computed.
     delta : float or None
         Its divergence, if that is known.
     smoothing : float
@@ -96,6 +100,7 @@ class _Aim(NamedTuple):
 
     epsilon: float
     least_excess: float
+    most_products: float
     delta: float | None = None
     smoothing: float = 1.0
 
@@ -116,38 +121,47 @@ def proved_epsilon(releases: Releases, delta: float) -> float:
         before, epsilon = epsilon, _root(bound, epsilon, order, delta)
         if math.isinf(epsilon):
             break
-        # What was chosen for one epsilon is then as good as what would be chosen for the other.
-        if abs(epsilon - before) <= max(_NEAR / order, _ROOT * epsilon) and (excess == 0 or epsilon == 0):
+        # What was chosen for one epsilon is as good as what would be chosen for another that is so near.
+        crude = _EXCESS * order * epsilon > _CRUDE  # a percent of delta does not matter to epsilon
+        near = max(_NEAR / order, epsilon * (_EXCESS / 10 if crude else _ROOT))
+        if abs(epsilon - before) <= near and (excess == 0 or epsilon == 0 or crude):
             break
-        if abs(epsilon - before) * order < 1:
+        if abs(epsilon - before) * order < 1 and not crude:
             excess = 0.0
     return epsilon * (1 + _SAFE)
 
 
 def proved_delta(releases: Releases, epsilon: float) -> float:
     """The smallest delta that is found for ``epsilon``."""
-    return 0.0 if epsilon > releases.highest * (1 + _SAFE) else _bound(releases, epsilon, 0.0)[0].delta(epsilon)
+    return (
+        0.0
+        if epsilon > releases.highest * (1 + _SAFE)
+        else _bound(releases, epsilon, 0.0, _MOST_PRODUCTS)[0].delta(epsilon)
+    )
 
 
 def quick_delta(releases: Releases, epsilon: float) -> float:
     """A delta for ``epsilon`` that may be a percent larger."""
-    quick = epsilon <= releases.highest * (1 + _SAFE)
-    return _bound(releases, epsilon, _QUICK_EXCESS)[0].delta(epsilon) if quick else 0.0
+    if epsilon > releases.highest * (1 + _SAFE):
+        return 0.0
+    return _bound(releases, epsilon, _QUICK_EXCESS)[0].delta(epsilon)
 
 
-def _bound(releases: Releases, epsilon: float, least_excess: float) -> tuple[FourierBound, float]:
+def _bound(
+    releases: Releases, epsilon: float, least_excess: float, most_products: float = _MOST_PRODUCTS / 8
+) -> tuple[FourierBound, float]:
     """A bound that is close near ``epsilon``, and its saddle point's order."""
-    aim = _Aim(epsilon, least_excess)
+    aim = _Aim(epsilon, least_excess, most_products)
     for _ in range(_AIMS):
         found = _tuned(releases, aim)
-        plan, most = _plan(found, aim.smoothing)
+        plan, most = _plan(found, aim)
         bound = FourierBound(found.loss, plan)
         delta = bound.delta(epsilon)
         shrug = _EXCESS * epsilon * found.saddle.order  # a factor exp(shrug) on delta does not matter to epsilon
         rough = plan.count < most and bound.delta(epsilon, 2.0) > delta * (1 + _NOTICED * found.excess)
         if not rough and _trusted(found, epsilon, delta, shrug):
             break
-        aim = _Aim(epsilon, least_excess, delta, aim.smoothing * (_LESS if rough else 1.0))
+        aim = aim._replace(delta=delta, smoothing=aim.smoothing * (_LESS if rough else 1.0))
     return bound, found.saddle.order
 
 
@@ -245,13 +259,13 @@ def _tuned(releases: Releases, aim: _Aim) -> _Found:
     return _Found(loss, point, excess, trust)
 
 
-def _plan(found: _Found, share: float) -> tuple[Fourier, float]:
-    """How the Fourier sum is taken near the saddle point, with ``share`` of the usual smoothing; and its most terms."""
+def _plan(found: _Found, aim: _Aim) -> tuple[Fourier, float]:
+    """How the Fourier sum is taken near the saddle point, and how many terms it may have."""
     order = found.saddle.order
     period, moved = saddle.period(found.loss, found.saddle, math.log(10 / found.excess * found.trust))
-    smoothing = share * math.sqrt(2 * found.excess / (order * (order + 1)))
+    smoothing = aim.smoothing * math.sqrt(2 * found.excess / (order * (order + 1)))
     plan = Fourier(moved, period, smoothing)
-    most = min(_MOST_FREQUENCIES, _MOST_PRODUCTS / found.loss.laws.probabilities.size)
+    most = min(_MOST_FREQUENCIES, aim.most_products / found.loss.laws.probabilities.size)
     return plan if plan.count <= most else Fourier(moved, period, smoothing * plan.count / most), most
 
 
@@ -262,18 +276,21 @@ def _root(bound: FourierBound, start: float, order: float, delta: float) -> floa
     target = math.log(delta - bound.infinite)
 
     def excess(epsilon: float) -> float:
-        return max(bound.log_delta(epsilon) - target, -1e300)
+        found = bound.log_delta(epsilon) - target
+        return 1e300 if math.isnan(found) else min(max(found, -1e300), 1e300)
 
-    width, low, high = 0.1 / order, start, start
+    low = high = start
+    width = max(0.1 / order, start * _ROOT)
     while excess(high) > 0:
-        low, high, width = high, high + max(width, high * _ROOT), 2 * width
+        low, high, width = high, high + width, 2 * width
         if width > 1e3 * (start + 1 / order):
             return math.inf
     while low > 0 and excess(low) <= 0:
-        low, high, width = max(low - max(width, low * _ROOT), 0.0), low, 2 * width
+        low, high, width = max(low - width, 0.0), low, 2 * width
     if low == 0 and excess(0.0) <= 0:
         return 0.0
-    root, further = float(brentq(excess, low, high, xtol=1e-300, rtol=_ROOT)), 2 * _ROOT
-    while excess(root) > 0:
-        root, further = min(root * (1 + further), high), 2 * further
+    root = float(brentq(excess, low, high, xtol=1e-300, rtol=_ROOT))
+    further = 2 * _ROOT * high
+    while excess(root) > 0 and root < high:
+        root, further = min(root + further, high), 2 * further
     return root
