@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
+from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms.algorithm import Context, Facts, InFlight, updates_per_epoch
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
@@ -32,12 +32,13 @@ from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Finish, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
 from gossamer.protocol.node import Effects, Node, on
+from gossamer.section import Section
 from gossamer.vectors import Model
 
 CLIP_POLICIES = ("fixed", "quantile")
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """Settings of `allreduce`.
 
     Attributes
@@ -57,8 +58,6 @@ class Settings(BaseModel):
     updates_per_node : int, optional
         Rounds.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["allreduce"] = "allreduce"
     nodes: int = Field(default=8, ge=1, le=1_000_000)

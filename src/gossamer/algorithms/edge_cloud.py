@@ -36,7 +36,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
 from gossamer.algorithms.algorithm import Context, Facts, InFlight
 from gossamer.algorithms.edge_messages import SERVER
@@ -49,6 +49,7 @@ from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.protocol.node import Node
+from gossamer.section import Section
 from gossamer.vectors import Model
 
 ROLE = "edge"
@@ -92,7 +93,7 @@ ServerRate = Annotated[
 """A number, or a mapping with a ``schedule``."""
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """Settings of `audp`, `asgd` and `csgd`.
 
     Attributes
@@ -110,8 +111,6 @@ class Settings(BaseModel):
     updates_per_node : int, optional
         Quota of gradients of each edge.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["audp", "asgd", "csgd"] = "audp"
     nodes: int = Field(default=5, ge=1, le=1_000_000)

@@ -37,7 +37,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gossamer.algorithms.algorithm import Context, Facts, InFlight, mean, updates_per_epoch
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
@@ -63,6 +63,7 @@ from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refus
 from gossamer.protocol.messages import Message, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Stream
+from gossamer.section import Section
 from gossamer.topology.bipartite import bipartite_split
 from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Model, Public, Released
@@ -71,7 +72,7 @@ CLIP_POLICIES = ("fixed", "quantile")
 GROWS = True
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """Settings of `gossip`.
 
     Attributes
@@ -90,8 +91,6 @@ class Settings(BaseModel):
     updates_per_node : int, optional
         Quota of updates of each node.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["gossip"] = "gossip"
     nodes: int = Field(default=8, ge=1, le=1_000_000)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from gossamer.section import Section
 
 _SECURE = ("bits", "threshold", "minimum", "fraction_bits", "radius")
 
 
-class Masking(BaseModel):
+class Masking(Section):
     """Settings of masks inside a unit.
 
     Attributes
@@ -33,8 +35,6 @@ class Masking(BaseModel):
     standard_deviation : float, optional
         Of ``pairwise_noise``: of each coordinate of an agent's noise.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["none", "secure", "pairwise_noise"] = "none"
     bits: Literal[32, 64] = 32

@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
+from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms import edge_cloud
 from gossamer.algorithms.algorithm import Context
@@ -51,13 +51,14 @@ from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node
+from gossamer.section import Section
 
 ROLE = "edge"
 CLIP_POLICIES = ("stages",)
 DEFAULT_CLIP = StageClip()
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """Settings of `mapa`.
 
     Attributes
@@ -83,8 +84,6 @@ class Settings(BaseModel):
     updates_per_node : int, optional
         Quota of gradients of each edge.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["mapa"] = "mapa"
     nodes: int = Field(default=5, ge=1, le=1_000_000)

@@ -17,9 +17,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from gossamer.errors import DataError
+from gossamer.section import Section
 
 IndexArray = npt.NDArray[np.int64]
 
@@ -47,9 +48,7 @@ class _Population:
         return np.split(order, np.flatnonzero(np.diff(self.targets[order])) + 1)
 
 
-class _Scheme(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Scheme(Section):
     def assign(self, population: _Population, nodes: int, generator: np.random.Generator) -> IndexArray:
         """The node of each example, [n]; -1 for one that no node gets."""
         raise NotImplementedError

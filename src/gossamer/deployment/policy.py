@@ -32,7 +32,6 @@ from pydantic import (
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.deployment.located_yaml import Key, Lines, read_located
-from gossamer.deployment.policy_parts import Number, Part
 from gossamer.deployment.policy_rules import FINGERPRINT, broken
 from gossamer.deployment.policy_rules import Asked as Asked
 from gossamer.deployment.policy_series import SeriesPlanRule, SeriesRule
@@ -43,6 +42,7 @@ from gossamer.privacy.release_times import LEAST
 from gossamer.privacy.renyi import renyi_level
 from gossamer.privacy.series import Series
 from gossamer.privacy.weakness import refused_delta
+from gossamer.section import Section, place
 
 
 def _plain(text: Any) -> Any:
@@ -72,7 +72,7 @@ def _check_names(place: str, names: Iterable[str]) -> None:
             raise ValueError(f"{place}: a name has 1 to 100 printable characters, found {name!r}")
 
 
-class DataRule(Part):
+class DataRule(Section):
     """What one data set may ever spend, over all runs.
 
     Attributes
@@ -96,10 +96,10 @@ class DataRule(Part):
     """
 
     path: Path | None = None
-    epsilon: Annotated[Number, Field(gt=0)]
-    delta: Annotated[Number, Field(gt=0, lt=1)]
+    epsilon: Annotated[float, Field(gt=0)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
-    order: Annotated[Number, Field(gt=1.01)] | None = None
+    order: Annotated[float, Field(gt=1.01)] | None = None
     accept_weak: StrictBool = False
     series: dict[str, SeriesRule] = Field(default_factory=dict)
 
@@ -138,7 +138,7 @@ class DataRule(Part):
         return self
 
 
-class OwnerPolicy(Part):
+class OwnerPolicy(Section):
     """What a data owner allows; see `read_policy`.
 
     Attributes
@@ -175,8 +175,8 @@ class OwnerPolicy(Part):
     """
 
     data: Annotated[dict[str, DataRule], Field(min_length=1)]
-    smallest_noise_multiplier: Annotated[Number, Field(ge=0)] = 0.3
-    largest_clip: Annotated[Number, Field(gt=0)] | None = None
+    smallest_noise_multiplier: Annotated[float, Field(ge=0)] = 0.3
+    largest_clip: Annotated[float, Field(gt=0)] | None = None
     algorithms: tuple[str, ...] | None = None
     roles: tuple[str, ...] | None = None
     peers: tuple[NameOrFingerprint, ...] | None = None
@@ -277,7 +277,7 @@ _PARTS: Mapping[int, type[BaseModel]] = {1: OwnerPolicy, 3: DataRule, 5: SeriesR
 
 
 def _describe(problem: Any, lines: Lines) -> str:
-    *parents, last = problem["loc"] or ("[key]",)
+    *parents, last = place(problem) or ("[key]",)
     key: Key = (*parents, *([] if last == "[key]" else [last]))  # pydantic's mark of a key that is wrong itself
     name = ".".join(map(str, key))
     where = f"line {lines.of(key)}"

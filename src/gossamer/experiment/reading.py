@@ -14,6 +14,11 @@ from pydantic import BaseModel, ValidationError
 
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.experiment.spec import Experiment, resolved
+from gossamer.section import place
+
+_NO_SECTION = "expected keys with their values"
+_MESSAGES = dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), _NO_SECTION)
+"""In place of pydantic's own words, which are about Python."""
 
 _BARE_KEYS = {"privacy": "mechanism"}
 """What a section's bare name stands for, where it is not its ``name``."""
@@ -139,7 +144,7 @@ def describe(error: ValidationError) -> list[str]:
 
 def _line(problem: Any) -> str:
     # Validators and members of unions have names such as function-before or tuple[int, ...] that nobody wrote.
-    location = [part for part in problem["loc"] if not re.search(r"^function-|\[", str(part))]
+    location = [part for part in place(problem) if not re.search(r"^function-|\[", str(part))]
     models = _models_at(Experiment, location[:-1])
     key = ".".join(str(part) for part in _without_tags(location, problem["type"] == "value_error"))
     if problem["type"] == "extra_forbidden":
@@ -152,7 +157,7 @@ def _line(problem: Any) -> str:
         fields = [model.model_fields[tag] for model in _models_at(Experiment, location) if tag in model.model_fields]
         names = [name for field in fields for name in typing.get_args(field.annotation)]
         return f"{key}.{tag} is missing; expected one of {', '.join(names)}"
-    message = problem["msg"].removeprefix("Value error, ")
+    message = _MESSAGES.get(problem["type"], problem["msg"]).removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     found = f", found {problem['input']!r}" if isinstance(problem["input"], (str, int, float, bool)) else ""
     return f"{key}: {message}{found}" if key else message
