@@ -28,7 +28,7 @@ def add_commands(commands: Any) -> None:
     add_spec(running, optional=True)
     add_reproducible(running)
     running.add_argument(
-        "--repeat", type=Path, metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
+        "--repeat", metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
     )
     running.add_argument("--out", type=Path, help="folder for the results (default: runs/<spec>-seed<seed>)")
     running.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
@@ -88,12 +88,12 @@ def _repeat(options: argparse.Namespace) -> Start:
     found = [name for name, there in given.items() if there]
     if found:
         raise CallerError(f"--repeat takes everything from the results folder, found {found[0]} as well; leave it out")
-    out = options.out or Path("runs") / f"{options.repeat.resolve().name}-repeat"
+    out = options.out or Path("runs") / f"{Path(options.repeat).resolve().name}-repeat"
     more = {"overwrite": options.overwrite, "trace": options.trace}
     return out, lambda bar: repeat_run(options.repeat, out, progress=bar, **more)
 
 
-def _report(result: Result, repeated: Path | None) -> str:
+def _report(result: Result, repeated: str | None) -> str:
     summary = result.summary
     nodes = summary["privacy"]["nodes"]
     rows = [(name, str(entry["releases"]), epsilon(entry["epsilon"])) for name, entry in nodes.items()]
@@ -110,7 +110,7 @@ def _report(result: Result, repeated: Path | None) -> str:
     )
 
 
-def _same_run(repeated: Path) -> str:
+def _same_run(repeated: str) -> str:
     return f"{wrapped(f'This is {repeated} again, with its noise: the same run, and no second release.')}\n\n"
 
 

@@ -23,7 +23,7 @@ from gossamer.experiment.plans import MakeDataSide, RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
-from gossamer.experiment.secrets import chosen_secret, secret_seed
+from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.experiment.tracing import tracing
@@ -216,7 +216,9 @@ class _Run:
             self.folder.clear()
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
             if self.secret is not None:
-                KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0]).write(self.folder.path)
+                tested = test_mark(self.prepared, self.secret)
+                kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=tested)
+                kept.write(self.folder.path)
         try:
             if self.evaluator.on:
                 self.evaluator.look(0.0)
