@@ -1,4 +1,4 @@
-"""What all settings have in common: a section of a spec, of a policy, of what they hold."""
+"""The base of all settings: a section of a spec, of a policy, of what they hold."""
 
 from __future__ import annotations
 
