@@ -21,6 +21,7 @@ from gossamer.deployment.broker_papers import is_loopback
 from gossamer.deployment.federation_spec import federation_spec
 from gossamer.deployment.founding import VALID, draft, found
 from gossamer.deployment.own_identity import make_identity, read_keys
+from gossamer.deployment.roster import ROLES
 from gossamer.deployment.terms import Terms
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_spec, read_text, write_spec
@@ -156,6 +157,7 @@ def test_roles(spec: str, roles: dict[str, str]) -> None:
     founded = drafted(spec=f"dataset: digits\nprivacy: none\n{spec}\n", parties={"x": 100, "y": 100})
     found_roles = {member.name: member.role for member in founded.invitation.members}
     assert roles.items() <= found_roles.items()
+    assert set(found_roles.values()) <= ROLES  # so an owner's policy knows them
 
 
 def test_agents_are_in_units() -> None:

@@ -99,6 +99,11 @@ def test_paths_are_taken_from_the_policys_folder(policy: Any, tmp_path: Path) ->
         (f"{DATA}algorithm: [gossip]", "line 5: unknown key algorithm; did you mean algorithms?"),
         (f"{DATA}    epsilom: 4", "line 5: unknown key data.wards.epsilom; did you mean epsilon?"),
         (f"{DATA}algorithms: [gosip]", "algorithms: unknown name 'gosip'; did you mean gossip?"),
+        (
+            f"{DATA}roles: [worker, king]",
+            "roles: unknown name 'king'; expected one of agent, aggregator, client,",
+        ),
+        (f"{DATA}roles: [workr]", "roles: unknown name 'workr'; did you mean worker?"),
         (f"{DATA}algorithms: gossip", "line 5: algorithms: input should be a valid tuple"),
         (DATA.replace("4", ".nan"), "line 3: data.wards.epsilon: input should be a finite number"),
         (DATA.replace("4", ".inf"), "line 3: data.wards.epsilon: input should be a finite number"),

@@ -35,6 +35,7 @@ from gossamer.deployment.located_yaml import Key, Lines, read_located
 from gossamer.deployment.policy_rules import FINGERPRINT, broken
 from gossamer.deployment.policy_rules import Asked as Asked
 from gossamer.deployment.policy_series import SeriesPlanRule, SeriesRule
+from gossamer.deployment.roster import ROLES
 from gossamer.errors import CallerError, SpecError, did_you_mean
 from gossamer.privacy.filters import check_parts
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -191,9 +192,9 @@ class OwnerPolicy(Section):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> OwnerPolicy:
-        for name in self.algorithms or ():
-            if name not in ALGORITHMS:
-                raise ValueError(f"algorithms: unknown name {name!r}{did_you_mean(name, ALGORITHMS)}")
+        for key, names, known in (("algorithms", self.algorithms, ALGORITHMS), ("roles", self.roles, ROLES)):
+            for name in (name for name in names or () if name not in known):
+                raise ValueError(f"{key}: unknown name {name!r}{did_you_mean(name, known)}")
         _check_names("data", self.data)
         for name, rule in self.data.items():
             _check_names(f"data.{name}.series", rule.series)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from types import ModuleType
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.errors import SpecError, did_you_mean
@@ -30,15 +31,22 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
     tuple of Member
         The parties with data, then the servers.
     """
-    module, names = ALGORITHMS[experiment.algorithm.name], tuple(examples)
-    role = getattr(module, "ROLE", "worker")
+    role, names = _role_with_data(module := ALGORITHMS[experiment.algorithm.name]), tuple(examples)
     units = module.units(experiment.algorithm, names) if experiment.in_units else {}
     parties = [Member(name, role, keys[name], units.get(name), examples[name]) for name in names]
     return (*parties, *(Member(name, _role(name), keys[name]) for name in servers(experiment)))
 
 
+def _role_with_data(module: ModuleType) -> str:
+    return str(getattr(module, "ROLE", "worker"))
+
+
 def _role(server: str) -> str:
     return server.partition("-")[0]
+
+
+ROLES = frozenset({"server", "aggregator", *map(_role_with_data, ALGORITHMS.values())})
+"""All that a party can be, in any run."""
 
 
 def check_names(parties: Iterable[str], added: Iterable[str], reserved: Iterable[str]) -> None:
