@@ -77,6 +77,8 @@ def main(arguments: Sequence[str] | None = None, compare: Callable[[int], dict[s
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args(arguments)
+    if options.seeds < 1:
+        parser.error(f"argument --seeds: expected 1 or more, found {options.seeds}")
     rows = [compare(seed) for seed in range(options.seeds)]
     median, missed = median_ratio(rows), shortfalls(rows)
     if options.json:

@@ -153,11 +153,11 @@ def test_update_accepts_what_changed_and_keeps_what_was_spent(
     run(policy)
     before = shown(capsys, policy)["wards"]
     write(tmp_path / "wards.csv", ROWS[:3])
-    with pytest.raises(DataError, match="1 examples are gone"):
+    with pytest.raises(DataError, match="1 example is gone"):
         run(policy)
     out, _ = said(capsys, "update", policy, "--name", "wards")
     assert out == (
-        "wards: 3 examples accepted (1 examples are gone, of 4 before and 3 now); what was spent stays spent\n"
+        "wards: 3 examples accepted (1 example is gone, of 4 before and 3 now); what was spent stays spent\n"
     )
     run(policy)
     after = shown(capsys, policy)["wards"]

@@ -329,8 +329,11 @@ def test_which_hosts_are_this_machine() -> None:
         ({"spec": "x"}, "expected sections"),
         ({"spec": "algoritm: gossip"}, "unknown key algoritm; did you mean algorithm"),
         ({"spec": f"{SPEC}seed: [\n"}, "not YAML"),
-        ({"spec": SPEC.replace("updates_per_node: 9", "nodes: 3")}, "is for 3 nodes with data, and 2 are named"),
-        ({"spec": GRAPH}, "is for 3 nodes with data, and 2 are named"),
+        (
+            {"spec": SPEC.replace("updates_per_node: 9", "nodes: 3")},
+            "is for 3 nodes with data, and 2 parties are named",
+        ),
+        ({"spec": GRAPH}, "is for 3 nodes with data, and 2 parties are named"),
         ({"spec": SPEC.replace("digits", "{name: own, format: csv}")}, "must declare .* missing: features, labels"),
         ({"spec": SPEC.replace("digits", "{name: own, format: csv, labels: [0, 1]}")}, "missing: features$"),
         (

@@ -229,10 +229,10 @@ def test_the_same_data_are_the_same(opened: Open) -> None:
     [
         (ROWS[:15], "5 examples are gone, of 20 before and 15 now"),
         (ROWS[::-1], "the same examples, in another order"),
-        ([*ROWS, "90,1,0"], "1 examples are new, of 20 before and 21 now"),
-        (["7.5,0,0", *ROWS[1:]], "1 examples are new and 1 examples are gone, of 20 before and 20 now"),
+        ([*ROWS, "90,1,0"], "1 example is new, of 20 before and 21 now"),
+        (["7.5,0,0", *ROWS[1:]], "1 example is new and 1 example is gone, of 20 before and 20 now"),
         ([*ROWS, ROWS[3]], "the same examples, but some of them another number of times"),
-        (["x,y,z"], "1 examples are new and 20 examples are gone, of 20 before and 1 now"),
+        (["x,y,z"], "1 example is new and 20 examples are gone, of 20 before and 1 now"),
     ],
 )
 def test_changed_data_are_refused_until_they_are_accepted(

@@ -96,7 +96,7 @@ def test_what_was_spent_goes_with_the_new_name(opened: Open, spent: Path) -> Non
     policy(spent, "beds")
     write(spent / "beds.csv", [*ROWS[::-1], "-1,0,0"])
     found = opened("beds").update(renamed_from="wards")
-    assert str(found) == "1 examples are new, of 1,200 before and 1,201 now"
+    assert str(found) == "1 example is new, of 1,200 before and 1,201 now"
     data = opened("beds")
     assert data.check() == []
     assert data.file.data_sets == ["beds"]
@@ -158,7 +158,7 @@ def test_content_of_another_name_is_not_brought_in_by_an_update(opened: Open, sp
     write(spent / "beds.csv", [*others, *ROWS[:300]])
     opened("beds").update(adds_up=True)
     write(spent / "beds.csv", [*others[1:], *ROWS[:300]])
-    assert str(opened("beds").update()) == "1 examples are gone, of 399 before and 398 now"
+    assert str(opened("beds").update()) == "1 example is gone, of 399 before and 398 now"
 
 
 def test_where_hashes_were_forgotten_nobody_can_tell(opened: Open, spent: Path) -> None:

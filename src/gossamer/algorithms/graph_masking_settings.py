@@ -48,7 +48,10 @@ class Masking(Section):
     def _belongs(self) -> Self:
         foreign = [name for name in _SECURE if self._changed(name)]
         if foreign and self.name != "secure":
-            raise ValueError(f"masking: {' and '.join(foreign)} belong to secure, found {self.name}")
+            raise ValueError(
+                f"masking: {' and '.join(foreign)} {'belong' if foreign[1:] else 'belongs'} to secure, found "
+                f"{self.name}"
+            )
         if (self.standard_deviation is not None) != (self.name == "pairwise_noise"):
             raise ValueError(
                 "masking: standard_deviation belongs to pairwise_noise, which needs one: give both or neither"

@@ -9,7 +9,7 @@ from typing import Any
 
 from gossamer.cli.option_ranges import add_accept_weak, check_delta
 from gossamer.cli.printing import print_json, warn
-from gossamer.errors import CallerError, DataError
+from gossamer.errors import CallerError, DataError, counted
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
@@ -98,7 +98,7 @@ def account_command(options: argparse.Namespace) -> int:
         how = f"{name} composition" if name in COMPOSITIONS else name
         print(
             f"({value:.6g}, {options.delta:g})-differential privacy ({_whose(options, relation)}) for "
-            f"{document['releases']} releases ({how})"
+            f"{counted(document['releases'], 'release')} ({how})"
         )
     return 0
 
@@ -147,7 +147,7 @@ def calibrate_command(options: argparse.Namespace) -> int:
     words = "epsilon per full-batch release" if name == "release_epsilon" else "noise multiplier"
     print(
         f"{words} {amount:.6g}, for ({rounded_up(found.epsilon, 6)}, {options.delta:g})-differential "
-        f"privacy ({_whose(options, relation)}) in {document['releases']} releases"
+        f"privacy ({_whose(options, relation)}) in {counted(document['releases'], 'release')}"
     )
     return 0
 

@@ -13,6 +13,7 @@ from gossamer.cli.printing import print_json, say, table
 from gossamer.deployment.owned_data import OwnedData
 from gossamer.deployment.policy import read_policy
 from gossamer.deployment.spending import Spending, spendings
+from gossamer.errors import counted
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import RenyiFilter
 
@@ -91,7 +92,10 @@ def update_command(options: argparse.Namespace) -> int:
         return 0
     how = f" ({difference})" if difference is not None else ""
     renamed = "" if options.renamed_from is None else f", renamed from {options.renamed_from}"
-    print(f"{data.name}: {accepted.examples:,} examples accepted{how}{renamed}; what was spent stays spent")
+    print(
+        f"{data.name}: {counted(accepted.examples, 'example', form=',')} accepted{how}{renamed}; what was spent "
+        "stays spent"
+    )
     return 0
 
 
@@ -101,7 +105,8 @@ def _lines(spending: Spending) -> Iterator[str]:
     yield from (f"  but {remark}" for remark in spending.remarks)
     for one, begun in spending.series.items():
         aside = f"epsilon {one.epsilon:g} at delta {one.delta:g}"
-        yield f"  set aside for series {one.name!r}: {aside}; {begun:,} of its {one.runs:,} runs were begun"
+        runs = counted(one.runs, "run was", "runs were", form=",")
+        yield f"  set aside for series {one.name!r}: {aside}; {begun:,} of its {runs} begun"
     yield f"  spent: {_spent(spending)}"
     yield from (f"    {line}" for line in _counted(spending))
     if spending.runs:
@@ -109,9 +114,11 @@ def _lines(spending: Spending) -> Iterator[str]:
     for number, content in enumerate(spending.contents):
         how = f" ({content.added:,} new, {content.gone:,} gone)" if number else ""
         fingerprint = content.fingerprint.hex()[:16]
-        yield f"  content: {content.examples:,} examples, accepted {content.accepted}, fingerprint {fingerprint}{how}"
+        examples = counted(content.examples, "example", form=",")
+        yield f"  content: {examples}, accepted {content.accepted}, fingerprint {fingerprint}{how}"
     for other, count in spending.overlaps.items():
-        yield f"  {count:,} examples are also in {other!r}; what both spend adds up for them"
+        shared = counted(count, "example is", "examples are", form=",")
+        yield f"  {shared} also in {other!r}; what both spend adds up for them"
 
 
 def _run_rows(spending: Spending) -> list[tuple[str, ...]]:

@@ -14,7 +14,7 @@ from typing import Any
 from gossamer.cli.patience import patience
 from gossamer.cli.printing import print_json, say
 from gossamer.cli.spec_options import add_spec, read_experiment
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, counted
 from gossamer.experiment.spec import Experiment
 from gossamer.testing.fault_seeds import Failure, first_failing
 from gossamer.testing.fault_specs import small_runs
@@ -90,7 +90,10 @@ def simulate_faults(options: argparse.Namespace) -> int:
     elif failure is not None:
         print(f"{failure}\nagain: {again}")
     else:
-        print(f"{experiment.algorithm.name}: {options.seeds} seeds from {options.first} on, and everything held")
+        print(
+            f"{experiment.algorithm.name}: {counted(options.seeds, 'seed')} from {options.first} on, and everything "
+            "held"
+        )
     say(f"{done / seconds:.1f} seeds a second")
     return 0 if failure is None else 1
 

@@ -21,7 +21,7 @@ from gossamer.data.settings import DatasetSettings as DatasetSettings
 from gossamer.data.split import Split
 from gossamer.data.synthetic import graph_regression
 from gossamer.data.targets import real_targets
-from gossamer.errors import DataError
+from gossamer.errors import DataError, counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +192,7 @@ def _hold_out(examples: Examples, settings: DatasetSettings) -> tuple[Examples, 
     if not tested.any():
         whole = "" if examples.persons is None else ", with all examples of a person,"
         raise DataError(
-            f"data set {settings.name!r}: {len(labels)} examples are too few to hold out "
+            f"data set {settings.name!r}: {counted(len(labels), 'example is', 'examples are')} too few to hold out "
             f"{settings.test_fraction:g} of each class{whole} for testing; raise test_fraction or give test_path"
         )
     return _take(examples, ~tested), _take(examples, tested)

@@ -14,7 +14,7 @@ from gossamer.data.partition_by_class import Dirichlet as Dirichlet
 from gossamer.data.partition_by_class import Pathological as Pathological
 from gossamer.data.partition_by_class import Shard as Shard
 from gossamer.data.partition_scheme import IndexArray, Population, Scheme, sizes_of
-from gossamer.errors import DataError
+from gossamer.errors import DataError, counted
 
 _UNUSED = -1
 
@@ -63,10 +63,13 @@ class Sizes(Scheme):
     def assign(self, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
         size = len(population)
         if len(self.sizes) != nodes:
-            raise DataError(f"the sizes partition names {len(self.sizes)} sizes for {nodes} nodes; give one each")
+            raise DataError(
+                f"the sizes partition names {counted(len(self.sizes), 'size')} for {counted(nodes, 'node')}; give "
+                "one each"
+            )
         counts = np.array(self.sizes) if isinstance(self.sizes[0], int) else sizes_of(np.array(self.sizes), size)
         if counts.sum() > size:
-            raise DataError(f"the sizes partition asks for {counts.sum()} examples, but there are only {size}")
+            raise DataError(f"the sizes partition asks for {counts.sum()} of {counted(size, 'example')}; ask for fewer")
         dealt = np.full(size, _UNUSED, np.int64)
         dealt[: counts.sum()] = np.repeat(np.arange(nodes), counts)
         return generator.permutation(dealt)
@@ -82,7 +85,9 @@ class Natural(Scheme):
             raise DataError("the natural partition needs to know whose each example is; name the owner column")
         owners, owner = np.unique(population.owners, return_inverse=True)
         if nodes > len(owners):
-            raise DataError(f"the natural partition has {len(owners)} owners for {nodes} nodes; take fewer nodes")
+            raise DataError(
+                f"the natural partition has {counted(len(owners), 'owner')} for {nodes} nodes; take fewer nodes"
+            )
         single = nodes == len(owners)
         node = np.arange(nodes) if single else generator.permutation(np.arange(len(owners)) % nodes)
         return np.asarray(node[owner], np.int64)
@@ -101,7 +106,9 @@ class ByPerson(Scheme):
             )
         persons, person, examples = np.unique(population.persons, return_inverse=True, return_counts=True)
         if nodes > len(persons):
-            raise DataError(f"the by_person partition has {len(persons)} persons for {nodes} nodes; take fewer nodes")
+            raise DataError(
+                f"the by_person partition has {counted(len(persons), 'person')} for {nodes} nodes; take fewer nodes"
+            )
         node = np.empty(len(persons), np.int64)
         held = [(0, number) for number in range(nodes)]
         for chosen in generator.permutation(len(persons)):
@@ -152,13 +159,15 @@ def partition(
         If the examples, their classes or their owners do not suffice for what is asked.
     """
     if not 1 <= nodes <= len(targets):
-        raise DataError(f"{len(targets)} examples cannot be dealt to {nodes} nodes; each needs at least one")
+        raise DataError(
+            f"{counted(len(targets), 'example')} cannot be dealt to {counted(nodes, 'node')}; each needs at least one"
+        )
     assignment = settings.assign(Population(targets, owners, persons), nodes, generator)
     order = np.argsort(assignment, kind="stable")
     starts = np.searchsorted(assignment[order], np.arange(nodes + 1))
     if (empty := np.flatnonzero(np.diff(starts) == 0)).size:
         raise DataError(
-            f"the {settings.name} partition of {len(targets)} examples leaves node {empty[0]} of {nodes} without "
-            "any; take fewer nodes or give it a larger share"
+            f"the {settings.name} partition of {counted(len(targets), 'example')} leaves node {empty[0]} of {nodes} "
+            "without any; take fewer nodes or give it a larger share"
         )
     return [order[start:end] for start, end in pairwise(starts)]

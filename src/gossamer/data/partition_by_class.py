@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from gossamer.data.partition_scheme import IndexArray, Population, Scheme, sizes_of
-from gossamer.errors import DataError
+from gossamer.errors import DataError, counted
 
 # A draw that fails a hundred times is one that the user should change, not wait for.
 _DRAWS = 100
@@ -46,8 +46,8 @@ class Dirichlet(Scheme):
             if fewest >= self.min_examples:
                 return self._deal(len(population), members, shares, generator)
         raise DataError(
-            f"the dirichlet partition found no draw in {_DRAWS} that gives each of {nodes} nodes "
-            f"{self.min_examples} of {len(population)} examples (the best gave {fewest}); "
+            f"the dirichlet partition found no draw in {_DRAWS} that gives each of {counted(nodes, 'node')} "
+            f"{self.min_examples} of {counted(len(population), 'example')} (the best gave {fewest}); "
             f"raise alpha ({self.alpha:g}), lower min_examples or take fewer nodes"
         )
 
@@ -107,19 +107,23 @@ class Pathological(Scheme):
         for of_class, held_by in zip(members, holders):
             if len(held_by) > len(of_class):
                 raise DataError(
-                    f"the pathological partition gives a class of {len(of_class)} examples to {len(held_by)} "
-                    "nodes; take fewer nodes or a smaller classes_per_node"
+                    f"the pathological partition gives a class of {counted(len(of_class), 'example')} to "
+                    f"{len(held_by)} nodes; take fewer nodes or a smaller classes_per_node"
                 )
             assignment[of_class] = generator.permutation(np.resize(held_by, len(of_class)))
         return assignment
 
     def _check(self, classes: int, nodes: int) -> None:
         if self.classes_per_node > classes:
-            raise DataError(f"classes_per_node is {self.classes_per_node}, but there are only {classes} classes")
+            raise DataError(
+                f"classes_per_node is {self.classes_per_node}, and the data have "
+                f"{counted(classes, 'class', 'classes')}; lower it"
+            )
         if nodes * self.classes_per_node < classes:
             raise DataError(
-                f"{nodes} nodes of {self.classes_per_node} classes each leave some of the {classes} classes "
-                f"to nobody; raise classes_per_node to {-(-classes // nodes)} or take more nodes"
+                f"some of the {classes} classes would be nobody's with {counted(nodes, 'node')} of "
+                f"{counted(self.classes_per_node, 'class', 'classes')} each; raise classes_per_node to "
+                f"{-(-classes // nodes)} or take more nodes"
             )
 
     def _holders(self, classes: int, nodes: int, generator: np.random.Generator) -> list[IndexArray]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.examples import Owners
-from gossamer.errors import DataError, RunWarning
+from gossamer.errors import DataError, RunWarning, counted
 
 IndexArray = npt.NDArray[np.int64]
 
@@ -68,7 +68,7 @@ def warn_of_shared_persons(name: str, train: Owners | None, test: Owners | None)
     shared = len(np.intersect1d(train.astype(np.str_), test.astype(np.str_)))
     if shared:
         warnings.warn(
-            f"{name}: {shared} person{'s'[: shared != 1]} with training and test examples; test figures will look "
+            f"{name}: {counted(shared, 'person')} with training and test examples; test figures will look "
             "better than they are, and no guarantee covers test examples",
             RunWarning,
             stacklevel=3,
@@ -87,7 +87,7 @@ def check_persons(persons: Owners, rows: int, where: str) -> None:
     over = int(np.sum(counts > rows))
     if over:
         raise DataError(
-            f"{where}: expected at most {rows} training example{'s'[: rows != 1]} of one person, as "
-            f"budget.rows_per_person says, found {over} person{'s'[: over != 1]} with more, up to {counts.max()}; "
+            f"{where}: expected at most {counted(rows, 'training example')} of one person, as "
+            f"budget.rows_per_person says, found {counted(over, 'person')} with more, up to {counts.max()}; "
             "raise it, or leave examples out"
         )

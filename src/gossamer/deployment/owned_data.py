@@ -23,7 +23,7 @@ from gossamer.deployment.fingerprints import content_of, examples_at, examples_o
 from gossamer.deployment.known_names import take_over, told_of_names, update_command
 from gossamer.deployment.ledger_key import key_path, open_with_key
 from gossamer.deployment.policy import DataRule, OwnerPolicy
-from gossamer.errors import DataError
+from gossamer.errors import DataError, counted
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.filters import NOTHING_PROVED, EitherFilter, Entry, widest_order_of
 from gossamer.privacy.ledger import RenyiFilter
@@ -278,7 +278,7 @@ def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> Budget:
 def overlap_lines(file: LedgerFile, name: str) -> list[str]:
     """What a data set has in common with others, one line each."""
     return [
-        f"{count:,} examples are also in {other!r}; what both spend adds up for them"
+        f"{counted(count, 'example is', 'examples are', form=',')} also in {other!r}; what both spend adds up for them"
         for other, count in file.contents.overlaps(name).items()
     ]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from gossamer.algorithms.algorithm import Facts
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, counted
 from gossamer.experiment.agent_sides import agent_sides
 from gossamer.experiment.completing import Estimated
 from gossamer.experiment.plans import MakeDataSide
@@ -118,7 +118,8 @@ class UnitPlan:
         return replace(self, guarantees=none, repeatable=True)
 
     def __str__(self) -> str:
-        line = f"{self.updates} updates of {len(self.units)} units in {self.rounds} rounds, {self._law}"
+        made, units = counted(self.updates, "update"), counted(len(self.units), "unit")
+        line = f"{made} of {units} in {counted(self.rounds, 'round')}, {self._law}"
         if self.expected is None:
             return line
         return f"{line}; expected network disagreement {self.expected['disagreement']:.4g}"

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gossamer.errors import BudgetSpent, SpecError
+from gossamer.errors import BudgetSpent, SpecError, counted
 from gossamer.privacy.accountants import renyi_divergence, renyi_level
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
@@ -56,7 +56,8 @@ class Plan:
         planned = self.most.get(kind, 0)
         if counts.get(kind, 0) < planned:
             return None
-        return f"the plan covers {planned} releases of this kind, and all are spent" if planned else "not in the plan"
+        covered = f"the plan covers {counted(planned, 'release')} of this kind, and all are spent"
+        return covered if planned else "not in the plan"
 
 
 @dataclass(frozen=True)
