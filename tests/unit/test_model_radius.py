@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from scipy import stats
 
 from gossamer.algorithms.graph_messages import Assignment
-from gossamer.errors import SpecError
+from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
@@ -22,6 +23,7 @@ from gossamer.privacy.model_radius import TAIL_BITS, model_radius
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.protocol.effects import Send
 from gossamer.runtimes.simulator import Simulator
+from gossamer.vectors import Public
 
 ROUNDS = 8
 
@@ -134,10 +136,29 @@ def test_honest_runs_stay_within_it(name: str) -> None:
     assert prepared.algorithm.report(nodes)["updates_unanswered"] == 0
 
 
-def test_a_radius_of_ones_own() -> None:
-    spec = {**BASE, "privacy": {"clip": 1.0}, "algorithm": {**UNITS, "masking": {"name": "secure", "radius": 12.5}}}
-    plan: Any = plan_run(prepare(parse_spec(spec)))
-    assert plan.radius == 12.5
+def plan_with(radius: float | None) -> Any:
+    masking = {"name": "secure", "radius": radius}
+    return plan_run(prepare(parse_spec({**BASE, "privacy": {"clip": 1.0}, "algorithm": {**UNITS, "masking": masking}})))
+
+
+def test_a_radius_of_ones_own_that_honest_runs_may_leave_warns_with_the_one_that_they_do_not() -> None:
+    honest = plan_with(None).radius
+    assert honest > 12.5
+    with pytest.warns(
+        RunWarning, match=rf"masking.radius is 12.5, .* within {re.escape(f'{honest:.4g}')} only: agents"
+    ):
+        assert plan_with(12.5).radius == 12.5
+    assert plan_with(1.01 * honest).radius == 1.01 * honest  # without a word
+
+
+def test_a_radius_that_the_start_is_beyond_is_refused() -> None:
+    algorithm = {**UNITS, "masking": {"name": "secure", "radius": 2.5}}
+    prepared = prepare(parse_spec({**BASE, "privacy": {"clip": 1.0}, "algorithm": algorithm}))
+    start = np.zeros(prepared.objective.size)
+    start[0] = 3.0
+    vars(prepared)["initial"] = Public(start)  # in the place of what it would compute
+    with pytest.raises(SpecError, match=r"radius is 2\.5 and the starting model is 3 from zero, so no agent"):
+        plan_run(prepared)
 
 
 def test_where_nothing_is_masked_there_is_none() -> None:

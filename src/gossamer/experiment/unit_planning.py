@@ -47,7 +47,7 @@ RUN_ASSUMPTIONS = (
 
 
 def plan_units(prepared: Prepared) -> tuple[UnitPlan, list[str]]:
-    """Fix noise and guarantees of federated units; and what is to be said of them: nothing.
+    """Fix noise and guarantees of federated units; and what is to be said of them.
 
     Raises
     ------
@@ -66,6 +66,7 @@ def plan_units(prepared: Prepared) -> tuple[UnitPlan, list[str]]:
     prepared.algorithm.build(settings, prepared.context(mechanisms, None, blank=True))  # or raise, before a run
     noise = _noise(prepared, settings, matrix, clip) if spec.private else None
     units = _terms(prepared, settings, noise, clip)
+    radius, advised = planned_radius(prepared, settings, noise, clip)
     plan = UnitPlan(
         stop=spec.stop,
         mechanisms=mechanisms,
@@ -74,12 +75,12 @@ def plan_units(prepared: Prepared) -> tuple[UnitPlan, list[str]]:
         units=units,
         rounds=settings.rounds,
         consensus=settings.consensus,
-        radius=planned_radius(prepared, settings, noise, clip),
+        radius=radius,
         size=prepared.objective.size,
         delta=spec.delta,
         expected=None if noise is None else _expected(prepared, settings, noise, matrix),
     )
-    return plan, []
+    return plan, advised
 
 
 def _settings(prepared: Prepared) -> Settings:

@@ -15,8 +15,13 @@ from gossamer.privacy.graph_bounds import Noise
 from gossamer.privacy.model_radius import model_radius
 
 
-def planned_radius(prepared: Prepared, settings: Settings, noise: Noise | None, clip: float) -> float:
-    """What the spec says, or by default what an honest run does not exceed; infinite where nothing is masked.
+def planned_radius(prepared: Prepared, settings: Settings, noise: Noise | None, clip: float) -> tuple[float, list[str]]:
+    """The radius that the spec says, or by default one that no honest run exceeds; infinite where nothing is masked.
+
+    Returns
+    -------
+    tuple of float and list of str
+        With a line on it, if the spec's is smaller than what is proved of honest runs.
 
     Raises
     ------
@@ -24,25 +29,33 @@ def planned_radius(prepared: Prepared, settings: Settings, noise: Noise | None, 
         If the common starting model is beyond it.
     """
     if settings.masking.name != "secure":
-        return math.inf
+        return math.inf, []
     start = float(np.linalg.norm(np.asarray(prepared.initial.values, np.float64)))
     given = settings.masking.radius
+    honest = model_radius(
+        start,
+        settings.step_size * clip,
+        settings.rounds,
+        prepared.objective.size,
+        settings.units,
+        noise,
+        _agents_add(prepared, settings, clip),
+    )
     if given is None:
-        return model_radius(
-            start,
-            settings.step_size * clip,
-            settings.rounds,
-            prepared.objective.size,
-            settings.units,
-            noise,
-            _agents_add(prepared, settings, clip),
-        )
+        return honest, []
     if given < start:
         raise SpecError(
             f"algorithm.masking.radius is {given:g} and the starting model is {start:g} from zero, so no agent would "
             "take part; raise it or leave it out"
         )
-    return given
+    if given >= honest:
+        return given, []
+    line = (
+        f"algorithm.masking.radius is {given:g}, and the models of an honest run are proved to stay within "
+        f"{honest:.4g} only: agents take no part in rounds whose model lies beyond the radius; raise it if sums are "
+        "refused"
+    )
+    return given, [line]
 
 
 def _agents_add(prepared: Prepared, settings: Settings, clip: float) -> float:
