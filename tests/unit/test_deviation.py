@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from scipy.optimize import minimize
 from tests.reference.gfl_slow import measures, risk
 
 import gossamer as gs
-from gossamer.algorithms import gossip
+from gossamer.algorithms import ALGORITHMS, gossip
+from gossamer.algorithms.interface import Cast
 from gossamer.data.split import Split
 from gossamer.experiment.deviation import best_model, deviations
 from gossamer.experiment.prepare import prepare
@@ -109,9 +111,11 @@ def units(monkeypatch: pytest.MonkeyPatch) -> None:
     def unit_models(nodes: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return {server: gossip.model_of(nodes[agents[-1]]).values for server, agents in MEMBERS.items()}
 
-    monkeypatch.setattr(gossip, "unit_models", unit_models, raising=False)
-    monkeypatch.setattr(gossip, "units_of", lambda settings, names: MEMBERS, raising=False)
-    monkeypatch.setattr(gossip, "holders", lambda settings: ("node-1", "node-4"), raising=False)
+    def cast(settings: gossip.Settings, names: tuple[str, ...]) -> Cast:
+        trust = {agent: server for server, agents in MEMBERS.items() for agent in agents}
+        return Cast(names, holders=("node-1", "node-4"), trust=trust)
+
+    monkeypatch.setitem(ALGORITHMS, "gossip", replace(gossip.ALGORITHM, unit_models=unit_models, cast=cast))
 
 
 def spec(**more: Any) -> Any:

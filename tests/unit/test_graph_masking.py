@@ -428,7 +428,7 @@ def test_masks_take_no_time() -> None:
             shard_sizes=dict.fromkeys(names, 8),
         )
         nodes = graph_federated.build(settings, context)
-        units = graph_federated.units(settings, names)
+        units = graph_federated.cast(settings, names).trust
         world = World(
             SpeedSettings(name="lognormal"), LinkSettings(latency=0.0), servers=("server-0", "server-1"), units=units
         )

@@ -40,6 +40,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gossamer.algorithms.algorithm import Context, Facts, InFlight, mean, updates_per_epoch
+from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.algorithms.promises import (
     HALF,
@@ -67,9 +68,6 @@ from gossamer.section import Section
 from gossamer.topology.bipartite import bipartite_split
 from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Model, Public, Released
-
-CLIP_POLICIES = ("fixed", "quantile")
-GROWS = True
 
 
 class Settings(Section):
@@ -354,3 +352,25 @@ def _weighed(model: Model, share: int) -> Any:
 def claims(settings: Settings, facts: Facts) -> list[Claim]:
     """Theorem 2 of the paper, for this run."""
     return adp2sgd_claims(facts)
+
+
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=model_of,
+    output=output,
+    topology=lambda settings: settings.topology,
+    clips=Clips(("fixed", "quantile")),
+    grows=True,
+    invariants=invariants,
+    report=report,
+    claims=claims,
+    small_runs=lambda settings: SmallRuns(
+        (
+            {"nodes": 3, "updates_per_node": 6},
+            {"nodes": 4, "updates_per_node": 4},
+            {"nodes": 6, "updates_per_node": 3},
+        ),
+        fitting={"batch_size": 4},
+    ),
+)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from types import ModuleType
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.errors import SpecError, did_you_mean
-from gossamer.experiment.prepare import servers
 from gossamer.experiment.spec import Experiment
 from gossamer.federation.identity import PublicKey
 from gossamer.federation.membership import Member
@@ -31,21 +29,17 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
     tuple of Member
         The parties with data, then the servers.
     """
-    role, names = _role_with_data(module := ALGORITHMS[experiment.algorithm.name]), tuple(examples)
-    units = module.units(experiment.algorithm, names) if experiment.in_units else {}
-    parties = [Member(name, role, keys[name], units.get(name), examples[name]) for name in names]
-    return (*parties, *(Member(name, _role(name), keys[name]) for name in servers(experiment)))
-
-
-def _role_with_data(module: ModuleType) -> str:
-    return str(getattr(module, "ROLE", "worker"))
+    algorithm, names = ALGORITHMS[experiment.algorithm.name], tuple(examples)
+    cast, role = algorithm.cast(experiment.algorithm, names), algorithm.roles[0]
+    parties = [Member(name, role, keys[name], cast.trust.get(name), examples[name]) for name in names]
+    return (*parties, *(Member(name, _role(name), keys[name]) for name in cast.servers))
 
 
 def _role(server: str) -> str:
     return server.partition("-")[0]
 
 
-ROLES = frozenset({"server", "aggregator", *map(_role_with_data, ALGORITHMS.values())})
+ROLES = frozenset(role for algorithm in ALGORITHMS.values() for role in algorithm.roles)
 """All that a party can be, in any run."""
 
 

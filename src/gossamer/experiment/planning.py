@@ -11,7 +11,9 @@ import math
 import warnings
 from collections.abc import Mapping
 
+from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.errors import RunWarning, SpecError
+from gossamer.experiment.completing import estimates_on
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
 from gossamer.experiment.person_plan import advice_on_persons, asked, joint, knowledge, rows_at, spread
@@ -42,7 +44,7 @@ def plan_run(prepared: Prepared) -> RunPlan:
     BudgetUnreachable
         If no noise meets the budget, or the noise asked for does not.
     """
-    found, advised = plan_units(prepared) if prepared.units else _plan_samples(prepared)
+    found, advised = plan_units(prepared) if prepared.experiment.in_units else _plan_samples(prepared)
     for line in [*advised, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)
     spec = prepared.experiment
@@ -180,7 +182,7 @@ def _guarantee(
         "post-processing of its releases"
     )
     # Also where the constants are written out: they may be what an earlier run estimated.
-    estimated = getattr(spec.algorithm, "estimate_on", "synthetic") != "synthetic"
+    estimated = estimates_on(spec) not in (None, SYNTHETIC)
     more = (guarantees.PUBLIC_EXAMPLES,) if estimated else ()
     bound = epsilons[worst] if together is None else together
     planned = guarantees.planned(bound, spec.delta, relation, proof, *more)

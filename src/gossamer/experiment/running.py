@@ -255,8 +255,7 @@ class _Run:
         """Say what the algorithm has to say of how the run ended."""
         if "diverged" in self.simulator.finished.values():
             self.status = "diverged"
-        remarks = getattr(self.prepared.algorithm, "remarks", None)
-        for line in () if remarks is None else remarks(self.simulator.nodes):
+        for line in self.prepared.algorithm.remarks(self.simulator.nodes):
             warnings.warn(line, RunWarning, stacklevel=3)
 
     # The observer of `drive`

@@ -18,6 +18,7 @@ import pytest
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.interface import Algorithm, Cast
 from gossamer.errors import BudgetSpent, PeerError
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.data_side import Answer, NullDataSides
@@ -36,7 +37,6 @@ from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.topology.builders import build_graph
-from gossamer.topology.settings import Ring
 from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Public, Released, Sendable, Vector
 
 SIZE = 11
@@ -99,13 +99,12 @@ class AlgorithmContract:
     """Of models: `Confined` where nodes of a unit work at a state that is not released."""
 
     @property
-    def algorithm(self) -> Any:
+    def algorithm(self) -> Algorithm[Any]:
         return ALGORITHMS[self.settings.name]
 
     def context(self, *, blank: bool = False, dtype: str = "float64", quota: int | None = None) -> Context:
         names = self.names
-        joined = tuple(self.algorithm.members(self.settings)) if hasattr(self.algorithm, "members") else names
-        topology = getattr(self.settings, "topology", Ring())
+        joined, topology = self.cast.joined, self.algorithm.topology(self.settings)
         query = Query(Poisson(0.5), NoNoise(), 4.0)
         initial = Blank(SIZE, dtype) if blank else stream(1).standard_normal(SIZE).astype(dtype)
         return Context(
@@ -126,14 +125,17 @@ class AlgorithmContract:
 
     def within(self, world: World) -> World:
         """``world`` with the algorithm's servers and units."""
-        units = getattr(self.algorithm, "units", None)
-        return replace(world, servers=self.servers, units=units(self.settings, self.names) if units else {})
+        return replace(world, servers=self.servers, units=dict(self.cast.trust))
 
     @property
     def servers(self) -> tuple[str, ...]:
         """Nodes without data."""
-        servers = getattr(self.algorithm, "servers", None)
-        return tuple(servers(self.settings)) if servers else ()
+        return self.cast.servers
+
+    @property
+    def cast(self) -> Cast:
+        """Who is in a run."""
+        return self.algorithm.cast(self.settings, self.names)
 
     def nodes(self, **options: Any) -> dict[str, Node]:
         built: dict[str, Node] = self.algorithm.build(self.settings, self.context(**options))
