@@ -152,7 +152,8 @@ def test_a_run_reports_deviations_and_each_units_test_loss(units: None) -> None:
 
 
 def test_a_run_with_classes_reports_disagreement_and_test_errors(units: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gossip, "report", lambda nodes: {"nodes": len(nodes)}, raising=False)
+    own = replace(ALGORITHMS["gossip"], report=lambda nodes: {"nodes": len(nodes)})
+    monkeypatch.setitem(ALGORITHMS, "gossip", own)
     result = gs.run(spec(dataset="digits", objective={"name": "softmax"}, partition="iid"))
     last = result.metrics[-1]
     assert "centroid_msd" not in last
@@ -167,7 +168,8 @@ def test_a_run_with_classes_reports_disagreement_and_test_errors(units: None, mo
 def test_figures_of_the_mean_of_known_models(units: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """(1, 0) and (0, 2) have the mean (0.5, 1), from which each has a squared distance of 1.25."""
     models = {"server-0": np.array([1.0, 0.0]), "server-1": np.array([0.0, 2.0])}
-    monkeypatch.setattr(gossip, "unit_models", lambda nodes: models)
+    known = replace(ALGORITHMS["gossip"], unit_models=lambda nodes: models)
+    monkeypatch.setitem(ALGORITHMS, "gossip", known)
     row, test = gs.run(spec()).metrics[-1], prepare(spec()).dataset.test
     assert row["disagreement"] == pytest.approx(1.25)
     errors = test.targets - test.features.astype(np.float64) @ [0.5, 1.0]

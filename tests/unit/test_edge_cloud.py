@@ -81,7 +81,7 @@ def run(
         replace(world or World(), servers=(SERVER,)),
         watch=steps.append,
         record=lambda _, node, name, value: records.append((node, name, value)),
-        count=edge_cloud.updates,
+        count=edge_cloud.count,
     )
     while simulator.next_time is not None and not simulator.settled:
         simulator.step()
