@@ -11,6 +11,7 @@ from gossamer.errors import DataError
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.graph_bounds import Noise
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.model_radius import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.messages import Message
 from gossamer.topology.graphs import Graph
@@ -100,6 +101,8 @@ class Context:
     run : str
         Name of a deployed run, whose parties have identities: agents sign their keys for masked sums, for this run
         alone. Empty in a simulation, which has none.
+    lengths : ModelLengths or None
+        How long models of an honest run can be, where sums are masked.
     """
 
     seed: int
@@ -114,6 +117,7 @@ class Context:
     clipping: Clipping = field(default_factory=Clipping)
     agent_noise: float = 0.0
     run: str = ""
+    lengths: ModelLengths | None = None
 
 
 @dataclass(frozen=True)

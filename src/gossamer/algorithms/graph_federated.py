@@ -41,8 +41,8 @@ from gossamer.algorithms.algorithm import Context, Facts, mean
 from gossamer.algorithms.graph_agent import AgentNode
 from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_combination import combination
-from gossamer.algorithms.graph_gatherer import Reach
 from gossamer.algorithms.graph_neighbours import Weights
+from gossamer.algorithms.graph_reach import Reach
 from gossamer.algorithms.graph_server import ServerNode
 from gossamer.algorithms.graph_settings import Settings as Settings
 from gossamer.algorithms.graph_settings import drawn, units_of
@@ -118,10 +118,7 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
         weights = Weights(float(row[number]), others)
         make_server, make_agent = _kinds(settings, context, server, sampled)
         most = max(queries[name].reach for name in own)
-        reach = Reach(
-            update=math.inf if settings.masking.name == "pairwise_noise" else most,
-            total=math.inf if context.agent_noise else sampled * most,
-        )
+        reach = Reach.of(context, sampled, most, single=settings.masking.name != "pairwise_noise")
         above[server] = make_server(server, context.initial, weights, sampling, settings, reach, context.deadline)
         agents.update({name: make_agent(name, server, context.initial, queries[name]) for name in own})
     return {**agents, **above}
@@ -214,8 +211,7 @@ def remarks(nodes: Mapping[str, Node]) -> list[str]:
     if refused:
         remarks.append(
             f"graph_federated: {refused} masked sums were not unmasked, because fewer agents were left than "
-            "algorithm.masking says, too few of their shares were right, or models lay beyond its radius, where agents "
-            "take no part; these rounds had no updates"
+            "algorithm.masking says, or too few of their shares were right; these rounds had no updates"
         )
     return remarks
 

@@ -30,8 +30,9 @@ class Masking(Section):
     fraction_bits : int, optional
         Of ``secure``: binary digits after the point. By default as many as the clip, the agents and the bits allow.
     radius : float, optional
-        Of ``secure``: most L2 norm of a model that agents make updates at; in a round with one beyond they take no
-        part. By default what no honest run exceeds, which follows from the clip, the rounds and the noise.
+        Of ``secure``: most L2 norm of a model that agents make updates at. In a round with one beyond they take no
+        part, so servers shorten what they ask about to it. By default what no honest run exceeds, which follows from
+        the clip, the rounds and the noise.
     standard_deviation : float, optional
         Of ``pairwise_noise``: of each coordinate of an agent's noise.
     """

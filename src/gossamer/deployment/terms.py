@@ -17,7 +17,7 @@ from gossamer.deployment.roster import roster
 from gossamer.errors import SpecError
 from gossamer.experiment.completing import estimates_on, needs_estimates
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import RunPlan
+from gossamer.experiment.plans import RunPlan, nodes_of
 from gossamer.experiment.prepare import Prepared, assemble, servers
 from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
@@ -161,9 +161,7 @@ class Agreed:
 
     def nodes(self) -> dict[str, Node]:
         """Fresh nodes of the run, by name."""
-        context = self.prepared.context(self.plan.mechanisms, self.plan.quotas)
-        found: dict[str, Node] = self.prepared.algorithm.build(self.prepared.experiment.algorithm, context)
-        return found
+        return nodes_of(self.prepared, self.plan)
 
     def host(self, store: SqliteStore, watch: Callable[[Step], None] | None = None) -> Host:
         """This party's node as its store has it."""

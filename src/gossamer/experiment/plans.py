@@ -14,6 +14,8 @@ from gossamer.privacy.data_side import Computer, DataSide
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.ledger import Ledger
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.model_radius import ModelLengths
+from gossamer.protocol.node import Node
 
 MakeDataSide = Callable[[Ledger, IndexArray, int], DataSide]
 """(ledger, shard, seed) -> a node's data side."""
@@ -48,6 +50,8 @@ class RunPlan(Protocol):
         By observer, where they differ.
     estimates : Estimated or None
         What the schedule rests on that the spec does not say.
+    lengths : ModelLengths or None
+        How long models of an honest run can be, where somebody relies on it.
     """
 
     @property
@@ -66,6 +70,8 @@ class RunPlan(Protocol):
     def guarantees(self) -> Mapping[str, Guarantee]: ...
     @property
     def estimates(self) -> Estimated | None: ...
+    @property
+    def lengths(self) -> ModelLengths | None: ...
 
     @property
     def updates(self) -> int:
@@ -108,3 +114,10 @@ class RunPlan(Protocol):
     def spent(self, prepared: Prepared, ledgers: Iterable[Any]) -> float | None:
         """The largest epsilon of what has been released so far, or None: a reading, not a guarantee."""
         ...
+
+
+def nodes_of(prepared: Prepared, plan: RunPlan) -> dict[str, Node]:
+    """Fresh nodes of a run, by name."""
+    context = prepared.context(plan.mechanisms, plan.quotas, lengths=plan.lengths)
+    nodes: dict[str, Node] = prepared.algorithm.build(prepared.experiment.algorithm, context)
+    return nodes

@@ -25,6 +25,7 @@ from gossamer.objectives.glm_losses import LOSSES
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.model_radius import ModelLengths
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
@@ -133,7 +134,12 @@ class Prepared:
         return _SAMPLINGS[scheme](self.shard_sizes[name], batch)
 
     def context(
-        self, mechanisms: Mapping[str, Mechanism], quotas: dict[str, int] | None, *, blank: bool = False
+        self,
+        mechanisms: Mapping[str, Mechanism],
+        quotas: dict[str, int] | None,
+        *,
+        blank: bool = False,
+        lengths: ModelLengths | None = None,
     ) -> Context:
         """What the algorithm is built from; with ``blank`` vectors for a run of the schedule alone."""
         spec = self.experiment
@@ -153,6 +159,7 @@ class Prepared:
             clipping=self.clipping,
             agent_noise=spec.privacy.agent_noise or 0.0,
             run=self.run,
+            lengths=lengths,
         )
 
     @property

@@ -19,7 +19,7 @@ from gossamer.experiment.driving import drive
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import MakeDataSide, RunPlan
+from gossamer.experiment.plans import MakeDataSide, RunPlan, nodes_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
@@ -199,8 +199,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
-        context = prepared.context(plan.mechanisms, plan.quotas)
-        nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
+        nodes = nodes_of(prepared, plan)
         seed = secret_seed(prepared, plan.noise, self.purpose, self.secret)
         self.mark = mark(seed)
         self.sides, self.ledgers = plan.sides(prepared, seed, self.data_side)

@@ -76,6 +76,11 @@ class SamplePlan:
         return laws.pop() if len(laws) == 1 else None
 
     @property
+    def lengths(self) -> None:
+        """Nothing is known of how long models are."""
+        return None
+
+    @property
     def updates(self) -> int:
         """Most releases of all nodes together."""
         return sum(sum(schedule.values()) for schedule in self.schedules.values())

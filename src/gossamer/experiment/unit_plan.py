@@ -21,6 +21,7 @@ from gossamer.privacy.graph_bounds import Noise, RandomNoise, UpdateBound
 from gossamer.privacy.graph_guarantees import proved_epsilon
 from gossamer.privacy.guarantees import Guarantee, reproducible
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.model_radius import ModelLengths
 from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
 from gossamer.privacy.unit_side import UnitSide, UnitSides
 
@@ -91,8 +92,8 @@ class UnitPlan:
         Disagreement of the models and moves of their mean, of the noise alone.
     consensus : int
         Rounds of averaging at the end.
-    radius : float
-        Most L2 norm of a model that agents of masked sums make updates at.
+    lengths : ModelLengths or None
+        How long models can be, where sums are masked.
     repeatable : bool
         Whether the noise is reproducible, so that nothing is guaranteed.
     """
@@ -107,7 +108,7 @@ class UnitPlan:
     delta: float
     expected: Mapping[str, float] | None
     consensus: int = 0
-    radius: float = math.inf
+    lengths: ModelLengths | None = None
     quotas: dict[str, int] | None = None
     estimates: Estimated | None = None
     repeatable: bool = False
@@ -137,6 +138,11 @@ class UnitPlan:
     def clip(self) -> float:
         """B, of every mean gradient."""
         return next(iter(self.mechanisms.values())).clip
+
+    @property
+    def radius(self) -> float:
+        """Most L2 norm of a model that agents of masked sums make updates at; infinite where nothing is masked."""
+        return math.inf if self.lengths is None else self.lengths.radius
 
     @property
     def guarantee(self) -> Guarantee:

@@ -19,7 +19,7 @@ from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
 from gossamer.errors import RunWarning, SpecError, TopologyError
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import RunPlan
+from gossamer.experiment.plans import RunPlan, nodes_of
 from gossamer.experiment.prepare import Prepared, assemble, public_seed
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.spec import Experiment
@@ -190,8 +190,7 @@ def _built(experiment: Experiment) -> SmallRun:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunWarning)  # of runs that are too short to be of use
         plan = plan_run(prepared)
-    context = prepared.context(plan.mechanisms, plan.quotas)
-    nodes = prepared.algorithm.build(experiment.algorithm, context)
+    nodes = nodes_of(prepared, plan)
     if len(nodes) > MOST_NODES:
         raise SpecError(f"faults are simulated for at most {MOST_NODES} nodes, found {', '.join(nodes)}")
     speeds = Speeds(experiment.speeds, len(nodes), public_seed(experiment))
