@@ -308,7 +308,7 @@ def _refuses(node: Node, event: Received, now: float, bad: np.ndarray[Any, Any])
     except PeerError:
         return encode(state_of(node)) == before
     clean = not bad.any() or bad.tobytes() not in encode(state_of(node))
-    for name, value in kept:
+    for name, value in kept.items():
         setattr(node.state, name, value)
     return clean and any(isinstance(effect, Reject) and effect.sender == event.sender for effect in effects)
 
