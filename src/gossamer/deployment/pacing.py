@@ -24,6 +24,7 @@ from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.sample_plan import SamplePlan
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.data_side import Answer, Computer
+from gossamer.privacy.filled_side import models_provided_for
 from gossamer.privacy.tasks import Round
 
 MARGIN = 1.25
@@ -147,5 +148,5 @@ class Paced:
 
 def _kind(task: Any) -> tuple[Any, ...]:
     """All that decides how long an answer takes, but for the number of examples."""
-    round_of = (task.update, task.where.step) if isinstance(task, Round) else ()
+    round_of = (task.update, task.where.step, models_provided_for(task)) if isinstance(task, Round) else ()
     return (type(task), task.answer_size, type(task.query.mechanism), *round_of)

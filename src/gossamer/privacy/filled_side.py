@@ -9,6 +9,8 @@ whatever its numbers are (`Objective.steady`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +22,7 @@ from gossamer.privacy.deployed_side import DeployedSide, Ticket
 from gossamer.privacy.ledger import AnyLedger
 from gossamer.privacy.release_times import provided_for
 from gossamer.privacy.round_answers import RoundSum, Turns
-from gossamer.privacy.tasks import Gradient, Query, Round
+from gossamer.privacy.tasks import Gradient, Query, Round, Swap
 
 
 class FilledSide(DeployedSide):
@@ -48,6 +50,7 @@ class FilledSide(DeployedSide):
 
         Nothing is charged and nothing of the shard is used; what comes of it is dropped.
         """
+        ticket = replace(ticket, task=with_most_models(ticket.task))
         task = ticket.task
         empty = Turns(self.shard[:0], self.shard[:0])
         if isinstance(task, Gradient):
@@ -75,9 +78,24 @@ class FilledSide(DeployedSide):
             return
         first = np.zeros(count, np.int64)
         if isinstance(ticket.task, Round):
-            super()._round_sum(ticket, ticket.task, Turns(first, first), self._nobody)
+            # Each at another step: examples that share neither model nor step size are computed one by one.
+            slots = np.arange(count) % max(ticket.task.until, 1)
+            super()._round_sum(ticket, ticket.task, Turns(first, slots), self._nobody)
         else:
             super()._clipped_sum(ticket, first, self._nobody)
+
+
+def models_provided_for(task: Any) -> int:
+    """How many models a deadline provides for where ``task`` has so many: the next power of two."""
+    return 1 << (len(task.swaps) - 1).bit_length() if isinstance(task, Round) else 1
+
+
+def with_most_models(task: Any) -> Any:
+    """``task`` with as many models as its deadline provides for, from steps that lie as far apart as they can."""
+    if not isinstance(task, Round):
+        return task
+    count = models_provided_for(task)
+    return replace(task, swaps=tuple(Swap(number * task.steps // count, task.model) for number in range(count)))
 
 
 def nobody_like(data: Split) -> Split:
