@@ -89,7 +89,7 @@ def account_command(options: argparse.Namespace) -> int:
         "rows_per_person": options.group,
         "releases": sum(schedule.values()),
     }
-    warn(remarks(document["epsilon"], options.delta, options.dataset_size, "the data set"))
+    warn(remarks(document["epsilon"], options.delta, options.dataset_size, "the data set", options.group))
     if options.json:
         print_json(document)
         return 0
@@ -139,7 +139,7 @@ def calibrate_command(options: argparse.Namespace) -> int:
         "rows_per_person": options.group,
         "releases": sum(schedule.values()),
     }
-    warn(remarks(found.epsilon, options.delta, options.dataset_size, "the data set"))
+    warn(remarks(found.epsilon, options.delta, options.dataset_size, "the data set", options.group))
     if options.json:
         print_json(document)
         return 0

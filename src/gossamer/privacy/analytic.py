@@ -108,7 +108,7 @@ class ResponseFull:
 
     def divergence(self, losses: FloatArray) -> FloatArray:
         # (exp(epsilon) - exp(loss)) / (1 + exp(epsilon)), where that is positive
-        return np.maximum(-np.expm1(losses - self.epsilon), 0.0) / (1.0 + math.exp(-self.epsilon))
+        return -np.expm1(np.minimum(losses - self.epsilon, 0.0)) / (1.0 + math.exp(-self.epsilon))
 
     def largest(self, tail: float) -> float:
         return self.epsilon
@@ -318,7 +318,7 @@ def _unsampled(losses: FloatArray, rate: float) -> FloatArray:
     """log(1 + (exp(loss) - 1) / rate), the full-batch loss behind ``losses`` >= 0."""
     small = losses < 1.0
     near = np.log1p(np.expm1(np.where(small, losses, 0.0)) / rate)
-    far = losses + np.log1p(-(1.0 - rate) * np.exp(-losses)) - math.log(rate)
+    far = losses + np.log1p(-(1.0 - rate) * np.exp(-np.where(small, 1.0, losses))) - math.log(rate)
     return np.where(small, near, far)
 
 

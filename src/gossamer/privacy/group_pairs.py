@@ -68,10 +68,11 @@ from scipy.special import ndtri
 
 from gossamer.privacy.analytic import Full
 from gossamer.privacy.chords import Chords, table
-from gossamer.privacy.group_sides import ONE_BY_ONE, Replaced, SampledAhead, SampledBack
+from gossamer.privacy.group_sides import Replaced, SampledAhead, SampledBack
 
 FloatArray = npt.NDArray[np.float64]
 
+_ONE_BY_ONE = 2**12  # losses times numbers of rows, up to which every loss is answered exactly
 _FIRST, _FIRST_POINTS, _NOTHING = 1e-12, 120, 1e-300  # of a table: the first loss, relative to the last; how many
 _NEARLY_ALWAYS = 1 - 1e-9  # a rate above which rates no longer tell profiles apart
 
@@ -85,7 +86,7 @@ class Coins:
 
     def divergence(self, losses: FloatArray) -> FloatArray:
         """The divergence at ``losses`` >= 0: of a few exactly, of many by chords."""
-        return self.exactly(losses) if losses.size * len(self.fulls) <= ONE_BY_ONE else _table(self).at(losses)
+        return self.exactly(losses) if losses.size * len(self.fulls) <= _ONE_BY_ONE else _table(self).at(losses)
 
     def exactly(self, losses: FloatArray) -> FloatArray:
         """The divergence at ``losses`` >= 0, each computed."""

@@ -36,15 +36,15 @@ from gossamer.privacy.group_pairs import Coins, GroupReplaced, GroupSampled
 from gossamer.privacy.l2_laplace import L2LaplaceFull
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.row_numbers import LONGEST, RowNumbers, binomial, hypergeometric
+from gossamer.privacy.row_numbers import EVERY, RowNumbers, binomial, hypergeometric
 from gossamer.privacy.rows import ADD_OR_REMOVE, FEW, REPLACE, pure_epsilon, row_of
 from gossamer.privacy.sampling import FixedSize, Poisson
 
-MOST_ROWS = 1000
+MOST_ROWS = 10_000
 """More rows of one person than these are not accounted for."""
 
 # How many numbers of rows are told apart where they are most probable. Each takes a table of its own for L2-Laplace.
-_MOST_NUMBERS: Mapping[type, int] = {Gaussian: 128, L2Laplace: 24, Laplace: LONGEST}
+_MOST_NUMBERS: Mapping[type, int] = {Gaussian: 128, L2Laplace: 24, Laplace: EVERY}
 
 
 def check_rows(rows: int) -> int:
@@ -100,7 +100,7 @@ def _moved(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Full:
     return L2LaplaceFull(rows * kind.mechanism.release_epsilon(relation), kind.size)
 
 
-def _drawn(kind: ReleaseKind, rows: int, most: int = LONGEST) -> RowNumbers:
+def _drawn(kind: ReleaseKind, rows: int, most: int = EVERY) -> RowNumbers:
     """How many of ``rows`` rows are in a batch, from above."""
     sampling = kind.sampling
     if isinstance(sampling, FixedSize):

@@ -34,8 +34,7 @@ _GUARD = 1e-12  # relative, on the larger of two terms that are subtracted: more
 _FIRST_POINTS = 200
 _NOTHING = 1e-300
 
-ONE_BY_ONE = 2**15
-"""Losses times numbers of rows, up to which every loss is answered exactly."""
+_ONE_BY_ONE = 2**15  # losses times numbers of rows, up to which every loss is answered exactly
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Side:
 
     def divergence(self, losses: FloatArray) -> FloatArray:
         """The divergence at ``losses`` >= 0."""
-        if losses.size * self.numbers.values.size <= ONE_BY_ONE:
+        if losses.size * self.numbers.values.size <= _ONE_BY_ONE:
             return self.at(losses, self.cuts(losses))
         return _table(self).at(losses)
 

@@ -5,10 +5,10 @@ from K's law grows with K (`group_pairs`, "Monotone"): a law that is larger in d
 number of rows whose sum moves, or what `group_pairs.Coins` publishes. So a law K' is used with P(K' >= k) >= P(K >= k)
 for every k, and it has few values:
 
-- **Rounding.** Probabilities are products of ratios of neighbours, from the mode on, over their sum. At most `LONGEST`
-  ratios, each exact to 7 units in the last place, leave a relative error below 5e-12 + 5e-13 abs(log p). Those of
-  numbers below the mode are lowered by twice that and those above it raised, and the mode has what is missing to 1:
-  so P(K' <= k) <= P(K <= k) for k below the mode, and P(K' >= k) >= P(K >= k) above it.
+- **Rounding.** Probabilities are products of ratios of neighbours, from the mode on, over their sum. n ratios, computed
+  and added up as logarithms, leave a relative error of at most n (5e-15 + 5e-16 abs(log p)). Probabilities of numbers
+  below the mode are lowered by twice that and those above it raised, and the mode has what is missing to 1: so
+  P(K' <= k) <= P(K <= k) for k below the mode, and P(K' >= k) >= P(K >= k) above it.
 - **Tails.** On either side of the middle, outside which K is with a probability of `_SELDOM`, some numbers stand for
   all: each has the probability of those between it and the one before it, so every number is rounded up. 0 keeps its
   own probability, which is the largest loss of what is seen without the person.
@@ -30,9 +30,10 @@ from scipy.special import logsumexp
 
 FloatArray = npt.NDArray[np.float64]
 
-LONGEST = 1000
-"""The most rows that the margin is for."""
-_MARGIN = 1e-12  # twice the error of a probability p is below this times 10 - log p
+EVERY = 10**9
+"""As many numbers in the middle as there are."""
+
+_MARGIN = 1e-15  # twice the relative error of p is below this times 10 - log p, and the number of ratios
 _SELDOM, _RARE = 1e-15, 1e-60  # probabilities of tails; they are rounded up, not left out
 # Numbers that stand for tails: below the middle, where the loss of a replaced person is decided; above it; and beyond.
 _BELOW, _ABOVE, _FAR = 64, 12, 4
@@ -60,14 +61,14 @@ class RowNumbers(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def binomial(rows: int, probability: float, most: int = LONGEST) -> RowNumbers:
+def binomial(rows: int, probability: float, most: int = EVERY) -> RowNumbers:
     """Numbers of ``rows`` rows, each of them sampled with ``probability`` below 1."""
     odds = math.log(probability) - math.log1p(-probability)
     return _dominating(0, np.log(np.arange(rows, 0, -1.0) / np.arange(1.0, rows + 1)) + odds, most)
 
 
 @lru_cache(maxsize=1024)
-def hypergeometric(rows: int, size: int, batch: int, most: int = LONGEST) -> RowNumbers:
+def hypergeometric(rows: int, size: int, batch: int, most: int = EVERY) -> RowNumbers:
     """Numbers of ``rows`` rows among ``size`` that are in a batch of ``batch``."""
     rows = min(rows, size)
     least, top = max(0, batch - (size - rows)), min(rows, batch)
@@ -106,7 +107,7 @@ def _normalised(steps: FloatArray) -> FloatArray:
 
 def _rounded_up(logs: FloatArray) -> FloatArray:
     mode = int(np.argmax(logs))
-    room = _MARGIN * (10 - logs)
+    room = _MARGIN * (logs.size + 3) * (10 - logs)
     raised = np.concatenate([logs[:mode] - room[:mode], [0.0], logs[mode + 1 :] + room[mode + 1 :]])
     with np.errstate(under="ignore"):
         others = math.fsum(np.exp(raised[:mode])) + math.fsum(np.exp(raised[mode + 1 :]))
