@@ -227,6 +227,11 @@ def _sampling(options: argparse.Namespace) -> Sampling:
         return Poisson(options.sampling_rate)
     if options.dataset_size is None or options.batch_size is None:
         raise CallerError("--sampling fixed_size needs --dataset-size and --batch-size")
+    if options.group > max(options.dataset_size, 1):
+        raise CallerError(
+            f"--group must be at most --dataset-size {options.dataset_size}, found {options.group}; take the most rows "
+            "that one person has"
+        )
     return FixedSize(options.dataset_size, options.batch_size)
 
 

@@ -16,7 +16,7 @@ from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.completing import estimates_on
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
-from gossamer.experiment.person_plan import advice_on_persons, asked, joint, knowledge, rows_at, spread
+from gossamer.experiment.person_plan import advice_on_persons, asked, check_room, joint, knowledge, rows_at, spread
 from gossamer.experiment.plans import RunPlan as RunPlan
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.sample_plan import SamplePlan, release_counts
@@ -59,6 +59,7 @@ def _plan_samples(prepared: Prepared) -> tuple[SamplePlan, list[str]]:
     schedules = _schedules(prepared, stop, quotas)
     if not any(count for schedule in schedules.values() for count in schedule.values()):
         raise SpecError("no node makes an update before the run ends; raise stop or look at faults")
+    check_room(prepared)
     mechanisms = choose_mechanisms(prepared, schedules)
     epsilons = _epsilons(prepared, schedules, mechanisms)
     together = _together(prepared, schedules, mechanisms)

@@ -1,8 +1,8 @@
 """A divergence as a function of the loss, by chords between points where it is known.
 
 ``H(P||Q)(e)`` is convex in exp(e), so chords in exp(e) lie above it: whatever the points are, the figure is never too
-small. `table` chooses them. Chords that are a relative ``t`` above the divergence everywhere raise the logarithm of every
-E exp(z L) of the loss by at most a relative t, and so epsilons of compositions by about as much.
+small. `table` chooses them. Chords that are a relative t above the divergence everywhere raise log E exp(z L) of the
+loss, for every z > 0, by at most a relative t, and so epsilons of compositions by about as much.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ def table(known: Callable[[FloatArray], tuple[FloatArray, FloatArray]], points: 
         between, exact = known(middles)
         parts = _parts(chords.at(between) - exact, exact)
         points, losses, divergences = (
-            _merged(whole, more)
-            for whole, more in ((points, middles), (losses, between), (divergences, exact))
+            _merged(whole, more) for whole, more in ((points, middles), (losses, between), (divergences, exact))
         )
         # Each half of a cell that was not close enough is cut as finely as its whole would have to be.
         inner = _inner(points, np.repeat(np.ceil(parts / 2).astype(np.int64), 2))
@@ -73,14 +72,13 @@ def table(known: Callable[[FloatArray], tuple[FloatArray, FloatArray]], points: 
             break
         order = np.argsort(np.append(points, inner), kind="stable")
         points, losses, divergences = (
-            np.append(whole, more)[order]
-            for whole, more in zip((points, losses, divergences), (inner, *known(inner)))
+            np.append(whole, more)[order] for whole, more in zip((points, losses, divergences), (inner, *known(inner)))
         )
     return _chords(losses, divergences)
 
 
 def _chords(losses: FloatArray, divergences: FloatArray) -> Chords:
-    """The same with increasing losses. Where rounding leaves several points at one, they are as good as their largest."""
+    """The same with increasing losses. Of points that rounding leaves at one loss, the largest divergence is kept."""
     own, first = np.unique(np.maximum.accumulate(losses), return_index=True)
     most = np.maximum.reduceat(divergences, first)
     if own.size == 1:

@@ -12,7 +12,7 @@ rounding takes less. The numbers' law is from above (`row_numbers`).
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.special import expit, log_ndtr, logsumexp, ndtr, ndtri
+from scipy.special import expit, log_ndtr, ndtr, ndtri
 
 from gossamer.privacy.chords import Chords, table
 from gossamer.privacy.row_numbers import RowNumbers, binomial
@@ -29,7 +29,7 @@ FloatArray = npt.NDArray[np.float64]
 _Function = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 _AT_ONCE = 2**20  # numbers in a table of losses by rows
-_MOST_STEPS, _CLOSE = 200, 1e-13
+_MOST_STEPS, _CLOSE, _NEARLY = 200, 1e-13, 1e-6
 _GUARD = 1e-12  # relative, on the larger of two terms that are subtracted: more than both are rounded by
 _FIRST_POINTS = 200
 _NOTHING = 1e-300
@@ -38,7 +38,7 @@ _ONE_BY_ONE = 2**15  # losses times numbers of rows, up to which every loss is a
 
 
 @dataclass(frozen=True)
-class Side:
+class Side(ABC):
     """One direction of a pair: K binomial of ``rows`` rows, sampled with ``probability`` below 1; mu a row's shift."""
 
     mu: float
@@ -79,13 +79,16 @@ class Side:
 
     def quantile(self, tail: float) -> float:
         """An output that sum_k P(K = k) N(k mu, 1) exceeds with a probability of at most ``tail`` > 0."""
-        logs, shifts = np.append(self.numbers.log_none, self.numbers.logs), np.append(0.0, self.shifts)
+        numbers = self.numbers
+        logs, shifts = np.append(numbers.log_none, numbers.logs), np.append(0.0, self.shifts)
 
         def excess(output: float) -> float:
-            return float(logsumexp(logs + log_ndtr(shifts - output))) - math.log(tail)
+            terms = logs + log_ndtr(shifts - output)
+            peak = float(np.max(terms))
+            return peak + math.log(float(np.sum(np.exp(terms - peak)))) - math.log(tail)
 
         low, high = -float(ndtri(tail)) - 1e-6, float(shifts[-1]) - float(ndtri(tail)) + 1e-6
-        return float(brentq(excess, low, high, xtol=1e-9)) + 1e-8
+        return float(brentq(excess, low, high, xtol=_NEARLY)) + 2 * _NEARLY
 
     def _above(self, cuts: FloatArray) -> FloatArray:
         """sum_(k >= 1) P(K = k) Phi(k mu - cut)."""
@@ -130,7 +133,9 @@ class Side:
     def _in_parts(self, function: Callable[..., FloatArray], *values: FloatArray) -> FloatArray:
         """``function`` of columns of ``values``, so many at a time that a table of them by rows stays small."""
         width = max(_AT_ONCE // self.numbers.values.size, 1)
-        parts = (slice(start, start + width) for start in range(0, max(values[0].size, 1), width))
+        if values[0].size <= width:
+            return function(*(each[:, None] for each in values))
+        parts = (slice(start, start + width) for start in range(0, values[0].size, width))
         return np.concatenate([function(*(each[part, None] for each in values)) for part in parts])
 
 
@@ -144,10 +149,11 @@ class SampledAhead(Side):
     def losses(self, cuts: FloatArray) -> FloatArray:
         ratios, numbers = self._log_ratio(cuts)[0], self.numbers
         near = np.log1p(np.maximum(np.exp(np.minimum(ratios, 1.0)) - numbers.some, 0.0))
-        return np.where(ratios < 1, near, np.logaddexp(numbers.log_none, ratios))
+        losses: FloatArray = np.where(ratios < 1, near, np.logaddexp(numbers.log_none, ratios))
+        return losses
 
     def at(self, losses: FloatArray, cuts: FloatArray) -> FloatArray:
-        found = self._above(cuts) * (1 + _GUARD) - np.exp(self._log_needed(losses) + log_ndtr(-cuts))
+        found: FloatArray = self._above(cuts) * (1 + _GUARD) - np.exp(self._log_needed(losses) + log_ndtr(-cuts))
         return np.maximum(found, 0.0)
 
     def last(self) -> float:
@@ -178,7 +184,9 @@ class SampledBack(Side):
     def losses(self, cuts: FloatArray) -> FloatArray:
         ratios, numbers = self._log_ratio(cuts)[0], self.numbers
         drop = np.minimum(np.exp(ratios) - numbers.some, 0.0)
-        return -np.where(drop > -0.5, np.log1p(np.maximum(drop, -0.5)), np.logaddexp(numbers.log_none, ratios))
+        near = np.log1p(np.maximum(drop, -0.5))
+        losses: FloatArray = -np.where(drop > -0.5, near, np.logaddexp(numbers.log_none, ratios))
+        return losses
 
     def at(self, losses: FloatArray, cuts: FloatArray) -> FloatArray:
         logs, shifts = self.numbers.logs, self.shifts
@@ -187,7 +195,8 @@ class SampledBack(Side):
             losses,
             cuts,
         )
-        return np.maximum(self._needed(losses) * ndtr(cuts) * (1 + _GUARD) - away, 0.0)
+        found: FloatArray = np.maximum(self._needed(losses) * ndtr(cuts) * (1 + _GUARD) - away, 0.0)
+        return found
 
     def last(self) -> float:
         return float(ndtri(_NOTHING))
@@ -227,7 +236,8 @@ class Replaced(Side):
             losses,
             cuts,
         )
-        return np.maximum(self._above(cuts) * (1 + _GUARD) - away - still, 0.0)
+        found: FloatArray = np.maximum(self._above(cuts) * (1 + _GUARD) - away - still, 0.0)
+        return found
 
     def last(self) -> float:
         return self.quantile(_NOTHING)

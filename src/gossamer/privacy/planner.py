@@ -281,9 +281,7 @@ def _raised(
     return found
 
 
-def _smallest(
-    spent: Callable[[float], float], budget: float, delta: float, amount: str, start: float
-) -> Calibration:
+def _smallest(spent: Callable[[float], float], budget: float, delta: float, amount: str, start: float) -> Calibration:
     """The smallest multiplier, up to the precision, at which ``spent`` is within ``budget``."""
     low, high = _bracket(spent, budget, delta, amount, start)
     if low == high:

@@ -8,7 +8,7 @@ for every k, and it has few values:
 - **Rounding.** Probabilities are products of ratios of neighbours, from the mode on, over their sum. n ratios, computed
   and added up as logarithms, leave a relative error of at most n (5e-15 + 5e-16 abs(log p)). Probabilities of numbers
   below the mode are lowered by twice that and those above it raised, and the mode has what is missing to 1: so
-  P(K' <= k) <= P(K <= k) for k below the mode, and P(K' >= k) >= P(K >= k) above it.
+  P(K' <= k) <= P(K <= k) for k below the mode, and P(K' >= k) >= P(K >= k) above it. What is below 1e-300 is 0.
 - **Tails.** On either side of the middle, outside which K is with a probability of `_SELDOM`, some numbers stand for
   all: each has the probability of those between it and the one before it, so every number is rounded up. 0 keeps its
   own probability, which is the largest loss of what is seen without the person.
