@@ -50,6 +50,12 @@ been drawn. So M is as far as G from both W and M', and the proof of `FixedSizeS
 with ``rate`` for q and G for the divergence of the whole data. A person's missing rows are rows that are replaced by
 themselves.
 
+**Numbers are rounded up.** K is replaced by one of `row_numbers`, which is larger in distribution and has fewer values.
+The pairs of K' dominate ("Monotone"). The bounds of "Any mechanism" grow, too: forwards, and for batches of fixed size,
+they are sum_k P(K = k) g_k(e') with g_0 = 0, where g_k grows with k and e' falls as P(K >= 1) grows; backwards there is
+the factor exp(e) - (exp(e) - 1) / P(K >= 1) beside, which grows as well. ``rate`` stays that of K itself: the profile
+that is convex in it is the exact one, and those of the ends of a cell are above the exact ones there.
+
 References
 ----------
 [1] Ganesh, "Tight group-level DP guarantees for DP-SGD with sampling via mixture of Gaussians mechanisms", 2024.
