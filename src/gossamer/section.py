@@ -38,6 +38,21 @@ def place(problem: Any) -> tuple[str | int, ...]:
     return (*problem["loc"], problem["ctx"]["key"]) if problem["type"] == TRUTH_VALUE else tuple(problem["loc"])
 
 
+_SAID = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "expected keys with their values"),
+    "int_parsing": "input should be a whole number, such as 1000",
+    "int_parsing_size": "input should be a whole number, and no larger one than numbers here can be",
+    "float_parsing": "input should be a valid number",
+}
+"""In the place of pydantic's own words, which are about Python."""
+
+
+def said(problem: Any) -> str:
+    """One of the problems of a ``ValidationError`` in words, without the place and without what was found."""
+    message = str(_SAID.get(problem["type"], problem["msg"])).removeprefix("Value error, ")
+    return message[0].lower() + message[1:]
+
+
 def _holds_truth_value(value: Any) -> bool:
     return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_truth_value, value)))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gossamer.errors import DataError
+from gossamer.errors import DataError, counted
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.graph_bounds import Noise
 from gossamer.privacy.mechanisms import Mechanism
@@ -65,7 +65,7 @@ class Batches:
         for name, size in self.shard_sizes.items():
             if size < self.batch_size:
                 raise DataError(
-                    f"{name} holds {size} examples, fewer than algorithm.batch_size {self.batch_size}; "
+                    f"{name} holds {counted(size, 'example')}, fewer than algorithm.batch_size {self.batch_size}; "
                     "lower batch_size, use fewer nodes or another partition"
                 )
 

@@ -64,7 +64,10 @@ def _trial(experiment: Experiment) -> Trial:
 def simulate_faults(options: argparse.Namespace) -> int:
     """Run the seeds; 1 if one fails."""
     if options.seeds < 1 or options.jobs < 1 or options.first < 0:
-        raise SpecError("expected --seeds and --jobs of at least 1 and --first of at least 0")
+        raise SpecError(
+            f"expected --seeds and --jobs of at least 1 and --first of at least 0, found {options.seeds}, "
+            f"{options.jobs} and {options.first}"
+        )
     experiment = read_experiment(options)
     for remark in small_runs(experiment)[1]:
         say(remark)

@@ -43,7 +43,7 @@ from gossamer.privacy.release_times import LEAST
 from gossamer.privacy.renyi import renyi_level
 from gossamer.privacy.series import Series
 from gossamer.privacy.weakness import refused_delta
-from gossamer.section import Section, place
+from gossamer.section import Section, place, said
 
 
 def _plain(text: Any) -> Any:
@@ -286,10 +286,9 @@ def _describe(problem: Any, lines: Lines) -> str:
         return f"{where}: unknown key {name}{did_you_mean(str(key[-1]), _PARTS[len(key)].model_fields)}"
     if problem["type"] == "missing":
         return f"{where}: {name} is missing"
-    message = problem["msg"].removeprefix("Value error, ")
     found = problem["input"]
     shown = f", found {found!r}" if isinstance(found, (str, int, float)) and not _is_odd(found) else ""
-    return f"{where}: {name + ': ' if name else ''}{message[0].lower() + message[1:]}{shown}"
+    return f"{where}: {name + ': ' if name else ''}{said(problem)}{shown}"
 
 
 def _is_odd(found: Any) -> bool:

@@ -20,7 +20,7 @@ from gossamer.experiment.person_plan import advice_on_persons, asked, check_room
 from gossamer.experiment.plans import RunPlan as RunPlan
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.sample_plan import SamplePlan, release_counts
-from gossamer.experiment.spec import StopSettings
+from gossamer.experiment.spec import Experiment, StopSettings
 from gossamer.experiment.unit_planning import plan_units
 from gossamer.privacy import guarantees
 from gossamer.privacy.accountants import epsilon
@@ -34,6 +34,8 @@ from gossamer.privacy.weakness import remarked
 from gossamer.runtimes.simulator import Simulator
 
 DEFAULT_EPOCHS = 20.0
+_LOOKS = 1000
+"""Most evaluations in the time of an update."""
 
 
 def plan_run(prepared: Prepared) -> RunPlan:
@@ -48,7 +50,18 @@ def plan_run(prepared: Prepared) -> RunPlan:
     for line in [*advised, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)
     spec = prepared.experiment
+    _check_looks(spec)
     return found.reproducible() if spec.private and spec.reproducible else found
+
+
+def _check_looks(spec: Experiment) -> None:
+    """Refuse looks in such numbers that a run would do nothing else."""
+    every, seconds = spec.evaluation.every_seconds, spec.speeds.seconds
+    if every is not None and spec.evaluation.name == "on" and spec.speeds.name != "file" and every < seconds / _LOOKS:
+        raise SpecError(
+            f"evaluation.every_seconds is {every:g}, more than {_LOOKS} looks in the {seconds:g} s of an update "
+            "(speeds.seconds); raise it"
+        )
 
 
 def _plan_samples(prepared: Prepared) -> tuple[SamplePlan, list[str]]:
