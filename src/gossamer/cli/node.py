@@ -95,15 +95,14 @@ def _row(status: dict[str, Any]) -> tuple[str, ...]:
 
 def _say_peers(status: dict[str, Any]) -> None:
     """A line for each peer that is not simply there, and why the node ended."""
+    node = status.get("node", "-")
     for name, peer in status.get("peers", {}).items():
         if peer["state"] != "up" or peer["dropped"]:
             since = "" if peer["state"] == "up" else f" ({peer['seconds']:.0f} s)"
             dropped = ", ".join(f"{count} {reason}" for reason, count in peer["dropped"].items())
-            say(
-                f"{status.get('node', '-')}: {name} is {peer['state']}{since}{dropped and '; dropped of it: ' + dropped}"
-            )
+            say(f"{node}: {name} is {peer['state']}{since}{dropped and '; dropped of it: ' + dropped}")
     if status.get("why"):
-        say(f"{status.get('node', '-')}: {status['why']}")
+        say(f"{node}: {status['why']}")
 
 
 def stop_command(options: argparse.Namespace) -> int:
