@@ -404,6 +404,11 @@ def test_a_series_is_read(policy: Any) -> None:
         ),
         ("epsilon: 2", "epsilon: 5", "series have epsilon 5 and delta 5e-06 set aside, of 4 and 1e-05"),
         ("delta: 5e-6", "delta: 1e-5", "some delta has to be left"),
+        (
+            "delta: 5e-6",
+            "delta: 9.9999995e-6",
+            r"data.wards: series leave no delta but the 9.1e-13 that late answers may take; set less aside",
+        ),
         ("epsilon: 2", "epsilon: .inf", "epsilon: input should be a finite number"),
     ],
 )

@@ -100,7 +100,7 @@ def test_a_plan_enters_the_filter_as_a_whole_and_stays(file: LedgerFile) -> None
     assert str(caught.value) == (
         f"a: release refused: data set 'wards' has spent divergence {(FIT - 1) * ONE:.4g} at order 16, "
         f"{2 * ONE:.4g} more exceed {LEVEL:.4g}, the budget's level (the plan of run 'two'); it would take epsilon "
-        f"{rounded_up(renyi_epsilon(16.0, (FIT + 1) * ONE, 1e-5))} at delta 1e-05, and the budget is 2"
+        f"{rounded_up(renyi_epsilon(16.0, (FIT + 1) * ONE, 1e-5))} at the same delta, and the budget is 2"
     )
     file.open("a", "wards", "two", BUDGET, {KIND: 1}).charge(KIND)  # the refused plan has left nothing behind
     file.open("a", "other wards", "two", BUDGET, {KIND: FIT})  # data sets are apart

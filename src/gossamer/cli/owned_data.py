@@ -157,15 +157,15 @@ def _spent(spending: Spending) -> str:
 
 def _counted(spending: Spending) -> Iterator[str]:
     """What each filter has counted; the one with more left is the one that counts."""
-    budget, shares = spending.budget, spending.shares
-    if budget is None or shares is None:
+    filters, shares = spending.filter, spending.shares
+    if filters is None or shares is None:
         return
-    spent = f"{spending.divergence:.4g} of {spending.level:.4g} at order {budget.order:g}"
+    spent = f"{spending.divergence:.4g} of {spending.level:.4g} at order {filters.order:g}"
     yield f"as Renyi divergence {spent}: {_percent(shares[0])}"
-    if spending.total is None or isinstance(budget, RenyiFilter):
+    if spending.total is None or isinstance(filters, RenyiFilter):
         yield "and in no other way, as it was begun when there was none"
         return
-    level = math.sqrt(budget.gaussian.level)
+    level = math.sqrt(filters.gaussian.level)
     mu = math.sqrt(spending.total.squared)
     yield f"as Gaussian privacy mu {mu:.4g} of {level:.4g}: {_percent(shares[1])} of its square"
 

@@ -248,7 +248,7 @@ class OwnedData:
     def _account(self, run: str, node: str, divergence: float) -> tuple[str, str, Budget]:
         assert self._checked, "data are compared with what they were before anything is released from them"
         # Each node of a run pays for its own plan. Names of nodes have no stroke in them.
-        budget = replace(self.budget, delta=without_late(self.budget.delta))
+        budget = admitting(self.budget)
         if self.policy.without_privacy and not divergence < math.inf:
             budget = replace(budget, epsilon=math.inf)
         return self.name, f"{run}/{node}", budget
@@ -273,6 +273,11 @@ def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> Budget:
     order = rule.order or (known[0] if known else widest_order_of(rule.epsilon, rule.delta, rule.set_aside))
     budget = EitherFilter(rule.epsilon, rule.delta, rule.relation, order, rule.set_aside)
     return budget if file is None else file.kept_by(name, budget)
+
+
+def admitting(budget: Budget) -> Budget:
+    """The filter that decides what is released: a data set's, less what late answers may take of its delta."""
+    return replace(budget, delta=without_late(budget.delta))
 
 
 def overlap_lines(file: LedgerFile, name: str) -> list[str]:

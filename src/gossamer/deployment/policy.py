@@ -39,7 +39,7 @@ from gossamer.deployment.roster import ROLES
 from gossamer.errors import CallerError, SpecError, did_you_mean
 from gossamer.privacy.filters import check_parts
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.release_times import LEAST
+from gossamer.privacy.release_times import LEAST, without_late
 from gossamer.privacy.renyi import renyi_level
 from gossamer.privacy.series import Series
 from gossamer.privacy.weakness import refused_delta
@@ -127,6 +127,9 @@ class DataRule(Section):
                 one.check(self.relation)
         except CallerError as error:
             raise ValueError(str(error)) from None
+        if math.fsum(one.delta for one in self.set_aside) >= without_late(self.delta):
+            late = self.delta - without_late(self.delta)
+            raise ValueError(f"series leave no delta but the {late:.2g} that late answers may take; set less aside")
         return self
 
     @model_validator(mode="after")

@@ -178,18 +178,9 @@ class Account:
         self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?)", self.data_set, self.run, asking.written, divergence)
 
     def _check_filter(self) -> None:
-        """The order and the relation of a data set's filter are fixed before anything is released."""
-        mine = float(self.budget.order), str(self.budget.relation)
-        found = self.file.rows("SELECT renyi_order, relation FROM data_set WHERE name = ?", self.data_set)
-        if found and found[0] != mine:
-            raise SpecError(
-                f"{self.owner}: data set {self.data_set!r} is accounted for at order {found[0][0]:g} under "
-                f"{found[0][1]}, found order {mine[0]:g} under {mine[1]}; a filter's order and relation never change"
-            )
-        if not found:
-            self.file.execute("INSERT INTO data_set VALUES (?, ?, ?)", self.data_set, *mine)
-            if isinstance(self.budget, EitherFilter):
-                storage_filters.begin(self.file, self.data_set, self.budget)
+        """A data set's filter is fixed before anything is released."""
+        if not storage_filters.is_begun(self.file, self.data_set):
+            storage_filters.begin(self.file, self.data_set, self.budget)
         elif storage_filters.kept_by(self.file, self.data_set, self.budget) != self.budget:
             raise SpecError(f"{self.owner}: data set {self.data_set!r} was just begun by another process; start again")
 
@@ -204,7 +195,7 @@ class Account:
         if self.budget.covers(divergence, then):
             return
         needed = self.budget.needed(divergence, then)
-        take = f"epsilon {rounded_up(needed)} at delta {self.budget.delta:g}" if needed < math.inf else "more than any"
+        take = f"epsilon {rounded_up(needed)} at the same delta" if needed < math.inf else "more than any"
         aside = f", of which {self.budget.set_aside:g} is set aside" if self.budget.series else ""
         raise BudgetSpent(
             f"{self.owner}: release refused: data set {self.data_set!r} has spent "
@@ -217,8 +208,8 @@ class Account:
             raise BudgetSpent(
                 f"{self.owner}: release refused: data set {self.data_set!r} has spent divergence {spent:.4g} at order "
                 f"{budget.order:g}, {more:.4g} more exceed {budget.level:.4g}, the budget's level ({what}); it would "
-                f"take epsilon {rounded_up(renyi_epsilon(budget.order, spent + more, budget.delta))} at delta "
-                f"{budget.delta:g}, and the budget is {budget.epsilon:g}"
+                f"take epsilon {rounded_up(renyi_epsilon(budget.order, spent + more, budget.delta))} at the "
+                f"same delta, and the budget is {budget.epsilon:g}"
             )
 
 
