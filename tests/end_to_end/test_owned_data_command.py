@@ -190,8 +190,14 @@ def test_a_lost_key_is_replaced_only_when_asked(capsys: pytest.CaptureFixture[st
     assert "gossamer: error: " in err
     assert "gossamer data update --new-key" in err
     assert shown(capsys, policy)["wards"]["spent_divergence"] == before  # which needs no key
-    out, _ = said(capsys, "update", policy, "--name", "wards", "--new-key")
+    out, err = said(capsys, "update", policy, "--name", "wards", "--new-key")
     assert "the hashes of the 4 before were forgotten with their key" in out
+    assert err == ""
+    made = key.read_bytes()
+    out, err = said(capsys, "update", policy, "--name", "wards", "--new-key")
+    assert err == f"{key} is there and belongs to the ledger, so --new-key has made no other\n"
+    assert out == "wards: 4 examples accepted; what was spent stays spent\n"
+    assert key.read_bytes() == made
     run(policy)
     assert shown(capsys, policy)["wards"]["spent_divergence"] == before
 

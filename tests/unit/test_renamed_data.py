@@ -174,6 +174,56 @@ def test_where_hashes_were_forgotten_nobody_can_tell(opened: Open, spent: Path) 
     assert opened("beds").file.spent("beds") == pytest.approx((FIT - 1) * ONE, rel=1e-12)
 
 
+OTHERS = [f"{-number},0,1" for number in range(1, 101)]
+
+
+@pytest.fixture
+def forgotten(spent: Path, opened: Open) -> Path:
+    """A folder with `wards`, and `beds` that was begun with other data; the key of both is lost."""
+    policy(spent, "wards", "beds")
+    write(spent / "beds.csv", OTHERS)
+    opened("beds").check()
+    (spent / "policy.ledger.key").unlink()
+    return spent
+
+
+def test_under_a_new_key_a_name_that_was_begun_may_be_another_one(opened: Open, forgotten: Path) -> None:
+    """Nothing is left to compare its content with: the file may be that of any name whose hashes were forgotten."""
+    write(forgotten / "beds.csv", ROWS)
+    for key in (True, False):
+        with pytest.raises(DataError) as caught:
+            opened("beds", new_key=key).update()
+    assert str(caught.value) == (
+        "data set 'beds': it may be 'wards', whose hashes were forgotten with their key, and another name is no fresh "
+        f"budget; gossamer data update {forgotten}/policy.yaml --data {forgotten}/beds.csv --name beds --adds-up "
+        "accepts it, if it is no mistake: for examples in common what both names spend adds up"
+    )
+    assert [content.examples for content in opened("beds").file.contents.history("beds")] == [100]
+    with pytest.raises(DataError, match="data set 'beds' changed"):
+        opened("beds").check()
+    opened("beds").update(adds_up=True)
+    with pytest.raises(DataError, match="1,200 of its 1,200 examples are known as 'beds'"):
+        opened("wards").update()  # which can be compared with what was accepted in between
+
+
+def test_after_a_new_key_the_last_name_is_compared_with_all_others(opened: Open, forgotten: Path) -> None:
+    with pytest.raises(DataError, match="it may be 'beds'"):
+        opened("wards", new_key=True).update()
+    opened("wards").update(adds_up=True)
+    opened("beds").update()
+    assert opened("beds").check() == opened("wards").check() == []
+
+
+def test_next_to_a_name_that_stays_forgotten_single_rows_may_change(opened: Open, forgotten: Path) -> None:
+    """As next to any other name, were all that is new of it: up to a tenth of the smaller of the two."""
+    opened("wards", new_key=True).update(adds_up=True)
+    write(forgotten / "wards.csv", [*ROWS[10:], *(f"{number},0,0" for number in range(5000, 5010))])
+    assert str(opened("wards").update()).startswith("10 examples are new and 10 examples are gone, of 1,200 before")
+    write(forgotten / "wards.csv", [*ROWS[10:], *(f"{number},0,0" for number in range(6000, 6011))])
+    with pytest.raises(DataError, match="it may be 'beds', whose hashes were forgotten"):  # 11 of the 100 of `beds`
+        opened("wards").update()
+
+
 def test_names_that_do_not_fit_get_a_line(opened: Open, spent: Path) -> None:
     policy(spent, "wards", "beds")
     write(spent / "beds.csv", ROWS)
@@ -280,7 +330,7 @@ def test_a_budget_does_not_begin_anew_little_by_little(opened: Open, spent: Path
     write(spent / "beds.csv", [*rows, *ROWS[:100]])
     beds.update()
     write(spent / "beds.csv", [*rows, *ROWS[:200]])
-    with pytest.raises(DataError, match=r"200 of its 1,399 examples are known as 'wards', and a new name is no fresh"):
+    with pytest.raises(DataError, match=r"200 of its 1,399 examples are known as 'wards', and another name is"):
         beds.update()
     beds.update(adds_up=True)
     write(spent / "beds.csv", [*rows, *ROWS[:201]])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.cli.printing import print_json, say, table
+from gossamer.deployment.ledger_key import key_path
 from gossamer.deployment.owned_data import OwnedData
 from gossamer.deployment.policy import read_policy
 from gossamer.deployment.spending import Spending, spendings
@@ -80,7 +81,11 @@ def show_command(options: argparse.Namespace) -> int:
 def update_command(options: argparse.Namespace) -> int:
     """Accept a data set as it is."""
     policy = read_policy(options.policy)
+    key = key_path(policy.ledger_path)
+    there = key.exists()
     with closing(OwnedData.open(policy, options.name, options.data, new_key=options.new_key)) as data:
+        if options.new_key and there:
+            say(f"{key} is there and belongs to the ledger, so --new-key has made no other")
         difference = data.update(renamed_from=options.renamed_from, adds_up=options.adds_up)
         warnings = data.check()
         accepted = data.file.contents.history(data.name)[-1]
