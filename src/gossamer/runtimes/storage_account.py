@@ -16,7 +16,7 @@ from gossamer.privacy.accountants import renyi_epsilon
 from gossamer.privacy.filters import EitherFilter, Entry, Total
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import RenyiFilter
-from gossamer.runtimes import storage_contents, storage_filters
+from gossamer.runtimes import storage_contents, storage_filters, storage_writing
 from gossamer.runtimes.storage_asking import PAID, Asking, Cost
 from gossamer.runtimes.storage_file import File, Format
 from gossamer.runtimes.storage_filters import Budget
@@ -24,7 +24,7 @@ from gossamer.runtimes.storage_filters import Budget
 FORMAT = Format(
     what="the ledger",
     identifier=int.from_bytes(b"GSML"),
-    version=2,
+    version=3,
     tables=(
         "CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL)",
         # `divergence` is that of the whole plan; a run without a plan, or in a series, has none of its own.
@@ -35,7 +35,7 @@ FORMAT = Format(
         "divergence REAL NOT NULL, releases INTEGER NOT NULL, PRIMARY KEY (data_set, run, kind))",
         *storage_contents.TABLES,
     ),
-    added={2: storage_filters.TABLES},
+    added={2: storage_filters.TABLES, 3: storage_writing.TRIGGERS},
 )
 _ROUNDING = 1 + 1e-9
 """Versions of numerical packages may differ in the last digits of one and the same divergence."""
@@ -140,12 +140,7 @@ class Account:
                     storage_filters.enter_release(self.file, *where, cost.entry.mu)
             elif (reason := refusal(before)) is not None:
                 raise BudgetSpent(f"{self.owner}: release refused: {reason} ({what})")
-            self.file.execute(
-                "INSERT INTO charge VALUES (?, ?, ?, ?, 1) "
-                "ON CONFLICT (data_set, run, kind) DO UPDATE SET releases = releases + 1",
-                *where,
-                cost.divergence,
-            )
+            storage_writing.write_release(self.file, *where, cost.divergence)
         return before + 1
 
     def _entry(self, asking: Asking) -> Entry | None:
@@ -175,7 +170,7 @@ class Account:
         return True
 
     def _insert(self, asking: Asking, divergence: float) -> None:
-        self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?)", self.data_set, self.run, asking.written, divergence)
+        storage_writing.write_run(self.file, self.data_set, self.run, asking.written, divergence)
 
     def _check_filter(self) -> None:
         """A data set's filter is fixed before anything is released."""

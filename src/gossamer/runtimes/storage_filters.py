@@ -99,7 +99,8 @@ def total_of(file: File, data_set: str) -> Total:
     """The sums of all entries of a data set, of plans and of releases without one.
 
     Of a run without an entry or a place in a series nothing is proved: a process of an older version, which had the
-    ledger open before this one brought it up to date, has counted it as Renyi divergence alone.
+    ledger open before the second format brought it up to date, has counted it as Renyi divergence alone. The third
+    format lets none such in (`storage_writing`).
     """
     entered = (
         "SELECT mu, failure FROM run LEFT JOIN gaussian_run ON gaussian_run.data_set = run.data_set "
