@@ -70,6 +70,7 @@ from scipy.special import k0e, k1e
 from gossamer.errors import AccountingError
 from gossamer.privacy.analytic import ResponseFull
 from gossamer.privacy.chords import Chords
+from gossamer.privacy.numbers import real_number, whole_number
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -103,7 +104,7 @@ class L2LaplaceFull:
     size: int
 
     def __post_init__(self) -> None:
-        if not (0 < self.epsilon < math.inf and self.size >= 1):
+        if not (0 < real_number(self.epsilon) < math.inf and whole_number(self.size)):
             raise AccountingError(
                 f"L2-Laplace noise needs a finite epsilon > 0 and a size of at least 1, "
                 f"found epsilon {self.epsilon!r} and size {self.size!r}"
