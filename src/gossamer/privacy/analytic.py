@@ -90,8 +90,7 @@ class GaussianFull:
         upper, lower = self.mu / 2 - cut, -self.mu / 2 - cut
         divergence: FloatArray
         if self.mu > _MOST_MU:
-            divergence = np.maximum(ndtr(upper) - np.exp(np.minimum(losses + log_ndtr(lower), 0.0)), 0.0)
-            return divergence
+            return np.maximum(_drop(losses, upper, lower), 0.0)
         # exp(loss) phi(lower) = phi(upper), which leaves a difference of Mills ratios
         divergence = np.exp(-(upper**2) / 2) * _mills_drop(-upper, self.mu) / math.sqrt(2 * math.pi)
         return divergence
@@ -246,10 +245,8 @@ class PoissonReplaced:
             below, above = np.exp(-((cut - self.mu) ** 2) / 2), np.exp(losses - (cut + self.mu) ** 2 / 2)
             parts = below * _mills_drop(cut - self.mu, self.mu) + above * _mills_drop(cut, self.mu)
             return np.minimum(self.rate * parts / math.sqrt(2 * math.pi), 1.0)
-        still = ndtr(-cut) - np.exp(losses + log_ndtr(-cut))
-        moved = ndtr(self.mu - cut) - np.exp(losses + log_ndtr(-self.mu - cut))
-        divergence: FloatArray = np.maximum((1.0 - self.rate) * still + self.rate * moved, 0.0)
-        return divergence
+        still, moved = _drop(losses, -cut, -cut), _drop(losses, self.mu - cut, -self.mu - cut)
+        return np.maximum((1.0 - self.rate) * still + self.rate * moved, 0.0)
 
     backward = forward
 
@@ -302,6 +299,14 @@ class Response:
         return self.epsilon, self.epsilon
 
 
+def _drop(losses: FloatArray, upper: FloatArray, lower: FloatArray) -> FloatArray:
+    """Phi(upper) - exp(loss) Phi(lower), and what rounding may take from numbers so large."""
+    raised = upper + 4 * _ROUNDING * (np.abs(upper) + np.abs(lower))
+    exponents = losses + log_ndtr(lower) - 4 * _ROUNDING * (losses + lower**2)
+    drop: FloatArray = ndtr(raised) - np.exp(np.minimum(exponents, _MOST_EXPONENT))
+    return drop
+
+
 def _mills_drop(points: FloatArray, gap: float) -> FloatArray:
     """R(points) - R(points + gap), where R(x) is the Mills ratio Phi(-x) / phi(x), which falls."""
     scale = math.sqrt(math.pi / 2)
@@ -323,7 +328,10 @@ def _unsampled(losses: FloatArray, rate: float) -> FloatArray:
 
 
 def _sampled(loss: float, rate: float) -> float:
-    """log(1 - rate + rate exp(loss)), which stays finite for a huge loss."""
+    """log(1 - rate + rate exp(loss)), away from 0 by rounding; it stays finite for a huge loss."""
     if rate == 1.0 or loss == math.inf:
         return loss
-    return float(np.logaddexp(math.log1p(-rate), math.log(rate) + loss))
+    # Nothing cancels where a loss is small.
+    near = loss < 1.0
+    found = math.log1p(rate * math.expm1(loss)) if near else np.logaddexp(math.log1p(-rate), math.log(rate) + loss)
+    return float(found) * (1 + 4 * _ROUNDING)
