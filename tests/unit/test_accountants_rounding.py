@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from mpmath import erfc, exp, expm1, log1p, mp, mpf, sqrt
+from mpmath import binomial, erfc, exp, expm1, log1p, mp, mpf, sqrt
 
 from gossamer.privacy import accountants, composition
 from gossamer.privacy.analytic import (
@@ -119,12 +119,12 @@ def test_the_second_law_of_a_discrete_pair_has_a_mass_of_at_most_one(profile: Pr
 @pytest.mark.parametrize("rate", [0.77, 0.3, 0.01])
 def test_tiny_losses_of_samples_are_not_lost_in_a_logarithm(single: float, rate: float) -> None:
     """log(1 + q (exp(epsilon) - 1)) is the largest loss of a sampled Laplace release, and needed at a tiny delta."""
+    ahead, _ = PoissonSampled(ResponseFull(1 / (1 / single)), rate).largest(0.0)
+    counts = {ReleaseKind(Laplace(1.0, 1 / single), Poisson(rate), 1): 10}
     with mp.workdps(40):
         exact = log1p(mpf(rate) * expm1(mpf(1) / mpf(1 / single)))
-    ahead, _ = PoissonSampled(ResponseFull(1 / (1 / single)), rate).largest(0.0)
-    assert 0 <= ahead / exact - 1 < 2e-15
-    counts = {ReleaseKind(Laplace(1.0, 1 / single), Poisson(rate), 1): 10}
-    assert 0 <= accountants.epsilon(counts, 1e-30, ADD).epsilon / (10 * exact) - 1 < 1e-14
+        assert 0 <= ahead / exact - 1 < 2e-15
+        assert 0 <= accountants.epsilon(counts, 1e-30, ADD).epsilon / (10 * exact) - 1 < 1e-14
 
 
 def normal(x: mpf) -> mpf:
@@ -172,6 +172,41 @@ def test_a_tiny_delta_of_rare_large_losses_has_an_epsilon(
     assert (
         single <= epsilon <= releases * accountants.epsilon({k: 1 for k in counts}, delta / releases, REPLACE).epsilon
     )
+
+
+def test_a_loss_above_all_that_are_possible_is_not_counted_as_infinite() -> None:
+    """Two losses of a sampled Laplace release, against the binomial sum; rounding left 4e-16 above the larger one."""
+    scale, rate, releases, epsilon = 10.646383927274297, 0.9053072035510012, 190, 9.44795431993186
+    with mp.workdps(40):
+        full, q = 1 / mpf(scale), mpf(rate)
+        truth = 1 / (1 + exp(-full))
+        up, down = log1p(q * expm1(full)), log1p(q * expm1(-full))  # of one removed; their negatives of one added
+        exact = max(
+            binomial_delta(up, q * truth + (1 - q) * (1 - truth), down, releases, epsilon),
+            binomial_delta(-down, truth, -up, releases, epsilon),
+        )
+    counts = {ReleaseKind(Laplace(1.0, scale), Poisson(rate), 1): releases}
+    assert exact < 1e-15
+    assert exact <= accountants.delta(counts, epsilon, ADD) <= 1.001 * exact
+
+
+@pytest.mark.parametrize(("scale", "releases"), [(2.754546412501501, 7), (0.25681834225521677, 1153)])
+def test_the_sum_of_pure_epsilons_is_rounded_up(scale: float, releases: int) -> None:
+    """At the sum itself delta is 0, so it must not be below the exact one."""
+    counts = {ReleaseKind(Laplace(1.0, scale), Poisson(1.0), 1): releases}
+    with mp.workdps(40):
+        excess = accountants.epsilon(counts, 1e-200, ADD).epsilon / (releases / mpf(scale)) - 1
+        assert 0 <= excess < 1e-14
+
+
+def binomial_delta(high: mpf, share: mpf, low: mpf, releases: int, epsilon: float) -> mpf:
+    """Of losses ``high`` with probability ``share`` and ``low`` else."""
+    total = mpf(0)
+    for k in range(releases + 1):
+        loss = k * high + (releases - k) * low
+        if loss > epsilon:
+            total += binomial(releases, k) * share**k * (1 - share) ** (releases - k) * (1 - exp(epsilon - loss))
+    return total
 
 
 def test_losses_far_above_a_pure_epsilon_have_no_warning() -> None:

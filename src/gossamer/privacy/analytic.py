@@ -186,14 +186,15 @@ class PoissonSampled:
         return self.rate == 1.0
 
     def forward(self, losses: FloatArray) -> FloatArray:
-        return self.rate * self.full.divergence(_unsampled(losses, self.rate))
+        return _sampled_divergence(self.full, self.rate, losses)
 
     def backward(self, losses: FloatArray) -> FloatArray:
         # H(B||P)(e) = w H(B||A)(log(exp(e) rate / w)) with w = 1 - exp(e) (1 - rate), and 0 where w <= 0.
         # It grows with w, whose rounding error is added.
         growth = np.expm1(np.minimum(losses, _MOST_EXPONENT))
         weight = self.rate * (1 + 4 * _ROUNDING) - growth * (1.0 - self.rate)
-        inside = weight > 0
+        # Beyond the largest loss there is nothing, not even that error.
+        inside = (weight > 0) & (losses < self.largest(0.0)[1])
         divergence = np.zeros_like(losses)
         arguments = np.maximum(losses[inside] + np.log(self.rate / weight[inside]), 0.0)
         divergence[inside] = weight[inside] * self.full.divergence(arguments)
@@ -217,7 +218,7 @@ class FixedSizeSampled:
         return type(self), self.full
 
     def forward(self, losses: FloatArray) -> FloatArray:
-        return self.rate * self.full.divergence(_unsampled(losses, self.rate))
+        return _sampled_divergence(self.full, self.rate, losses)
 
     backward = forward
 
@@ -317,6 +318,12 @@ def _mills_drop(points: FloatArray, gap: float) -> FloatArray:
     nodes = points[:, None] + gap * (1 + _NODES) / 2
     drop = gap / 2 * np.sum((1 - nodes * scale * erfcx(nodes / _ROOT_2)) * _WEIGHTS, axis=1)
     return drop
+
+
+def _sampled_divergence(full: Full, rate: float, losses: FloatArray) -> FloatArray:
+    """Of rate A + (1 - rate) B from B, with (A, B) the pair of ``full``; nothing beyond the largest loss."""
+    divergence = rate * full.divergence(_unsampled(losses, rate))
+    return np.where(losses < _sampled(full.largest(0.0), rate), divergence, 0.0)
 
 
 def _unsampled(losses: FloatArray, rate: float) -> FloatArray:
