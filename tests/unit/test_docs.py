@@ -250,7 +250,8 @@ def _commands(command: argparse.ArgumentParser, name: str = "") -> Iterator[tupl
 def test_every_option_is_described(command: str) -> None:
     (rows,) = tables(section(DOCS / "commands.md", f"`gossamer {command}`"))
     described = {re.findall(r"`([^` ]+)", row[0])[0] for row in rows[1:]}
-    actions = commands()[command]._actions
+    # What is hidden is there to be refused in words.
+    actions = [action for action in commands()[command]._actions if action.help != argparse.SUPPRESS]
     assert described == {str((action.option_strings or [str(action.metavar)])[-1]) for action in actions} - {"--help"}
 
 
