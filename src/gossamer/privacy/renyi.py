@@ -27,6 +27,7 @@ from gossamer.errors import AccountingError
 from gossamer.privacy.numbers import real_number
 
 _MARGIN = 1e-9  # relative, added to what is computed by quadrature or subtracted from a level
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
 def poisson_gaussian(noise_multiplier: float, rate: float, order: float) -> float:
@@ -71,9 +72,8 @@ def fixed_size_gaussian(mu: float, rate: float, order: float) -> float:
     # that. A panel's rule is exact to rounding for widths of 1/(1+mu).
     low, high = mu / 2, max(order * mu, mu / 2) + 12
     panels = np.linspace(low, high, math.ceil((high - low) * 2 * (1 + mu)) + 1)
-    nodes, weights = np.polynomial.legendre.leggauss(20)
     half = np.diff(panels)[:, None] / 2
-    output, weight = panels[:-1, None] + half * (nodes + 1), half * weights
+    output, weight = panels[:-1, None] + half * (_NODES + 1), half * _WEIGHTS
     full = mu * output - mu**2 / 2
     near = np.log1p(rate * np.expm1(np.minimum(full, 1.0)))  # where the other sum cancels
     loss = np.where(full < 1, near, np.logaddexp(math.log1p(-rate), math.log(rate) + full))
