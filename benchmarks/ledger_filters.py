@@ -2,8 +2,8 @@
 
 The first table has the epsilon that a policy has to allow for one run, over the epsilon that the run is calibrated to.
 The second has how many runs of epsilon 1 a policy of 4 admits; "fixed" is what a series that is set aside would hold,
-all of them at once. Runs are planned with the least noise, all at delta 1e-5. The third has the seconds of processor time
-that it takes to admit or refuse a run, or to read a series, for plans that are hard to analyse.
+all of them at once. Runs are planned with the least noise, all at delta 1e-5. The third has the seconds of processor
+time that it takes to admit or refuse a run, or to read a series, for plans that are hard to analyse.
 
     python benchmarks/ledger_filters.py [--generated N] [--times] [--json]
 
