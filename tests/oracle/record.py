@@ -3,6 +3,7 @@
     python -m tests.oracle.record                        what is not recorded yet
     python -m tests.oracle.record --keep before          also keeps what was hashed, to compare it file by file
     python -m tests.oracle.record --replace WORLD ...    records worlds anew: only where bytes were meant to change
+    python -m tests.oracle.record --replace inputs       the same for the text of all that runs depend on
 
 A hash that is there is never replaced by itself: a move that changes bytes is undone, and the hash stays.
 """
@@ -10,6 +11,7 @@ A hash that is there is never replaced by itself: a move that changes bytes is u
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import sys
 import time
@@ -18,6 +20,7 @@ from typing import Any
 
 from tests.oracle import machine
 from tests.oracle.called import Hashes
+from tests.oracle.inputs import TEXT, text
 from tests.oracle.worlds import WORLDS
 
 from gossamer.version import __version__
@@ -58,6 +61,18 @@ def record(world: str, keep: Path | None, replace: bool) -> bool:
     return same
 
 
+def record_inputs(replace: bool) -> bool:
+    """Record the text of what runs depend on; whether it is as it was."""
+    found = text()
+    same = not TEXT.exists() or TEXT.read_text(encoding="utf-8") == found
+    if same or replace:
+        TEXT.write_text(found, encoding="utf-8")
+        return True
+    before = TEXT.read_text(encoding="utf-8").splitlines()
+    print("\n".join(difflib.unified_diff(before, found.splitlines(), "recorded", "found", lineterm="")))
+    return False
+
+
 def differences(recorded: Hashes, found: Hashes) -> list[str]:
     """What is not as it was recorded."""
     return [what for what in {**recorded, **found} if recorded.get(what) != found.get(what)]
@@ -67,11 +82,13 @@ def main() -> int:
     """Record; 1 if something is not as it was."""
     parser = argparse.ArgumentParser(description="Record what must not change.")
     parser.add_argument("--keep", type=Path, help="a folder for what was hashed")
-    parser.add_argument("--replace", nargs="*", choices=list(WORLDS), default=[], help="worlds to record anew")
-    parser.add_argument("--only", nargs="*", choices=list(WORLDS), default=list(WORLDS), help="worlds to record")
+    everything = ["inputs", *WORLDS]
+    parser.add_argument("--replace", nargs="*", choices=everything, default=[], help="worlds to record anew")
+    parser.add_argument("--only", nargs="*", choices=everything, default=everything, help="worlds to record")
     options = parser.parse_args()
     began = time.process_time()
-    same = [record(world, options.keep, world in options.replace) for world in WORLDS if world in options.only]
+    same = [record_inputs("inputs" in options.replace)] if "inputs" in options.only else []
+    same += [record(world, options.keep, world in options.replace) for world in WORLDS if world in options.only]
     print(f"{time.process_time() - began:.0f} s of processor time")
     return 0 if all(same) else 1
 
