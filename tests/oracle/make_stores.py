@@ -26,6 +26,7 @@ from tests.oracle.stores import FOLDER, described
 from gossamer.privacy.filters import EitherFilter
 from gossamer.privacy.series import Series, SeriesPlan
 from gossamer.runtimes.storage import SqliteStore
+from gossamer.runtimes.storage_account import FORMAT
 from gossamer.runtimes.storage_ledger import LedgerFile
 from gossamer.testing.hosts import LinkedHosts
 
@@ -149,13 +150,14 @@ def main() -> None:
                 if not (FOLDER / f"{label}.tar.xz").exists():
                     stop(name, place / label, party)
                     pack(label, place / label / party)
-        if not (FOLDER / "ledger-2.tar.xz").exists():
+        label = f"ledger-{FORMAT.version}"
+        if not (FOLDER / f"{label}.tar.xz").exists():
             folder = place / "ledger"
             folder.mkdir()
             make_ledgers.write(folder / "owner.ledger")
             with closing(LedgerFile(folder / "owner.ledger")) as file:
                 series(file)
-            pack("ledger-2", folder)
+            pack(label, folder)
             shutil.rmtree(folder)
 
 

@@ -3,7 +3,8 @@
     python -m tests.oracle.record                        what is not recorded yet
     python -m tests.oracle.record --keep before          also keeps what was hashed, to compare it file by file
     python -m tests.oracle.record --replace WORLD ...    records worlds anew: only where bytes were meant to change
-    python -m tests.oracle.record --replace inputs       the same for the text of all that runs depend on
+    python -m tests.oracle.record --replace inputs       the same for the text of what runs depend on
+    python -m tests.oracle.record --replace all          everything: at the last commit before a move, or on a new machine
 
 A hash that is there is never replaced by itself: a move that changes bytes is undone, and the hash stays.
 """
@@ -83,12 +84,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Record what must not change.")
     parser.add_argument("--keep", type=Path, help="a folder for what was hashed")
     everything = ["inputs", *WORLDS]
-    parser.add_argument("--replace", nargs="*", choices=everything, default=[], help="worlds to record anew")
+    parser.add_argument("--replace", nargs="*", choices=["all", *everything], default=[], help="worlds to record anew")
     parser.add_argument("--only", nargs="*", choices=everything, default=everything, help="worlds to record")
     options = parser.parse_args()
+    anew = everything if "all" in options.replace else options.replace
     began = time.process_time()
-    same = [record_inputs("inputs" in options.replace)] if "inputs" in options.only else []
-    same += [record(world, options.keep, world in options.replace) for world in WORLDS if world in options.only]
+    same = [record_inputs("inputs" in anew)] if "inputs" in options.only else []
+    same += [record(world, options.keep, world in anew) for world in WORLDS if world in options.only]
     print(f"{time.process_time() - began:.0f} s of processor time")
     return 0 if all(same) else 1
 
