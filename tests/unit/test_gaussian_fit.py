@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from scipy.stats import norm
 from tests.reference.gaussian_fit_slow import right_side, slow_least_mu
 
 from gossamer.errors import AccountingError
-from gossamer.privacy.accountants import delta
+from gossamer.privacy import accountants
+from gossamer.privacy.accountants import delta, quick_figures
 from gossamer.privacy.gaussian_fit import PlanCurve, full_mu, is_exact, least_mu, release_mu, response_mu
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import Counts, ReleaseKind
@@ -134,3 +136,18 @@ def test_impossible_failures_are_refused(failure: float) -> None:
 def test_impossible_counts_are_refused(count: float) -> None:
     with pytest.raises(AccountingError, match="a count of releases is a whole number"):
         least_mu({gaussian(1.0, 0.1): count}, 1e-6, ADD)  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "rates"),
+    [(1.2, [0.01] * 3000), (0.7, [0.001] * 3000), (0.3, [0.01] * 20), (4.0, np.geomspace(1e-3, 0.1, 200).tolist())],
+    ids=["many", "small", "little noise", "many rates"],
+)
+def test_quick_figures_are_upper_bounds_and_close(multiplier: float, rates: list[float]) -> None:
+    """Next to the accountant's, which have tests of their own and are some hundredths of a percent too large."""
+    counts: Counter[ReleaseKind] = Counter(ReleaseKind(Gaussian(1.0, multiplier), Poisson(rate), 1) for rate in rates)
+    quick = quick_figures(counts, ADD)
+    for target in (1e-7, 1e-5, 1e-3):
+        fine = accountants.epsilon(counts, target, ADD).epsilon
+        assert (1 - 1e-4) * fine <= quick.epsilon(target) <= 1.005 * fine
+        assert quick.delta(1.005 * fine) <= delta(counts, fine, ADD) <= 1.001 * quick.delta(fine)
