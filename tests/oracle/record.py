@@ -4,7 +4,7 @@
     python -m tests.oracle.record --keep before          also keeps what was hashed, to compare it file by file
     python -m tests.oracle.record --replace WORLD ...    records worlds anew: only where bytes were meant to change
     python -m tests.oracle.record --replace inputs       the same for the text of what runs depend on
-    python -m tests.oracle.record --replace all          everything: before a move, or on a new machine
+    python -m tests.oracle.record --replace all          everything: at the last commit before a move
 
 A hash that is there is never replaced by itself: a move that changes bytes is undone, and the hash stays.
 """
