@@ -26,7 +26,7 @@ from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.round_answers import RoundSum, Turns, amended, rates_of, round_sum
 from gossamer.privacy.tasks import Gradient, Round
-from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.privacy.unit_tasks import CuratedSum, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream
 from gossamer.vectors import Blank, Confined, Released, Sendable
@@ -114,7 +114,7 @@ class DataSide:
         """Noise on the clipped sum, then the mean, then the regulariser's gradient; and the noisy count, if asked."""
         task, total = admitted.task, gradients.total
         query, size = task.query, total.size
-        law, count_sd = _divided(query.mechanism, query.count_share)
+        law, count_sd = divided(query.mechanism, query.count_share)
         generator = self._noise.at(admitted.number)
         answer = np.empty(task.answer_size, total.dtype)
         answer[:size] = law.noise(generator, size, total.dtype)
@@ -184,7 +184,7 @@ def post_processed(answer: npt.NDArray[Any], task: Gradient, l2: float) -> npt.N
     return answer
 
 
-def _divided(mechanism: Mechanism, count_share: float) -> tuple[Mechanism, float]:
+def divided(mechanism: Mechanism, count_share: float) -> tuple[Mechanism, float]:
     """The law of the noise on the sum, and the standard deviation of that on the count; see `privacy.clipping`."""
     if not count_share or not isinstance(mechanism, Gaussian):
         return mechanism, 0.0
@@ -289,17 +289,19 @@ class NullDataSides:
         return amended(ticket, task)
 
     def compute(self, tickets: Sequence[Any]) -> list[Answer]:
-        return [Answer(_blank(task)) for task in tickets]
+        return [Answer(blank(task)) for task in tickets]
 
     def releases(self, node: str) -> int:
         return self.asked.get(node, 0)
 
 
-def _blank(task: Any) -> Sendable:
+def blank(task: Any) -> Sendable:
     """An answer with nothing in it."""
     if isinstance(task, MaskingStep):
         return task.label(Blank(task.answer_size, task.dtype))
     if isinstance(task, Release):
         return Released(Blank(task.vector.size, task.vector.values.dtype))
+    if isinstance(task, CuratedSum):
+        return Released(Blank(task.size, task.updates[0][1].values.dtype))
     label = Confined if isinstance(task, LocalUpdate) else Released
     return label(Blank(task.answer_size, task.model.values.dtype))

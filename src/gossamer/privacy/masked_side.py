@@ -161,13 +161,22 @@ class MaskedSide(AgentSide):
         """
         if not isinstance(task, MaskingStep):
             return super().admit(task)
+        if self.ledger is not None and self.costs(task):
+            self.ledger.charge()
+            self.charged(task)
+        return AdmittedStep(self, task)
+
+    def costs(self, task: MaskingStep) -> bool:
+        """Whether noise is to be drawn for a step that was not charged: once a round, when its turn has come."""
         kept = self._kept(task)
         # A step out of turn is refused, and costs nothing.
-        in_turn = kept is not None and task.step == Step.MASK == kept.agent.state.step
-        if self.ledger is not None and kept is not None and in_turn and not kept.charged:
-            self.ledger.charge()
-            kept.charged = True
-        return AdmittedStep(self, task)
+        return kept is not None and task.step == Step.MASK == kept.agent.state.step and not kept.charged
+
+    def charged(self, task: MaskingStep) -> None:
+        """Note that the noise of a step's round is charged."""
+        kept = self._kept(task)
+        assert kept is not None, "only a step that costs something is charged"
+        kept.charged = True
 
     def step(self, task: MaskingStep) -> Answer:
         """The agent's message of a step, or `REFUSED`."""

@@ -35,7 +35,6 @@ import numpy.typing as npt
 
 from gossamer.errors import SpecError
 from gossamer.privacy.correlated_noise import Temporal
-from gossamer.privacy.graph_bounds import UpdateBound
 from gossamer.privacy.grid_noise import MOST, GridGaussian
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
@@ -76,6 +75,20 @@ class Records(Protocol):
         ...
 
 
+class Moves(Protocol):
+    """How far one change of the data moves a unit's state in a round, such as `graph_bounds.UpdateBound`."""
+
+    @property
+    def moved(self) -> float | None:
+        """D, in L2 norm; None where nothing is proved."""
+        ...
+
+    @property
+    def agents_sampled(self) -> int:
+        """L, agents whose updates are in a round."""
+        ...
+
+
 class Forgetful:
     """Records of this process alone."""
 
@@ -95,7 +108,7 @@ class RecordNoise:
         Of all records.
     size : int
         Coordinates of a record.
-    bound : UpdateBound or None
+    bound : Moves or None
         How far one change moves a unit's state in a round; None where nothing is proved.
     longest : float
         The most L2 norm of what a state moves by in a round.
@@ -106,7 +119,7 @@ class RecordNoise:
         If the noise is out of the range of the grid.
     """
 
-    def __init__(self, noise: CorrelatedNoise, size: int, bound: UpdateBound | None, longest: float) -> None:
+    def __init__(self, noise: CorrelatedNoise, size: int, bound: Moves | None, longest: float) -> None:
         factorisation = noise.factorisation
         self._independent = factorisation.temporal is Temporal.INDEPENDENT
         self._kernel = factorisation.kernel
@@ -158,9 +171,9 @@ def rounding_error(size: int, rounds: int, agents: int, longest: float) -> float
     return 2.0**-50 * (size + agents + (rounds + 1) ** 2) * longest
 
 
-def _grid(deviation: float, size: int, rounds: int, bound: UpdateBound | None, longest: float) -> GridGaussian:
+def _grid(deviation: float, size: int, rounds: int, bound: Moves | None, longest: float) -> GridGaussian:
     """Noise on a grid that is as private as that of standard deviation ``deviation``."""
-    if bound is None:  # nothing is proved, so any grid will do
+    if bound is None or bound.moved is None:  # nothing is proved, so any grid will do
         return GridGaussian.like(Gaussian(deviation, 1.0), size)
     moved = bound.moved
     error = rounding_error(size, rounds, bound.agents_sampled, longest)

@@ -1,0 +1,75 @@
+"""What leaves as a member's part of a masked sum: vectors behind masks, of an update that is never shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gossamer.errors import DataError, SpecError
+from gossamer.privacy.data_side import Answer
+from gossamer.privacy.masked_side import MaskedSide
+from gossamer.privacy.masking_steps import MaskingStep
+from gossamer.sides.charges import Receipt
+from gossamer.sides.client import Steps, Update, Updates
+from gossamer.sides.home import Home
+from gossamer.sides.ledger import Ledger
+from gossamer.sides.machine import Due, Ticket, Together
+from gossamer.sides.plan import MaskedMember
+from gossamer.sides.samples import Shard
+
+
+class MemberRule:
+    """The updates of one member, and its messages of the sums that they are in.
+
+    The conversation itself, with all that is refused in it, is `MaskedSide`, whatever the world; it is handed the
+    world's numbers, mark and identities. Here is what it is charged, by the machine that charges everything.
+    """
+
+    def __init__(
+        self, name: str, plan: MaskedMember, shard: Shard, updates: Updates, home: Home, ledger: Ledger | None
+    ) -> None:
+        mark, seed = home.kept(name), home.seed(name)
+        if seed is None and mark is None:
+            raise DataError(f"{name}: an agent of masked sums needs a durable mark of the rounds it took part in")
+        charged: Any = ledger  # by the machine
+        self._receipt = None if plan.noise is None else Receipt(plan.noise)
+        self._updates = updates
+        self._talk = MaskedSide(
+            name,
+            shard.rows,
+            seed,
+            plan.bound,
+            plan.coins,
+            plan.terms,
+            charged,
+            mark=mark,
+            signing=home.signing(name),
+        )
+
+    def due(self, task: Any, charged: int) -> Due:
+        if isinstance(task, MaskingStep) and self._receipt is not None and self._talk.costs(task):
+            return Due(self._receipt)
+        return Due(None)
+
+    def admitted(self, task: MaskingStep) -> None:
+        self._talk.charged(task)
+
+    def number(self, task: Any, charged: int) -> int:
+        return int(task.id)
+
+    def amended(self, task: Any, became: Any) -> Any:
+        raise SpecError(f"agents of a unit run no rounds, found {type(became).__name__}")
+
+    def draw(self, ticket: Ticket) -> Steps | None:
+        """Rows of the local steps; a message of a sum draws nothing from the data."""
+        if isinstance(ticket.task, MaskingStep):
+            return None
+        return Steps(ticket, self._talk.batches(ticket.task))
+
+    def together(self, task: Any) -> Together | None:
+        return None if isinstance(task, MaskingStep) else self._updates.compute
+
+    def release(self, ticket: Ticket, raw: Update | None) -> Answer:
+        if raw is None:
+            return self._talk.step(ticket.task)
+        answer = self._talk.answer(ticket.task, raw.update)
+        return answer._replace(not_finite=raw.not_finite) if raw.not_finite else answer
