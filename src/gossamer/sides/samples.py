@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,6 @@ from gossamer.sides.plan import Samples
 from gossamer.sides.sums import Batch, Run, Sums, Total
 from gossamer.vectors import Released
 
-NOTHING: IndexArray = np.empty(0, np.int64)
-
 
 @dataclass(frozen=True, eq=False)
 class Shard:
@@ -37,7 +35,7 @@ class Shard:
     """
 
     rows: IndexArray
-    blank: IndexArray = NOTHING
+    blank: IndexArray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class SampleRule:
