@@ -1,4 +1,4 @@
-"""Noisy sums over samples: the machine of `sides` answers, charges and refuses as the data sides before it, bit for bit.
+"""Noisy sums over samples: the machine of `sides` answers, charges and refuses as the sides before it, bit for bit.
 
 The data sides of before are the reference, in a simulation, in one with blank slots, in a deployment with known
 randomness, and in a laboratory whose processes come back.
@@ -108,7 +108,7 @@ def rounds(draw: st.DrawFn, size: int, dtype: str) -> Round:
 
 @st.composite
 def scripts(draw: st.DrawFn, size: int, dtype: str, *, restarts: bool = False, alone: bool = False) -> Script:
-    """Tasks that are admitted, amended or not, computed together or apart, once or twice, by processes that come back."""
+    """Tasks that are admitted, amended or not, computed together or apart, once or twice, over several processes."""
     script: Script = []
     pending: list[int] = []
     for key in range(draw(st.integers(1, 6))):

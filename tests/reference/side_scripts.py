@@ -4,8 +4,8 @@ An operation is one of
 
     ("admit", key, node, task)      ("amend", key, task)      ("compute", keys)      ("restart", node)
 
-and an operation whose ticket there is none of, since it was refused, is left out. A transcript has the label, type, bytes
-and count of every answer, or the type and the words of every error, and what was charged after each.
+and an operation whose ticket there is none of, since it was refused, is left out. A transcript has the label, type,
+bytes and count of every answer, or the type and the words of every error, and what was charged after each.
 """
 
 from __future__ import annotations
