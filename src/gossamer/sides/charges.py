@@ -56,6 +56,10 @@ class Charges(Protocol):
         """Charge a durable ledger, which knows itself what it was opened for."""
         ...
 
+    def counted(self, ledger: Any) -> Counted:
+        """What a durable ledger was charged."""
+        ...
+
 
 @dataclass(frozen=True)
 class ReleaseCharges:
@@ -95,6 +99,10 @@ class ReleaseCharges:
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         ledger.charge(receipt.kind)
 
+    def counted(self, ledger: Any) -> Counted:
+        found: Counted = ledger.counts
+        return found
+
 
 @dataclass(frozen=True)
 class StreamCharges:
@@ -118,6 +126,9 @@ class StreamCharges:
 
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         ledger.charge()
+
+    def counted(self, ledger: Any) -> Counted:
+        return {self.stream: ledger.releases}
 
 
 @dataclass(frozen=True)
@@ -152,6 +163,9 @@ class SumCharges:
 
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         ledger.charge()
+
+    def counted(self, ledger: Any) -> Counted:
+        return {self.noise: ledger.releases}
 
 
 @dataclass(frozen=True)
@@ -191,3 +205,6 @@ class CuratorCharges:
         # One account an owner. A crash between two of them has charged some for what nobody is given: too much is safe.
         for owner in receipt.owners:
             ledger[owner].charge(receipt.kind)
+
+    def counted(self, ledger: Any) -> Counted:
+        return {(name, kind): n for name, own in ledger.items() for kind, n in own.counts.items()}

@@ -127,8 +127,7 @@ class StoredLedger:
 
     def lines(self) -> list[dict[str, Any]]:
         """Records for ``ledger.jsonl``."""
-        found: list[dict[str, Any]] = self._ledger.lines()
-        return found
+        return self._charges.lines(self.owner, self._charges.counted(self._ledger))
 
 
 class StoredAccounts:
@@ -165,7 +164,4 @@ class StoredAccounts:
 
     def lines(self) -> list[dict[str, Any]]:
         """Records for ``ledger.jsonl``."""
-        counts: dict[Any, int] = {
-            (name, kind): n for name, ledger in self._ledgers.items() for kind, n in ledger.counts.items()
-        }
-        return self._charges.lines(self.owner, counts)
+        return self._charges.lines(self.owner, self._charges.counted(self._ledgers))

@@ -8,6 +8,7 @@ from gossamer.errors import DataError, SpecError
 from gossamer.privacy.data_side import Answer
 from gossamer.privacy.masked_side import MaskedSide
 from gossamer.privacy.masking_steps import MaskingStep
+from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.charges import Receipt
 from gossamer.sides.client import Steps, Update, Updates
 from gossamer.sides.home import Home
@@ -32,7 +33,7 @@ class MemberRule:
             raise DataError(f"{name}: an agent of masked sums needs a durable mark of the rounds it took part in")
         charged: Any = ledger  # by the machine
         self._receipt = None if plan.noise is None else Receipt(plan.noise)
-        self._updates = updates
+        self._name, self._updates = name, updates
         self._talk = MaskedSide(
             name,
             shard.rows,
@@ -48,6 +49,8 @@ class MemberRule:
     def due(self, task: Any, charged: int) -> Due:
         if isinstance(task, MaskingStep) and self._receipt is not None and self._talk.costs(task):
             return Due(self._receipt)
+        if not isinstance(task, MaskingStep | LocalUpdate):
+            raise SpecError(f"{self._name} makes local updates for masked sums, found {type(task).__name__}")
         return Due(None)
 
     def admitted(self, task: MaskingStep) -> None:

@@ -42,12 +42,14 @@ class SampleRule:
     """Noisy sums over samples of one party's examples."""
 
     def __init__(self, name: str, plan: Samples, shard: Shard, sums: Sums, home: Home) -> None:
-        self.shard, self.sums, self.home, self.objective = shard, sums, home, sums.objective
+        self._name, self.shard, self.sums, self.home, self.objective = name, shard, sums, home, sums.objective
         self._noise, self._sampling = home.numbers(name, "noise"), home.numbers(name, "sampling")
         for query in plan.queries:
             home.provided(query, self.objective.size, lambda query=query: self._rounding(query), any_clip=True)  # type: ignore[misc]
 
-    def due(self, task: Gradient | Round, charged: int) -> Due:
+    def due(self, task: Any, charged: int) -> Due:
+        if not isinstance(task, Gradient | Round):
+            raise SpecError(f"{self._name} releases sums over its examples, found {type(task).__name__}")
         once = not self.home.repeats
         if isinstance(task, Round):
             rates_of(task)
