@@ -30,7 +30,7 @@ from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
 from gossamer.federation.identity import Identity
 from gossamer.privacy.agent_noise import AgentLedger
-from gossamer.privacy.data_side import Computer, DataSide
+from gossamer.privacy.data_side import Computer
 from gossamer.privacy.deployed_guarantee import Drawn, Times
 from gossamer.privacy.filled_side import FilledSide
 from gossamer.privacy.ledger import Ledger, Plan, Unlimited
@@ -175,7 +175,7 @@ def test_a_run_charges_what_the_simulated_one_charges(name: str) -> None:
     prepared = prepared_of(name)
     plan = plan_run(prepared)
     simulator, parties = run(prepared, plan)
-    sides, ledgers = plan.sides(prepared, secret_seed(prepared, plan.noise, "run"), DataSide)
+    sides, ledgers = plan.sides(prepared, secret_seed(prepared, plan.noise, "run"))
     run(prepared, plan, sides)
     expected = {ledger.owner: ledger for ledger in ledgers}
     charged = {owner: ledger for owner, ledger in parties.ledgers.items() if ledger is not None}

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.reference.data_sides import BlankingSide
 from tests.reference.side_scripts import Runner, Script, known_randomness
 
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.attacks.canaries import BlankingSide
 from gossamer.privacy.data_side import DataSide, DataSides
 from gossamer.privacy.deployed_side import DeployedSide
 from gossamer.privacy.ledger import Ledger, Plan, Unlimited

@@ -29,11 +29,12 @@ MAY_IMPORT = {
 }
 ABOVE = {"experiment", "deployment", "cli", "report", "contracts", "testing"}
 MUST_NOT_IMPORT = {
-    "algorithms": {"runtimes", "data", "objectives", *ABOVE},
-    "data": {"runtimes", "algorithms", "protocol", "privacy", "objectives", *ABOVE},
-    "objectives": {"runtimes", "algorithms", "protocol", "privacy", *ABOVE},
-    "privacy": {"runtimes", "algorithms", *ABOVE},
-    "federation": {"runtimes", "algorithms", "data", "objectives", "privacy", *ABOVE},
+    "algorithms": {"runtimes", "data", "objectives", "sides", *ABOVE},
+    "data": {"runtimes", "algorithms", "protocol", "privacy", "objectives", "sides", *ABOVE},
+    "objectives": {"runtimes", "algorithms", "protocol", "privacy", "sides", *ABOVE},
+    "privacy": {"runtimes", "algorithms", "sides", *ABOVE},
+    "sides": {"runtimes", "algorithms", *ABOVE},
+    "federation": {"runtimes", "algorithms", "data", "objectives", "privacy", "sides", *ABOVE},
     "runtimes": ABOVE,
 }
 # Which files may import which heavy package, at any depth.
@@ -54,6 +55,10 @@ LABELLERS = {
     "privacy/pairwise_side.py",  # for a unit alone
     "privacy/secure_unit.py",  # the sum that masks were taken off, for a unit alone
     "privacy/unit_side.py",  # the same, and what agents show their server
+    "sides/client.py",  # after the charge and the noise; what is raw, for its trust scope alone
+    "sides/curator.py",  # after the charge and the noise
+    "sides/samples.py",  # the same
+    "sides/stream.py",  # the same
     "privacy/masking/agent.py",  # after the masks were added
     "vectors.py",
     "protocol/encoding.py",  # what a peer labelled

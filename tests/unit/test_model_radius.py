@@ -16,7 +16,6 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.data_side import DataSide
 from gossamer.privacy.graph_bounds import RandomNoise
 from gossamer.privacy.model_radius import TAIL_BITS, model_radius
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
@@ -115,7 +114,7 @@ def test_honest_runs_stay_within_it(name: str) -> None:
     plan: Any = plan_run(prepared)
     assert math.isfinite(plan.radius)
     assert plan.figures(prepared)["masked_model_radius"] == plan.radius
-    sides, _ = plan.sides(prepared, secret_seed(prepared, plan.noise, "run"), DataSide)
+    sides, _ = plan.sides(prepared, secret_seed(prepared, plan.noise, "run"))
     context = prepared.context(plan.mechanisms, plan.quotas)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
     longest = 0.0

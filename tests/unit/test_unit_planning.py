@@ -24,7 +24,6 @@ from gossamer.experiment.unit_plan import UnitPlan, first_rounds
 from gossamer.privacy.agent_noise import AgentLedger
 from gossamer.privacy.claims.gfl import THEOREM2
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.data_side import DataSide
 from gossamer.privacy.graph_bounds import RandomNoise, UpdateBound, gaussian_mu_of
 from gossamer.privacy.guarantees import SIMULATED_NOISE
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -300,10 +299,10 @@ def test_units_with_other_numbers_of_links_have_no_common_number_of_records() ->
     assert plan.describe()["standard_deviation"] == plan.noise[0]["standard_deviation"]
 
 
-def test_other_data_sides_are_refused() -> None:
+def test_blank_slots_are_refused() -> None:
     prepared, plan = planned(spec())
-    with pytest.raises(CallerError, match="cannot be replaced"):
-        plan.sides(prepared, 1, lambda ledger, shard, seed: DataSide(ledger, shard, seed))
+    with pytest.raises(CallerError, match="none of its slots can be blank"):
+        plan.sides(prepared, 1, np.arange(3))
 
 
 @pytest.mark.parametrize("temporal", ["independent", "random_walk", "sqrt_toeplitz", "banded"])

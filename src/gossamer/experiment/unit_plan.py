@@ -12,11 +12,10 @@ from gossamer.algorithms.algorithm import Facts
 from gossamer.errors import SpecError
 from gossamer.experiment.agent_sides import agent_sides
 from gossamer.experiment.completing import Estimated
-from gossamer.experiment.plans import MakeDataSide
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import StopSettings
+from gossamer.objectives.objective import IndexArray
 from gossamer.privacy.agent_noise import AgentLedger
-from gossamer.privacy.data_side import DataSide
 from gossamer.privacy.graph_bounds import Noise, RandomNoise, UpdateBound
 from gossamer.privacy.graph_guarantees import proved_epsilon
 from gossamer.privacy.guarantees import Guarantee, reproducible
@@ -222,11 +221,11 @@ class UnitPlan:
         )
 
     def sides(
-        self, prepared: Prepared, seed: int, data_side: MakeDataSide = DataSide
+        self, prepared: Prepared, seed: int, blank: IndexArray | None = None
     ) -> tuple[UnitSides, list[UnitLedger | AgentLedger]]:
         """A data side for each agent, and one with a ledger for each unit; then ledgers of agents that add noise."""
-        if data_side is not DataSide:
-            raise SpecError("data sides of federated units cannot be replaced by others")
+        if blank is not None:
+            raise SpecError("local updates are made on all examples of a shard, and none of its slots can be blank")
         agents = agent_sides(prepared, seed, self.clip, prepared.experiment.privacy.agent_noise or 0.0, self.radius)
         ledgers = [UnitLedger(server, unit.agents, unit.stream) for server, unit in self.units.items()]
         units = {ledger.owner: UnitSide(ledger, self.size, seed) for ledger in ledgers}

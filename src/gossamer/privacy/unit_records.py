@@ -27,76 +27,19 @@ the rounds: see `rounding_error`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from gossamer.errors import SpecError
 from gossamer.privacy.correlated_noise import Temporal
 from gossamer.privacy.grid_noise import MOST, GridGaussian
+from gossamer.privacy.kept_records import FloatArray, Forgetful, Moves, Record, Records
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.secret_generator import SecretGenerator
 from gossamer.privacy.secret_randomness import SecretRandomness
 
-FloatArray = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Record:
-    """What was answered: as private as the unit's data, of which it holds the state.
-
-    Attributes
-    ----------
-    number : int
-        From 0.
-    state : ndarray [size] of float64
-        s, raw.
-    answer : ndarray [size] of float64
-        M.
-    """
-
-    number: int
-    state: FloatArray
-    answer: FloatArray
-
-
-class Records(Protocol):
-    """Where the newest records are kept."""
-
-    def kept(self) -> Sequence[Record]:
-        """All that are kept, the oldest first."""
-        ...
-
-    def keep(self, record: Record, most: int) -> None:
-        """Keep ``record``, and no more than the newest ``most``; it is durable when this returns."""
-        ...
-
-
-class Moves(Protocol):
-    """How far one change of the data moves a unit's state in a round, such as `graph_bounds.UpdateBound`."""
-
-    @property
-    def moved(self) -> float | None:
-        """D, in L2 norm; None where nothing is proved."""
-        ...
-
-    @property
-    def agents_sampled(self) -> int:
-        """L, agents whose updates are in a round."""
-        ...
-
-
-class Forgetful:
-    """Records of this process alone."""
-
-    def kept(self) -> Sequence[Record]:
-        return ()
-
-    def keep(self, record: Record, most: int) -> None:
-        pass
+__all__ = ["FloatArray", "Forgetful", "Moves", "Record", "RecordNoise", "Records", "rounding_error"]
 
 
 class RecordNoise:

@@ -17,13 +17,14 @@ import numpy.typing as npt
 from gossamer.data.split import Split
 from gossamer.objectives.objective import FloatArray, Objective
 from gossamer.privacy.grid_query import GridQuery
+from gossamer.privacy.kept_records import FloatArray as Doubles
+from gossamer.privacy.kept_records import Record
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.number_source import Numbers, numbers_of
 from gossamer.privacy.secret_randomness import SecretRandomness
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_records import FloatArray as Doubles
-from gossamer.privacy.unit_records import Record, RecordNoise
+from gossamer.privacy.unit_records import RecordNoise
 from gossamer.sides.home import Kept, Provided
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import SidePlan, Stream

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from gossamer.data.split import Split
 from gossamer.objectives.objective import FloatArray, Objective
 from gossamer.privacy.grid_query import GridQuery
+from gossamer.privacy.kept_records import FloatArray as Doubles
+from gossamer.privacy.kept_records import Record, Records
 from gossamer.privacy.number_source import Numbers
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_records import FloatArray as Doubles
-from gossamer.privacy.unit_records import Record, Records
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import SidePlan, Stream
 from gossamer.sides.sums import Sums

@@ -35,7 +35,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gossamer.errors import SpecError
 from gossamer.privacy.accountants import renyi_divergence
@@ -46,13 +46,15 @@ from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.renyi import check_order, response
-from gossamer.privacy.round_terms import RoundTerms
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.secure_unit import SecureUnit
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.privacy.unit_tasks import LocalQuery
 from gossamer.sides.charges import Charges, CuratorCharges, ReleaseCharges, StreamCharges, SumCharges
+
+if TYPE_CHECKING:  # masks need cryptography, which is optional
+    from gossamer.privacy.round_terms import RoundTerms
+    from gossamer.privacy.secure_unit import SecureUnit
 
 WHOLE = Poisson(1.0)
 """The sampling of a release that all data of a client are in."""

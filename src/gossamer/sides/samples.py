@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -36,6 +36,11 @@ class Shard:
 
     rows: IndexArray
     blank: IndexArray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, rows: IndexArray, blank: IndexArray | None = None) -> Self:
+        """A shard; of ``blank``, of any party's rows, those are blank that are in it."""
+        return cls(rows) if blank is None else cls(rows, np.intersect1d(rows, blank))
 
 
 class SampleRule:

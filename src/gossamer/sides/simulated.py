@@ -10,12 +10,12 @@ import numpy.typing as npt
 from gossamer.data.split import Split
 from gossamer.objectives.objective import FloatArray, Objective
 from gossamer.privacy.data_side import divided
+from gossamer.privacy.kept_records import FloatArray as Doubles
+from gossamer.privacy.kept_records import Record
 from gossamer.privacy.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.number_source import Numbers
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_records import FloatArray as Doubles
-from gossamer.privacy.unit_records import Record
 from gossamer.randomness import Stream as Generators
 from gossamer.sides.home import Provided
 from gossamer.sides.ledger import Ledger, MemoryLedger

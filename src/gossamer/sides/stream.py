@@ -14,7 +14,7 @@ import numpy as np
 
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.data_side import Answer
-from gossamer.privacy.unit_records import FloatArray, Record
+from gossamer.privacy.kept_records import FloatArray, Record
 from gossamer.protocol.effects import Release
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
