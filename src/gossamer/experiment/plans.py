@@ -13,6 +13,7 @@ from gossamer.objectives.objective import IndexArray
 from gossamer.privacy.data_side import Computer
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.sides.plan import SidePlan
 
 
 class AnyLedger(Protocol):
@@ -95,6 +96,10 @@ class RunPlan(Protocol):
 
     def facts(self, prepared: Prepared) -> Facts | None:
         """What claims are computed from; None for a run without noise."""
+        ...
+
+    def side(self, prepared: Prepared, name: str) -> SidePlan:
+        """What leaves the data of party ``name``, at most."""
         ...
 
     def sides(

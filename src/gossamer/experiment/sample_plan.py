@@ -21,9 +21,10 @@ from gossamer.privacy.guarantees import Guarantee, reproducible
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
 from gossamer.privacy.pure_composition import compositions
 from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.tasks import Query
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.making import open_pool
-from gossamer.sides.plan import Samples
+from gossamer.sides.plan import Nothing, Samples, SidePlan
 from gossamer.sides.pool import Pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
@@ -84,14 +85,23 @@ class SamplePlan:
         """Most releases of all nodes together."""
         return sum(sum(schedule.values()) for schedule in self.schedules.values())
 
-    def side(self, name: str) -> Samples:
-        """What leaves the data of node ``name``, at most."""
+    def side(self, prepared: Prepared, name: str) -> SidePlan:
+        """What leaves the data of node ``name``, at most; nothing of a server without data."""
+        return self._samples(name, self.queries(prepared, name)) if name in self.schedules else Nothing()
+
+    def _samples(self, name: str, queries: tuple[Query, ...] = ()) -> Samples:
         mechanism = self.mechanisms[name]
-        return Samples(release_counts(self.schedules[name], mechanism, self.size), enforced=mechanism.private)
+        return Samples(release_counts(self.schedules[name], mechanism, self.size), mechanism.private, queries)
+
+    def queries(self, prepared: Prepared, name: str) -> tuple[Query, ...]:
+        """What node ``name`` will be asked, at the first clip."""
+        first = prepared.clipping.initial(prepared.initial)
+        law = self.mechanisms[name]
+        return tuple(prepared.clipping.query(Query(sampling, law, 1.0), first) for sampling in self.schedules[name])
 
     def ledger(self, name: str) -> MemoryLedger:
         """An empty ledger committed to the plan of node ``name``."""
-        return MemoryLedger(name, self.side(name).charges())
+        return MemoryLedger(name, self._samples(name).charges())
 
     def __str__(self) -> str:
         laws = set(self.mechanisms.values())
@@ -128,7 +138,7 @@ class SamplePlan:
     def sides(self, prepared: Prepared, seed: int, blank: IndexArray | None = None) -> tuple[Pool, list[Ledger]]:
         """A data side for each node."""
         pool = open_pool(
-            {name: self.side(name) for name in prepared.names},
+            {name: self._samples(name) for name in prepared.names},
             {name: Shard.of(rows, blank) for name, rows in zip(prepared.names, prepared.shards, strict=True)},
             prepared.objective,
             prepared.dataset.train,

@@ -116,6 +116,8 @@ class StreamCharges:
         return self.stream.records
 
     def refusal(self, counts: Counted, receipt: Receipt) -> str | None:
+        if receipt.kind != self.stream:
+            return f"release refused: not in the plan ({receipt.kind.describe()})"
         if counts.get(self.stream, 0) < self.stream.records:
             return None
         return f"release refused: the stream was opened for {self.stream.records} records"
@@ -153,6 +155,8 @@ class SumCharges:
         return self.sums
 
     def refusal(self, counts: Counted, receipt: Receipt) -> str | None:
+        if receipt.kind != self.noise:
+            return f"masked sum refused: not in the plan ({receipt.kind.describe()})"
         if counts.get(self.noise, 0) < self.sums:
             return None
         return f"masked sum refused: the ledger was opened for {self.sums}"
@@ -208,3 +212,28 @@ class CuratorCharges:
 
     def counted(self, ledger: Any) -> Counted:
         return {(name, kind): n for name, own in ledger.items() for kind, n in own.counts.items()}
+
+
+@dataclass(frozen=True)
+class NoCharges:
+    """Of a party that is charged nothing itself, such as an agent whose server is charged for it."""
+
+    @property
+    def most(self) -> int:
+        return 0
+
+    def refusal(self, counts: Counted, receipt: Receipt) -> str:
+        return "release refused: nothing is planned"
+
+    def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
+        return []
+
+    def enter(self, ledger: Any, receipt: Receipt) -> None:
+        raise AssertionError("nothing is ever charged here")
+
+    def counted(self, ledger: Any) -> Counted:
+        return {}
+
+
+NO_CHARGES = NoCharges()
+"""Of all such parties."""

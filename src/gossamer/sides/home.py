@@ -28,6 +28,9 @@ from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import SidePlan, Stream
 from gossamer.sides.sums import Sums
 
+CHARGING, DRAWING = "charging a release", "drawing noise"
+"""Where a process may be killed; see `Home.crashpoint`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Provided:

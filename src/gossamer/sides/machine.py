@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from gossamer.errors import SpecError
 from gossamer.privacy.data_side import Answer
 from gossamer.sides.charges import Receipt
-from gossamer.sides.home import Home, Provided
+from gossamer.sides.home import CHARGING, Home, Provided
 from gossamer.sides.ledger import Ledger
 
 NOTHING_PROVIDED = Provided()
@@ -163,7 +163,7 @@ class Side:
     def charge(self, receipt: Receipt) -> None:
         """Enter a charge; before anything is drawn for it."""
         assert self.ledger is not None, f"{self.name} has no ledger to charge {receipt} to"
-        self.home.crashpoint("charging a release")
+        self.home.crashpoint(CHARGING)
         self.ledger.charge(receipt)
 
     def amended(self, ticket: Ticket, task: Any) -> Ticket:
@@ -192,3 +192,7 @@ class Side:
                 )
             self._open.remove(ticket.opened)
         return self.rule.draw(ticket)
+
+    def release(self, ticket: Ticket, raw: Any) -> Answer:
+        """The answer to what a ticket comes to without noise."""
+        return self.rule.release(ticket, raw)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gossamer.privacy.data_side import Answer
-from gossamer.sides.home import Home
+from gossamer.sides.home import DRAWING, Home
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Side, Ticket, Together
 
@@ -64,7 +64,7 @@ class Pool:
         SpecError
             If one was answered before, and another answer would be another release.
         """
-        self._home.crashpoint("drawing noise")
+        self._home.crashpoint(DRAWING)
         raws = self.raw(tickets)
         answers: list[Answer | None] = [None] * len(tickets)
         # What was computed is answered first: a message about a sum may be about what was computed in the same call.
@@ -87,7 +87,7 @@ class Pool:
 
     def release(self, ticket: Ticket, raw: Any) -> Answer:
         """The answer to a ticket of what it comes to without noise."""
-        return ticket.side.rule.release(ticket, raw)
+        return ticket.side.release(ticket, raw)
 
     def releases(self, node: str) -> int:
         """How many releases with the data of ``node`` were charged."""
