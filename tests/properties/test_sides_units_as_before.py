@@ -21,7 +21,6 @@ from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_federated import local_queries
 from gossamer.algorithms.graph_masking import unit_of
 from gossamer.data.split import Split
-from gossamer.deployment.computing import LoneAgent
 from gossamer.errors import GossamerError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.agent_noise import AgentLedger
@@ -228,23 +227,21 @@ def seen_record(record: Record) -> tuple[int, bytes, bytes]:
     return record.number, record.state.tobytes(), record.answer.tobytes()
 
 
+def no_ledger(name: str, plan: SidePlan) -> Any:
+    raise AssertionError("nothing is charged")
+
+
 @SOME
 @given(st.data())
 def test_an_agent_in_a_deployment(data: st.DataObject) -> None:
     script = data.draw(scripts(only=AGENTS[0]))
 
-    class Prepared:
-        objective = objective()
-
-        class dataset:
-            train = DATA
-
-    prepared: Any = Prepared
     with known_randomness():
-        old = LoneAgent("a", AgentSide("a", SHARDS["a"], None), prepared)
+        alone = UnitSides({"a": AgentSide("a", SHARDS["a"], None)}, {}, {}, objective(), DATA)
+    alone.releases = lambda node: 0  # type: ignore[method-assign]
     with known_randomness():
-        new = open_pool({"a": ClientUpdate()}, shards(), objective(), DATA, Deployed(lambda name, plan: 1 / 0))
-    compare(Runner(old, list), Runner(new, list), script, ("a",))
+        new = open_pool({"a": ClientUpdate()}, shards(), objective(), DATA, Deployed(no_ledger))
+    compare(Runner(alone, list), Runner(new, list), script, ("a",))
 
 
 # Masked sums

@@ -24,6 +24,9 @@ from gossamer.sides.plan import WHOLE, ClientUpdate, Pairwise
 from gossamer.sides.samples import Shard
 from gossamer.vectors import Confined, Released
 
+SLACK = 2.0**-20
+"""By how much of its bound an update may be longer: rounding to float32 makes it that."""
+
 
 class Steps(NamedTuple):
     """A ticket with the rows [steps, batch] that its local steps take."""

@@ -18,13 +18,11 @@ from gossamer.privacy.data_side import Answer
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.sides.charges import Receipt
+from gossamer.sides.client import SLACK
 from gossamer.sides.home import Home
 from gossamer.sides.machine import Due, Ticket
 from gossamer.sides.plan import WHOLE, Curator
 from gossamer.vectors import Released
-
-SLACK = 2.0**-20
-"""By how much of the bound an update may be longer, and is then scaled back: rounding to float32 makes it that."""
 
 
 class CuratorRule:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from gossamer.errors import DataError, SpecError
+from gossamer.objectives.objective import FloatArray
 from gossamer.privacy.data_side import Answer
 from gossamer.privacy.masked_side import MaskedSide
 from gossamer.privacy.masking_steps import MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.charges import Receipt
-from gossamer.sides.client import Steps, Update, Updates
+from gossamer.sides.client import SLACK, Steps, Update, Updates, clipped
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Due, Ticket, Together
@@ -33,7 +36,7 @@ class MemberRule:
             raise DataError(f"{name}: an agent of masked sums needs a durable mark of the rounds it took part in")
         charged: Any = ledger  # by the machine
         self._receipt = None if plan.noise is None else Receipt(plan.noise)
-        self._name, self._updates = name, updates
+        self._name, self._updates, self._reach = name, updates, plan.bound.reach
         self._talk = MaskedSide(
             name,
             shard.rows,
@@ -71,8 +74,16 @@ class MemberRule:
     def together(self, task: Any) -> Together | None:
         return None if isinstance(task, MaskingStep) else self._updates.compute
 
+    def _whole(self, update: FloatArray) -> FloatArray:
+        """The update in its own direction, where it is longer than the bound by more than rounding.
+
+        The encoding bounds each coordinate first, and would turn it. Steps with a clip of their own are never so long.
+        """
+        too_long = float(np.linalg.norm(update.astype(np.float64))) > self._reach * (1 + SLACK)
+        return clipped(update, self._reach) if too_long else update
+
     def release(self, ticket: Ticket, raw: Update | None) -> Answer:
         if raw is None:
             return self._talk.step(ticket.task)
-        answer = self._talk.answer(ticket.task, raw.update)
+        answer = self._talk.answer(ticket.task, self._whole(raw.update))
         return answer._replace(not_finite=raw.not_finite) if raw.not_finite else answer

@@ -361,8 +361,8 @@ class Curator:
         return sum(self.kinds.values())
 
     def drawn(self) -> Drawn:
-        # One client is in `most` sums; the curator draws for those of all, of which each has one client or more.
-        return _drawn({kind: kind.size * count * len(self.owners) for kind, count in self.kinds.items()}, {})
+        # Of the sums that one client is in: others do not depend on its data but by way of these.
+        return _drawn({kind: kind.size * count for kind, count in self.kinds.items()}, {})
 
 
 @dataclass(frozen=True)
