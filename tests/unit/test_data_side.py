@@ -12,12 +12,12 @@ from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent
 from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective
 from gossamer.parts import Part
-from gossamer.privacy import data_side
 from gossamer.privacy.data_side import DataSide, DataSides
 from gossamer.privacy.ledger import Ledger, Plan, Unlimited
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query
+from gossamer.sides.null import DryRun
 from gossamer.vectors import Public, Released
 
 SIZE = 3
@@ -198,7 +198,7 @@ def test_without_noise_an_overflow_saturates() -> None:
 
 
 def test_the_null_data_side_counts_the_same_and_has_nothing() -> None:
-    null = data_side.NullDataSides()
+    null = DryRun()
     what = task(Gaussian(1.0, 1.0))
     (answered,) = null.compute([null.admit("node-0", what)])
     assert answered.released.size == SIZE

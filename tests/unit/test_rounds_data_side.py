@@ -16,7 +16,7 @@ from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.data_side import DataSide, DataSides, NullDataSides
+from gossamer.privacy.data_side import DataSide, DataSides
 from gossamer.privacy.ledger import Ledger, Plan, Unlimited
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.round_answers import RoundSum, Turns, round_sum
@@ -25,6 +25,7 @@ from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import Stream, stream
+from gossamer.sides.null import DryRun
 from gossamer.vectors import Coordinates, Masked, Public, Released
 
 N, FEATURES, STEPS = 8, 5, 6
@@ -373,7 +374,7 @@ def test_rounds_and_gradients_in_one_call_are_answered_in_order() -> None:
 
 def test_the_null_data_side_charges_the_same_and_has_nothing() -> None:
     objective = objective_of()
-    null, task = NullDataSides(), a_round(objective, where=Coordinates(1, 3), until=0)
+    null, task = DryRun(), a_round(objective, where=Coordinates(1, 3), until=0)
     ticket = null.amended(null.admit("a", task), task.swapped(4, Public(np.ones(objective.size)), 5))
     (answer,) = null.compute([ticket])
     assert answer.released.size == task.answer_size
@@ -418,7 +419,7 @@ def others(task: Round) -> dict[str, Round]:
 def test_a_round_becomes_no_other_than_the_one_admitted(change: str) -> None:
     objective = objective_of()
     task = a_round(objective, mechanism=Gaussian(0.3, 2.0))
-    for computer in (sides(objective), NullDataSides()):
+    for computer in (sides(objective), DryRun()):
         ticket: Any = computer.admit("a", task)
         with pytest.raises(SpecError, match="only models are swapped into the admitted round 7"):
             computer.amended(ticket, others(task)[change])

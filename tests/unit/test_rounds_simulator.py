@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.data_side import Answer, DataSide, DataSides, NullDataSides
+from gossamer.privacy.data_side import Answer, DataSide, DataSides
 from gossamer.privacy.ledger import Ledger, Unlimited
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
@@ -26,6 +26,7 @@ from gossamer.protocol.trace import Step, read_steps, replay, write_step
 from gossamer.runtimes.links import FaultSettings
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.sides.null import DryRun
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.vectors import Coordinates, Public
 
@@ -79,7 +80,7 @@ class Watched(FixedAnswers):
 
     def compute(self, tickets: Sequence[Any]) -> list[Answer]:
         self.calls.append(list(tickets))
-        return NullDataSides().compute(tickets)
+        return DryRun().compute(tickets)
 
 
 def run(

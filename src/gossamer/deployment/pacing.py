@@ -47,7 +47,7 @@ def has_deadline(prepared: Prepared, plan: RunPlan) -> bool:
 
 
 class Timed(Computer, Protocol):
-    """A data side whose answers have a deadline, such as `privacy.filled_side.FilledSide`."""
+    """A data side whose answers have a deadline, such as `sides.filled.TimedPool`."""
 
     def provided_for(self, ticket: Any) -> int:
         """On how many examples an answer is computed, unless more are sampled: a public number."""

@@ -21,15 +21,11 @@ from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.ledger import Ledger
-from gossamer.privacy.masking_steps import MaskingStep
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
-from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.round_answers import RoundSum, Turns, amended, rates_of, round_sum
 from gossamer.privacy.tasks import Gradient, Round
-from gossamer.privacy.unit_tasks import CuratedSum, LocalUpdate
-from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream
-from gossamer.vectors import Blank, Confined, Released, Sendable
+from gossamer.vectors import Released, Sendable
 
 IndexArray = npt.NDArray[np.int64]
 
@@ -260,48 +256,3 @@ class DataSides:
 
     def releases(self, node: str) -> int:
         return self.sides[node].ledger.releases
-
-
-class NullDataSides:
-    """Admits everything, counts it, and answers with blanks: for computing the schedule alone.
-
-    Attributes
-    ----------
-    counts : dict of str to dict of ReleaseKind to int
-        What each node asked for that is charged by its kind.
-    asked : dict of str to int
-        How much each node asked for, messages about masks left out.
-    """
-
-    def __init__(self) -> None:
-        self.counts: dict[str, dict[ReleaseKind, int]] = {}
-        self.asked: dict[str, int] = {}
-
-    def admit(self, node: str, task: Any) -> Any:
-        if not isinstance(task, MaskingStep):
-            self.asked[node] = self.asked.get(node, 0) + 1
-        if isinstance(task, Gradient | Round):
-            kinds = self.counts.setdefault(node, {})
-            kinds[task.release] = kinds.get(task.release, 0) + 1
-        return task
-
-    def amended(self, ticket: Round, task: Round) -> Round:
-        return amended(ticket, task)
-
-    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
-        return [Answer(blank(task)) for task in tickets]
-
-    def releases(self, node: str) -> int:
-        return self.asked.get(node, 0)
-
-
-def blank(task: Any) -> Sendable:
-    """An answer with nothing in it."""
-    if isinstance(task, MaskingStep):
-        return task.label(Blank(task.answer_size, task.dtype))
-    if isinstance(task, Release):
-        return Released(Blank(task.vector.size, task.vector.values.dtype))
-    if isinstance(task, CuratedSum):
-        return Released(Blank(task.size, task.updates[0][1].values.dtype))
-    label = Confined if isinstance(task, LocalUpdate) else Released
-    return label(Blank(task.answer_size, task.model.values.dtype))

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from gossamer.errors import SpecError
-from gossamer.privacy.data_side import Answer, blank
+from gossamer.privacy.data_side import Answer
 from gossamer.privacy.masking_steps import MaskingStep
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.round_answers import amended
 from gossamer.privacy.tasks import Gradient, Round
+from gossamer.privacy.unit_tasks import CuratedSum, LocalUpdate
+from gossamer.protocol.effects import Release
 from gossamer.sides.machine import Due, Ticket
+from gossamer.vectors import Blank, Confined, Released, Sendable
 
 
 class NothingRule:
@@ -42,7 +45,7 @@ class NothingRule:
         raise AssertionError("nothing is ever admitted")
 
 
-class Schedule:
+class DryRun:
     """Admits everything, counts it, and answers with blanks: for computing the schedule alone.
 
     Attributes
@@ -72,8 +75,20 @@ class Schedule:
 
     def compute(self, tickets: Sequence[Any]) -> list[Answer]:
         """Answers with nothing in them."""
-        return [Answer(blank(task)) for task in tickets]
+        return [Answer(_blank(task)) for task in tickets]
 
     def releases(self, node: str) -> int:
         """How much ``node`` asked for."""
         return self.asked.get(node, 0)
+
+
+def _blank(task: Any) -> Sendable:
+    """An answer with nothing in it."""
+    if isinstance(task, MaskingStep):
+        return task.label(Blank(task.answer_size, task.dtype))
+    if isinstance(task, Release):
+        return Released(Blank(task.vector.size, task.vector.values.dtype))
+    if isinstance(task, CuratedSum):
+        return Released(Blank(task.size, task.updates[0][1].values.dtype))
+    label = Confined if isinstance(task, LocalUpdate) else Released
+    return label(Blank(task.answer_size, task.model.values.dtype))
