@@ -51,13 +51,14 @@ class ChargesAfterTheNoise(Side):
 
     def admit(self, task: Any) -> Ticket:
         ticket = super().admit(task)
-        return replace(ticket, number=ticket.number + 1)
+        return ticket._replace(number=ticket.number + 1)
 
-    def charge(self, receipt: Receipt) -> None:
+    def charge(self, receipt: Receipt) -> int:
         ledger: Any = self.ledger
         reason = ledger._charges.refusal(ledger._charges.counted(ledger._ledger), receipt)
         if reason is not None:
             raise BudgetSpent(reason)
+        return self.releases
 
     def release(self, ticket: Ticket, raw: Any) -> Answer:
         answer = super().release(ticket, raw)
@@ -78,7 +79,7 @@ class RestoresItsNoise(Side):
 
     def admit(self, task: Any) -> Ticket:
         self._drawn += 1
-        return replace(super().admit(task), number=self._drawn)
+        return super().admit(task)._replace(number=self._drawn)
 
 
 class AppliesAnAnswerTwice(Host):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import SpecError
 from gossamer.privacy.agent_noise import AgentNoise
@@ -16,8 +16,7 @@ Kind = ReleaseKind | StreamKind | AgentNoise
 """A law that something is released by."""
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What is charged, before it is drawn.
 
     Attributes

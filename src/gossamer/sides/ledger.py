@@ -48,6 +48,8 @@ class MemoryLedger:
         What it is opened for.
     counts : dict
         How often each law was charged; of a curator, by owner and law.
+    releases : int
+        How many releases were charged, of all kinds; of a curator, for all owners together.
 
     Raises
     ------
@@ -58,14 +60,10 @@ class MemoryLedger:
     owner: str
     charges: Charges
     counts: dict[Any, int] = field(default_factory=dict)
+    releases: int = field(init=False)
 
     def __post_init__(self) -> None:
-        checked_counts(self.counts)
-
-    @property
-    def releases(self) -> int:
-        """How many releases were charged, of all kinds; of a curator, for all owners together."""
-        return sum(self.counts.values())
+        self.releases = sum(checked_counts(self.counts).values())
 
     def charge(self, receipt: Receipt) -> int:
         """Charge one release.
@@ -81,6 +79,7 @@ class MemoryLedger:
         keys: list[Hashable] = [(owner, receipt.kind) for owner in receipt.owners] or [receipt.kind]
         for key in keys:
             self.counts[key] = self.counts.get(key, 0) + 1
+        self.releases += len(keys)
         return self.releases
 
     def lines(self) -> list[dict[str, Any]]:

@@ -8,9 +8,8 @@ two different answers: a rule whose answers could differ has them given once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import SpecError
 from gossamer.privacy.data_side import Answer
@@ -21,8 +20,7 @@ from gossamer.sides.ledger import Ledger
 NOTHING_PROVIDED = Provided()
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(NamedTuple):
     """What a task comes to before it is admitted.
 
     Attributes
@@ -40,8 +38,7 @@ class Due:
     provided: Provided = NOTHING_PROVIDED
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """A task that will be answered; if it costs anything, it is charged.
 
     Attributes
@@ -151,20 +148,21 @@ class Side:
         SpecError
             If it is not what this side answers, or its noise cannot be drawn; nothing is charged.
         """
-        due = self.rule.due(task, self.releases)
+        charged = self.releases
+        due = self.rule.due(task, charged)
         if due.receipt is not None:
-            self.charge(due.receipt)
+            charged = self.charge(due.receipt)
             self.rule.admitted(task)
         opened = next(self._opened) if due.once else None
         if opened is not None:
             self._open.add(opened)
-        return Ticket(self, task, self.rule.number(task, self.releases), due.provided, opened)
+        return Ticket(self, task, self.rule.number(task, charged), due.provided, opened)
 
-    def charge(self, receipt: Receipt) -> None:
-        """Enter a charge; before anything is drawn for it."""
+    def charge(self, receipt: Receipt) -> int:
+        """Enter a charge, before anything is drawn for it; how many there are since."""
         assert self.ledger is not None, f"{self.name} has no ledger to charge {receipt} to"
         self.home.crashpoint(CHARGING)
-        self.ledger.charge(receipt)
+        return self.ledger.charge(receipt)
 
     def amended(self, ticket: Ticket, task: Any) -> Ticket:
         """What was admitted, now that its task has become ``task``.
@@ -174,7 +172,7 @@ class Side:
         SpecError
             If ``task`` is another than the one that was admitted.
         """
-        return replace(ticket, task=self.rule.amended(ticket.task, task))
+        return ticket._replace(task=self.rule.amended(ticket.task, task))
 
     def draw(self, ticket: Ticket) -> Any:
         """What the raw answer is computed from.
