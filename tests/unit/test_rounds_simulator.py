@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference.pools import simulated
 
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.data_side import Answer, DataSide, DataSides
-from gossamer.privacy.ledger import Ledger, Unlimited
+from gossamer.privacy.data_side import Answer
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
@@ -267,12 +267,11 @@ def test_values_follow_the_clock_and_nothing_else() -> None:
     def answer(swapped: float) -> Any:
         data = Split(np.eye(3, dtype=np.float32), np.ones(3, np.float32))
         objective = LinearModel("squared", 3, None, intercept=False, dtype=np.float64)
-        side = DataSide(Ledger("a", Unlimited()), np.arange(3), seed=1)
         query = Query(Poisson(1.0), Gaussian(1.0, 1.0), 1.0)
         script = {0.5: [Update(1, model(swapped), 5)]}
         simulator = Simulator(
             {"a": Scripted("a", [a_round(query=query)], script)},
-            DataSides({"a": side}, objective, data),
+            simulated({"a": np.arange(3)}, objective, data, 1),
             World(TOGETHER),
         )
         while simulator.next_time is not None:
