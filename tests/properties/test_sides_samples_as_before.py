@@ -8,30 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.reference.data_sides import BlankingSide
+from tests.reference.data_sides import BlankingSide, DataSide, DataSides
+from tests.reference.deployed_sides import DeployedSide, FilledSide
 from tests.reference.side_scripts import Runner, Script, known_randomness
 
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.data_side import DataSide, DataSides
-from gossamer.privacy.deployed_side import DeployedSide
 from gossamer.privacy.ledger import Ledger, Plan, Unlimited
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.randomness import derive
 from gossamer.sides.deployed import Deployed
+from gossamer.sides.filled import Filled
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.making import open_pool
 from gossamer.sides.plan import Samples
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
+from gossamer.sides.sums import InPieces
 from gossamer.testing.fault_home import Laboratory
 from gossamer.vectors import Coordinates, Public
 
@@ -183,9 +185,9 @@ def test_in_a_simulation(case: tuple[float, str, int | None], blank: bool, data:
 
 
 @SOME
-@given(CASES, st.data())
-def test_in_a_deployment(case: tuple[float, str, int | None], data: st.DataObject) -> None:
-    """One party, with the same randomness in the same order; its ledger is charged first, as before."""
+@given(CASES, st.booleans(), st.data())
+def test_in_a_deployment(case: tuple[float, str, int | None], timed: bool, data: st.DataObject) -> None:
+    """One party, on examples that nobody has beside its own or not; randomness is used in the same order."""
     l2, dtype, most = case
     goal = objective(l2, dtype)
     script = data.draw(scripts(goal.size, dtype, alone=True))
@@ -193,10 +195,13 @@ def test_in_a_deployment(case: tuple[float, str, int | None], data: st.DataObjec
     queries = tuple(operation[3].query for operation in script if operation[0] == "admit")
     ledger, kept = Ledger("a", policies["a"]), MemoryLedger("a", plans["a"].charges())
     with known_randomness():
-        old = Runner(DeployedSide(ledger, SHARDS["a"], goal, DATA, queries), ledger.lines)
+        kind = FilledSide if timed else DeployedSide
+        old = Runner(kind(ledger, SHARDS["a"], goal, DATA, queries), ledger.lines)
     with known_randomness():
         planned = {"a": replace(plans["a"], queries=queries)}
-        new = Runner(open_pool(planned, shards(), goal, DATA, Deployed(lambda name, plan: kept)), kept.lines)
+        sums = partial(Filled, count=len(SHARDS["a"])) if timed else InPieces
+        home = Deployed(lambda name, plan: kept, sums=sums)
+        new = Runner(open_pool(planned, shards(), goal, DATA, home), kept.lines)
     compare(old, new, script, ("a",))
 
 

@@ -15,7 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.properties.test_masked_units_properties import unit_settings
+from tests.reference.deployed_sides import DeployedUnitSide
 from tests.reference.side_scripts import Runner, Script, known_randomness, seen
+from tests.reference.unit_sides import PairwiseNoiseSide, UnitSide, UnitSides
 
 from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_federated import local_queries
@@ -25,7 +27,6 @@ from gossamer.errors import GossamerError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.agent_noise import AgentLedger
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.deployed_unit import DeployedUnitSide
 from gossamer.privacy.graph_bounds import GradientAt, UpdateBound
 from gossamer.privacy.masked_side import MaskedSide
 from gossamer.privacy.masking import MaskingServer, Step, packed, unpacked
@@ -33,11 +34,10 @@ from gossamer.privacy.masking.messages import MaskedVector
 from gossamer.privacy.masking.sizes import REPLIES
 from gossamer.privacy.masking_steps import REFUSED, MaskingStep
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.pairwise_side import PairwiseNoiseSide
 from gossamer.privacy.round_terms import RoundTerms
 from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
 from gossamer.privacy.unit_records import Record
-from gossamer.privacy.unit_side import AgentSide, UnitSide, UnitSides
+from gossamer.privacy.unit_side import AgentSide
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.randomness import derive

@@ -51,12 +51,8 @@ HOMES = {
 }
 # Whoever else made such a vector could send what no ledger knows of, or what nobody has confined.
 LABELLERS = {
-    "privacy/data_side.py",  # after the charge and the noise; a null data side releases blanks
-    "privacy/deployed_side.py",  # after the charge and the noise
-    "privacy/deployed_unit.py",  # the same
-    "privacy/pairwise_side.py",  # for a unit alone
     "privacy/secure_unit.py",  # the sum that masks were taken off, for a unit alone
-    "privacy/unit_side.py",  # the same, and what agents show their server
+    "privacy/unit_side.py",  # what agents show their server
     "sides/client.py",  # after the charge and the noise; what is raw, for its trust scope alone
     "sides/curator.py",  # after the charge and the noise
     "sides/null.py",  # blanks, which hold nothing

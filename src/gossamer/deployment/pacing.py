@@ -1,7 +1,7 @@
 """When a node is given the answers of its data side: at multiples of a deadline, not when they were computed.
 
 All that a node sends, stores and asks for next follows from its answers, so nothing that it does shows how long one
-took. `privacy.release_times` has what is proved of that, and `privacy.filled_side` the data side, which computes on as
+took. `privacy.release_times` has what is proved of that, and `sides.filled` the data side, which computes on as
 many examples for every answer. The deadline of an answer is public:
 
     1.25 (seconds without examples + examples provided for * seconds an example),
