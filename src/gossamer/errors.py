@@ -32,6 +32,11 @@ def did_you_mean(found: str, options: Iterable[str]) -> str:
     return f"; expected one of {', '.join(names)}" if names else ""
 
 
+def counted(number: int, one: str, many: str | None = None, *, form: str = "") -> str:
+    """``1 round``, ``2 rounds``: a number, in the given format, with its noun, whose plural has an s unless given."""
+    return f"{number:{form}} {one if number == 1 else many or one + 's'}"
+
+
 class GossamerError(Exception):
     """Base of every error this library raises on purpose."""
 

@@ -214,7 +214,7 @@ def test_data_that_changed(party: Party) -> None:
     features = next(name for name, array in arrays.items() if array.ndim > 1)
     arrays[features][0] *= 0.5
     np.savez(party.place / "data.npz", **arrays)
-    assert "changed: 1 examples are new" in party.refuses()
+    assert "changed: 1 example is new" in party.refuses()
     assert main(["data", "update", str(party.place / "policy.yaml"), "--name", A]) == 0
     party.capsys.readouterr()
     assert main(start) == 1

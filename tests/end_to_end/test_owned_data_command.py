@@ -20,6 +20,7 @@ from gossamer.privacy.filters import GaussianFilter
 from gossamer.privacy.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.gaussian_fit import least_mu
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.release_times import without_late
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.renyi import renyi_epsilon, renyi_level
 from gossamer.privacy.sampling import Poisson
@@ -120,13 +121,13 @@ def test_the_pages_example_is_what_is_shown(capsys: pytest.CaptureFixture[str], 
 def test_show_says_what_was_spent_and_what_is_left(capsys: pytest.CaptureFixture[str], policy: Path) -> None:
     run(policy)
     wards = shown(capsys, policy)["wards"]
-    level = renyi_level(8, 4, 0.5e-5)
+    level = renyi_level(8, 4, without_late(1e-5) / 2)
     assert wards["spent_divergence"] == pytest.approx(5 * ONE, rel=1e-12)
     assert wards["left_divergence"] == pytest.approx(level - 5 * ONE, rel=1e-12)
     mu, failures = wards["spent_mu"], wards["spent_failures"]
     assert mu == pytest.approx(least_mu({KIND: 5}, failures, ADD), rel=2e-3)
-    assert wards["epsilon"] == gaussian_epsilon(mu, 1e-5 - failures) < renyi_epsilon(8, 5 * ONE, 1e-5)
-    room = GaussianFilter(4.0, 0.5e-5, ADD)
+    assert wards["epsilon"] == gaussian_epsilon(mu, without_late(1e-5) - failures) < renyi_epsilon(8, 5 * ONE, 1e-5)
+    room = GaussianFilter(4.0, without_late(1e-5) / 2, ADD)
     assert wards["left_mu"] ** 2 == pytest.approx(room.level - mu**2)
     assert wards["left_failures"] == pytest.approx(room.failures - failures)
     assert wards["allowed"] == {
@@ -153,11 +154,11 @@ def test_update_accepts_what_changed_and_keeps_what_was_spent(
     run(policy)
     before = shown(capsys, policy)["wards"]
     write(tmp_path / "wards.csv", ROWS[:3])
-    with pytest.raises(DataError, match="1 examples are gone"):
+    with pytest.raises(DataError, match="1 example is gone"):
         run(policy)
     out, _ = said(capsys, "update", policy, "--name", "wards")
     assert out == (
-        "wards: 3 examples accepted (1 examples are gone, of 4 before and 3 now); what was spent stays spent\n"
+        "wards: 3 examples accepted (1 example is gone, of 4 before and 3 now); what was spent stays spent\n"
     )
     run(policy)
     after = shown(capsys, policy)["wards"]
@@ -189,8 +190,14 @@ def test_a_lost_key_is_replaced_only_when_asked(capsys: pytest.CaptureFixture[st
     assert "gossamer: error: " in err
     assert "gossamer data update --new-key" in err
     assert shown(capsys, policy)["wards"]["spent_divergence"] == before  # which needs no key
-    out, _ = said(capsys, "update", policy, "--name", "wards", "--new-key")
+    out, err = said(capsys, "update", policy, "--name", "wards", "--new-key")
     assert "the hashes of the 4 before were forgotten with their key" in out
+    assert err == ""
+    made = key.read_bytes()
+    out, err = said(capsys, "update", policy, "--name", "wards", "--new-key")
+    assert err == f"{key} is there and belongs to the ledger, so --new-key has made no other\n"
+    assert out == "wards: 4 examples accepted; what was spent stays spent\n"
+    assert key.read_bytes() == made
     run(policy)
     assert shown(capsys, policy)["wards"]["spent_divergence"] == before
 

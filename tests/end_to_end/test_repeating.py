@@ -161,6 +161,9 @@ def changed(path: Path, change: Any) -> None:
         (["--out", "first", "--overwrite"], "choose another --out"),
         (["--out", "first/../first/.", "--overwrite"], "choose another --out"),
         (["--trace", "first/spec.yaml"], "choose another --trace"),
+        (["--trace", "first/new/one.trace"], "choose another --trace"),
+        (["--out", "first/again"], "first/again is inside; choose another --out"),
+        (["--out", "first/deep/er"], "choose another --out"),
         (["--out", "elsewhere"], "elsewhere exists and is not empty"),
     ],
     ids=str,
@@ -179,7 +182,10 @@ def test_a_repeat_takes_all_from_the_folder_and_leaves_it_alone(
 
 def test_a_run_needs_a_spec_or_results(capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected a SPEC to run, or --repeat RESULTS" in refused(capsys)
-    assert "nowhere" in refused(capsys, "--repeat", "nowhere")
+    Path("file").write_text("")
+    for found in ("nowhere", "", "file"):
+        expected = f"expected the results folder of a run, found no folder {found!r}; give another"
+        assert expected in refused(capsys, "--repeat", found)
 
 
 def test_a_secret_that_cannot_be_used_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,20 +244,72 @@ def test_changed_examples_settings_or_seeds_are_another_run(capsys: pytest.Captu
     gs.repeat_run("first", "again")
 
 
-def test_other_results_with_the_same_noise_are_said(tmp_path: Path) -> None:
+def test_rounding_is_named_where_model_and_figures_both_differ() -> None:
     """As on a machine that rounds otherwise."""
     first = gs.run(spec(), "first")
-    kept = files(Path("first"))
     other = gs.run(spec(), "other")
     assert first.secret != other.secret
-    for file in ("model.safetensors", "metrics.jsonl"):
+    for file in ("model.safetensors", "metrics.jsonl", "summary.json"):
         (Path("first") / file).write_bytes((Path("other") / file).read_bytes())
-        with pytest.raises(DataError, match="same noise and gave other results"):
-            gs.repeat_run("first")
-        (Path("first") / file).write_bytes(kept[file])
+    with pytest.raises(DataError, match=r"other results than metrics.jsonl and model.safetensors.*or rounding is"):
+        gs.repeat_run("first")
+
+
+def test_rounding_may_be_why_a_run_that_was_cut_off_differs() -> None:
+    gs.run(spec(), "first")
     ended_before("interrupted")
     changed(Path("first/metrics.jsonl"), lambda text: text.replace('"test_loss": ', '"test_loss": 1'))
-    with pytest.raises(DataError, match="same noise and gave other results"):
+    with pytest.raises(DataError, match=r"other results than metrics.jsonl, which was changed since the run, or round"):
+        gs.repeat_run("first")
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("metrics.jsonl", lambda text: text.replace('"test_loss": ', '"test_loss": 1', 1)),
+        ("metrics.jsonl", lambda text: text[text.index("\n") + 1 :]),
+        ("metrics.jsonl", lambda text: text[:-5]),
+        ("summary.json", lambda text: text.replace('"epsilon": ', '"epsilon": 1', 1)),
+        ("ledger.jsonl", lambda text: text.replace('"releases": ', '"releases": 1', 1)),
+        ("private.jsonl", lambda text: text + "{}\n"),
+    ],
+)
+def test_a_file_that_was_changed_is_named_and_rounding_is_not_blamed(
+    capsys: pytest.CaptureFixture[str], file: str, change: Any
+) -> None:
+    gs.run(spec(), "first")
+    path = Path("first") / file
+    before = path.read_text() if path.exists() else ""
+    path.write_text(change(before))
+    assert path.read_text() != before
+    assert main(["run", "--repeat", "first", "--out", "again"]) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"first: {file} was changed since the run" in line
+    assert "round" not in line
+    assert (Path("again") / file).exists() == (file != "private.jsonl")
+
+
+def test_a_model_that_was_changed_is_named() -> None:
+    gs.run(spec(), "first")
+    gs.run(spec(), "other")
+    (Path("first") / "model.safetensors").write_bytes((Path("other") / "model.safetensors").read_bytes())
+    with pytest.raises(DataError, match=r"first: model.safetensors was changed since the run"):
+        gs.repeat_run("first")
+
+
+def test_changed_test_examples_are_named_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    examples(1.0)
+    algorithm = {"name": "gossip", "nodes": 2, "topology": "line", "batch_size": 5, "updates_per_node": 4}
+    Path("test.csv").write_text("a,b,c,label\n1,2,3,0\n0,1,2,1\n")
+    dataset = {"name": "mine", "path": str(Path("data.csv").resolve()), "test_path": str(Path("test.csv").resolve())}
+    gs.run(spec(algorithm=algorithm, dataset=dataset), "first")
+    Path("test.csv").write_text("a,b,c,label\n1,2,3,0\n0,1,2,0\n")
+    line = refused(capsys, "--repeat", "first", "--out", "again")
+    assert "the test examples are not what they were" in line
+    kept = json.loads((Path("first") / FILE).read_text())
+    del kept["tested"]  # as versions before this one wrote it
+    (Path("first") / FILE).write_text(json.dumps(kept))
+    with pytest.raises(DataError, match=r"metrics.jsonl and summary.json were changed since the run"):
         gs.repeat_run("first")
 
 
@@ -259,7 +317,10 @@ def test_other_results_with_the_same_noise_are_said(tmp_path: Path) -> None:
     ("file", "content", "expected"),
     [
         ("summary.json", "{", "expected the results folder of a run"),
-        ("metrics.jsonl", "{\n", "the results cannot be read"),
+        ("metrics.jsonl", "{\n", "the results cannot be read (metrics.jsonl: line 1 is no row of metrics)"),
+        ("metrics.jsonl", "{}\n5\n", "the results cannot be read (metrics.jsonl: line 2 is no row of metrics)"),
+        ("metrics.jsonl", "[" * 100000 + "\n", "the results cannot be read (metrics.jsonl: line 1 is no row"),
+        ("summary.json", "[" * 100000, "expected the results folder of a run"),
         ("metrics.jsonl", None, "the results cannot be read"),
         ("model.safetensors", "x", "the results cannot be read"),
         ("model.safetensors", None, "the results cannot be read"),

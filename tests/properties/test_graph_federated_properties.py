@@ -122,10 +122,10 @@ class Setup:
             world.faults,
             self.seed,
             servers=self.servers,
-            units=graph_federated.units(self.settings, self.names),
+            units=graph_federated.cast(self.settings, self.names).trust,
         )
         nodes = graph_federated.build(self.settings, self.context)
-        return Simulator(nodes, self.sides(), world, count=graph_federated.updates)
+        return Simulator(nodes, self.sides(), world, count=graph_federated.count)
 
     def run(self, world: World | None = None) -> tuple[Simulator, list[dict[str, np.ndarray]]]:
         """A whole run; and w, v, psi of all servers after each of their rounds."""

@@ -37,8 +37,7 @@ class Units(AlgorithmContract):
 
 
 def units(contract: AlgorithmContract) -> dict[str, str]:
-    found = getattr(contract.algorithm, "units", None)
-    return {} if found is None else dict(found(contract.settings, contract.names))
+    return dict(contract.cast.trust)
 
 
 FATES = st.lists(

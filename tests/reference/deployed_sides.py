@@ -271,7 +271,8 @@ class FilledSide(DeployedSide):
             return
         first = np.zeros(count, np.int64)
         if isinstance(ticket.task, Round):
-            super()._round_sum(ticket, ticket.task, Turns(first, first), self._nobody)
+            slots = np.arange(count) % max(ticket.task.until, 1)
+            super()._round_sum(ticket, ticket.task, Turns(first, slots), self._nobody)
         else:
             super()._clipped_sum(ticket, first, self._nobody)
 

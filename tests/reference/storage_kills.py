@@ -106,22 +106,36 @@ def forever(folder: Path, say: Callable[[bytes], None]) -> None:
         say(b"c")  # now its noise would be drawn
 
 
+def heard(read: int, words: int) -> bytes:
+    """The next ``words`` that a child says: it is waited for, however busy the machine is."""
+    said = b""
+    while len(said) < words:
+        word = os.read(read, words - len(said))
+        assert word, "the child ended by itself"
+        said += word
+    return said
+
+
 def said_by(read: int) -> Counter[str]:
     with os.fdopen(read, "rb") as pipe:
         return Counter(pipe.read().decode())
 
 
 def kill_rounds(folder: Path, rounds: int, seed: int) -> dict[str, int]:
-    """Kill a child at a random instant, ``rounds`` times, each time with the files that the last one left."""
+    """Kill a child ``rounds`` times, each time with the files that the last one left.
+
+    At a random instant after it has done a random number of things.
+    """
     instants = random.Random(seed)
     sent = charged = unsaid = overcounted = 0
     for _ in range(rounds):
         process, read = child(lambda say: forever(folder, say))
-        time.sleep(instants.uniform(0.0, 0.08))
+        before = heard(read, instants.randint(2, 8))
+        time.sleep(instants.uniform(0.0, 0.02))
         os.kill(process, signal.SIGKILL)
         _, status = os.waitpid(process, 0)
         assert os.WIFSIGNALED(status), "the child failed by itself"
-        said = said_by(read)
+        said = Counter(before.decode()) + said_by(read)
         life = Life(folder)
         life.check()
         assert sent + said["w"] <= life.sent <= sent + said["w"] + 1, (sent, said, life.sent)

@@ -21,11 +21,12 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 MAY_IMPORT = {
     "errors": set(),
     "version": set(),
+    "section": set(),
     "randomness": set(),
     "own_files": set(),
     "vectors": set(),
     "protocol": {"errors", "vectors"},
-    "topology": {"errors", "randomness"},
+    "topology": {"errors", "randomness", "section"},
 }
 ABOVE = {"experiment", "deployment", "cli", "report", "contracts", "testing"}
 MUST_NOT_IMPORT = {

@@ -134,7 +134,7 @@ def test_columns_by_name_have_the_declared_order(tmp_path: Path) -> None:
     assert data.train.features.tolist() == [[10 * row, row] for row in range(10)]
     with pytest.raises(DataError, match="no column 'weight'; its columns are age, died, note, stay"):
         load_dataset(DatasetSettings(**options, features=("stay", "weight")))
-    with pytest.raises(DataError, match="columns of their own"):
+    with pytest.raises(DataError, match="features names 'died', which is the target's column"):
         load_dataset(DatasetSettings(**options, features=("stay", "died")))
 
 

@@ -212,14 +212,19 @@ def test_owners_in_sorted_order_or_grouped() -> None:
 @pytest.mark.parametrize(
     ("scheme", "nodes", "message"),
     [
+        (
+            Pathological(classes_per_node=1),
+            1,
+            "some of the 5 classes would be nobody's with 1 node of 1 class each; raise",
+        ),
         (Iid(), 21, "20 examples cannot be dealt to 21 nodes"),
         (Iid(), 0, "cannot be dealt to 0 nodes"),
         (Shard(shards_per_node=7), 3, "needs 3 x 7 shards, but there are only 20 examples"),
-        (Pathological(classes_per_node=6), 3, "classes_per_node is 6, but there are only 5 classes"),
+        (Pathological(classes_per_node=6), 3, "classes_per_node is 6, and the data have 5 classes; lower it"),
         (Pathological(classes_per_node=1), 3, "raise classes_per_node to 2 or take more nodes"),
         (Pathological(classes_per_node=5), 5, "a class of 4 examples to 5 nodes"),
         (Linear(), 10, "leaves node 0 of 10 without any"),
-        (Sizes(sizes=(15, 6)), 2, "asks for 21 examples, but there are only 20"),
+        (Sizes(sizes=(15, 6)), 2, "asks for 21 of 20 examples; ask for fewer"),
         (Sizes(sizes=(1, 1)), 3, "names 2 sizes for 3 nodes"),
         (Sizes(sizes=(0.9, 0.01)), 2, "leaves node 1 of 2 without any"),
         (Natural(), 2, "name the owner column"),

@@ -78,9 +78,12 @@ def test_a_wrong_table_is_named(tmp_path: Path, text: str, message: str) -> None
         ({"target": 3}, "no column 3; it has 3"),
         ({"owner": "z"}, "no column 'z'"),
         ({"ignore": ["z"]}, "no column 'z'"),
-        ({"ignore": ["a", "b"]}, "columns of their own"),
-        ({"ignore": ["y"]}, "columns of their own"),
-        ({"owner": "y"}, "columns of their own"),
+        ({"ignore": ["a", "b"]}, "expected a feature in a column of its own, found none beside y, a, b"),
+        ({"ignore": ["y"]}, "ignore names 'y', which is the target's column; name another column, or another target"),
+        ({"owner": "y"}, "owner names 'y', which is the target's column"),
+        ({"person": "y"}, r"person names 'y', which is the target's column; .*its columns are a, b, y"),
+        ({"person": "y", "target": "y"}, "person names 'y', which is the target's column"),
+        ({"person": "a", "columns": ["a", "b"]}, "features names 'a', which says whose an example is"),
     ],
 )
 def test_a_wrong_column_is_named(tmp_path: Path, options, message: str) -> None:

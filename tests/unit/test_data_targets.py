@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from gossamer.data.targets import class_labels, class_numbers, held_out, positive_classes, real_targets, written
+from gossamer.data.targets import class_labels, class_numbers, positive_classes, real_targets, written
 from gossamer.errors import DataError
 
 
@@ -104,42 +102,3 @@ def test_real_targets() -> None:
 def test_labels_are_written_as_people_do() -> None:
     assert [written(label) for label in np.array([-1.0, 10.0, 0.5])] == ["-1", "10", "0.5"]
     assert written(np.str_("well")) == "well"
-
-
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=200), st.floats(0.01, 0.99))
-@settings(deadline=None, derandomize=True, max_examples=200)
-def test_each_class_gives_its_share_rounded_down(classes: list[int], fraction: float) -> None:
-    strata = np.array(classes)
-    tested = held_out(strata, fraction)
-    for number in set(classes):
-        members = strata == number
-        share = fraction * members.sum()
-        assert share - 1 - 1e-6 < tested[members].sum() <= share + 1e-6
-        assert (~tested[members]).any()
-
-
-@pytest.mark.parametrize(("fraction", "size", "count"), [(0.3, 10, 3), (0.29, 100, 29), (0.2, 5, 1), (0.2, 4, 0)])
-def test_shares_that_floating_point_stores_as_less(fraction: float, size: int, count: int) -> None:
-    assert held_out(np.zeros(size), fraction).sum() == count
-
-
-def test_the_split_does_not_follow_the_order_of_a_file() -> None:
-    """Neither every fifth nor the first: of 2,000 in 10,000 each residue mod 5 and each fifth of the file has 400.
-
-    Such a count is hypergeometric with standard deviation sqrt(2000 0.2 0.8 0.8) = 16. The choice is fixed, so
-    this either always passes or never; six deviations leave 1e-7 for bad luck.
-    """
-    chosen = np.flatnonzero(held_out(np.zeros(10_000), 0.2))
-    for group in (chosen % 5, chosen // 2000):
-        counts = np.bincount(group, minlength=5)
-        assert 0 < np.abs(counts - 400).max() < 6 * 16
-
-
-def test_the_split_only_depends_on_positions_and_classes() -> None:
-    strata = np.arange(100) % 3
-    global_state = np.random.get_state()
-    np.random.seed(1)
-    first = held_out(strata, 0.2)
-    np.random.seed(2)
-    assert np.array_equal(held_out(strata + 7, 0.2), first)
-    np.random.set_state(global_state)

@@ -173,7 +173,7 @@ def test_what_the_ledger_refuses_is_not_computed() -> None:
     side = deployed(objective, Plan({task.release: 1}))
     answer(side, task)
     computed = list(objective.calls)
-    with pytest.raises(BudgetSpent, match="the plan covers 1 releases"):
+    with pytest.raises(BudgetSpent, match="the plan covers 1 release of"):
         side.admit("a", task)
     with pytest.raises(BudgetSpent, match="not in the plan"):
         side.admit("a", gradient(objective, Gaussian(1.0, 0.5)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from scipy.optimize import minimize
 from tests.reference.gfl_slow import measures, risk
 
 import gossamer as gs
-from gossamer.algorithms import gossip
+from gossamer.algorithms import ALGORITHMS, gossip
+from gossamer.algorithms.interface import Cast
 from gossamer.data.split import Split
 from gossamer.experiment.deviation import best_model, deviations
 from gossamer.experiment.prepare import prepare
@@ -109,9 +111,11 @@ def units(monkeypatch: pytest.MonkeyPatch) -> None:
     def unit_models(nodes: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return {server: gossip.model_of(nodes[agents[-1]]).values for server, agents in MEMBERS.items()}
 
-    monkeypatch.setattr(gossip, "unit_models", unit_models, raising=False)
-    monkeypatch.setattr(gossip, "units_of", lambda settings, names: MEMBERS, raising=False)
-    monkeypatch.setattr(gossip, "holders", lambda settings: ("node-1", "node-4"), raising=False)
+    def cast(settings: gossip.Settings, names: tuple[str, ...]) -> Cast:
+        trust = {agent: server for server, agents in MEMBERS.items() for agent in agents}
+        return Cast(names, holders=("node-1", "node-4"), trust=trust)
+
+    monkeypatch.setitem(ALGORITHMS, "gossip", replace(gossip.ALGORITHM, unit_models=unit_models, cast=cast))
 
 
 def spec(**more: Any) -> Any:
@@ -148,7 +152,8 @@ def test_a_run_reports_deviations_and_each_units_test_loss(units: None) -> None:
 
 
 def test_a_run_with_classes_reports_disagreement_and_test_errors(units: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gossip, "report", lambda nodes: {"nodes": len(nodes)}, raising=False)
+    own = replace(ALGORITHMS["gossip"], report=lambda nodes: {"nodes": len(nodes)})
+    monkeypatch.setitem(ALGORITHMS, "gossip", own)
     result = gs.run(spec(dataset="digits", objective={"name": "softmax"}, partition="iid"))
     last = result.metrics[-1]
     assert "centroid_msd" not in last
@@ -163,7 +168,8 @@ def test_a_run_with_classes_reports_disagreement_and_test_errors(units: None, mo
 def test_figures_of_the_mean_of_known_models(units: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """(1, 0) and (0, 2) have the mean (0.5, 1), from which each has a squared distance of 1.25."""
     models = {"server-0": np.array([1.0, 0.0]), "server-1": np.array([0.0, 2.0])}
-    monkeypatch.setattr(gossip, "unit_models", lambda nodes: models)
+    known = replace(ALGORITHMS["gossip"], unit_models=lambda nodes: models)
+    monkeypatch.setitem(ALGORITHMS, "gossip", known)
     row, test = gs.run(spec()).metrics[-1], prepare(spec()).dataset.test
     assert row["disagreement"] == pytest.approx(1.25)
     errors = test.targets - test.features.astype(np.float64) @ [0.5, 1.0]

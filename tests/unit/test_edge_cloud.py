@@ -81,7 +81,7 @@ def run(
         replace(world or World(), servers=(SERVER,)),
         watch=steps.append,
         record=lambda _, node, name, value: records.append((node, name, value)),
-        count=edge_cloud.updates,
+        count=edge_cloud.count,
     )
     while simulator.next_time is not None and not simulator.settled:
         simulator.step()
@@ -112,7 +112,7 @@ def test_with_cyclic_delays_the_model_is_that_of_the_loop(nodes: int) -> None:
 
 def test_after_t_updates_everybody_has_the_servers_model() -> None:
     simulator, _, _ = run(Settings(nodes=4), context(4, updates=17), World(SpeedSettings(name="lognormal")))
-    assert edge_cloud.updates(simulator.nodes) == 17
+    assert edge_cloud.count(simulator.nodes) == 17
     assert simulator.finished == {SERVER: "updates"} | {f"node-{i}": "halt" for i in range(4)}
     assert len({edge_cloud.model_of(node).values.tobytes() for node in simulator.nodes.values()}) == 1
 
@@ -218,7 +218,7 @@ def test_an_edge_that_dies_stops_nobody(how: str) -> None:
     links = LinkSettings(latency=0.1, silence=5.0)
     simulator, _, _ = run(chosen, context(4, quotas=quotas), World(SpeedSettings(), links, faults))
     assert set(simulator.finished) >= {"node-0", "node-2", "node-3"}
-    assert edge_cloud.updates(simulator.nodes) >= 90
+    assert edge_cloud.count(simulator.nodes) >= 90
 
 
 def test_an_edge_may_come_late_and_come_back() -> None:
@@ -228,7 +228,7 @@ def test_an_edge_may_come_late_and_come_back() -> None:
     quotas = {f"node-{i}": 12 for i in range(3)}
     simulator, _, _ = run(Settings(nodes=3), context(3, quotas=quotas), World(SpeedSettings(), LinkSettings(), faults))
     assert {simulator.finished[f"node-{i}"] for i in range(3)} == {"quota"}
-    assert edge_cloud.updates(simulator.nodes) == 36
+    assert edge_cloud.count(simulator.nodes) == 36
 
 
 def test_a_server_that_was_away_goes_on_where_it_was() -> None:
@@ -237,7 +237,7 @@ def test_a_server_that_was_away_goes_on_where_it_was() -> None:
     quotas = {f"node-{i}": 12 for i in range(3)}
     links = LinkSettings(latency=0.1, silence=4.0)
     simulator, _, records = run(Settings(nodes=3), context(3, quotas=quotas), World(SpeedSettings(), links, faults))
-    assert edge_cloud.updates(simulator.nodes) == 36
+    assert edge_cloud.count(simulator.nodes) == 36
     assert {node for node, name, _ in records if name == "server_lost"} == {"node-0", "node-1", "node-2"}
 
 

@@ -21,7 +21,7 @@ from gossamer.privacy.round_answers import RoundSum, Turns, round_sum
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides import sums
-from gossamer.sides.filled import nobody_like
+from gossamer.sides.filled import models_provided_for, nobody_like
 from gossamer.vectors import Coordinates, Public
 
 N, STEPS = 400, 8
@@ -162,6 +162,27 @@ def test_a_rehearsal_is_charged_nothing_and_sees_nobodys_examples(name: str) -> 
     assert (objective.own, objective.nobody) == (0, 17 if until else 0)
     assert side.releases("a") == 1
     side.compute([ticket])  # it is still to be answered
+
+
+@pytest.mark.parametrize(("models", "provided"), [(1, 1), (2, 2), (5, 8), (8, 8)])
+def test_a_rehearsal_has_as_many_models_as_its_deadline_provides_for(
+    models: int, provided: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network's examples are summed one at a time, each with all models at hand, so that many take longer."""
+    rehearsed: list[tuple[int, tuple[int, ...]]] = []
+
+    def noted(task: Round, turns: Turns, *rest: Any) -> RoundSum:
+        rehearsed.append((len({swap.step for swap in task.swaps}), tuple(turns.slots)))
+        return round_sum(task, turns, *rest)
+
+    monkeypatch.setattr(sums, "round_sum", noted)
+    task = a_round(Poisson(0.05), "batch")
+    task = replace(task, swaps=tuple(Swap(step, task.model) for step in range(models)))
+    side = side_of(Counting())
+    side.rehearse(side.admit("a", task), STEPS)
+    assert {found for found, _ in rehearsed} == {provided}
+    assert sorted(slot for _, slots in rehearsed for slot in slots) == list(range(STEPS))  # at every step
+    assert models_provided_for(task) == provided
 
 
 @pytest.mark.parametrize("shape", [(7,), (2, 5, 5)])

@@ -21,6 +21,7 @@ from gossamer.deployment.broker_papers import is_loopback
 from gossamer.deployment.federation_spec import federation_spec
 from gossamer.deployment.founding import VALID, draft, found
 from gossamer.deployment.own_identity import make_identity, read_keys
+from gossamer.deployment.roster import ROLES
 from gossamer.deployment.terms import Terms
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_spec, read_text, write_spec
@@ -156,6 +157,7 @@ def test_roles(spec: str, roles: dict[str, str]) -> None:
     founded = drafted(spec=f"dataset: digits\nprivacy: none\n{spec}\n", parties={"x": 100, "y": 100})
     found_roles = {member.name: member.role for member in founded.invitation.members}
     assert roles.items() <= found_roles.items()
+    assert set(found_roles.values()) <= ROLES  # so an owner's policy knows them
 
 
 def test_agents_are_in_units() -> None:
@@ -327,8 +329,11 @@ def test_which_hosts_are_this_machine() -> None:
         ({"spec": "x"}, "expected sections"),
         ({"spec": "algoritm: gossip"}, "unknown key algoritm; did you mean algorithm"),
         ({"spec": f"{SPEC}seed: [\n"}, "not YAML"),
-        ({"spec": SPEC.replace("updates_per_node: 9", "nodes: 3")}, "is for 3 nodes with data, and 2 are named"),
-        ({"spec": GRAPH}, "is for 3 nodes with data, and 2 are named"),
+        (
+            {"spec": SPEC.replace("updates_per_node: 9", "nodes: 3")},
+            "is for 3 nodes with data, and 2 parties are named",
+        ),
+        ({"spec": GRAPH}, "is for 3 nodes with data, and 2 parties are named"),
         ({"spec": SPEC.replace("digits", "{name: own, format: csv}")}, "must declare .* missing: features, labels"),
         ({"spec": SPEC.replace("digits", "{name: own, format: csv, labels: [0, 1]}")}, "missing: features$"),
         (

@@ -266,3 +266,98 @@ def test_learning_rate_follows_the_nodes_own_epochs() -> None:
     for number in (1, 2, 3):
         node.handle(Completed(number, vector(-1.0, 0.0), 1), float(number))
     assert node.state.w.values[0] == 1.0 + 1.0 + 0.5
+
+
+def complete(count: int, dtype: str, **changes: Any) -> dict[str, Node]:
+    """Nodes that may all ask each other, with a learning rate of 1."""
+    names = tuple(f"n{i:02d}" for i in range(count))
+    pairs = np.array([(i, j) for i in range(count) for j in range(i + 1, count)])
+    asked = Query(Poisson(0.5), NoNoise(), 4.0)
+    found = context(
+        names=names,
+        graph=Graph(count, pairs),
+        initial=Public(np.zeros(50, dtype)),
+        queries=dict.fromkeys(names, asked),
+        shard_sizes=dict.fromkeys(names, 8),
+        quotas=dict.fromkeys(names, 100),
+        **changes,
+    )
+    return gossip.build(Settings(nodes=count, topology="complete", learning_rate=1.0), found)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_offered_is_no_rounding_however_many_peers_are_silent(seed: int) -> None:
+    """All models are the same and nobody updates: so are all offers, up to rounding over the least share of 1/2048.
+
+    A share that halves with each silent peer would be 2^-30 at last, and what is offered wrong in the third digit.
+    """
+    node = complete(40, "float32")["n00"]
+    model = Public(np.random.default_rng(seed).normal(size=50).astype(np.float32))
+    node.state.w, found = model, []
+    effects = node.handle(Started(), 0.0)
+    node.handle(Received("n39", Offer(1, model)), 0.0)  # so that the next share is a third, which rounds
+    for _ in range(35):
+        for send in (effect for effect in effects if isinstance(effect, Send)):
+            assert isinstance(send.message, Offer)
+            found.append(send.message.model.values)
+            node.handle(PeerDown(send.to, "silent"), 0.0)
+        effects = node.handle(Completed(node.state.task, Released(np.zeros(50, np.float32)), 1), 0.0)
+    assert len(found) > 8
+    for offered in found:
+        np.testing.assert_allclose(offered, model.values, rtol=0, atol=2048 * 2.0**-24 * np.abs(model.values).max())
+
+
+def test_a_node_with_next_to_nothing_free_asks_nobody_and_answers() -> None:
+    node = complete(40, "float32")["n00"]
+    effects, asked = node.handle(Started(), 0.0), 0
+    while sends := [effect for effect in effects if isinstance(effect, Send)]:
+        asked += 1
+        node.handle(PeerDown(sends[0].to, "silent"), 0.0)
+        effects = node.handle(Completed(node.state.task, Released(np.zeros(50, np.float32)), 1), 0.0)
+    assert asked == 11  # shares of 1/2, ..., 1/2048
+    assert only(Compute, effects).task.id == 12
+    answer = only(Send, node.handle(Received("n39", Offer(1, Public(np.ones(50, np.float32)))), 0.0)).message
+    assert answer.share == WHOLE // 2048
+    peer = next(iter(node.state.open))
+    node.handle(PeerUp(peer), 0.0)
+    promise = node.state.open[peer]
+    node.handle(Received(peer, Answer(promise.exchange, promise.offered, promise.share)), 0.0)
+    assert only(Send, node.handle(Completed(12, Released(np.zeros(50, np.float32)), 1), 0.0))
+
+
+def test_an_update_may_count_more_than_once_in_its_own_model_and_in_what_is_held_never() -> None:
+    """It comes back by the late answer of one peer, while another peer's answer, which takes some of it, is on its way.
+
+    Coordinate 0 is the weight of that update; all others of the run add nothing to it.
+    """
+    nodes = complete(3, "float64")
+    a, b, c = nodes.values()
+    step = Released(-np.eye(50)[0])
+
+    def held(*in_flight: InFlight) -> list[float]:
+        return [
+            float(gossip.invariants({name: node}, [item for item in in_flight if item.to == name])["mass"][0])
+            for name, node in nodes.items()
+        ]
+
+    first = only(Send, a.handle(Started(), 0.0))
+    a.handle(PeerDown(first.to, "silent"), 0.0)  # its offer is slow
+    late, other = nodes[first.to], c if nodes[first.to] is b else b
+    second = only(Send, a.handle(Completed(1, step, 1), 0.0))  # now the update is in a
+    assert second.to == other.name
+    taken = only(Send, other.handle(Received("n00", second.message), 0.0)).message  # its answer is slow, too
+    flying = InFlight(other.name, "n00", taken)
+    assert float(a.state.w.values[0]) == 1.0
+    assert sum(held(flying)) == pytest.approx(1.0)
+    # The other peer hands some of it on to the one that was slow, which now hears the first offer.
+    shared = Offer(1, other.state.w, WHOLE // 2)
+    handed = only(Send, late.handle(Received(other.name, shared), 0.0)).message
+    back = only(Send, late.handle(Received("n00", first.message), 0.0)).message
+    assert handed.share == WHOLE // 2
+    a.handle(Received(late.name, back), 0.0)
+    found = float(a.state.w.values[0])
+    on_loan = taken.share / WHOLE * float(second.message.model.values[0])
+    assert 1.0 < found <= 1.0 + on_loan
+    assert 0.0 <= held(flying)[0] <= 1.0
+    a.handle(Received(other.name, taken), 0.0)
+    assert float(a.state.w.values[0]) <= 1.0

@@ -377,8 +377,9 @@ def test_null_data_sides_answer_with_blanks_of_the_right_kind() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"bits": 64}, "bits belong to secure, found none"),
-        ({"name": "pairwise_noise", "standard_deviation": 1, "minimum": 2}, "minimum belong to secure"),
+        ({"bits": 64}, "bits belongs to secure, found none"),
+        ({"bits": 64, "radius": 3}, "bits and radius belong to secure, found none"),
+        ({"name": "pairwise_noise", "standard_deviation": 1, "minimum": 2}, "minimum belongs to secure"),
         ({"name": "pairwise_noise"}, "standard_deviation belongs to pairwise_noise"),
         ({"name": "secure", "standard_deviation": 1}, "standard_deviation belongs to pairwise_noise"),
         ({"name": "secure", "bits": 16}, "Input should be 32 or 64"),
@@ -427,7 +428,7 @@ def test_masks_take_no_time() -> None:
             shard_sizes=dict.fromkeys(names, 8),
         )
         nodes = graph_federated.build(settings, context)
-        units = graph_federated.units(settings, names)
+        units = graph_federated.cast(settings, names).trust
         world = World(
             SpeedSettings(name="lognormal"), LinkSettings(latency=0.0), servers=("server-0", "server-1"), units=units
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from gossamer.algorithms import graph_federated
 from gossamer.algorithms.graph_agent import AgentNode
 from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_combination import combination
-from gossamer.algorithms.graph_gatherer import Reach
 from gossamer.algorithms.graph_messages import (
     Assignment,
     Average,
@@ -24,11 +24,12 @@ from gossamer.algorithms.graph_messages import (
     Probe,
 )
 from gossamer.algorithms.graph_neighbours import Weights
+from gossamer.algorithms.graph_reach import Reach
 from gossamer.algorithms.graph_server import ServerNode
 from gossamer.algorithms.graph_settings import Settings, drawn, units_of
 from gossamer.errors import PeerError, TopologyError
 from gossamer.privacy.unit_tasks import LocalQuery
-from gossamer.protocol.effects import Compute, Finish, Record, Release, Send, SetTimer
+from gossamer.protocol.effects import Compute, Finish, Record, Reject, Release, Send, SetTimer
 from gossamer.protocol.events import (
     Answered,
     Completed,
@@ -287,7 +288,6 @@ def test_a_server_that_comes_back_asks_again() -> None:
         Received("a", Average(0, released(0.0, 0.0))),
         Received("a", Contribution(0, update(0.0, 0.0, 0.0))),
         Received("a", Contribution(0, update(np.nan, 0.0))),
-        Received("left", Combine(0, released(np.inf, 0.0))),
     ],
 )
 def test_what_does_not_belong_is_refused(event: Received) -> None:
@@ -295,6 +295,36 @@ def test_what_does_not_belong_is_refused(event: Received) -> None:
     node.handle(Started(), 0.0)
     with pytest.raises(PeerError):
         node.handle(event, 0.0)
+
+
+@pytest.mark.parametrize("model", [released(np.inf, 0.0), released(np.nan, 0.0), released(1.0), released(6.0, -8.0)])
+def test_a_round_goes_on_without_a_model_that_is_refused(model: Released) -> None:
+    """The sender's one before is that of this round; and nobody waits for another."""
+    node = server(reach=replace(UNBOUNDED, message=9.9))
+    node.handle(Started(), 0.0)
+    for agent in AGENTS:
+        node.handle(Received(agent, Contribution(0, update(4.0, 0.0))), 0.0)
+    node.handle(Completed(0, Released(np.array([4.0, 0.0])), 1), 0.0)
+    node.handle(Received("right", Combine(0, released(0.0, 8.0))), 2.0)
+    offence, *effects = node.handle(Received("left", Combine(0, model)), 2.0)
+    assert isinstance(offence, Reject)
+    assert offence.sender == "left"
+    start = sent(effects, Assignment)["a"].model
+    np.testing.assert_allclose(start.values, [2.0, 2.0], rtol=1e-6)  # left has sent what it started with
+    with pytest.raises(PeerError, match="rounds go up"):
+        node.handle(Received("left", Combine(0, released(1.0, 1.0))), 2.0)
+
+
+def test_combinations_and_starts_are_shortened_to_what_is_honest() -> None:
+    node = server(reach=replace(UNBOUNDED, model=5.0, start=4.0))
+    node.handle(Started(), 0.0)
+    for agent in AGENTS:
+        node.handle(Received(agent, Contribution(0, update(0.0, 0.0))), 0.0)
+    node.handle(Completed(0, Released(np.zeros(2)), 1), 0.0)
+    node.handle(Received("left", Combine(0, released(24.0, 0.0))), 2.0)
+    effects = node.handle(Received("right", Combine(0, released(0.0, 32.0))), 2.0)
+    np.testing.assert_allclose(node.state.v.values, [3.0, 4.0], rtol=1e-12)  # of (6, 8)
+    np.testing.assert_allclose(sent(effects, Assignment)["a"].model.values, [2.4, 3.2], rtol=1e-6)
 
 
 def agent() -> AgentNode:

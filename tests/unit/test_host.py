@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms import gossip
-from gossamer.protocol.effects import Send
+from gossamer.algorithms.graph_agent import AgentState
+from gossamer.protocol.effects import Reject, Send
 from gossamer.protocol.encoding import Buffer, encode
 from gossamer.protocol.events import Started
 from gossamer.protocol.frames import Acknowledge
@@ -22,7 +23,7 @@ from gossamer.runtimes.host import Arrived, Begin, Host, HostBroken, Rejected, T
 from gossamer.testing.contracts import AlgorithmContract
 from gossamer.testing.fault_schedules import SETTINGS
 from gossamer.testing.memory_journal import MemoryJournal
-from gossamer.vectors import Confined
+from gossamer.vectors import Confined, Public
 
 
 class Gossip(AlgorithmContract):
@@ -74,6 +75,23 @@ def test_a_turn_is_one_commit_of_all_its_inputs() -> None:
     assert [type(outcome) for outcome in outcomes].count(Rejected) == 1
     assert len(journal.load()[1]) == 3
     assert not journal.staged
+
+
+def test_what_a_node_rejects_is_an_offence_though_its_state_has_moved() -> None:
+    """Unlike after a `PeerError`; a host from the journal has moved too."""
+
+    class Strict(Node):
+        @on(Started)
+        def start(self, event: Started, now: float) -> Effects:
+            self.state.round += 1
+            yield Reject("node-1", "too long")
+
+    def strict(journal: Any) -> Host:
+        return Host(Strict("node-0", AgentState(Public(np.zeros(1)))), SETTINGS, journal)
+
+    journal = MemoryJournal()
+    assert strict(journal).start(0.0) == [Rejected("node-1", "too long")]
+    assert strict(journal).node.state.round == 0
 
 
 def test_turns_of_one_input_or_of_many_give_the_same_host() -> None:

@@ -392,7 +392,7 @@ class TestServer:
     def test_an_aggregators_update_counts_for_all_that_are_in_it(self) -> None:
         nodes = build(4, aggregators=[2])
         nodes[SERVER].handle(Received("aggregator-1-0", RoundUpdate(0, 0, 2, one(1.0))), 0.0)
-        assert increasing.updates(nodes) == 2
+        assert increasing.count(nodes) == 2
 
     def test_an_aggregator_without_anybody_below_is_not_waited_for_until_somebody_is_back(self) -> None:
         """Its clients have sent nothing, and nobody but itself could find out that they are gone."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.masked_sides import masked_sides
+from tests.reference.unit_sides import UnitSides
 
 from gossamer.errors import BudgetSpent, DataError
 from gossamer.privacy.agent_noise import AgentLedger
@@ -186,6 +188,54 @@ def test_an_agent_that_the_public_coins_leave_out_takes_no_part() -> None:
     side._members = lambda round: NAMES[:3]
     give_updates({"node-3": side})
     assert ask(side, 0) == REFUSED
+
+
+class Watched:
+    """An objective that says of how many agents it has made updates."""
+
+    def __init__(self) -> None:
+        self.computed = 0
+
+    def local_updates(self, models: Any, data: Any, batches: Any, rates: Any, clips: Any) -> Any:
+        self.computed += len(models)
+        return SimpleNamespace(updates=np.zeros((len(models), SIZE)), not_finite=np.zeros(len(models), np.int64))
+
+
+def test_no_update_is_made_for_a_round_that_the_agent_takes_no_part_in() -> None:
+    """Terms, coins and rounds are looked at before anything is computed, which takes long."""
+    found = sides(rounds=4)
+    for side in found.values():
+        side.shard = np.arange(3)
+    objective = Watched()
+    units = UnitSides(found, {}, {}, objective, None)  # type: ignore[arg-type]
+    query = found["node-0"].terms.queries["node-0"]
+    found["node-1"]._members = lambda round: ("node-0", "node-2")
+
+    def asked(name: str, round: int, value: float = 0.0, **changed: Any) -> int:
+        before, task = objective.computed, LocalUpdate(round, Public(np.full(SIZE, value)), replace(query, **changed))
+        (answer,) = units.compute([units.admit(name, task)])
+        assert answer.released == REFUSED
+        return objective.computed - before
+
+    assert asked("node-0", 0, value=1e12) == 0  # beyond the radius
+    assert asked("node-0", 0, clip=1.0) == 0
+    assert asked("node-0", 4) == 0
+    assert asked("node-1", 0) == 0
+    assert asked("node-0", 1) == 1
+    assert ask(found["node-0"], 0, round=1) != REFUSED
+    assert asked("node-0", 1) == 0  # it is there
+    assert asked("node-0", 0) == 0
+    assert asked("node-0", 2) == 1
+
+
+def test_two_tickets_of_one_round_make_one_update() -> None:
+    """Both were admitted before either was computed; the second, at another model, is dropped."""
+    side = sides()["node-0"]
+    tickets = [side.admit(LocalUpdate(0, Public(np.full(SIZE, at)), side.terms.queries["node-0"])) for at in (0.0, 0.1)]
+    side.answer(tickets[0].task, np.zeros(SIZE))
+    first = ask(side, 0)
+    side.answer(tickets[1].task, np.ones(SIZE))
+    assert ask(side, 0) == first != REFUSED
 
 
 def test_the_masks_hide_what_the_update_was() -> None:

@@ -260,6 +260,8 @@ def test_check_model_takes_another_bound() -> None:
     check_model(sums, vector(Public, 3), 4e12)
     with pytest.raises(PeerError):
         check_model(sums, vector(Public, 3), 2e12)
+    with pytest.raises(PeerError, match=r"at most 3e\+12, found 3e\+12"):  # float32 has no 3e12, and the next is above
+        check_model(sums, vector(Public, 3), 3e12)
 
 
 def test_counts_are_such_that_one_can_go_on_counting() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -10,19 +11,25 @@ import pytest
 from scipy import stats
 
 from gossamer.algorithms.graph_messages import Assignment
-from gossamer.errors import SpecError
+from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.planning import plan_run
+from gossamer.experiment.plans import nodes_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.graph_bounds import RandomNoise
-from gossamer.privacy.model_radius import TAIL_BITS, model_radius
+from gossamer.privacy.model_radius import TAIL_BITS, model_lengths
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.protocol.effects import Send
 from gossamer.runtimes.simulator import Simulator
+from gossamer.vectors import Public
 
 ROUNDS = 8
+
+
+def model_radius(*arguments: Any) -> float:
+    return model_lengths(*arguments).radius
 
 
 def test_without_noise_it_is_the_start_and_all_moves() -> None:
@@ -30,6 +37,24 @@ def test_without_noise_it_is_the_start_and_all_moves() -> None:
     assert model_radius(2.0, 0.5, 10, 7, 3) == pytest.approx(7.0, rel=1e-5)
     assert model_radius(2.0, 0.5, 10, 7, 3) >= 7.0
     assert model_radius(0.0, 1.0, 10**6, 7, 3) >= 10**6 * (1 + 2.0**-24) ** 10**6 * (1 - 1e-12)  # rounding to float32
+
+
+def test_no_neighbour_leads_an_honest_server_out_of_its_lengths() -> None:
+    """All that pushes, pushes away from zero: own updates, noise, and neighbours that send the most that is accepted.
+
+    Numbers are lengths; each is rounded up by 2^-24 where a model is rounded.
+    """
+    noise, up = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, 50), 0.1), 1 + 2.0**-24
+    between = model_lengths(0.0, 0.0, 1, 7, 3 * 50, noise).radius / (3 * math.exp(2.0**-22))  # as many vectors
+    for own in (0.05, 0.5, 0.95):
+        found = model_lengths(2.0, 0.5, 50, 7, 3, noise)
+        v = 2.0
+        for _ in range(50):
+            assert (v + between) * up <= found.radius
+            message = (v + 0.5 + 2 * between) * up
+            assert message <= found.message
+            v = min(own * message + (1 - own) * found.message, found.model)
+        assert v == found.model
 
 
 @pytest.mark.parametrize(("size", "rounds", "servers"), [(1, 1, 1), (650, 200, 5), (10**6, 10**5, 100)])
@@ -115,8 +140,7 @@ def test_honest_runs_stay_within_it(name: str) -> None:
     assert math.isfinite(plan.radius)
     assert plan.figures(prepared)["masked_model_radius"] == plan.radius
     sides, _ = plan.sides(prepared, secret_seed(prepared, plan.noise, "run"))
-    context = prepared.context(plan.mechanisms, plan.quotas)
-    nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
+    nodes = nodes_of(prepared, plan)
     longest = 0.0
 
     def look(step: Any) -> None:
@@ -133,10 +157,29 @@ def test_honest_runs_stay_within_it(name: str) -> None:
     assert prepared.algorithm.report(nodes)["updates_unanswered"] == 0
 
 
-def test_a_radius_of_ones_own() -> None:
-    spec = {**BASE, "privacy": {"clip": 1.0}, "algorithm": {**UNITS, "masking": {"name": "secure", "radius": 12.5}}}
-    plan: Any = plan_run(prepare(parse_spec(spec)))
-    assert plan.radius == 12.5
+def plan_with(radius: float | None) -> Any:
+    masking = {"name": "secure", "radius": radius}
+    return plan_run(prepare(parse_spec({**BASE, "privacy": {"clip": 1.0}, "algorithm": {**UNITS, "masking": masking}})))
+
+
+def test_a_radius_of_ones_own_that_honest_runs_may_leave_warns_with_the_one_that_they_do_not() -> None:
+    honest = plan_with(None).radius
+    assert honest > 12.5
+    with pytest.warns(
+        RunWarning, match=rf"masking.radius is 12.5, .* within {re.escape(f'{honest:.4g}')} only: agents"
+    ):
+        assert plan_with(12.5).radius == 12.5
+    assert plan_with(1.01 * honest).radius == 1.01 * honest  # without a word
+
+
+def test_a_radius_that_the_start_is_beyond_is_refused() -> None:
+    algorithm = {**UNITS, "masking": {"name": "secure", "radius": 2.5}}
+    prepared = prepare(parse_spec({**BASE, "privacy": {"clip": 1.0}, "algorithm": algorithm}))
+    start = np.zeros(prepared.objective.size)
+    start[0] = 3.0
+    vars(prepared)["initial"] = Public(start)  # in the place of what it would compute
+    with pytest.raises(SpecError, match=r"radius is 2\.5 and the starting model is 3 from zero, so no agent"):
+        plan_run(prepared)
 
 
 def test_where_nothing_is_masked_there_is_none() -> None:

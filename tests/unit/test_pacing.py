@@ -192,10 +192,16 @@ def test_kinds_of_tasks_are_measured_each() -> None:
     class Ticket:
         task: Any
 
-    def a_round(steps: int, update: str = "batch") -> Ticket:
+    def a_round(steps: int, update: str = "batch", models: int = 1) -> Ticket:
         return Ticket(
             Round(
-                1, (Swap(0, MODEL),), Query(Poisson(0.1), Gaussian(1.0, 1.0), 1.0), steps, steps, StepSizes(0.1), update
+                1,
+                (Swap(0, MODEL),) * models,
+                Query(Poisson(0.1), Gaussian(1.0, 1.0), 1.0),
+                steps,
+                steps,
+                StepSizes(0.1),
+                update,
             )
         )
 
@@ -206,6 +212,10 @@ def test_kinds_of_tasks_are_measured_each() -> None:
     assert len(side.rehearsed) == measured
     paced.deadline(a_round(4, "clipped_sum"))
     assert len(side.rehearsed) > measured
+    for models, anew in ((1, False), (5, True), (8, False), (9, True), (3, True), (2, True), (4, False)):
+        measured = len(side.rehearsed)
+        paced.deadline(a_round(4, models=models))
+        assert (len(side.rehearsed) > measured) == anew, models
 
 
 def test_rounds_have_their_deadline_from_when_they_are_computed() -> None:

@@ -155,6 +155,17 @@ def test_three_examples_of_a_person_cost_the_budget_and_four_are_refused(tmp_pat
     assert prepared.holdings.together
 
 
+def test_more_examples_of_a_person_than_there_are_are_refused(tmp_path: Path) -> None:
+    """They would cost noise for nobody."""
+    data = patients(tmp_path)
+    most = max(prepare(spec(data, 3)).shard_sizes.values())
+    with pytest.raises(SpecError, match=rf"rows_per_person: the largest shard has {most} .* to have up to {most + 1};"):
+        planned(data, most + 1)
+    all_of_them = sum(prepare(spec(data, 3, partition="iid")).shard_sizes.values())
+    with pytest.raises(SpecError, match=rf"rows_per_person: all nodes have {all_of_them} "):
+        planned(data, all_of_them + 1, partition="iid")
+
+
 SMOOTH = {"gradient_sd": 1.0, "smoothness": 1.0, "loss_gap": 1.0}
 ALGORITHMS = {
     "allreduce": {"algorithm": {"name": "allreduce", "nodes": 4, "batch_size": 12, "updates_per_node": 5}},
@@ -404,8 +415,8 @@ def test_parties_that_share_persons_get_no_joint_guarantee(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_the_command_gives_no_unproved_figure(form: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    # Below what transforms in double precision can tell from 0.
-    releases = ["--sampling-rate", "0.1", "--steps", "100", "--delta", "1e-300"]
+    # Below what double precision can tell from 0.
+    releases = ["--sampling-rate", "0.1", "--steps", "100", "--delta", "1e-300", "--group", "3"]
     assert main(["account", "--noise-multiplier", "4", *releases, *form]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -423,4 +434,4 @@ def test_the_command_accounts_for_groups(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["account", "--noise-multiplier", "4", *releases, "--group", "3"]) == 0
     assert "add_or_remove_one, 3 rows of one person" in capsys.readouterr().out
     assert main(["account", "--noise-multiplier", "4", *releases, "--group", "0"]) == 2
-    assert "whole number of rows, 1 to 1000, found 0" in capsys.readouterr().err
+    assert "whole number of rows, 1 to 10000, found 0" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def test_what_was_spent_goes_with_the_new_name(opened: Open, spent: Path) -> Non
     policy(spent, "beds")
     write(spent / "beds.csv", [*ROWS[::-1], "-1,0,0"])
     found = opened("beds").update(renamed_from="wards")
-    assert str(found) == "1 examples are new, of 1,200 before and 1,201 now"
+    assert str(found) == "1 example is new, of 1,200 before and 1,201 now"
     data = opened("beds")
     assert data.check() == []
     assert data.file.data_sets == ["beds"]
@@ -158,7 +158,7 @@ def test_content_of_another_name_is_not_brought_in_by_an_update(opened: Open, sp
     write(spent / "beds.csv", [*others, *ROWS[:300]])
     opened("beds").update(adds_up=True)
     write(spent / "beds.csv", [*others[1:], *ROWS[:300]])
-    assert str(opened("beds").update()) == "1 examples are gone, of 399 before and 398 now"
+    assert str(opened("beds").update()) == "1 example is gone, of 399 before and 398 now"
 
 
 def test_where_hashes_were_forgotten_nobody_can_tell(opened: Open, spent: Path) -> None:
@@ -172,6 +172,56 @@ def test_where_hashes_were_forgotten_nobody_can_tell(opened: Open, spent: Path) 
         opened("beds").check()
     opened("beds").update(renamed_from="wards")
     assert opened("beds").file.spent("beds") == pytest.approx((FIT - 1) * ONE, rel=1e-12)
+
+
+OTHERS = [f"{-number},0,1" for number in range(1, 101)]
+
+
+@pytest.fixture
+def forgotten(spent: Path, opened: Open) -> Path:
+    """A folder with `wards`, and `beds` that was begun with other data; the key of both is lost."""
+    policy(spent, "wards", "beds")
+    write(spent / "beds.csv", OTHERS)
+    opened("beds").check()
+    (spent / "policy.ledger.key").unlink()
+    return spent
+
+
+def test_under_a_new_key_a_name_that_was_begun_may_be_another_one(opened: Open, forgotten: Path) -> None:
+    """Nothing is left to compare its content with: the file may be that of any name whose hashes were forgotten."""
+    write(forgotten / "beds.csv", ROWS)
+    for key in (True, False):
+        with pytest.raises(DataError) as caught:
+            opened("beds", new_key=key).update()
+    assert str(caught.value) == (
+        "data set 'beds': it may be 'wards', whose hashes were forgotten with their key, and another name is no fresh "
+        f"budget; gossamer data update {forgotten}/policy.yaml --data {forgotten}/beds.csv --name beds --adds-up "
+        "accepts it, if it is no mistake: for examples in common what both names spend adds up"
+    )
+    assert [content.examples for content in opened("beds").file.contents.history("beds")] == [100]
+    with pytest.raises(DataError, match="data set 'beds' changed"):
+        opened("beds").check()
+    opened("beds").update(adds_up=True)
+    with pytest.raises(DataError, match="1,200 of its 1,200 examples are known as 'beds'"):
+        opened("wards").update()  # which can be compared with what was accepted in between
+
+
+def test_after_a_new_key_the_last_name_is_compared_with_all_others(opened: Open, forgotten: Path) -> None:
+    with pytest.raises(DataError, match="it may be 'beds'"):
+        opened("wards", new_key=True).update()
+    opened("wards").update(adds_up=True)
+    opened("beds").update()
+    assert opened("beds").check() == opened("wards").check() == []
+
+
+def test_next_to_a_name_that_stays_forgotten_single_rows_may_change(opened: Open, forgotten: Path) -> None:
+    """As next to any other name, were all that is new of it: up to a tenth of the smaller of the two."""
+    opened("wards", new_key=True).update(adds_up=True)
+    write(forgotten / "wards.csv", [*ROWS[10:], *(f"{number},0,0" for number in range(5000, 5010))])
+    assert str(opened("wards").update()).startswith("10 examples are new and 10 examples are gone, of 1,200 before")
+    write(forgotten / "wards.csv", [*ROWS[10:], *(f"{number},0,0" for number in range(6000, 6011))])
+    with pytest.raises(DataError, match="it may be 'beds', whose hashes were forgotten"):  # 11 of the 100 of `beds`
+        opened("wards").update()
 
 
 def test_names_that_do_not_fit_get_a_line(opened: Open, spent: Path) -> None:
@@ -245,11 +295,11 @@ def test_tables_of_later_versions_go_along(opened: Open, spent: Path) -> None:
     assert opened("beds").file.contents.file.rows("SELECT data_set, mu FROM later") == [("beds", 1.5)]
 
 
-def test_a_ledger_in_which_nothing_was_renamed_is_as_it_was(opened: Open, spent: Path) -> None:
-    """So an earlier version opens it, and what an earlier version wrote is known by content here."""
+def test_a_ledger_in_which_nothing_was_renamed_has_no_guards(opened: Open, spent: Path) -> None:
+    """Only the triggers that each ledger has; those of a rename come with it."""
     with closing(LedgerFile(spent / "policy.ledger")) as file:
         names = {name for (name,) in file.contents.file.rows("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
-    assert names == set()
+    assert names == {"runs_in_two_steps", "releases_in_two_steps"}
 
 
 def test_by_command(spent: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,7 +330,7 @@ def test_a_budget_does_not_begin_anew_little_by_little(opened: Open, spent: Path
     write(spent / "beds.csv", [*rows, *ROWS[:100]])
     beds.update()
     write(spent / "beds.csv", [*rows, *ROWS[:200]])
-    with pytest.raises(DataError, match=r"200 of its 1,399 examples are known as 'wards', and a new name is no fresh"):
+    with pytest.raises(DataError, match=r"200 of its 1,399 examples are known as 'wards', and another name is"):
         beds.update()
     beds.update(adds_up=True)
     write(spent / "beds.csv", [*rows, *ROWS[:201]])

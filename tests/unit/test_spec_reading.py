@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 import gossamer as gs
+import gossamer.deployment.policy  # its settings are among those that are looked at
 from gossamer.errors import SpecError
 from gossamer.experiment.reading import override, parse_spec, read_spec, write_spec
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
+from gossamer.section import TRUTH_VALUE, Section, place
 
 PRIVATE = {"budget": {"epsilon": 5}}
 
@@ -53,6 +57,15 @@ def spec(**sections: object) -> gs.Experiment:
         ),
         ({"dataset": {"name": "d", "path": "d.csv", "person": ""}}, "dataset.person: string should have at least 1"),
         ({"dataset": {"name": "d", "path": "d.csv", "owner": ""}}, "dataset.owner: string should have at least 1"),
+        ({"budget": {"epsilon": True}}, "budget.epsilon: input should be a number, found true"),
+        ({"budget": {"epsilon": [True, 2]}}, "budget.epsilon: input should be a number, found [true, 2]"),
+        ({"seed": False}, "seed: input should be a number, found false"),
+        ({"privacy": {"clip": True}}, "privacy.clip.bound: input should be a number, found true"),
+        (
+            {"dataset": {"name": "d", "path": "d.csv", "labels": [True, False]}},
+            "dataset.labels: input should be a number, or a text in quotes, found [true, false]",
+        ),
+        ({"algorithm": {"name": "graph_federated", "masking": 3}}, "masking: expected keys with their values, found 3"),
         ({"budget": {"epsilon": 0}}, "budget.epsilon: input should be greater than 0, found 0"),
         ({"budget": {"epsilon": [1, -1]}}, "budget.epsilon.1: input should be greater than 0, found -1"),
         ({"privacy": {"clip": "quantil"}}, "privacy.clip: unknown name 'quantil'; did you mean quantile?"),
@@ -147,6 +160,43 @@ def test_yaml_reads_off_as_a_truth_value_and_an_empty_section_as_nothing() -> No
 def test_a_learning_rate_may_be_written_as_yaml_misreads_it() -> None:
     content = yaml.safe_load("{algorithm: {name: gossip, learning_rate: 1e-2}, budget: {epsilon: 5}}")
     assert parse_spec(content).algorithm.learning_rate.at(0) == 0.01
+
+
+def kinds(section: type[Section] = Section) -> list[type[Section]]:
+    """All settings there are, of specs and of policies."""
+    return [found for kind in section.__subclasses__() for found in (kind, *kinds(kind))]
+
+
+def takes(schema: Any) -> set[str]:
+    """What a value, or an item of it, may be by its JSON schema; `on` and `off` are texts that YAML reads otherwise."""
+    if isinstance(schema, list):
+        return {kind for item in schema for kind in takes(item)}
+    inner = {kind for key in ("anyOf", "items", "prefixItems") if key in schema for kind in takes(schema[key])}
+    options = {"boolean" if option == "on" else type(option).__name__ for option in schema.get("enum", [])}
+    return inner | options | {schema.get("type", "")}
+
+
+NUMBERS = [
+    (kind, name)
+    for kind in kinds()
+    for name, schema in kind.model_json_schema(by_alias=False).get("properties", {}).items()
+    if takes(schema) & {"number", "integer", "int"} and "boolean" not in takes(schema)
+]
+
+
+def test_there_are_many_numbers() -> None:
+    assert len(NUMBERS) > 100
+    assert {"epsilon", "nodes", "loss", "owners", "smallest_noise_multiplier", "degree"} <= {
+        name for _, name in NUMBERS
+    }
+
+
+@pytest.mark.parametrize(("kind", "name"), NUMBERS, ids=lambda value: getattr(value, "__qualname__", value))
+def test_no_number_takes_a_truth_value(kind: type[Section], name: str) -> None:
+    for value in (True, False, [1, True]):
+        with pytest.raises(ValidationError) as caught:
+            kind.model_validate({name: value})
+        assert (name,) in [place(problem) for problem in caught.value.errors() if problem["type"] == TRUTH_VALUE]
 
 
 @pytest.mark.parametrize("setting", ["nodes", "=3", " =3"])

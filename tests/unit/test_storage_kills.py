@@ -26,10 +26,10 @@ def run(*arguments: object) -> tuple[dict[str, int], str]:
 
 
 def test_thirty_kills(tmp_path: Path) -> None:
-    """Each in the midst of the files that the last one left."""
+    """Each in the midst of the files that the last one left, after a note or more and a charge or more."""
     found, _ = run(tmp_path, 30, 1)
-    assert found["sent"] > 30
-    assert found["charged"] > 30
+    assert found["sent"] >= 30
+    assert found["charged"] >= 30
 
 
 @pytest.mark.slow

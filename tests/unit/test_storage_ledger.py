@@ -100,7 +100,7 @@ def test_a_plan_enters_the_filter_as_a_whole_and_stays(file: LedgerFile) -> None
     assert str(caught.value) == (
         f"a: release refused: data set 'wards' has spent divergence {(FIT - 1) * ONE:.4g} at order 16, "
         f"{2 * ONE:.4g} more exceed {LEVEL:.4g}, the budget's level (the plan of run 'two'); it would take epsilon "
-        f"{rounded_up(renyi_epsilon(16.0, (FIT + 1) * ONE, 1e-5))} at delta 1e-05, and the budget is 2"
+        f"{rounded_up(renyi_epsilon(16.0, (FIT + 1) * ONE, 1e-5))} at the same delta, and the budget is 2"
     )
     file.open("a", "wards", "two", BUDGET, {KIND: 1}).charge(KIND)  # the refused plan has left nothing behind
     file.open("a", "other wards", "two", BUDGET, {KIND: FIT})  # data sets are apart
@@ -387,9 +387,9 @@ def test_a_store_is_no_ledger_and_a_newer_one_is_refused(path: Path, tmp_path: P
         SqliteStore(path, "run", "a")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version=3")
+        connection.execute("PRAGMA user_version=4")
     connection.close()
-    with pytest.raises(WrongStore, match=r"newer version of gossamer \(format 3, expected 2\)"):
+    with pytest.raises(WrongStore, match=r"newer version of gossamer \(format 4, expected 3\)"):
         LedgerFile(path)
 
 

@@ -53,6 +53,22 @@ def test_other_requirements_fail_too(benchmark: Any, capsys: pytest.CaptureFixtu
     assert "seed 0: gossip ends at 0.86, below 0.87" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("seeds_", ["0", "-3"])
+def test_no_seeds_are_one_line(benchmark: Any, seeds_: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        benchmark.main(["--seeds", seeds_], seeds())
+    assert ended.value.code == 2
+    assert f"argument --seeds: expected 1 or more, found {seeds_}" in capsys.readouterr().err
+
+
 def test_time_to_an_accuracy_is_that_of_the_first_row_at_or_above_it(benchmark: Any) -> None:
     rows = [{"virtual_seconds": 5.0 * i, benchmark.ACCURACY: value} for i, value in enumerate([0.1, 0.9, 0.8, 0.95])]
     assert [benchmark.time_to(wanted, rows) for wanted in (0.9, 0.91, 0.96)] == [5.0, 15.0, None]
+
+
+def test_both_are_evaluated_at_the_same_seconds(benchmark: Any) -> None:
+    """The examples differ in that: on a grid ten times as coarse all-reduce would seem later than it is."""
+    specs = benchmark.specs(3)
+    assert {name: spec.algorithm.name for name, spec in specs.items()} == {"gossip": "gossip", "allreduce": "allreduce"}
+    assert {spec.evaluation.every_seconds for spec in specs.values()} == {5.0}
+    assert {spec.seed for spec in specs.values()} == {3}

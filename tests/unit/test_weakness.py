@@ -18,10 +18,11 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, read_text, write_spec
 from gossamer.privacy.accountants import delta as proved_delta
+from gossamer.privacy.guarantees import Known, for_persons, planned
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.weakness import refused_delta, remarks
+from gossamer.privacy.weakness import refused_delta, remarked, remarks
 
 BASE: dict[str, Any] = {
     "dataset": "digits",
@@ -60,6 +61,18 @@ def test_remarks_say_how_weak_in_figures() -> None:
     (weak,) = remarks(1.0, 0.02, 180, "the smallest shard")
     assert "delta 0.02 is above 1/180" in weak
     assert "far below 0.0056" in weak
+
+
+def test_of_persons_a_delta_is_weak_from_their_rows_over_the_examples_on() -> None:
+    """Publishing one of n examples in full hits a person who has m of them with a probability of m/n."""
+    assert remarks(1.0, 0.02, 180, rows=4) == []
+    (weak,) = remarks(1.0, 0.023, 180, rows=4)
+    assert "delta 0.023 is above 4/180" in weak
+    assert "up to 4 of one person" in weak
+    assert "far below 0.022" in weak
+    one = planned(1.0, 0.02, NeighboringRelation.ADD_OR_REMOVE_ONE, "")
+    assert len(remarked(one, 180).remarks) == 1
+    assert remarked(for_persons(one, 4, Known.TOGETHER), 180).remarks == ()
 
 
 def test_publishing_one_example_has_the_delta_that_is_remarked() -> None:

@@ -1,67 +1,19 @@
-"""What every algorithm offers, and what it is given.
-
-An algorithm is a module with a settings class and five functions:
-
-| name | what it gives |
-|---|---|
-| `Settings` | a frozen pydantic model with ``name``, ``nodes``, ``updates_per_node`` and ``batch_size`` |
-| `build(settings, context)` | the nodes, by name |
-| `model_of(node)` | the model this node would deploy |
-| `output(nodes)` | the model of the whole run, such as the mean |
-| `invariants(nodes, in_flight)` | vectors that only a node's own update may change, by name |
-| `claims(settings, facts)` | what the paper claims of such a run, never its guarantee |
-
-and its place in the table and the union of ``algorithms/__init__.py``. The suite in `gossamer.testing.contracts`
-runs on each.
-
-A module may have more, where the defaults do not fit:
-
-| name | default | what it says |
-|---|---|---|
-| `servers(settings)` | ``()`` | nodes beside those that hold data; `build` puts them last |
-| `ROLE` | ``"worker"`` | what nodes with data are called in invitations; others by the first word of their names |
-| `MECHANISMS` | all | the values of ``privacy.mechanism`` that it can do with |
-| `workload(settings, shard_sizes, seed)` | `Batches` | examples of each update, where there is no one ``batch_size`` |
-| `CLIP_POLICIES` | ``("fixed",)`` | the values of ``privacy.clip.policy`` that its nodes follow; others are refused |
-| `DEFAULT_CLIP` | ``FixedClip(bound=1)`` | what ``privacy.clip`` is where there is Gaussian noise and nothing is said |
-| `first_clip(settings)` | ``privacy.clip``'s | the clip at the start, where that says none |
-| `updates(servers)` | computations | how many updates the servers made, where a computation is not one |
-| `members(settings)` | nodes with data | whom ``topology`` joins |
-| `units(settings, names)` | none | the unit of each node that is in one; what is `Confined` stays inside |
-| `GROWS` | False | whether nodes may join a run that has begun: no state depends on how many there are |
-| `holders(settings)` | nodes with data | whose models are tested |
-| `unit_models(nodes)` | nothing | the models of units, whose distances are measured |
-| `remarks(nodes)` | nothing | warnings at the end of a run, a line each |
-| `report(nodes)` | nothing | figures of its own for the summary, as plain data |
-| `advice(settings, context, updates)` | nothing | warnings about a run of so many updates, a line each |
-
-So may its settings, as fields or properties:
-
-| name | default | what it says |
-|---|---|---|
-| `noiseless` | False | whether this is the algorithm without noise |
-| `decided(private)` | itself | the settings with defaults filled in that depend on whether there is noise |
-| `proved` | True | whether a guarantee is proved for what is released |
-| `sampling` | ``privacy.sampling``'s | how examples are drawn |
-| `sensitivity` | 1 | how far one example moves what is released, in clips |
-| `gradients` | None | a bound on the run's length, beside ``updates_per_node`` |
-"""
+"""What algorithms are given, and what is asked of how they work."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from gossamer.errors import DataError
-from gossamer.privacy.claims import Claim
+from gossamer.errors import DataError, counted
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.graph_bounds import Noise
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.model_radius import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.messages import Message
-from gossamer.protocol.node import Node
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Model, Public
 
@@ -113,7 +65,7 @@ class Batches:
         for name, size in self.shard_sizes.items():
             if size < self.batch_size:
                 raise DataError(
-                    f"{name} holds {size} examples, fewer than algorithm.batch_size {self.batch_size}; "
+                    f"{name} holds {counted(size, 'example')}, fewer than algorithm.batch_size {self.batch_size}; "
                     "lower batch_size, use fewer nodes or another partition"
                 )
 
@@ -149,6 +101,8 @@ class Context:
     run : str
         Name of a deployed run, whose parties have identities: agents sign their keys for masked sums, for this run
         alone. Empty in a simulation, which has none.
+    lengths : ModelLengths or None
+        How long models of an honest run can be, where sums are masked.
     """
 
     seed: int
@@ -163,6 +117,7 @@ class Context:
     clipping: Clipping = field(default_factory=Clipping)
     agent_noise: float = 0.0
     run: str = ""
+    lengths: ModelLengths | None = None
 
 
 @dataclass(frozen=True)
@@ -212,18 +167,6 @@ class Facts:
     smallest: str = ""
     releases: int = 0
     noise: Noise | None = None
-
-
-class Algorithm(Protocol):
-    """The shape of an algorithm's module, without what it may leave out."""
-
-    Settings: type[Any]
-
-    def build(self, settings: Any, context: Context) -> dict[str, Node]: ...
-    def model_of(self, node: Node) -> Model: ...
-    def output(self, nodes: Mapping[str, Node]) -> Model: ...
-    def invariants(self, nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict[str, Any]: ...
-    def claims(self, settings: Any, facts: Facts) -> list[Claim]: ...
 
 
 def mean(models: Sequence[Model]) -> Model:

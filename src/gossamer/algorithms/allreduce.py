@@ -17,27 +17,26 @@ Xu, Zhang and Wang, "A(DP)2SGD", Appendix A (SYNC).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
+from pydantic import Field, PositiveFloat
 
-from gossamer.algorithms.algorithm import Context, Facts, InFlight, updates_per_epoch
+from gossamer.algorithms.algorithm import Context, updates_per_epoch
+from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.algorithms.ring_member import RingMember, RingState
 from gossamer.algorithms.ring_messages import Enough, Probe
-from gossamer.privacy.claims import Claim
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Finish, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
 from gossamer.protocol.node import Effects, Node, on
+from gossamer.section import Section
 from gossamer.vectors import Model
 
-CLIP_POLICIES = ("fixed", "quantile")
 
-
-class Settings(BaseModel):
+class Settings(Section):
     """Settings of `allreduce`.
 
     Attributes
@@ -57,8 +56,6 @@ class Settings(BaseModel):
     updates_per_node : int, optional
         Rounds.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["allreduce"] = "allreduce"
     nodes: int = Field(default=8, ge=1, le=1_000_000)
@@ -197,11 +194,21 @@ def output(nodes: Mapping[str, Node]) -> Model:
     return model_of(max(nodes.values(), key=lambda node: int(node.state.round)))
 
 
-def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict[str, Any]:
-    """None: that a round's outcome is the mean of its members' vectors is tested against the mean itself."""
-    return {}
-
-
-def claims(settings: Settings, facts: Facts) -> list[Claim]:
-    """The paper claims nothing of its synchronous baseline."""
-    return []
+# Nothing is claimed of the paper's synchronous baseline. That a round's outcome is the mean of its members' vectors is
+# tested against the mean itself.
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=model_of,
+    output=output,
+    clips=Clips(("fixed", "quantile")),
+    small_runs=lambda settings: SmallRuns(
+        (
+            {"nodes": 3, "updates_per_node": 3},
+            {"nodes": 4, "updates_per_node": 2},
+            {"nodes": 6, "updates_per_node": 1},
+        ),
+        fitting={"batch_size": 4},
+        bounded=("timeout",),
+    ),
+)

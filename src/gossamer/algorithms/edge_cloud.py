@@ -32,16 +32,17 @@ MAPA paper, section 5 (AUDP, from the theory of Agarwal and Duchi, "Distributed 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
-from gossamer.algorithms.algorithm import Context, Facts, InFlight
+from gossamer.algorithms.algorithm import Context, Facts
 from gossamer.algorithms.edge_messages import SERVER
 from gossamer.algorithms.edge_node import EdgeNode
 from gossamer.algorithms.edge_server import ServerNode, Step, newest
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
 from gossamer.algorithms.learning_rate import ConstantRate, RateSchedule, StepRate, WarmupAnnealRate, from_number
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.privacy.claims import Claim, mapa_claims
@@ -49,12 +50,8 @@ from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.protocol.node import Node
+from gossamer.section import Section
 from gossamer.vectors import Model
-
-ROLE = "edge"
-CLIP_POLICIES = ("fixed", "quantile")
-GROWS = True
-DEFAULT_CLIP = QuantileClip()  # as good as the best fixed clip, and nothing to tune: experiments/mapa
 
 
 class AgarwalDuchiRate(RateSchedule):
@@ -92,7 +89,7 @@ ServerRate = Annotated[
 """A number, or a mapping with a ``schedule``."""
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """Settings of `audp`, `asgd` and `csgd`.
 
     Attributes
@@ -111,8 +108,6 @@ class Settings(BaseModel):
         Quota of gradients of each edge.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     name: Literal["audp", "asgd", "csgd"] = "audp"
     nodes: int = Field(default=5, ge=1, le=1_000_000)
     learning_rate: ServerRate = ConstantRate(initial=0.5)
@@ -130,11 +125,6 @@ class Settings(BaseModel):
         if self.name == "csgd" and self.nodes != 1:
             raise ValueError(f"csgd is centralised, so nodes must be 1, found {self.nodes}; or take asgd")
         return self
-
-    @property
-    def noiseless(self) -> bool:
-        """Whether this is the algorithm without noise."""
-        return self.name != "audp"
 
 
 @dataclass(frozen=True)
@@ -165,9 +155,9 @@ def noise_on_mean(context: Context, clip: float | None = None) -> float:
     return max(moments)
 
 
-def servers(settings: Any) -> tuple[str, ...]:
-    """The cloud server."""
-    return (SERVER,)
+def cast(settings: Any, names: tuple[str, ...]) -> Cast:
+    """The edges, and the cloud server that each talks to."""
+    return Cast(names, (SERVER,), dict.fromkeys(names, SERVER))
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
@@ -193,12 +183,7 @@ def output(nodes: Mapping[str, Node]) -> Model:
     return newest(list(nodes.values()))
 
 
-def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict[str, Any]:
-    """None: that the server's model is the sum of its steps is tested against a reference."""
-    return {}
-
-
-def updates(nodes: Mapping[str, Node]) -> int:
+def count(nodes: Mapping[str, Node]) -> int:
     """What the server has applied."""
     return int(nodes[SERVER].state.t)
 
@@ -215,7 +200,7 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     }
 
 
-def claims(settings: Settings, facts: Facts) -> list[Claim]:
+def claims(settings: Any, facts: Facts) -> list[Claim]:
     """What the paper says of each release, and of all of them together."""
     law = facts.mechanism
     if not isinstance(law, (L2Laplace, PaperNoise)):
@@ -223,3 +208,33 @@ def claims(settings: Settings, facts: Facts) -> list[Claim]:
     # The paper's epsilon is that of replacing an example, which moves a sum by 2C.
     epsilon = NeighboringRelation.REPLACE_ONE.sensitivity(law.clip) / law.scale
     return mapa_claims(epsilon, facts.updates, facts.delta, conditions_hold=law.private)
+
+
+def small_runs(settings: Any) -> SmallRuns:
+    """Few edges, or the one of `csgd`."""
+    several = (
+        {"nodes": 3, "updates_per_node": 3},
+        {"nodes": 5, "updates_per_node": 2},
+        {"nodes": 4, "updates_per_node": 3, "stop": {"updates": 5}},
+    )
+    alone = ({"nodes": 1, "updates_per_node": 4},)
+    return SmallRuns(alone if settings.name == "csgd" else several, fitting={"batch_size": 4})
+
+
+# That the server's model is the sum of its steps is tested against a reference.
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=model_of,
+    output=output,
+    roles=("edge", "server"),
+    cast=cast,
+    terms=lambda settings: Terms(noiseless=settings.name != "audp"),
+    # The default is as good as the best fixed clip, and has nothing to tune: experiments/mapa.
+    clips=Clips(("fixed", "quantile"), QuantileClip()),
+    count=count,
+    grows=True,
+    report=report,
+    claims=claims,
+    small_runs=small_runs,
+)

@@ -34,44 +34,30 @@ Appendix A; Lian et al., "Asynchronous decentralized parallel SGD", ICML 2018.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gossamer.algorithms.algorithm import Context, Facts, InFlight, mean, updates_per_epoch
+from gossamer.algorithms.gossip_exchange import Answer as Answer
+from gossamer.algorithms.gossip_exchange import Offer as Offer
+from gossamer.algorithms.gossip_exchange import State
+from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
-from gossamer.algorithms.promises import (
-    HALF,
-    PATIENCE,
-    WHOLE,
-    Promise,
-    answered,
-    asked,
-    free_model,
-    free_share,
-    model_share,
-    share_to_move,
-    share_to_promise,
-    without,
-)
 from gossamer.errors import PeerError
 from gossamer.privacy.claims import Claim, adp2sgd_claims
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
-from gossamer.protocol.messages import Message, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Stream
+from gossamer.section import Section
 from gossamer.topology.bipartite import bipartite_split
 from gossamer.topology.settings import Ring, Topology
-from gossamer.vectors import Model, Public, Released
-
-CLIP_POLICIES = ("fixed", "quantile")
-GROWS = True
+from gossamer.vectors import Model
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """Settings of `gossip`.
 
     Attributes
@@ -91,8 +77,6 @@ class Settings(BaseModel):
         Quota of updates of each node.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     name: Literal["gossip"] = "gossip"
     nodes: int = Field(default=8, ge=1, le=1_000_000)
     topology: Topology = Ring()
@@ -100,49 +84,6 @@ class Settings(BaseModel):
     exchange: Literal["any", "bipartite"] = "any"
     batch_size: int = Field(default=32, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
-
-
-@message("gossip.offer_share")
-@dataclass(frozen=True)
-class Offer(Message):
-    """The asker's free model, as it is now, and the share that it promises of `promises.WHOLE`; at most a half."""
-
-    exchange: int
-    model: Public | Released
-    share: int = HALF
-
-
-@message("gossip.answer_share")
-@dataclass(frozen=True)
-class Answer(Message):
-    """The free model of the node that was asked, just before it moved, and the share that it moved."""
-
-    exchange: int
-    model: Public | Released
-    share: int = HALF
-
-
-@dataclass
-class State:
-    """State of a gossip node.
-
-    ``log_clip`` is the logarithm of the clip. ``open`` holds what was promised to whom and not yet answered. A peer in
-    it that is also in ``away`` may or may not have moved its share: that exchange is in doubt until the peer is heard
-    again. ``asked`` counts the offers that came while an exchange was open, since the last of these began, and
-    ``busy`` all of them.
-    """
-
-    w: Model
-    log_clip: Model
-    updates: int = 0
-    task: int = 0
-    exchanges: int = 0
-    open: dict[str, Promise] = field(default_factory=dict)
-    away: set[str] = field(default_factory=set)
-    asked: int = 0
-    busy: int = 0
-    ends: float | None = None
-    finished: str = ""
 
 
 class GossipNode(Node):
@@ -188,62 +129,23 @@ class GossipNode(Node):
         if not any(peer in self.asks and peer not in s.away for peer in s.open):
             yield from self.ask()
 
-    @property
-    def promises(self) -> tuple[Promise, ...]:
-        """What is promised, oldest first."""
-        return tuple(self.state.open.values())
-
     def ask(self) -> Effects:
         s = self.state
         peers = [peer for peer in self.asks if peer not in s.away and peer not in s.open]
-        promises = self.promises
-        share = share_to_promise(free_share(promises), s.asked)
-        if not (peers and share):
-            return
-        s.exchanges += 1
-        s.asked = 0
-        peer = peers[int(self.choice.at(s.exchanges).integers(len(peers)))]
-        offered = free_model(s.w, promises)
-        s.open[peer] = Promise(s.exchanges, share, offered, offered)
-        yield Send(peer, Offer(s.exchanges, offered, share))
+        if peers and s.may_promise:
+            peer = peers[int(self.choice.at(s.exchanges + 1).integers(len(peers)))]
+            yield Send(peer, s.offer(peer))
 
     @on(Offer)
     def answer(self, sender: str, offer: Offer, now: float) -> Effects:
-        s = self.state
         if sender not in self.askers:
             raise PeerError(f"{sender} is no neighbour of {self.name} that asks it")
-        if not 1 <= offer.share <= HALF:
-            raise PeerError(f"{sender} promises {offer.share}, expected a share from 1 to {HALF}")
-        check_model(offer.model, s.w)
-        if s.open:
-            s.asked, s.busy = s.asked + 1, s.busy + 1
-            self.set_apart()
-        promises = self.promises
-        model, share = free_model(s.w, promises), share_to_move(offer.share, free_share(promises))
-        yield Send(sender, Answer(offer.exchange, model, share))
-        s.w = asked(s.w, promises, model, offer.model, share)
+        yield Send(sender, self.state.answer(sender, offer))
 
     @on(Answer)
     def average(self, sender: str, answer: Answer, now: float) -> Effects:
-        s = self.state
-        promise = s.open.get(sender)
-        if promise is None or promise.exchange != answer.exchange:
-            raise PeerError(f"{sender} answers exchange {answer.exchange}, which is not open")
-        if not 1 <= answer.share <= promise.share:
-            raise PeerError(f"{sender} moves {answer.share}, expected a share from 1 to {promise.share}")
-        check_model(answer.model, s.w)
-        s.w = answered(s.w, self.promises, promise, answer.model, answer.share)
-        del s.open[sender]
-        self.set_apart()
+        self.state.settle(sender, answer)
         yield from ()
-
-    def set_apart(self) -> None:
-        """What has been in doubt for too long is no part of the model any more."""
-        s = self.state
-        for peer, promise in tuple(s.open.items()):
-            if promise.doubted >= PATIENCE and not promise.apart:
-                s.w = without(s.w, self.promises, promise)
-                s.open[peer] = replace(promise, apart=True)
 
     @on(Completed)
     def update(self, done: Completed, now: float) -> Effects:
@@ -252,11 +154,7 @@ class GossipNode(Node):
         if done.id != s.task or s.finished:
             return
         s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
-        step = -self.rate.at(s.updates / self.epoch) * gradient
-        s.w = (s.w + step).within()
-        if s.open:
-            s.open = {peer: promise.updated(step) for peer, promise in s.open.items()}
-        s.updates += 1
+        s.update(-self.rate.at(s.updates / self.epoch) * gradient)
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
         else:
@@ -334,24 +232,35 @@ def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict
     """``mass``: the sum of all models, of what nodes have set apart, and of the shares on their way to an asker."""
     mass: Any = 0.0
     for node in nodes.values():
-        promises = tuple(node.state.open.values())
-        mass = mass + _weighed(node.state.w, model_share(promises))
-        for promise in promises:
-            if promise.apart:
-                mass = mass + _weighed(promise.kept, promise.share)
+        mass = mass + node.state.held()
     for item in in_flight:
         if isinstance(item.message, Answer):
-            promise = nodes[item.to].state.open.get(item.sender)
-            if promise is not None and promise.exchange == item.message.exchange:
-                share = item.message.share
-                mass = mass + _weighed(item.message.model, share) - _weighed(promise.offered, share)
+            mass = mass + nodes[item.to].state.coming(item.sender, item.message)
     return {"mass": mass}
-
-
-def _weighed(model: Model, share: int) -> Any:
-    return model.values.astype("float64") * (share / WHOLE)
 
 
 def claims(settings: Settings, facts: Facts) -> list[Claim]:
     """Theorem 2 of the paper, for this run."""
     return adp2sgd_claims(facts)
+
+
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=model_of,
+    output=output,
+    topology=lambda settings: settings.topology,
+    clips=Clips(("fixed", "quantile")),
+    grows=True,
+    invariants=invariants,
+    report=report,
+    claims=claims,
+    small_runs=lambda settings: SmallRuns(
+        (
+            {"nodes": 3, "updates_per_node": 6},
+            {"nodes": 4, "updates_per_node": 4},
+            {"nodes": 6, "updates_per_node": 3},
+        ),
+        fitting={"batch_size": 4},
+    ),
+)

@@ -31,22 +31,23 @@ proved: docs/privacy/correlated-noise.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gossamer.algorithms.algorithm import Context, Facts, InFlight, mean
+from gossamer.algorithms.algorithm import Context, Facts, mean
 from gossamer.algorithms.graph_agent import AgentNode
 from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_combination import combination
-from gossamer.algorithms.graph_gatherer import Reach
 from gossamer.algorithms.graph_neighbours import Weights
+from gossamer.algorithms.graph_reach import Reach
 from gossamer.algorithms.graph_server import ServerNode
 from gossamer.algorithms.graph_settings import Settings as Settings
 from gossamer.algorithms.graph_settings import drawn, units_of
 from gossamer.algorithms.graph_settings import servers as servers
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
 from gossamer.errors import DataError, SpecError
 from gossamer.privacy.claims import Claim, gfl_claims
 from gossamer.privacy.graph_bounds import GradientAt
@@ -54,25 +55,13 @@ from gossamer.privacy.unit_tasks import LocalQuery
 from gossamer.protocol.node import Node
 from gossamer.vectors import Confined, Model
 
-ROLE = "agent"
-MECHANISMS = ("gaussian", "laplace", "none")
-CLIP_POLICIES = ("fixed", "none")
 
-
-def members(settings: Settings) -> tuple[str, ...]:
-    """Whom the topology joins: the servers."""
-    return servers(settings)
-
-
-def units(settings: Settings, names: tuple[str, ...]) -> dict[str, str]:
-    """The unit of each node, by its server's name."""
-    found = {agent: server for server, agents in units_of(settings, names).items() for agent in agents}
-    return {**found, **{server: server for server in servers(settings)}}
-
-
-def holders(settings: Settings) -> tuple[str, ...]:
-    """Whose models are tested: agents hold copies of their server's."""
-    return servers(settings)
+def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
+    """The agents and their servers, which the topology joins; agents have copies of their server's model."""
+    above = servers(settings)
+    trust = {agent: server for server, agents in units_of(settings, names).items() for agent in agents}
+    trust |= {server: server for server in above}
+    return Cast(names, above, joined=above, holders=above, trust=trust)
 
 
 @dataclass(frozen=True)
@@ -129,10 +118,7 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
         weights = Weights(float(row[number]), others)
         make_server, make_agent = _kinds(settings, context, server, sampled)
         most = max(queries[name].reach for name in own)
-        reach = Reach(
-            update=math.inf if settings.masking.name == "pairwise_noise" else most,
-            total=math.inf if context.agent_noise else sampled * most,
-        )
+        reach = Reach.of(context, sampled, most, single=settings.masking.name != "pairwise_noise")
         above[server] = make_server(server, context.initial, weights, sampling, settings, reach, context.deadline)
         agents.update({name: make_agent(name, server, context.initial, queries[name]) for name in own})
     return {**agents, **above}
@@ -186,12 +172,7 @@ def unit_models(nodes: Mapping[str, Node]) -> dict[str, Any]:
     return {name: model_of(node).values for name, node in nodes.items() if isinstance(node, ServerNode)}
 
 
-def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict[str, Any]:
-    """None that holds after every event: that noise cancels is tested at each combination step."""
-    return {}
-
-
-def updates(nodes: Mapping[str, Node]) -> int:
+def count(nodes: Mapping[str, Node]) -> int:
     """Rounds of all servers, those of averaging at the end included."""
     return sum(node.state.round + node.state.averaged for node in nodes.values())
 
@@ -230,8 +211,7 @@ def remarks(nodes: Mapping[str, Node]) -> list[str]:
     if refused:
         remarks.append(
             f"graph_federated: {refused} masked sums were not unmasked, because fewer agents were left than "
-            "algorithm.masking says, too few of their shares were right, or models lay beyond its radius, where agents "
-            "take no part; these rounds had no updates"
+            "algorithm.masking says, or too few of their shares were right; these rounds had no updates"
         )
     return remarks
 
@@ -242,3 +222,56 @@ def claims(settings: Settings, facts: Facts) -> list[Claim]:
         return []
     where = GradientAt(settings.gradient_at)
     return gfl_claims(facts.noise, settings.rounds, settings.step_size, facts.mechanism.clip, where)
+
+
+def small_runs(settings: Settings) -> SmallRuns:
+    """Few units of one or two agents; with masks enough of them that one can be missed."""
+    masked = settings.masking.name == "secure"
+    plain = (
+        {"units": 2, "agents": 2, "rounds": 2},
+        {"units": 2, "agents": 1, "rounds": 4},
+        {"units": 3, "agents": 1, "rounds": 3},
+    )
+    alone = {"mechanism": "none", "agent_noise": None}
+    secure = (
+        {"units": 2, "agents": 2, "rounds": 2},
+        # Enough agents for one of them to be missed, and no other unit to protect them from.
+        {"units": 1, "agents": 4, "rounds": 1, "noise": None, "gradient_at": None, "privacy": alone},
+    )
+    fitting = {"agents_sampled": None, "local_steps": 1, "batch_size": 2, "combination": "metropolis"}
+    masking = {**settings.masking.model_dump(), "threshold": None, "minimum": None, "fraction_bits": None}
+    return SmallRuns(
+        secure if masked else plain,
+        fitting={**fitting, "masking": masking},
+        chunk=480 if masked else 112,  # messages about masks are longer than others
+        unanswered=settings.consensus,
+    )
+
+
+# That noise cancels is tested at each combination step: nothing is kept after every event.
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=model_of,
+    output=output,
+    roles=("agent", "server"),
+    cast=cast,
+    topology=lambda settings: settings.topology,
+    decided=Settings.decided,
+    terms=lambda settings: Terms(
+        noiseless=settings.noiseless,
+        sampling="with_replacement",
+        between=settings.noise or "none",
+        masking=settings.masking.name,
+    ),
+    laws=("gaussian", "laplace", "none"),
+    clips=Clips(("fixed", "none")),
+    workload=workload,
+    rounds=True,
+    count=count,
+    unit_models=unit_models,
+    report=report,
+    remarks=remarks,
+    claims=claims,
+    small_runs=small_runs,
+)

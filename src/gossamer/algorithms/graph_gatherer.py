@@ -6,8 +6,6 @@ zero. What becomes of the sum is for `graph_server`, which this is a part of.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,29 +13,14 @@ import numpy as np
 from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_messages import Assignment, Contribution, Declined
 from gossamer.algorithms.graph_neighbours import Newest
+from gossamer.algorithms.graph_reach import Reach, shortened
 from gossamer.algorithms.graph_settings import Settings
 from gossamer.algorithms.graph_state import ServerState
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Send, SetTimer
 from gossamer.protocol.messages import check_model
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.vectors import Blank, Confined, Model, Public
-
-
-@dataclass(frozen=True)
-class Reach:
-    """How long updates can be, in L2 norm; what is longer comes from an agent that breaks the protocol.
-
-    Attributes
-    ----------
-    update : float
-        mu B, or infinite where noise that cancels makes single updates longer.
-    total : float
-        L mu B, of a round's sum; infinite where agents add noise to it.
-    """
-
-    update: float
-    total: float
+from gossamer.vectors import Confined, Model, Public
 
 
 class GatheringNode(Node):
@@ -56,7 +39,7 @@ class GatheringNode(Node):
     settings : Settings
         With ``gradient_at`` decided.
     reach : Reach
-        To which updates and their sum are shortened.
+        How long vectors are.
     """
 
     State: ClassVar[type[ServerState]] = ServerState
@@ -155,11 +138,3 @@ class GatheringNode(Node):
         """Refuse what another than the unit's agents sends."""
         if sender not in self.agents:
             raise PeerError(f"{sender} is no agent of {self.name}")
-
-
-def shortened(update: Confined, reach: float) -> Confined:
-    """``update``, scaled to the L2 norm ``reach`` if it is longer: two of them come no further apart by that."""
-    if math.isinf(reach) or isinstance(update.values, Blank):
-        return update
-    norm = float(np.linalg.norm(update.values))
-    return update if norm <= reach else update * (reach / norm)

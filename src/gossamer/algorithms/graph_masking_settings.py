@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from gossamer.section import Section
 
 _SECURE = ("bits", "threshold", "minimum", "fraction_bits", "radius")
 
 
-class Masking(BaseModel):
+class Masking(Section):
     """Settings of masks inside a unit.
 
     Attributes
@@ -28,13 +30,12 @@ class Masking(BaseModel):
     fraction_bits : int, optional
         Of ``secure``: binary digits after the point. By default as many as the clip, the agents and the bits allow.
     radius : float, optional
-        Of ``secure``: most L2 norm of a model that agents make updates at; in a round with one beyond they take no
-        part. By default what no honest run exceeds, which follows from the clip, the rounds and the noise.
+        Of ``secure``: most L2 norm of a model that agents make updates at. In a round with one beyond they take no
+        part, so servers shorten what they ask about to it. By default what no honest run exceeds, which follows from
+        the clip, the rounds and the noise.
     standard_deviation : float, optional
         Of ``pairwise_noise``: of each coordinate of an agent's noise.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["none", "secure", "pairwise_noise"] = "none"
     bits: Literal[32, 64] = 32
@@ -48,7 +49,10 @@ class Masking(BaseModel):
     def _belongs(self) -> Self:
         foreign = [name for name in _SECURE if self._changed(name)]
         if foreign and self.name != "secure":
-            raise ValueError(f"masking: {' and '.join(foreign)} belong to secure, found {self.name}")
+            raise ValueError(
+                f"masking: {' and '.join(foreign)} {'belong' if foreign[1:] else 'belongs'} to secure, found "
+                f"{self.name}"
+            )
         if (self.standard_deviation is not None) != (self.name == "pairwise_noise"):
             raise ValueError(
                 "masking: standard_deviation belongs to pairwise_noise, which needs one: give both or neither"

@@ -12,12 +12,13 @@ from typing import TypeVar
 import numpy as np
 
 from gossamer.algorithms.graph_coins import Sampling
-from gossamer.algorithms.graph_gatherer import GatheringNode, Reach, shortened
+from gossamer.algorithms.graph_gatherer import GatheringNode
 from gossamer.algorithms.graph_messages import REASONS, Average, Combine, Leaving, Over, Probe
 from gossamer.algorithms.graph_neighbours import Newest, Weights
+from gossamer.algorithms.graph_reach import Reach, shortened
 from gossamer.algorithms.graph_settings import Settings
 from gossamer.errors import PeerError
-from gossamer.protocol.effects import CancelTimer, Finish, Record, Release, Send, SetTimer
+from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Release, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
 from gossamer.protocol.node import Effects, on
@@ -141,14 +142,24 @@ class ServerNode(GatheringNode):
 
     @on(Combine)
     def combine_with(self, sender: str, message: Combine, now: float) -> Effects:
-        self.take(self.state.newest, sender, message)
+        yield from self.take(self.state.newest, sender, message)
         yield from self.go_on()
 
-    def take(self, newest: dict[str, Newest], sender: str, message: Combine | Average) -> None:
-        """Keep a neighbour's model, if it is newer than what there is."""
+    def take(self, newest: dict[str, Newest], sender: str, message: Combine | Average) -> Effects:
+        """Keep a neighbour's model, if it is newer than what there is.
+
+        If it cannot be used, the one before is that of this round too: whoever waited for it would stand still.
+        """
         self.only_from_neighbours(sender)
-        check_model(message.model, self.initial)
-        newest[sender] = newest[sender].taking(sender, message.round, message.model.astype(np.float64))
+        known = newest[sender]
+        try:
+            check_model(message.model, self.initial)
+            model = message.model.astype(np.float64)
+            self.reach.check_message(model)
+        except PeerError as error:
+            yield Reject(sender, str(error))
+            model = known.model
+        newest[sender] = known.taking(sender, message.round, model)
 
     def go_on(self) -> Effects:
         """Combine, or average, if what is needed is there."""
@@ -172,13 +183,13 @@ class ServerNode(GatheringNode):
         """w_p = a_pp psi_p + own noise taken back + sum_m a_pm M_m."""
         s, own = self.state, self.weights.own
         others = self.weights.others_sum(s.newest, s.round if self.synchronous else None)
-        s.v = own * s.m if others is None else own * s.m + others
+        s.v = own * s.m if others is None else shortened(own * s.m + others, self.reach.model)
         if self.random:
             s.own, s.common = own * s.own, s.v + own * (s.common - s.m)
         else:
             # a_pp (psi - (1-a_pp)/a_pp g) = psi - (1-a_pp) M, and M_p is in v with weight a_pp.
             s.common = s.common + (s.v - s.m)
-        s.start = self.sendable(self.w if self.hidden else s.v)
+        s.start = self.sendable(shortened(self.w if self.hidden else s.v, self.reach.start))
         for newest in s.newest.values():
             behind = max(s.round - newest.round, 0)
             s.staleness_sum += behind
@@ -203,7 +214,7 @@ class ServerNode(GatheringNode):
 
     @on(Average)
     def averaged_with(self, sender: str, message: Average, now: float) -> Effects:
-        self.take(self.state.averages, sender, message)
+        yield from self.take(self.state.averages, sender, message)
         yield from self.go_on()
 
     def average(self) -> Effects:

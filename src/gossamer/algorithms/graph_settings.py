@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     PositiveFloat,
@@ -18,6 +16,7 @@ from pydantic import (
 
 from gossamer.algorithms.graph_masking_settings import Masking
 from gossamer.randomness import stream
+from gossamer.section import Section
 from gossamer.topology.settings import Ring, Topology
 
 _ONE_OR_MORE = Discriminator(lambda value: "[more]" if isinstance(value, (list, tuple)) else "[one]")
@@ -40,7 +39,7 @@ MOST_EXAMPLES = 10_000_000
 """Of an agent in a round; their numbers are drawn at once."""
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """Settings of `graph_federated`.
 
     Attributes
@@ -89,8 +88,6 @@ class Settings(BaseModel):
     consensus : int
         Rounds of averaging of the last messages, at the end.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["graph_federated"] = "graph_federated"
     units: int = Field(default=5, ge=1, le=2_000)

@@ -51,13 +51,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gossamer.algorithms.algorithm import Context, Facts, InFlight
+from gossamer.algorithms.algorithm import Context, Facts
 from gossamer.algorithms.increasing_client import ClientNode
 from gossamer.algorithms.increasing_messages import SERVER
 from gossamer.algorithms.increasing_rounds import PublicRounds as PublicRounds
 from gossamer.algorithms.increasing_rounds import workload as workload
 from gossamer.algorithms.increasing_server import AggregatorNode, ServerNode
 from gossamer.algorithms.increasing_settings import Settings as Settings
+from gossamer.algorithms.interface import Algorithm, Cast, SmallRuns, Terms
 from gossamer.algorithms.round_delay import RoundsAhead, first_breach
 from gossamer.algorithms.round_sizes import check_sizes
 from gossamer.algorithms.size_schedules import PrivacySizes
@@ -67,9 +68,6 @@ from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
 from gossamer.vectors import Model
-
-ROLE = "client"
-MECHANISMS = ("gaussian", "none")
 
 
 def servers(settings: Settings) -> tuple[str, ...]:
@@ -90,6 +88,11 @@ def parents(settings: Settings, names: Sequence[str]) -> dict[str, str]:
         found.update({name: above[number * len(above) // len(members)] for number, name in enumerate(members)})
         above = members
     return found
+
+
+def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
+    """The clients, and the tree above them."""
+    return Cast(names, servers(settings), parents(settings, names))
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
@@ -136,12 +139,7 @@ def output(nodes: Mapping[str, Node]) -> Model:
     return model
 
 
-def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict[str, Any]:
-    """None: what the server's model holds is tested against its updates, one by one."""
-    return {}
-
-
-def updates(nodes: Mapping[str, Node]) -> int:
+def count(nodes: Mapping[str, Node]) -> int:
     """How many rounds of clients the server has applied."""
     return int(nodes[SERVER].state.gathered)
 
@@ -151,7 +149,7 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     clients = [node for node in nodes.values() if isinstance(node, ClientNode)]
     return {
         "rounds": int(nodes[SERVER].state.k),
-        "updates_applied": updates(nodes),
+        "updates_applied": count(nodes),
         "gradients": sum(node.state.steps for node in clients),
     }
 
@@ -194,3 +192,37 @@ def claims(settings: Settings, facts: Facts) -> list[Claim]:
     return increasing_claims(
         sizes, facts.smallest_shard, law.noise_multiplier * settings.sensitivity, facts.delta, power
     )
+
+
+# What the server's model holds is tested against its updates, one by one.
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=model_of,
+    output=output,
+    roles=("client", "aggregator", "server"),
+    cast=cast,
+    decided=Settings.decided,
+    terms=lambda settings: Terms(
+        proved=settings.proved,
+        sampling=settings.sampling,
+        sensitivity=settings.sensitivity,
+        clipped_whole=settings.clipped_whole,
+        limit=settings.gradients,
+    ),
+    laws=("gaussian", "none"),
+    workload=workload,
+    rounds=True,
+    count=count,
+    report=report,
+    advice=advice,
+    claims=claims,
+    small_runs=lambda settings: SmallRuns(
+        (
+            {"nodes": 2, "rounds": 4, "aggregators": []},
+            {"nodes": 4, "rounds": 3, "aggregators": []},
+            {"nodes": 3, "rounds": 3, "aggregators": [2]},
+        ),
+        fitting={"sizes": {"name": "power", "a": 3, "b": 6}, "weights": "equal", "gradients": None},
+    ),
+)

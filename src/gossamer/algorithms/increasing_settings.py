@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from gossamer.algorithms.round_delay import Delay, RoundsAhead
 from gossamer.algorithms.round_sizes import Counts, Weights
 from gossamer.algorithms.round_steps import ConstantRate, RoundRate
 from gossamer.algorithms.size_schedules import ConstantSizes, Sizes
 from gossamer.privacy.tasks import UPDATES
+from gossamer.section import Section
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """Settings of `increasing`.
 
     Attributes
@@ -45,8 +46,6 @@ class Settings(BaseModel):
     gradients : int, optional
         K, of all clients together: the run has the least number of rounds with so many.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["increasing"] = "increasing"
     nodes: int = Field(default=5, ge=1, le=1_000_000)

@@ -9,13 +9,13 @@ import math
 from bisect import bisect_right
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat
+from pydantic import BeforeValidator, Field, PositiveFloat
+
+from gossamer.section import Section
 
 
-class RateSchedule(BaseModel):
+class RateSchedule(Section):
     """Base of the schedules."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ConstantRate(RateSchedule):

@@ -28,36 +28,30 @@ MAPA paper, section 6, Algorithm 1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
+from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms import edge_cloud
 from gossamer.algorithms.algorithm import Context
-from gossamer.algorithms.edge_cloud import claims as claims
-from gossamer.algorithms.edge_cloud import invariants as invariants
-from gossamer.algorithms.edge_cloud import model_of as model_of
 from gossamer.algorithms.edge_cloud import noise_on_mean
-from gossamer.algorithms.edge_cloud import output as output
-from gossamer.algorithms.edge_cloud import servers as servers
-from gossamer.algorithms.edge_cloud import updates as updates
 from gossamer.algorithms.edge_messages import SERVER
 from gossamer.algorithms.edge_node import EdgeNode
 from gossamer.algorithms.edge_server import ServerNode, Step
+from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, SmallRuns
 from gossamer.algorithms.mapa_schedule import Problem, Schedule, initial_clip
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node
+from gossamer.section import Section
 
-ROLE = "edge"
-CLIP_POLICIES = ("stages",)
-DEFAULT_CLIP = StageClip()
+CONSTANTS = ("gradient_sd", "smoothness", "loss_gap")
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """Settings of `mapa`.
 
     Attributes
@@ -84,14 +78,12 @@ class Settings(BaseModel):
         Quota of gradients of each edge.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     name: Literal["mapa"] = "mapa"
     nodes: int = Field(default=5, ge=1, le=1_000_000)
     gradient_sd: PositiveFloat | None = None
     smoothness: PositiveFloat | None = None
     loss_gap: PositiveFloat | None = None
-    estimate_on: str = "synthetic"
+    estimate_on: str = SYNTHETIC
     kappa: float = Field(default=0.1, gt=0, lt=1)
     reduction: float = Field(default=0.5, gt=0, lt=1)
     schedule_staleness: int | None = Field(default=None, ge=0)
@@ -100,9 +92,10 @@ class Settings(BaseModel):
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
     @property
-    def complete(self) -> bool:
-        """Whether nothing has to be estimated."""
-        return None not in (self.gradient_sd, self.smoothness, self.loss_gap)
+    def missing(self) -> tuple[str, ...]:
+        """The constants that have to be estimated."""
+        given = dict(zip(CONSTANTS, (self.gradient_sd, self.smoothness, self.loss_gap)))
+        return tuple(name for name, value in given.items() if value is None)
 
 
 @dataclass(frozen=True)
@@ -182,3 +175,27 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     assert isinstance(server.course, MapaCourse)
     stages = server.course.schedule.lengths(server.state.t + 1)
     return {**edge_cloud.report(nodes), "stages": [asdict(stage) for stage in stages]}
+
+
+def small_runs(settings: Settings) -> SmallRuns:
+    """Those of `edge_cloud`, with stages of two or three updates."""
+    stages = {"gradient_sd": 1.0, "smoothness": 1.0, "loss_gap": 0.01, "schedule_staleness": None}
+    few = edge_cloud.small_runs(settings)
+    return replace(few, fitting={**few.fitting, **stages})
+
+
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=edge_cloud.model_of,
+    output=edge_cloud.output,
+    roles=("edge", "server"),
+    cast=edge_cloud.cast,
+    clips=Clips(("stages",), StageClip(), first_clip),
+    estimates=Estimates(lambda settings: settings.missing, lambda settings: settings.estimate_on),
+    count=edge_cloud.count,
+    report=report,
+    advice=advice,
+    claims=edge_cloud.claims,
+    small_runs=small_runs,
+)

@@ -25,6 +25,13 @@ WHOLE = 1 << 30
 HALF = WHOLE // 2
 """Share that two nodes exchange that have promised nothing to others."""
 
+LEAST_FREE = WHOLE // 1024
+"""Weight that has to be free for a node to ask.
+
+Each peer that falls silent keeps half of what was free. The free model is what is left of a difference, divided by this
+weight, so that rounding grows as it shrinks; and who exchanges so little hears next to nothing anyway.
+"""
+
 PATIENCE = 10
 """Updates of a node's own after which it sets apart what it promised to a peer that was reported down."""
 

@@ -79,6 +79,8 @@ class RingMember(Node):
         self.numbers = {other: number for number, other in enumerate(names)}
         self.number = self.numbers[name]
         self.timeout = timeout
+        # Every addition in float32 may round up.
+        self.largest_sum = LARGEST_VALUE * len(names) * (1 + len(names) * 2.0**-23)
 
     @abstractmethod
     def begin_round(self) -> Effects:
@@ -132,7 +134,7 @@ class RingMember(Node):
             or sum(waiting) + chunk.part.size > MOST_EARLY * s.w.size
         ):
             raise PeerError(f"{sender} sends more chunks than a reduction has")
-        check_model(chunk.part, s.w[: chunk.part.size], LARGEST_VALUE * len(self.names))
+        check_model(chunk.part, s.w[: chunk.part.size], self.largest_sum)
         s.early[chunk.round, chunk.attempt, chunk.step, number] = chunk.part
         yield from self.advance()
 

@@ -35,23 +35,22 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
 from gossamer.algorithms.round_sizes import RoundSizes
 from gossamer.algorithms.size_schedules import TheorySizes, check_theory
+from gossamer.section import Section
 
 
-class DelayFunction(BaseModel):
+class DelayFunction(Section):
     """Base of the delay functions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def at(self, t: float) -> float:
         """tau(t), with tau(0) for t below 0."""
         raise NotImplementedError
 
 
-class TheoryConstants(BaseModel):
+class TheoryConstants(Section):
     """What the strongly convex theory is computed from.
 
     Attributes
@@ -141,10 +140,8 @@ Tau = Annotated[TheoryDelay | PowerDelay, Field(discriminator="name")]
 """A mapping with a ``name``."""
 
 
-class WaitRule(BaseModel):
+class WaitRule(Section):
     """Base of the rules."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class RoundsAhead(WaitRule):

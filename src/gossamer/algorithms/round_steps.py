@@ -11,18 +11,17 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat
+from pydantic import BeforeValidator, Field, PositiveFloat
 
 from gossamer.algorithms.learning_rate import from_number
 from gossamer.algorithms.round_delay import TheoryConstants, TheoryDelay
 from gossamer.algorithms.round_sizes import RoundSizes
 from gossamer.privacy.tasks import StepSizes
+from gossamer.section import Section
 
 
-class RoundRateSchedule(BaseModel):
+class RoundRateSchedule(Section):
     """Base of the schedules."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def of_round(self, i: int, sizes: RoundSizes, name: str) -> StepSizes:
         """The step sizes of client ``name`` in round i."""

@@ -13,7 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+
+from gossamer.section import Section
 
 RealArray = npt.NDArray[np.float64]
 
@@ -21,10 +23,8 @@ MOST_STEPS = 10**11
 """A schedule stops growing at so many steps in a round of all clients: 10^7 such rounds are counted in 64 bits."""
 
 
-class SizeSchedule(BaseModel):
+class SizeSchedule(Section):
     """Base of the schedules."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     of_shard: ClassVar[bool] = False
     """Whether the sizes are given as a fraction of each client's shard."""

@@ -22,10 +22,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from gossamer.section import Section
 
 
-class StalenessSettings(BaseModel):
+class StalenessSettings(Section):
     """What a server does about stale gradients.
 
     Attributes
@@ -41,8 +43,6 @@ class StalenessSettings(BaseModel):
     patience : float
         Seconds after which edges that others wait for are asked whether they are alive.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     bound: int | None = Field(default=None, ge=0)
     on_stale: Literal["apply", "drop", "wait"] = "apply"

@@ -9,7 +9,7 @@ from typing import Any
 
 from gossamer.cli.option_ranges import add_accept_weak, check_delta
 from gossamer.cli.printing import print_json, warn
-from gossamer.errors import CallerError, DataError
+from gossamer.errors import CallerError, DataError, counted
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
@@ -89,7 +89,7 @@ def account_command(options: argparse.Namespace) -> int:
         "rows_per_person": options.group,
         "releases": sum(schedule.values()),
     }
-    warn(remarks(document["epsilon"], options.delta, options.dataset_size, "the data set"))
+    warn(remarks(document["epsilon"], options.delta, options.dataset_size, "the data set", options.group))
     if options.json:
         print_json(document)
         return 0
@@ -98,7 +98,7 @@ def account_command(options: argparse.Namespace) -> int:
         how = f"{name} composition" if name in COMPOSITIONS else name
         print(
             f"({value:.6g}, {options.delta:g})-differential privacy ({_whose(options, relation)}) for "
-            f"{document['releases']} releases ({how})"
+            f"{counted(document['releases'], 'release')} ({how})"
         )
     return 0
 
@@ -139,7 +139,7 @@ def calibrate_command(options: argparse.Namespace) -> int:
         "rows_per_person": options.group,
         "releases": sum(schedule.values()),
     }
-    warn(remarks(found.epsilon, options.delta, options.dataset_size, "the data set"))
+    warn(remarks(found.epsilon, options.delta, options.dataset_size, "the data set", options.group))
     if options.json:
         print_json(document)
         return 0
@@ -147,7 +147,7 @@ def calibrate_command(options: argparse.Namespace) -> int:
     words = "epsilon per full-batch release" if name == "release_epsilon" else "noise multiplier"
     print(
         f"{words} {amount:.6g}, for ({rounded_up(found.epsilon, 6)}, {options.delta:g})-differential "
-        f"privacy ({_whose(options, relation)}) in {document['releases']} releases"
+        f"privacy ({_whose(options, relation)}) in {counted(document['releases'], 'release')}"
     )
     return 0
 
@@ -227,6 +227,11 @@ def _sampling(options: argparse.Namespace) -> Sampling:
         return Poisson(options.sampling_rate)
     if options.dataset_size is None or options.batch_size is None:
         raise CallerError("--sampling fixed_size needs --dataset-size and --batch-size")
+    if options.group > max(options.dataset_size, 1):
+        raise CallerError(
+            f"--group must be at most --dataset-size {options.dataset_size}, found {options.group}; take the most rows "
+            "that one person has"
+        )
     return FixedSize(options.dataset_size, options.batch_size)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from gossamer.cli.plan_output import epsilon
 from gossamer.cli.printing import Bar, print_json, say, table, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
-from gossamer.errors import CallerError, DataError
+from gossamer.errors import CallerError, DataError, counted
 from gossamer.experiment.attacking import Inversion, invert
 from gossamer.experiment.auditing import MembershipAudit, audit_membership, audit_run
 from gossamer.experiment.prepare import prepare
@@ -90,8 +90,8 @@ def inversion_command(options: argparse.Namespace) -> int:
         for level in document["levels"]
     ]
     print(
-        f"{found.method} inversion of {len(found.originals)} batches of {found.batch_size} at {found.node}, "
-        f"initial model\n\n{table([('noise', 'mean SSIM', 'mean cosine'), *rows])}\n"
+        f"{found.method} inversion of {counted(len(found.originals), 'batch', 'batches')} of {found.batch_size} at "
+        f"{found.node}, initial model\n\n{table([('noise', 'mean SSIM', 'mean cosine'), *rows])}\n"
     )
     print(f"Figure: {figure}" if figure else "Examples are no pictures, so there is no SSIM and no figure.")
     return 0
@@ -139,7 +139,10 @@ def membership_command(options: argparse.Namespace) -> int:
         ("true positive rate at 0.1 % false positives", _figure(audit["tpr_at_fpr_0.001"])),
         ("lower bound of epsilon", _figure(audit["epsilon_lower_bound"])),
     ]
-    print(f"{audit['members']} members and {audit['non_members']} others at the run's model\n\n{table(rows)}\n")
+    print(
+        f"{counted(audit['members'], 'member')} and {counted(audit['non_members'], 'other')} at the run's "
+        f"model\n\n{table(rows)}\n"
+    )
     print(wrapped(f"On the bound: {audit['how']}"))
     print(f"Figure: {figure}" if figure else "")
     return 0

@@ -10,7 +10,7 @@ from typing import Any
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
 from gossamer.cli.printing import Bar, describe_row, print_json, say, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
-from gossamer.errors import BudgetSpent, CallerError
+from gossamer.errors import BudgetSpent, CallerError, counted
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
@@ -28,7 +28,7 @@ def add_commands(commands: Any) -> None:
     add_spec(running, optional=True)
     add_reproducible(running)
     running.add_argument(
-        "--repeat", type=Path, metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
+        "--repeat", metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
     )
     running.add_argument("--out", type=Path, help="folder for the results (default: runs/<spec>-seed<seed>)")
     running.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
@@ -64,7 +64,10 @@ def run_command(options: argparse.Namespace) -> int:
         print(_report(result, options.repeat))
     spent = [name for name, reason in result.summary["finished"].items() if reason == "budget"]
     if spent:
-        say(f"gossamer: the ledger of {spent[0]} refused a release ({len(spent)} nodes in all); it covers no more")
+        say(
+            f"gossamer: the ledger of {spent[0]} refused a release ({counted(len(spent), 'node')} in all); it covers "
+            "no more"
+        )
     return BudgetSpent.exit_code if spent else 0
 
 
@@ -88,18 +91,18 @@ def _repeat(options: argparse.Namespace) -> Start:
     found = [name for name, there in given.items() if there]
     if found:
         raise CallerError(f"--repeat takes everything from the results folder, found {found[0]} as well; leave it out")
-    out = options.out or Path("runs") / f"{options.repeat.resolve().name}-repeat"
+    out = options.out or Path("runs") / f"{Path(options.repeat).resolve().name}-repeat"
     more = {"overwrite": options.overwrite, "trace": options.trace}
     return out, lambda bar: repeat_run(options.repeat, out, progress=bar, **more)
 
 
-def _report(result: Result, repeated: Path | None) -> str:
+def _report(result: Result, repeated: str | None) -> str:
     summary = result.summary
     nodes = summary["privacy"]["nodes"]
     rows = [(name, str(entry["releases"]), epsilon(entry["epsilon"])) for name, entry in nodes.items()]
     return (
-        f"\n{summary['algorithm']}: {summary['nodes']} nodes made {summary['updates']} updates and sent "
-        f"{summary['messages']} messages in {summary['virtual_seconds']:g} virtual seconds "
+        f"\n{summary['algorithm']}: {counted(summary['nodes'], 'node')} made {counted(summary['updates'], 'update')} "
+        f"and sent {counted(summary['messages'], 'message')} in {summary['virtual_seconds']:g} virtual seconds "
         f"({result.timing['run_seconds']:.1f} s here)\n"
         f"{describe_row(result.metrics[-1])}\n\n"
         f"{node_table(('node', 'releases', 'epsilon'), rows)}\n\n"
@@ -110,7 +113,7 @@ def _report(result: Result, repeated: Path | None) -> str:
     )
 
 
-def _same_run(repeated: Path) -> str:
+def _same_run(repeated: str) -> str:
     return f"{wrapped(f'This is {repeated} again, with its noise: the same run, and no second release.')}\n\n"
 
 
@@ -163,7 +166,7 @@ def _check_report(prepared: Prepared, plan: RunPlan) -> str:
     ]
     return (
         f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), "
-        f"{document['parameters']} parameters\nplan: {plan}\n\n"
+        f"{counted(document['parameters'], 'parameter')}\nplan: {plan}\n\n"
         f"{node_table(('node', 'examples', 'releases', 'epsilon'), rows)}\n\n"
         f"{guarantees(plan.guarantee, plan.guarantees)}\n\nThe spec is sound."
     )

@@ -13,6 +13,7 @@ from gossamer.deployment.broker_papers import has_tls
 from gossamer.deployment.computing import deployed_epsilon, deployed_guarantees
 from gossamer.deployment.founding import Founded
 from gossamer.deployment.terms import Agreed
+from gossamer.errors import counted
 from gossamer.federation.invitations import Invitation, Member
 
 
@@ -22,7 +23,8 @@ def describe(invitation: Invitation, agreed: Agreed) -> str:
     rows = [_row(member, agreed) for member in invitation.members]
     return (
         f"Run {invitation.run}\n"
-        f"  what       {spec.algorithm.name} on {spec.dataset.name}, {agreed.prepared.objective.size} parameters\n"
+        f"  what       {spec.algorithm.name} on {spec.dataset.name}, "
+        f"{counted(agreed.prepared.objective.size, 'parameter')}\n"
         f"  broker     {invitation.broker}{'' if has_tls(invitation.broker) else ' (no TLS)'}\n"
         f"  valid      {invitation.issued:%Y-%m-%d} to {invitation.expires:%Y-%m-%d %H:%M} UTC\n"
         f"  organiser  {invitation.organiser.fingerprint}\n"

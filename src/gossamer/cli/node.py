@@ -90,18 +90,19 @@ def _row(status: dict[str, Any]) -> tuple[str, ...]:
     finished = status.get("finished") or "-"
     updates, planned = str(status.get("updates", 0)), status.get("planned_releases")
     releases = f"{status.get('releases', 0)}{'' if planned is None else f' of {planned}'}"
-    return (status["node"], status["state"], updates, releases, finished, broker, f"{up} of {len(peers)} up")
+    return (status.get("node", "-"), status["state"], updates, releases, finished, broker, f"{up} of {len(peers)} up")
 
 
 def _say_peers(status: dict[str, Any]) -> None:
     """A line for each peer that is not simply there, and why the node ended."""
+    node = status.get("node", "-")
     for name, peer in status.get("peers", {}).items():
         if peer["state"] != "up" or peer["dropped"]:
             since = "" if peer["state"] == "up" else f" ({peer['seconds']:.0f} s)"
             dropped = ", ".join(f"{count} {reason}" for reason, count in peer["dropped"].items())
-            say(f"{status['node']}: {name} is {peer['state']}{since}{dropped and '; dropped of it: ' + dropped}")
+            say(f"{node}: {name} is {peer['state']}{since}{dropped and '; dropped of it: ' + dropped}")
     if status.get("why"):
-        say(f"{status['node']}: {status['why']}")
+        say(f"{node}: {status['why']}")
 
 
 def stop_command(options: argparse.Namespace) -> int:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.cli.printing import print_json, say, table
+from gossamer.deployment.ledger_key import key_path
 from gossamer.deployment.owned_data import OwnedData
 from gossamer.deployment.policy import read_policy
 from gossamer.deployment.spending import Spending, spendings
+from gossamer.errors import counted
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import RenyiFilter
 
@@ -79,7 +81,11 @@ def show_command(options: argparse.Namespace) -> int:
 def update_command(options: argparse.Namespace) -> int:
     """Accept a data set as it is."""
     policy = read_policy(options.policy)
+    key = key_path(policy.ledger_path)
+    there = key.exists()
     with closing(OwnedData.open(policy, options.name, options.data, new_key=options.new_key)) as data:
+        if options.new_key and there:
+            say(f"{key} is there and belongs to the ledger, so --new-key has made no other")
         difference = data.update(renamed_from=options.renamed_from, adds_up=options.adds_up)
         warnings = data.check()
         accepted = data.file.contents.history(data.name)[-1]
@@ -91,7 +97,10 @@ def update_command(options: argparse.Namespace) -> int:
         return 0
     how = f" ({difference})" if difference is not None else ""
     renamed = "" if options.renamed_from is None else f", renamed from {options.renamed_from}"
-    print(f"{data.name}: {accepted.examples:,} examples accepted{how}{renamed}; what was spent stays spent")
+    print(
+        f"{data.name}: {counted(accepted.examples, 'example', form=',')} accepted{how}{renamed}; what was spent "
+        "stays spent"
+    )
     return 0
 
 
@@ -101,7 +110,8 @@ def _lines(spending: Spending) -> Iterator[str]:
     yield from (f"  but {remark}" for remark in spending.remarks)
     for one, begun in spending.series.items():
         aside = f"epsilon {one.epsilon:g} at delta {one.delta:g}"
-        yield f"  set aside for series {one.name!r}: {aside}; {begun:,} of its {one.runs:,} runs were begun"
+        runs = counted(one.runs, "run was", "runs were", form=",")
+        yield f"  set aside for series {one.name!r}: {aside}; {begun:,} of its {runs} begun"
     yield f"  spent: {_spent(spending)}"
     yield from (f"    {line}" for line in _counted(spending))
     if spending.runs:
@@ -109,9 +119,11 @@ def _lines(spending: Spending) -> Iterator[str]:
     for number, content in enumerate(spending.contents):
         how = f" ({content.added:,} new, {content.gone:,} gone)" if number else ""
         fingerprint = content.fingerprint.hex()[:16]
-        yield f"  content: {content.examples:,} examples, accepted {content.accepted}, fingerprint {fingerprint}{how}"
+        examples = counted(content.examples, "example", form=",")
+        yield f"  content: {examples}, accepted {content.accepted}, fingerprint {fingerprint}{how}"
     for other, count in spending.overlaps.items():
-        yield f"  {count:,} examples are also in {other!r}; what both spend adds up for them"
+        shared = counted(count, "example is", "examples are", form=",")
+        yield f"  {shared} also in {other!r}; what both spend adds up for them"
 
 
 def _run_rows(spending: Spending) -> list[tuple[str, ...]]:
@@ -150,15 +162,15 @@ def _spent(spending: Spending) -> str:
 
 def _counted(spending: Spending) -> Iterator[str]:
     """What each filter has counted; the one with more left is the one that counts."""
-    budget, shares = spending.budget, spending.shares
-    if budget is None or shares is None:
+    filters, shares = spending.filter, spending.shares
+    if filters is None or shares is None:
         return
-    spent = f"{spending.divergence:.4g} of {spending.level:.4g} at order {budget.order:g}"
+    spent = f"{spending.divergence:.4g} of {spending.level:.4g} at order {filters.order:g}"
     yield f"as Renyi divergence {spent}: {_percent(shares[0])}"
-    if spending.total is None or isinstance(budget, RenyiFilter):
+    if spending.total is None or isinstance(filters, RenyiFilter):
         yield "and in no other way, as it was begun when there was none"
         return
-    level = math.sqrt(budget.gaussian.level)
+    level = math.sqrt(filters.gaussian.level)
     mu = math.sqrt(spending.total.squared)
     yield f"as Gaussian privacy mu {mu:.4g} of {level:.4g}: {_percent(shares[1])} of its square"
 

@@ -116,7 +116,7 @@ def _mixing(options: argparse.Namespace) -> Matrix:
     if options.graph in GRAPHS:
         check_needed(options, f"plan graph_federated --graph {options.graph}", ("--units",))
         return metropolis(build_graph(options.graph, options.units, np.random.default_rng(0)))  # draws nothing
-    if options.units is not None:
+    if options.units is not None and Path(options.graph).exists():
         raise CallerError(f"--units goes with one of {', '.join(GRAPHS)}; the matrix in {options.graph} has its own")
     return _read(Path(options.graph))
 
@@ -125,9 +125,10 @@ def _read(path: Path) -> Matrix:
     try:
         text = path.read_text(encoding="utf-8").replace(",", " ")
         matrix = np.loadtxt(text.splitlines(), ndmin=2) if text.strip() else np.empty((0, 0))
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no table of numbers with rows of one length"
         raise DataError(
-            f"--graph is one of {', '.join(GRAPHS)}, or a file with a mixing matrix, a row a line; {path}: {error}"
+            f"--graph is one of {', '.join(GRAPHS)}, or a file with a mixing matrix, a row a line; {path}: {why}"
         ) from None
     if not matrix.size:
         raise DataError(f"--graph: expected a mixing matrix, a row a line, found no number in {path}")

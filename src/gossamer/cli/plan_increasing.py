@@ -18,9 +18,9 @@ from gossamer.cli.option_ranges import (
 from gossamer.cli.patience import patience
 from gossamer.cli.printing import warn
 from gossamer.cli.round_output import found_document, plan_document, print_document, print_found, print_plan
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, counted
 from gossamer.experiment.round_candidates import search_rounds
-from gossamer.experiment.round_planning import counted, plan_rounds, prove
+from gossamer.experiment.round_planning import plan_rounds, prove
 from gossamer.experiment.round_search import POWERS, Objective, RoundSearch
 from gossamer.experiment.round_selection import RoundProblem, maximal_r0
 from gossamer.privacy.mechanisms import NeighboringRelation

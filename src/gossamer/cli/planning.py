@@ -20,7 +20,7 @@ from gossamer.cli.option_ranges import (
     given_of,
 )
 from gossamer.cli.printing import print_json, table, warn, wrapped
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, counted
 from gossamer.experiment.stage_planning import StagePlan, calibrate_stages, gaussian_epsilon, plan_stages
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
@@ -233,7 +233,7 @@ def _basic(plan: StagePlan, privacy: _Privacy) -> float:
 
 def _sentence(plan: StagePlan, privacy: _Privacy) -> str:
     relation = f"({privacy.relation.value}) for each example of an edge"
-    releases = f"{plan.releases} releases"
+    releases = counted(plan.releases, "release")
     if privacy.noise == "l2_laplace":
         return (
             f"one release is {privacy.release_epsilon:g}-differential privacy {relation}; its {releases} together are "

@@ -14,7 +14,7 @@ from typing import Any
 from gossamer.cli.patience import patience
 from gossamer.cli.printing import print_json, say
 from gossamer.cli.spec_options import add_spec, read_experiment
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, counted
 from gossamer.experiment.spec import Experiment
 from gossamer.testing.fault_seeds import Failure, first_failing
 from gossamer.testing.fault_specs import small_runs
@@ -64,7 +64,10 @@ def _trial(experiment: Experiment) -> Trial:
 def simulate_faults(options: argparse.Namespace) -> int:
     """Run the seeds; 1 if one fails."""
     if options.seeds < 1 or options.jobs < 1 or options.first < 0:
-        raise SpecError("expected --seeds and --jobs of at least 1 and --first of at least 0")
+        raise SpecError(
+            f"expected --seeds and --jobs of at least 1 and --first of at least 0, found {options.seeds}, "
+            f"{options.jobs} and {options.first}"
+        )
     experiment = read_experiment(options)
     for remark in small_runs(experiment)[1]:
         say(remark)
@@ -90,7 +93,10 @@ def simulate_faults(options: argparse.Namespace) -> int:
     elif failure is not None:
         print(f"{failure}\nagain: {again}")
     else:
-        print(f"{experiment.algorithm.name}: {options.seeds} seeds from {options.first} on, and everything held")
+        print(
+            f"{experiment.algorithm.name}: {counted(options.seeds, 'seed')} from {options.first} on, and everything "
+            "held"
+        )
     say(f"{done / seconds:.1f} seeds a second")
     return 0 if failure is None else 1
 

@@ -24,6 +24,8 @@ def add_commands(commands: Any) -> None:
     up.add_argument("--out", type=Path, help="folder of the federation (default: runs/<spec>-up-seed<seed>)")
     up.add_argument("--broker", choices=("embedded", "mosquitto"), default="embedded", help="default: embedded")
     up.add_argument("--trace", action="store_true", help="each party also writes every event and effect to trace.bin")
+    # Not offered: who knows it from other commands is told why a federation has none.
+    up.add_argument("--reproducible", action="store_true", help=argparse.SUPPRESS)
     up.set_defaults(command=up_command)
 
 

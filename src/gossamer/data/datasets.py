@@ -12,14 +12,16 @@ from gossamer.data.catalogue import KNOWN, KnownDataset
 from gossamer.data.examples import Examples, Owners
 from gossamer.data.features import choose_layout
 from gossamer.data.formats import infer_format, read_files
+from gossamer.data.holding_out import held_out
+from gossamer.data.persons import warn_of_shared_persons
 from gossamer.data.preparing import Treatment, classes_of, targets_of
 from gossamer.data.search import search_path as search_path
 from gossamer.data.settings import GENERATED, Format, SyntheticSettings
 from gossamer.data.settings import DatasetSettings as DatasetSettings
 from gossamer.data.split import Split
 from gossamer.data.synthetic import graph_regression
-from gossamer.data.targets import held_out, real_targets
-from gossamer.errors import DataError
+from gossamer.data.targets import real_targets
+from gossamer.errors import DataError, counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +136,7 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
     train, own_test = read_files(origin.format, origin.train, origin.test, settings)
     classes = classes_of(train.labels, settings)
     train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
+    warn_of_shared_persons(settings.name, train.persons, test.persons)
     treatment = Treatment.of(settings, origin.format, settings.layout or choose_layout(train.features))
     return Dataset(
         name=settings.name,
@@ -185,11 +188,12 @@ def _at(path: Path, name: str, known: KnownDataset | None) -> tuple[Path, Path |
 def _hold_out(examples: Examples, settings: DatasetSettings) -> tuple[Examples, Examples]:
     labels = examples.labels
     strata = labels if settings.task == "classification" else np.zeros(len(labels))
-    tested = held_out(strata, settings.test_fraction)
+    tested = held_out(strata, settings.test_fraction, examples.persons)
     if not tested.any():
+        whole = "" if examples.persons is None else ", with all examples of a person,"
         raise DataError(
-            f"data set {settings.name!r}: {len(labels)} examples are too few to hold out "
-            f"{settings.test_fraction:g} of each class for testing; raise test_fraction or give test_path"
+            f"data set {settings.name!r}: {counted(len(labels), 'example is', 'examples are')} too few to hold out "
+            f"{settings.test_fraction:g} of each class{whole} for testing; raise test_fraction or give test_path"
         )
     return _take(examples, ~tested), _take(examples, tested)
 

@@ -1,192 +1,45 @@
-"""How examples are dealt to nodes. Every scheme gives each node at least one example, none to two nodes.
-
-References
-----------
-The schemes are named as in the field's libraries. `Shard`: McMahan et al., "Communication-efficient learning of
-deep networks from decentralized data", AISTATS 2017, section 3. `Dirichlet`: Hsu, Qi, Brown, "Measuring the
-effects of non-identical data distribution for federated visual classification", 2019; Yurochkin et al., "Bayesian
-nonparametric federated learning of neural networks", ICML 2019, section 4 (the form used here, by class).
-"""
+"""How examples are dealt to nodes. Every scheme gives each node at least one example, none to two nodes."""
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from gossamer.errors import DataError
+from gossamer.data.partition_by_class import Dirichlet as Dirichlet
+from gossamer.data.partition_by_class import Pathological as Pathological
+from gossamer.data.partition_by_class import Shard as Shard
+from gossamer.data.partition_scheme import IndexArray, Population, Scheme, sizes_of
+from gossamer.errors import DataError, counted
 
-IndexArray = npt.NDArray[np.int64]
-
-# A draw that fails a hundred times is one that the user should change, not wait for.
-_DRAWS = 100
 _UNUSED = -1
 
 
-@dataclass(frozen=True)
-class _Population:
-    """What the schemes look at: the targets, owners and persons of the training examples, [n] each."""
-
-    targets: npt.NDArray[np.generic]
-    owners: npt.NDArray[np.generic] | None
-    persons: npt.NDArray[np.generic] | None
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def members(self, scheme: str) -> list[IndexArray]:
-        """The examples of each class that occurs, in order of their numbers."""
-        if self.targets.dtype.kind not in "iu":
-            raise DataError(f"the {scheme} partition goes by class, but the targets are real numbers; take iid")
-        order = np.argsort(self.targets, kind="stable")
-        return np.split(order, np.flatnonzero(np.diff(self.targets[order])) + 1)
-
-
-class _Scheme(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def assign(self, population: _Population, nodes: int, generator: np.random.Generator) -> IndexArray:
-        """The node of each example, [n]; -1 for one that no node gets."""
-        raise NotImplementedError
-
-
-class Iid(_Scheme):
+class Iid(Scheme):
     """Examples dealt at random, sizes equal up to one."""
 
     name: Literal["iid"] = "iid"
 
-    def assign(self, population: _Population, nodes: int, generator: np.random.Generator) -> IndexArray:
+    def assign(self, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
         return generator.permutation(np.arange(len(population)) % nodes)
 
 
-class Dirichlet(_Scheme):
-    """Each class is split in proportions drawn from a symmetric Dirichlet law over the nodes.
-
-    Attributes
-    ----------
-    alpha : float
-        Concentration: about 0.1 gives nodes with few classes, 100 is nearly iid.
-    min_examples : int
-        Proportions are drawn anew until every node has this many examples.
-    """
-
-    name: Literal["dirichlet"] = "dirichlet"
-    alpha: float = Field(default=0.5, gt=0, allow_inf_nan=False)
-    min_examples: int = Field(default=10, ge=1)
-
-    def assign(self, population: _Population, nodes: int, generator: np.random.Generator) -> IndexArray:
-        members = population.members(self.name)
-        fewest = 0
-        for _ in range(_DRAWS):
-            shares = [_sizes(generator.dirichlet(np.full(nodes, self.alpha)), len(of_class)) for of_class in members]
-            fewest = max(fewest, int(np.sum(shares, axis=0).min()))
-            if fewest >= self.min_examples:
-                return self._deal(len(population), members, shares, generator)
-        raise DataError(
-            f"the dirichlet partition found no draw in {_DRAWS} that gives each of {nodes} nodes "
-            f"{self.min_examples} of {len(population)} examples (the best gave {fewest}); "
-            f"raise alpha ({self.alpha:g}), lower min_examples or take fewer nodes"
-        )
-
-    @staticmethod
-    def _deal(
-        size: int, members: list[IndexArray], shares: list[IndexArray], generator: np.random.Generator
-    ) -> IndexArray:
-        assignment = np.empty(size, np.int64)
-        for of_class, sizes in zip(members, shares):
-            assignment[of_class] = generator.permutation(np.repeat(np.arange(len(sizes)), sizes))
-        return assignment
-
-
-class Shard(_Scheme):
-    """Examples sorted by class are cut into equal shards, and each node gets so many of them at random.
-
-    Attributes
-    ----------
-    shards_per_node : int
-        2 is usual: most nodes then see two classes.
-    """
-
-    name: Literal["shard"] = "shard"
-    shards_per_node: int = Field(default=2, ge=1)
-
-    def assign(self, population: _Population, nodes: int, generator: np.random.Generator) -> IndexArray:
-        size, shards = len(population), nodes * self.shards_per_node
-        if shards > size:
-            raise DataError(
-                f"the shard partition needs {nodes} x {self.shards_per_node} shards, but there are only {size} "
-                "examples; take fewer nodes or a smaller shards_per_node"
-            )
-        order = np.concatenate([generator.permutation(of_class) for of_class in population.members(self.name)])
-        node_of_shard = generator.permutation(np.repeat(np.arange(nodes), self.shards_per_node))
-        assignment = np.empty(size, np.int64)
-        assignment[order] = node_of_shard[np.arange(size) * shards // size]
-        return assignment
-
-
-class Pathological(_Scheme):
-    """Each node holds exactly so many classes; the nodes of a class share its examples equally, up to one.
-
-    Attributes
-    ----------
-    classes_per_node : int
-        2 is usual. Classes are held by equally many nodes, up to one.
-    """
-
-    name: Literal["pathological"] = "pathological"
-    classes_per_node: int = Field(default=2, ge=1)
-
-    def assign(self, population: _Population, nodes: int, generator: np.random.Generator) -> IndexArray:
-        members = population.members(self.name)
-        self._check(len(members), nodes)
-        holders = self._holders(len(members), nodes, generator)
-        assignment = np.empty(len(population), np.int64)
-        for of_class, held_by in zip(members, holders):
-            if len(held_by) > len(of_class):
-                raise DataError(
-                    f"the pathological partition gives a class of {len(of_class)} examples to {len(held_by)} "
-                    "nodes; take fewer nodes or a smaller classes_per_node"
-                )
-            assignment[of_class] = generator.permutation(np.resize(held_by, len(of_class)))
-        return assignment
-
-    def _check(self, classes: int, nodes: int) -> None:
-        if self.classes_per_node > classes:
-            raise DataError(f"classes_per_node is {self.classes_per_node}, but there are only {classes} classes")
-        if nodes * self.classes_per_node < classes:
-            raise DataError(
-                f"{nodes} nodes of {self.classes_per_node} classes each leave some of the {classes} classes "
-                f"to nobody; raise classes_per_node to {-(-classes // nodes)} or take more nodes"
-            )
-
-    def _holders(self, classes: int, nodes: int, generator: np.random.Generator) -> list[IndexArray]:
-        """The nodes that hold each class: every node takes the classes held least so far, ties at random."""
-        holds = np.zeros((nodes, classes), bool)
-        counts = np.zeros(classes, np.int64)
-        for node in range(nodes):
-            taken = np.lexsort((generator.random(classes), counts))[: self.classes_per_node]
-            holds[node, taken] = True
-            counts[taken] += 1
-        return [generator.permutation(np.flatnonzero(column)) for column in holds.T]
-
-
-class Linear(_Scheme):
+class Linear(Scheme):
     """Examples dealt at random; node k of 1..K gets a size in proportion to k."""
 
     name: Literal["linear"] = "linear"
 
-    def assign(self, population: _Population, nodes: int, generator: np.random.Generator) -> IndexArray:
+    def assign(self, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
         weights = np.arange(1, nodes + 1, dtype=np.int64)
         ends = np.cumsum(weights) * len(population) // weights.sum()
         return generator.permutation(np.repeat(np.arange(nodes), np.diff(ends, prepend=0)))
 
 
-class Sizes(_Scheme):
+class Sizes(Scheme):
     """Examples dealt at random; each node's size is given.
 
     Attributes
@@ -207,40 +60,45 @@ class Sizes(_Scheme):
             raise ValueError(f"shares must sum to at most 1, found {sum(self.sizes):g}")
         return self
 
-    def assign(self, population: _Population, nodes: int, generator: np.random.Generator) -> IndexArray:
+    def assign(self, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
         size = len(population)
         if len(self.sizes) != nodes:
-            raise DataError(f"the sizes partition names {len(self.sizes)} sizes for {nodes} nodes; give one each")
-        counts = np.array(self.sizes) if isinstance(self.sizes[0], int) else _sizes(np.array(self.sizes), size)
+            raise DataError(
+                f"the sizes partition names {counted(len(self.sizes), 'size')} for {counted(nodes, 'node')}; give "
+                "one each"
+            )
+        counts = np.array(self.sizes) if isinstance(self.sizes[0], int) else sizes_of(np.array(self.sizes), size)
         if counts.sum() > size:
-            raise DataError(f"the sizes partition asks for {counts.sum()} examples, but there are only {size}")
+            raise DataError(f"the sizes partition asks for {counts.sum()} of {counted(size, 'example')}; ask for fewer")
         dealt = np.full(size, _UNUSED, np.int64)
         dealt[: counts.sum()] = np.repeat(np.arange(nodes), counts)
         return generator.permutation(dealt)
 
 
-class Natural(_Scheme):
+class Natural(Scheme):
     """Examples go by their owner: a node an owner in sorted order, or equally many owners a node, at random."""
 
     name: Literal["natural"] = "natural"
 
-    def assign(self, population: _Population, nodes: int, generator: np.random.Generator) -> IndexArray:
+    def assign(self, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
         if population.owners is None:
             raise DataError("the natural partition needs to know whose each example is; name the owner column")
         owners, owner = np.unique(population.owners, return_inverse=True)
         if nodes > len(owners):
-            raise DataError(f"the natural partition has {len(owners)} owners for {nodes} nodes; take fewer nodes")
+            raise DataError(
+                f"the natural partition has {counted(len(owners), 'owner')} for {nodes} nodes; take fewer nodes"
+            )
         single = nodes == len(owners)
         node = np.arange(nodes) if single else generator.permutation(np.arange(len(owners)) % nodes)
         return np.asarray(node[owner], np.int64)
 
 
-class ByPerson(_Scheme):
+class ByPerson(Scheme):
     """Persons dealt at random, each with all examples to one node; sizes equal up to the most examples of a person."""
 
     name: Literal["by_person"] = "by_person"
 
-    def assign(self, population: _Population, nodes: int, generator: np.random.Generator) -> IndexArray:
+    def assign(self, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
         if population.persons is None:
             raise DataError(
                 "the by_person partition needs to know which person each example is about; name the person column "
@@ -248,7 +106,9 @@ class ByPerson(_Scheme):
             )
         persons, person, examples = np.unique(population.persons, return_inverse=True, return_counts=True)
         if nodes > len(persons):
-            raise DataError(f"the by_person partition has {len(persons)} persons for {nodes} nodes; take fewer nodes")
+            raise DataError(
+                f"the by_person partition has {counted(len(persons), 'person')} for {nodes} nodes; take fewer nodes"
+            )
         node = np.empty(len(persons), np.int64)
         held = [(0, number) for number in range(nodes)]
         for chosen in generator.permutation(len(persons)):
@@ -299,19 +159,15 @@ def partition(
         If the examples, their classes or their owners do not suffice for what is asked.
     """
     if not 1 <= nodes <= len(targets):
-        raise DataError(f"{len(targets)} examples cannot be dealt to {nodes} nodes; each needs at least one")
-    assignment = settings.assign(_Population(targets, owners, persons), nodes, generator)
+        raise DataError(
+            f"{counted(len(targets), 'example')} cannot be dealt to {counted(nodes, 'node')}; each needs at least one"
+        )
+    assignment = settings.assign(Population(targets, owners, persons), nodes, generator)
     order = np.argsort(assignment, kind="stable")
     starts = np.searchsorted(assignment[order], np.arange(nodes + 1))
     if (empty := np.flatnonzero(np.diff(starts) == 0)).size:
         raise DataError(
-            f"the {settings.name} partition of {len(targets)} examples leaves node {empty[0]} of {nodes} without "
-            "any; take fewer nodes or give it a larger share"
+            f"the {settings.name} partition of {counted(len(targets), 'example')} leaves node {empty[0]} of {nodes} "
+            "without any; take fewer nodes or give it a larger share"
         )
     return [order[start:end] for start, end in pairwise(starts)]
-
-
-def _sizes(shares: npt.NDArray[np.float64], total: int) -> IndexArray:
-    """Whole sizes in proportion to ``shares``: the running sum is rounded, so shares of 1 in all use all."""
-    ends = np.floor(np.cumsum(shares) * total + 1e-6).astype(np.int64).clip(max=total)
-    return np.diff(ends, prepend=0)

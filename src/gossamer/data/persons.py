@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.examples import Owners
-from gossamer.errors import DataError
+from gossamer.errors import DataError, RunWarning, counted
 
 IndexArray = npt.NDArray[np.int64]
 
@@ -57,6 +58,23 @@ class Holdings:
         return self.most_nodes <= 1
 
 
+def warn_of_shared_persons(name: str, train: Owners | None, test: Owners | None) -> None:
+    """Warn where persons of the data set ``name`` have examples to train on and to test on: tests then flatter.
+
+    A split that the data come with is the reader's own, so it is taken as it is.
+    """
+    if train is None or test is None:
+        return
+    shared = len(np.intersect1d(train.astype(np.str_), test.astype(np.str_)))
+    if shared:
+        warnings.warn(
+            f"{name}: {counted(shared, 'person')} with training and test examples; test figures will look "
+            "better than they are, and no guarantee covers test examples",
+            RunWarning,
+            stacklevel=3,
+        )
+
+
 def check_persons(persons: Owners, rows: int, where: str) -> None:
     """Refuse examples of ``persons`` [n] of which one has more than ``rows``; ``where`` they are, for the error.
 
@@ -69,7 +87,7 @@ def check_persons(persons: Owners, rows: int, where: str) -> None:
     over = int(np.sum(counts > rows))
     if over:
         raise DataError(
-            f"{where}: expected at most {rows} training example{'s'[: rows != 1]} of one person, as "
-            f"budget.rows_per_person says, found {over} person{'s'[: over != 1]} with more, up to {counts.max()}; "
+            f"{where}: expected at most {counted(rows, 'training example')} of one person, as "
+            f"budget.rows_per_person says, found {counted(over, 'person')} with more, up to {counts.max()}; "
             "raise it, or leave examples out"
         )

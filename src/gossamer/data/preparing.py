@@ -17,7 +17,7 @@ from gossamer.data.formats import default_divisor
 from gossamer.data.settings import DatasetSettings, Format, Layout
 from gossamer.data.split import Features
 from gossamer.data.targets import class_labels, class_numbers, positive_classes, real_targets, written
-from gossamer.errors import DataError
+from gossamer.errors import DataError, counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,4 +124,4 @@ class Treatment:
 
 
 def _in_words(shape: tuple[int, ...]) -> str:
-    return f"{shape[0]} feature{'s'[: shape[0] != 1]}" if len(shape) == 1 else f"shape {list(shape)}"
+    return counted(shape[0], "feature") if len(shape) == 1 else f"shape {list(shape)}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from gossamer.section import Section
 
 Format = Literal["idx", "libsvm", "csv", "npz", "images"]
 Layout = Literal["dense", "sparse"]
@@ -19,7 +21,7 @@ Range = Annotated[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...]
 """The least and the most."""
 
 
-class SyntheticSettings(BaseModel):
+class SyntheticSettings(Section):
     """How the examples of ``graph_regression`` are drawn: d = u'w + v with one w, but owners that differ.
 
     Attributes
@@ -39,8 +41,6 @@ class SyntheticSettings(BaseModel):
     seed : int
         Of the examples; they do not depend on the run's seed.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     owners: int = Field(default=1000, ge=1)
     examples: int = Field(default=100, ge=1)
@@ -66,7 +66,7 @@ class SyntheticSettings(BaseModel):
         return self
 
 
-class DatasetSettings(BaseModel):
+class DatasetSettings(Section):
     """A data set by name, or the reader's own files.
 
     Whatever changes features here uses the example itself and constants given in the spec, never a statistic
@@ -115,8 +115,6 @@ class DatasetSettings(BaseModel):
     synthetic : section, optional
         How the examples of ``graph_regression`` are drawn; no other data set has it, and that one has nothing else.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(min_length=1)
     path: Path | None = None

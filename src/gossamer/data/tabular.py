@@ -114,8 +114,19 @@ def _columns(
     if absent:
         raise DataError(f"{path}: no column {absent[0]!r}; its columns are {', '.join(names)}")
     chosen = [name for name in names if name not in apart] if columns is None else columns
-    if not chosen or target_name in [*apart[1:], *chosen]:
-        raise DataError(f"{path}: expected a target and features in columns of their own, found {names}")
+    taken = {"owner": whose[:1], "person": whose[1:], "ignore": ignore, "features": chosen}
+    for key, other in taken.items():
+        if target_name in other:
+            raise DataError(
+                f"{path}: {key} names {target_name!r}, which is the target's column; name another column, or another "
+                f"target (its columns are {', '.join(names)})"
+            )
+    if whose[1] in chosen:
+        raise DataError(
+            f"{path}: features names {whose[1]!r}, which says whose an example is and is no feature; leave it out"
+        )
+    if not chosen:
+        raise DataError(f"{path}: expected a feature in a column of its own, found none beside {', '.join(apart)}")
     owner, person = (names.index(name) if name else None for name in whose)
     return _Columns(names, names.index(target_name), owner, person, list(map(names.index, chosen)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable
 
@@ -138,28 +137,3 @@ def real_targets(labels: Labels, which: str) -> npt.NDArray[np.float32]:
 def written(label: np.float64 | np.str_ | float | str) -> str:
     """A label as a person writes it: whole numbers without a point."""
     return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
-
-
-def held_out(strata: npt.NDArray[np.generic], fraction: float) -> npt.NDArray[np.bool_]:
-    """Which examples are kept for testing, [n]: ``floor(fraction * size)`` of each stratum, always the same.
-
-    Parameters
-    ----------
-    strata : ndarray [n]
-        The class of each example, or a constant.
-    fraction : float
-        In (0, 1), so that no stratum loses its last example.
-
-    Notes
-    -----
-    Each example has a key that depends on its position alone, and the smallest keys of each stratum are held
-    out. The keys are a hash's bytes and not a generator's, whose draws may change between NumPy releases.
-    """
-    size = len(strata)
-    keys = np.frombuffer(hashlib.shake_128(b"gossamer test split").digest(8 * size), "<u8")
-    _, stratum, counts = np.unique(strata, return_inverse=True, return_counts=True)
-    order = np.lexsort((keys, stratum))
-    rank = np.empty(size, np.int64)
-    rank[order] = np.arange(size) - np.repeat(np.cumsum(counts) - counts, counts)
-    # A little is added so that 0.3 of 10 is 3 although 0.3 is stored as less.
-    return np.asarray(rank < np.floor(fraction * counts + 1e-9)[stratum])

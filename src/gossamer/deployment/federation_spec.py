@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from gossamer.data.declared import declared, declared_form
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, counted
 from gossamer.experiment.reading import read_text, write_spec
 from gossamer.experiment.spec import Experiment
 
@@ -80,8 +80,8 @@ def _for_parties(text: str, parties: int) -> Experiment:
         return read_text(text, [f"algorithm.nodes={parties}"])
     if experiment.algorithm.nodes != parties:
         raise SpecError(
-            f"the spec is for {experiment.algorithm.nodes} nodes with data, and {parties} are named; name as many, "
-            "or correct the spec"
+            f"the spec is for {counted(experiment.algorithm.nodes, 'node')} with data, and "
+            f"{counted(parties, 'party is', 'parties are')} named; name as many, or correct the spec"
         )
     return experiment
 

@@ -11,7 +11,7 @@ from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.policy import OwnerPolicy, read_policy
 from gossamer.deployment.policy_rules import EXAMPLE, Asked
 from gossamer.deployment.terms import Agreed, Terms
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, counted
 from gossamer.experiment.agent_sides import samplings
 from gossamer.experiment.sample_plan import SamplePlan, release_counts
 from gossamer.federation.errors import InvitationError
@@ -71,7 +71,7 @@ def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
     data = _data(options, policy) if terms.holds_data else None
     if terms.holds_data and (policy is None or data is None):
         missing = "--policy FILE" if policy is None else "--data PATH, or a path in its policy"
-        raise CallerError(f"{me} has {terms.sizes[me]} examples in this run, so it needs {missing}")
+        raise CallerError(f"{me} has {counted(terms.sizes[me], 'example')} in this run, so it needs {missing}")
     if not terms.holds_data and options.data is not None:
         raise CallerError(f"{me} is the {terms.me.role} of this run and has no examples; leave out --data")
     agreed = Agreed.on(terms)

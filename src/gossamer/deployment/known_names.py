@@ -40,6 +40,11 @@ def _line(found: KnownElsewhere, name: str, command: str) -> str:
     if found.forgotten:
         listed = ", ".join(map(repr, found.forgotten))
         known.append(f"it may be {listed}, whose hashes were forgotten with their key")
+    if found.begun:
+        return (
+            f"data set {name!r}: {' and '.join(known)}, and another name is no fresh budget; {command} --adds-up "
+            "accepts it, if it is no mistake: for examples in common what both names spend adds up"
+        )
     old = next(iter((*found.shared, *found.forgotten)))
     return (
         f"data set {name!r}: {' and '.join(known)}, and a new name is no fresh budget; {command} "

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from gossamer.errors import SpecError
+from gossamer.experiment.reading import not_yaml
 
 Key = tuple[str | int, ...]
 """Where a value stands: names of keys, and numbers of list items from 0."""
@@ -56,10 +57,12 @@ def read_located(path: Path) -> tuple[Any, Lines]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise SpecError(f"{path}: cannot be read: {reason}") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise SpecError(f"{path}{where}: not YAML: {getattr(error, 'problem', error)}") from None
+    except SpecError:
+        raise
+    # A number of thousands of digits and a date that is none are ValueErrors.
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        between = ", " if getattr(error, "problem_mark", None) else ": "
+        raise SpecError(f"{path}{between}{not_yaml(error)}") from None
 
 
 def _located(path: Path, node: yaml.Node, key: Key = (), line: int | None = None) -> Iterator[tuple[Key, int]]:

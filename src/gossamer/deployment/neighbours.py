@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from gossamer.experiment.prepare import Prepared, servers
+from gossamer.experiment.prepare import Prepared
 
 
 def neighbours(prepared: Prepared, name: str) -> tuple[str, ...]:
     """The nodes that ``name`` exchanges messages with, in order.
 
-    In units, an agent has its server, and a server its agents and its neighbours in the graph; where there are servers
-    without units, each node has its parent and its children; otherwise the graph says it.
+    In units, an agent has its server, and a server its agents and its neighbours in the graph; in a tree, each node has
+    its parent and its children; otherwise the graph says it.
     """
-    named = servers(prepared.experiment)
+    named = prepared.cast.servers
     if prepared.units:
         return _in_units(prepared, name, named)
-    if named:
-        parents = _parents(prepared, named)
+    if parents := prepared.cast.parents:
         children = tuple(child for child, parent in parents.items() if parent == name)
         return (*children, *((parents[name],) if name in parents else ()))
     return _on_graph(prepared, name, prepared.names)
@@ -27,14 +26,6 @@ def _in_units(prepared: Prepared, name: str, named: tuple[str, ...]) -> tuple[st
         return (unit,)
     agents = tuple(agent for agent in prepared.names if prepared.units[agent] == unit)
     return (*agents, *_on_graph(prepared, name, named))
-
-
-def _parents(prepared: Prepared, named: tuple[str, ...]) -> dict[str, str]:
-    """Whose child each node is: of the one server, where the algorithm has no tree of them."""
-    tree = getattr(prepared.algorithm, "parents", None)
-    if tree is None:
-        return dict.fromkeys(prepared.names, named[-1])
-    return dict(tree(prepared.experiment.algorithm, prepared.names))
 
 
 def _on_graph(prepared: Prepared, name: str, members: tuple[str, ...]) -> tuple[str, ...]:

@@ -23,7 +23,10 @@ def make_identity(name: str, folder: Path) -> tuple[Identity, Path]:
     """
     check_name(name)
     public = folder / f"{name}.pub"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CallerError(f"{folder}: cannot make this folder ({error.strerror}); choose another") from None
     identity = Identity.create(folder / papers.IDENTITY)
     public.write_text(f"{identity.public_key}\n", encoding="ascii")
     return identity, public

@@ -23,7 +23,7 @@ from gossamer.deployment.fingerprints import content_of, examples_at, examples_o
 from gossamer.deployment.known_names import take_over, told_of_names, update_command
 from gossamer.deployment.ledger_key import key_path, open_with_key
 from gossamer.deployment.policy import DataRule, OwnerPolicy
-from gossamer.errors import DataError
+from gossamer.errors import DataError, counted
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.filters import NOTHING_PROVED, EitherFilter, Entry, widest_order_of
 from gossamer.privacy.ledger import RenyiFilter
@@ -248,7 +248,7 @@ class OwnedData:
     def _account(self, run: str, node: str, divergence: float) -> tuple[str, str, Budget]:
         assert self._checked, "data are compared with what they were before anything is released from them"
         # Each node of a run pays for its own plan. Names of nodes have no stroke in them.
-        budget = replace(self.budget, delta=without_late(self.budget.delta))
+        budget = admitting(self.budget)
         if self.policy.without_privacy and not divergence < math.inf:
             budget = replace(budget, epsilon=math.inf)
         return self.name, f"{run}/{node}", budget
@@ -275,10 +275,15 @@ def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> Budget:
     return budget if file is None else file.kept_by(name, budget)
 
 
+def admitting(budget: Budget) -> Budget:
+    """The filter that decides what is released: a data set's, less what late answers may take of its delta."""
+    return replace(budget, delta=without_late(budget.delta))
+
+
 def overlap_lines(file: LedgerFile, name: str) -> list[str]:
     """What a data set has in common with others, one line each."""
     return [
-        f"{count:,} examples are also in {other!r}; what both spend adds up for them"
+        f"{counted(count, 'example is', 'examples are', form=',')} also in {other!r}; what both spend adds up for them"
         for other, count in file.contents.overlaps(name).items()
     ]
 

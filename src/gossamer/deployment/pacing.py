@@ -25,6 +25,7 @@ from gossamer.experiment.sample_plan import SamplePlan
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.data_side import Answer, Computer
 from gossamer.privacy.tasks import Round
+from gossamer.sides.filled import models_provided_for
 
 MARGIN = 1.25
 """How many times what was measured a deadline is."""
@@ -147,5 +148,5 @@ class Paced:
 
 def _kind(task: Any) -> tuple[Any, ...]:
     """All that decides how long an answer takes, but for the number of examples."""
-    round_of = (task.update, task.where.step) if isinstance(task, Round) else ()
+    round_of = (task.update, task.where.step, models_provided_for(task)) if isinstance(task, Round) else ()
     return (type(task), task.answer_size, type(task.query.mechanism), *round_of)

@@ -32,17 +32,18 @@ from pydantic import (
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.deployment.located_yaml import Key, Lines, read_located
-from gossamer.deployment.policy_parts import Number, Part
 from gossamer.deployment.policy_rules import FINGERPRINT, broken
 from gossamer.deployment.policy_rules import Asked as Asked
 from gossamer.deployment.policy_series import SeriesPlanRule, SeriesRule
+from gossamer.deployment.roster import ROLES
 from gossamer.errors import CallerError, SpecError, did_you_mean
 from gossamer.privacy.filters import check_parts
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.release_times import LEAST
+from gossamer.privacy.release_times import LEAST, without_late
 from gossamer.privacy.renyi import renyi_level
 from gossamer.privacy.series import Series
 from gossamer.privacy.weakness import refused_delta
+from gossamer.section import Section, place, said
 
 
 def _plain(text: Any) -> Any:
@@ -72,7 +73,7 @@ def _check_names(place: str, names: Iterable[str]) -> None:
             raise ValueError(f"{place}: a name has 1 to 100 printable characters, found {name!r}")
 
 
-class DataRule(Part):
+class DataRule(Section):
     """What one data set may ever spend, over all runs.
 
     Attributes
@@ -96,10 +97,10 @@ class DataRule(Part):
     """
 
     path: Path | None = None
-    epsilon: Annotated[Number, Field(gt=0)]
-    delta: Annotated[Number, Field(gt=0, lt=1)]
+    epsilon: Annotated[float, Field(gt=0)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
-    order: Annotated[Number, Field(gt=1.01)] | None = None
+    order: Annotated[float, Field(gt=1.01)] | None = None
     accept_weak: StrictBool = False
     series: dict[str, SeriesRule] = Field(default_factory=dict)
 
@@ -126,6 +127,9 @@ class DataRule(Part):
                 one.check(self.relation)
         except CallerError as error:
             raise ValueError(str(error)) from None
+        if math.fsum(one.delta for one in self.set_aside) >= without_late(self.delta):
+            late = self.delta - without_late(self.delta)
+            raise ValueError(f"series leave no delta but the {late:.2g} that late answers may take; set less aside")
         return self
 
     @model_validator(mode="after")
@@ -138,7 +142,7 @@ class DataRule(Part):
         return self
 
 
-class OwnerPolicy(Part):
+class OwnerPolicy(Section):
     """What a data owner allows; see `read_policy`.
 
     Attributes
@@ -175,8 +179,8 @@ class OwnerPolicy(Part):
     """
 
     data: Annotated[dict[str, DataRule], Field(min_length=1)]
-    smallest_noise_multiplier: Annotated[Number, Field(ge=0)] = 0.3
-    largest_clip: Annotated[Number, Field(gt=0)] | None = None
+    smallest_noise_multiplier: Annotated[float, Field(ge=0)] = 0.3
+    largest_clip: Annotated[float, Field(gt=0)] | None = None
     algorithms: tuple[str, ...] | None = None
     roles: tuple[str, ...] | None = None
     peers: tuple[NameOrFingerprint, ...] | None = None
@@ -191,9 +195,9 @@ class OwnerPolicy(Part):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> OwnerPolicy:
-        for name in self.algorithms or ():
-            if name not in ALGORITHMS:
-                raise ValueError(f"algorithms: unknown name {name!r}{did_you_mean(name, ALGORITHMS)}")
+        for key, names, known in (("algorithms", self.algorithms, ALGORITHMS), ("roles", self.roles, ROLES)):
+            for name in (name for name in names or () if name not in known):
+                raise ValueError(f"{key}: unknown name {name!r}{did_you_mean(name, known)}")
         _check_names("data", self.data)
         for name, rule in self.data.items():
             _check_names(f"data.{name}.series", rule.series)
@@ -277,7 +281,7 @@ _PARTS: Mapping[int, type[BaseModel]] = {1: OwnerPolicy, 3: DataRule, 5: SeriesR
 
 
 def _describe(problem: Any, lines: Lines) -> str:
-    *parents, last = problem["loc"] or ("[key]",)
+    *parents, last = place(problem) or ("[key]",)
     key: Key = (*parents, *([] if last == "[key]" else [last]))  # pydantic's mark of a key that is wrong itself
     name = ".".join(map(str, key))
     where = f"line {lines.of(key)}"
@@ -285,10 +289,9 @@ def _describe(problem: Any, lines: Lines) -> str:
         return f"{where}: unknown key {name}{did_you_mean(str(key[-1]), _PARTS[len(key)].model_fields)}"
     if problem["type"] == "missing":
         return f"{where}: {name} is missing"
-    message = problem["msg"].removeprefix("Value error, ")
     found = problem["input"]
     shown = f", found {found!r}" if isinstance(found, (str, int, float)) and not _is_odd(found) else ""
-    return f"{where}: {name + ': ' if name else ''}{message[0].lower() + message[1:]}{shown}"
+    return f"{where}: {name + ': ' if name else ''}{said(problem)}{shown}"
 
 
 def _is_odd(found: Any) -> bool:

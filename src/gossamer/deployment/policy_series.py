@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictInt
 
-from gossamer.deployment.policy_parts import Number, Part
 from gossamer.privacy.series import MOST_RELEASES, Series, SeriesPlan
+from gossamer.section import Section
 
 _Some = Annotated[StrictInt, Field(ge=1, le=MOST_RELEASES)]
 
 
-class SeriesPlanRule(Part):
+class SeriesPlanRule(Section):
     """Runs of one plan, with Gaussian noise. A run that releases less, with more noise, is one of them, too.
 
     Attributes
@@ -31,12 +31,12 @@ class SeriesPlanRule(Part):
 
     runs: _Some
     releases: _Some
-    sampling_rate: Annotated[Number, Field(gt=0, le=1)]
-    noise_multiplier: Annotated[Number, Field(ge=0.01, le=1e6)]  # as of gossamer account
+    sampling_rate: Annotated[float, Field(gt=0, le=1)]
+    noise_multiplier: Annotated[float, Field(ge=0.01, le=1e6)]  # as of gossamer account
     sampling: Literal["poisson", "fixed_size"] = "poisson"
 
 
-class SeriesRule(Part):
+class SeriesRule(Section):
     """Runs that are fixed beforehand.
 
     Attributes
@@ -47,8 +47,8 @@ class SeriesRule(Part):
         Which runs they are.
     """
 
-    epsilon: Annotated[Number, Field(gt=0)]
-    delta: Annotated[Number, Field(gt=0, lt=1)]
+    epsilon: Annotated[float, Field(gt=0)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
     plans: Annotated[list[SeriesPlanRule], Field(min_length=1)]
 
     def named(self, name: str) -> Series:

@@ -118,7 +118,7 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
     if earlier.terms.names == agreed.terms.names:
         return
     name = agreed.terms.experiment.algorithm.name
-    if not getattr(agreed.prepared.algorithm, "GROWS", False):
+    if not agreed.prepared.algorithm.grows:
         raise InvitationError(f"nobody can join a run of {name} that has begun; found a new federation")
     if agreed.terms.names[: len(earlier.terms.names)] != earlier.terms.names:
         raise InvitationError("who joins comes after those who were there")

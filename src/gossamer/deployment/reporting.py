@@ -11,6 +11,7 @@ from gossamer.deployment.joining import Invited
 from gossamer.deployment.loop import NodeLoop
 from gossamer.deployment.peers import PeerState
 from gossamer.deployment.state_folder import StateFolder
+from gossamer.errors import counted
 from gossamer.runtimes.host import Host
 
 _EVERY = 1.0  # seconds between two statuses
@@ -85,7 +86,7 @@ class Reporter:
         """A line a minute as long as there are updates."""
         updates = loop.counts.updates
         if now >= self._next_line and updates > self._told and loop.ended is None:
-            self._folder.say(f"{updates} updates since this process began")
+            self._folder.say(f"{counted(updates, 'update')} since this process began")
             self._told, self._next_line = updates, now + _LINE_EVERY
 
     def ended(self, state: str, why: str = "") -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.errors import SpecError, did_you_mean
-from gossamer.experiment.prepare import servers
 from gossamer.experiment.spec import Experiment
 from gossamer.federation.identity import PublicKey
 from gossamer.federation.membership import Member
@@ -30,15 +29,18 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
     tuple of Member
         The parties with data, then the servers.
     """
-    module, names = ALGORITHMS[experiment.algorithm.name], tuple(examples)
-    role = getattr(module, "ROLE", "worker")
-    units = module.units(experiment.algorithm, names) if experiment.in_units else {}
-    parties = [Member(name, role, keys[name], units.get(name), examples[name]) for name in names]
-    return (*parties, *(Member(name, _role(name), keys[name]) for name in servers(experiment)))
+    algorithm, names = ALGORITHMS[experiment.algorithm.name], tuple(examples)
+    cast, role = algorithm.cast(experiment.algorithm, names), algorithm.roles[0]
+    parties = [Member(name, role, keys[name], cast.trust.get(name), examples[name]) for name in names]
+    return (*parties, *(Member(name, _role(name), keys[name]) for name in cast.servers))
 
 
 def _role(server: str) -> str:
     return server.partition("-")[0]
+
+
+ROLES = frozenset(role for algorithm in ALGORITHMS.values() for role in algorithm.roles)
+"""All that a party can be, in any run."""
 
 
 def check_names(parties: Iterable[str], added: Iterable[str], reserved: Iterable[str]) -> None:

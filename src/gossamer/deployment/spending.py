@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from gossamer.deployment.ledger_key import require_ledger
-from gossamer.deployment.owned_data import budget_of
+from gossamer.deployment.owned_data import admitting, budget_of
 from gossamer.deployment.policy import OwnerPolicy
 from gossamer.privacy.filters import EitherFilter, Total
 from gossamer.privacy.ledger import RenyiFilter
@@ -53,10 +54,15 @@ class Spending:
     overlaps: dict[str, int] = field(default_factory=dict)
     series: dict[Series, int] = field(default_factory=dict)
 
+    @cached_property
+    def filter(self) -> Budget | None:
+        """What decides whether more is admitted: the budget, less what late answers may take of its delta."""
+        return None if self.budget is None else admitting(self.budget)
+
     @property
     def level(self) -> float | None:
         """What all divergences may come to; None without a policy."""
-        renyi = self.budget.renyi if isinstance(self.budget, EitherFilter) else self.budget
+        renyi = self.filter.renyi if isinstance(self.filter, EitherFilter) else self.filter
         return None if renyi is None else renyi.level
 
     @property
@@ -67,27 +73,27 @@ class Spending:
     @property
     def shares(self) -> tuple[float, ...] | None:
         """How much of the budget is spent by each filter that keeps the data set: Renyi, and Gaussian."""
-        if self.budget is None:
+        if self.filter is None:
             return None
-        if isinstance(self.budget, RenyiFilter):
-            level = self.budget.level
+        if isinstance(self.filter, RenyiFilter):
+            level = self.filter.level
             return (self.divergence / level if level else math.inf if self.divergence else 0.0,)
-        return self.budget.shares(self.divergence, self.total or Total())
+        return self.filter.shares(self.divergence, self.total or Total())
 
     @property
     def epsilon(self) -> float | None:
-        """What was spent amounts to at the policy's delta; None without a policy.
+        """What was spent amounts to at the policy's delta, with the part of late answers; None without a policy.
 
         It is proved of runs that were fixed in advance, and a reading of others, of which the budget is proved. Of a
         series that was begun all counts.
         """
-        if self.budget is None:
+        if self.filter is None:
             return None
-        if isinstance(self.budget, RenyiFilter):
+        if isinstance(self.filter, RenyiFilter):
             spent = self.divergence
-            return renyi_epsilon(self.budget.order, spent, self.budget.delta) if spent else 0.0
+            return renyi_epsilon(self.filter.order, spent, self.filter.delta) if spent else 0.0
         begun = math.fsum(one.epsilon for one, runs in self.series.items() if runs)
-        return begun + (self.budget.reading(self.divergence, self.total or Total()) if self._spent_outside else 0.0)
+        return begun + (self.filter.reading(self.divergence, self.total or Total()) if self._spent_outside else 0.0)
 
     @property
     def _spent_outside(self) -> bool:
@@ -128,8 +134,8 @@ class Spending:
             "spent_mu": _finite(math.sqrt(self.total.squared)),
             "spent_failures": self.total.failures,
         }
-        if isinstance(self.budget, EitherFilter):
-            gaussian = self.budget.gaussian
+        if isinstance(self.filter, EitherFilter):
+            gaussian = self.filter.gaussian
             found["left_mu"] = math.sqrt(max(gaussian.level - self.total.squared, 0.0))
             found["left_failures"] = max(gaussian.failures - self.total.failures, 0.0)
         return found

@@ -160,8 +160,9 @@ class StateFolder:
             raise CallerError(
                 f"{self.path}: no node has run here, since there is no status.json; give a node's --store"
             ) from None
-        except (OSError, ValueError) as error:
-            raise CallerError(f"{self.path}: cannot read the status: {error}") from None
+        except (OSError, ValueError, RecursionError) as error:
+            why = getattr(error, "strerror", None) or "it is no JSON"
+            raise CallerError(f"{self.path}: cannot read the status ({why}); give a node's --store") from None
         if not (isinstance(said, dict) and isinstance(said.get("state"), str)):
             raise CallerError(f"{self.path}: cannot read the status: status.json is not what a node writes")
         process = self.process

@@ -9,14 +9,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.data.declared import blank_dataset
 from gossamer.data.split import Split
 from gossamer.deployment.federation_spec import check_no_files, check_secret
 from gossamer.deployment.roster import roster
 from gossamer.errors import SpecError
-from gossamer.experiment.completing import needs_estimates
+from gossamer.experiment.completing import estimates_on, needs_estimates
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import RunPlan
+from gossamer.experiment.plans import RunPlan, nodes_of
 from gossamer.experiment.prepare import Prepared, assemble, servers
 from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
@@ -86,7 +87,7 @@ class Terms:
         sizes = {m.name: m.examples for m in invitation.members if m.examples is not None}
         named = servers(experiment)
         _check_members(invitation, experiment, sizes, named)
-        if needs_estimates(experiment) and getattr(experiment.algorithm, "estimate_on", "synthetic") != "synthetic":
+        if needs_estimates(experiment) and estimates_on(experiment) != SYNTHETIC:
             raise InvitationError(
                 "the spec of the invitation has constants to be estimated on public examples, which parties may not "
                 "have; the organiser writes them out (`gossamer plan`)"
@@ -160,9 +161,7 @@ class Agreed:
 
     def nodes(self) -> dict[str, Node]:
         """Fresh nodes of the run, by name."""
-        context = self.prepared.context(self.plan.mechanisms, self.plan.quotas)
-        found: dict[str, Node] = self.prepared.algorithm.build(self.prepared.experiment.algorithm, context)
-        return found
+        return nodes_of(self.prepared, self.plan)
 
     def host(self, store: SqliteStore, watch: Callable[[Step], None] | None = None) -> Host:
         """This party's node as its store has it."""

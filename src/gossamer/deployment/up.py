@@ -38,6 +38,7 @@ from gossamer.experiment.reading import write_spec
 from gossamer.experiment.spec import Experiment
 from gossamer.federation.invitations import read_signed
 from gossamer.own_files import for_owner, write_own
+from gossamer.privacy.release_times import without_late
 from gossamer.privacy.renyi import renyi_epsilon
 from gossamer.protocol.node import Node
 from gossamer.runtimes.storage import SqliteStore
@@ -145,7 +146,8 @@ class LocalFederation:
         """An order, and the epsilon that the run's plan takes of a budget that is kept at that order."""
         delta, relation = self.prepared.experiment.delta, self.prepared.experiment.privacy.relation
         found = [
-            (renyi_epsilon(order, spent, delta / 2), float(order))  # the share of delta that a Renyi filter has
+            # The share of delta that a Renyi filter has.
+            (renyi_epsilon(order, spent, without_late(delta) / 2), float(order))
             for order in ORDERS
             if math.isfinite(spent := planned_divergence(self.prepared, self.plan, name, order, relation))
         ]

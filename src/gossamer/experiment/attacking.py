@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gossamer.data.split import Split
-from gossamer.errors import DataError, SpecError
+from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared
 from gossamer.privacy.attacks.inversion import clipped_similarity, cosine_similarity, is_linear, recover_input
@@ -138,7 +138,7 @@ def invert(
     """
     if examples < 1 or batch_size < 1:
         raise SpecError(f"expected at least 1 example and a batch size of at least 1, found {examples}, {batch_size}")
-    if hasattr(prepared.algorithm, "workload"):
+    if prepared.algorithm.rounds:
         how = " --score loss" if prepared.experiment.in_units else ""
         raise SpecError(
             f"inversion is of the gradient of one batch, and {prepared.experiment.algorithm.name} releases sums of "
@@ -147,7 +147,7 @@ def invert(
     node, shard = prepared.names[0], prepared.shards[0]
     if examples * batch_size > len(shard):
         raise DataError(
-            f"{node} holds {len(shard)} examples, fewer than {examples} batches of {batch_size}; take fewer"
+            f"{node} holds {counted(len(shard), 'example')}, fewer than {examples} batches of {batch_size}; take fewer"
         )
     chosen = _chosen(prepared, method)
     if chosen == "matching" and batch_size > 1:

@@ -94,6 +94,8 @@ def audit_run(
         If the experiment cannot be run, or has no room for so many canaries; nothing has been released.
     """
     folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
+    if canaries < 1:
+        raise SpecError(f"expected at least 1 canary, found {canaries}; an audit without any measures nothing")
     if not 0 < guesses <= canaries:
         raise SpecError(f"expected 1 to {canaries} guesses, at most one a canary, found {guesses}")
     epsilon_one_run(canaries, guesses, guesses, experiment.delta, experiment.privacy.relation, confidence)  # or raise
@@ -259,6 +261,11 @@ def _some(split: Split, rows: npt.NDArray[np.int64], generator: np.random.Genera
 def _read_model(path: Path, prepared: Prepared) -> FloatArray:
     objective = prepared.objective
     try:
-        return pack(load_file(path / "model.safetensors"), objective.parts, objective.dtype)
+        model = pack(load_file(path / "model.safetensors"), objective.parts, objective.dtype)
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise DataError(f"{path}: model.safetensors does not fit spec.yaml ({error}); run the spec again") from None
+    if not np.isfinite(model).all():
+        raise DataError(
+            f"{path}: the model has numbers that are not finite, so its losses say nothing; lower learning_rate"
+        )
+    return model

@@ -1,18 +1,17 @@
-"""What a spec leaves to be estimated, estimated: the constants of `mapa`'s schedule."""
+"""Constants that an algorithm needs and a spec leaves out, estimated on examples that are not the nodes'."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from gossamer.algorithms import mapa
+from gossamer.algorithms import ALGORITHMS
+from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
 from gossamer.experiment.estimating import estimate_problem, public_sample, synthetic_sample
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.objective import FloatArray, Objective
-
-CONSTANTS = ("gradient_sd", "smoothness", "loss_gap")
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,18 @@ class Estimated:
 
 def needs_estimates(experiment: Experiment) -> bool:
     """Whether the algorithm needs what the spec does not say."""
-    return isinstance(experiment.algorithm, mapa.Settings) and not experiment.algorithm.complete
+    return bool(_missing(experiment))
+
+
+def estimates_on(experiment: Experiment) -> str | None:
+    """On what an algorithm's constants are estimated; None if it has none to estimate."""
+    estimates = ALGORITHMS[experiment.algorithm.name].estimates
+    return None if estimates is None else estimates.source(experiment.algorithm)
+
+
+def _missing(experiment: Experiment) -> tuple[str, ...]:
+    estimates = ALGORITHMS[experiment.algorithm.name].estimates
+    return () if estimates is None else estimates.missing(experiment.algorithm)
 
 
 def with_estimates(
@@ -58,18 +68,16 @@ def with_estimates(
     DataError
         If the sample does not fit, or nothing can be estimated from it.
     """
-    settings = experiment.algorithm
-    assert isinstance(settings, mapa.Settings)
-    found = estimate_problem(objective, _sample(experiment, settings, dataset, seed), initial, seed)
-    missing = {name: getattr(found, name) for name in CONSTANTS if getattr(settings, name) is None}
-    complete = experiment.model_copy(update={"algorithm": settings.model_copy(update=missing)})
+    found = estimate_problem(objective, _sample(experiment, dataset, seed), initial, seed)
+    missing = {name: value for name, value in asdict(found).items() if name in _missing(experiment)}
+    complete = experiment.model_copy(update={"algorithm": experiment.algorithm.model_copy(update=missing)})
     return complete, Estimated(missing, found.examples, found.smoothness_by)
 
 
-def _sample(experiment: Experiment, settings: mapa.Settings, dataset: Dataset, seed: int) -> Split:
+def _sample(experiment: Experiment, dataset: Dataset, seed: int) -> Split:
     shape = tuple(dataset.train.features.shape[1:])
-    own = experiment.dataset
-    if settings.estimate_on == "synthetic":
+    own, source = experiment.dataset, estimates_on(experiment)
+    if source == SYNTHETIC:
         return synthetic_sample(shape, dataset.classes, seed=seed, unit_norm=own.normalise == "unit_norm")
-    public = own.model_copy(update={"name": settings.estimate_on, "path": None, "test_path": None})
+    public = own.model_copy(update={"name": source, "path": None, "test_path": None})
     return public_sample(public, own, shape, dataset.classes, seed=seed, protected=dataset.train)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gossamer.experiment.section import Section
+from gossamer.section import Section
 
 _LONGEST = 86400
 

@@ -36,12 +36,8 @@ Unit = Sequence[npt.NDArray[np.int64]]
 
 def units_of(prepared: Prepared) -> list[Unit]:
     """Which rows of the training examples each agent of each unit holds; empty where the algorithm has no units."""
-    named = getattr(prepared.algorithm, "units_of", None)
-    if named is None:
-        return []
     shards = dict(zip(prepared.names, prepared.shards, strict=True))
-    members = named(prepared.experiment.algorithm, prepared.names)
-    return [[shards[agent] for agent in agents] for agents in members.values()]
+    return [[shards[agent] for agent in agents] for agents in prepared.cast.scopes.values()]
 
 
 def deviations(models: npt.NDArray[np.floating[Any]], optimum: FloatVector | None) -> dict[str, float]:

@@ -81,8 +81,7 @@ def _first_clip(prepared: Prepared) -> float:
     clip = prepared.experiment.privacy.clip
     if clip is not None and clip.initial_bound is not None:
         return clip.initial_bound
-    first = getattr(prepared.algorithm, "first_clip", None)
-    return 1.0 if first is None else float(first(prepared.experiment.algorithm))
+    return prepared.algorithm.clips.first(prepared.experiment.algorithm)
 
 
 def _first_layer(prepared: Prepared) -> int:

@@ -24,6 +24,7 @@ from gossamer.version import __version__
 FILE = "noise_secret.json"
 """Its name in a results folder."""
 SECRET_BYTES = 16
+_HEXADECIMAL = ("noise_secret", "run", "tested")
 _KNOWN = "count the run as one without a guarantee"  # a new secret would not be this run's
 
 
@@ -81,12 +82,15 @@ class KeptSecret:
         ``run``, or what else made it, such as an ``audit``, whose examples are not only those of the spec.
     gossamer : str
         Version.
+    tested : str
+        Mark of the test examples; empty where an older version wrote it.
     """
 
     secret: NoiseSecret
     run: str
     made_by: str = "run"
     gossamer: str = __version__
+    tested: str = ""
 
     def write(self, folder: Path) -> None:
         """Write it to ``folder``, readable by nobody but this user (mode 0600) from its first moment on.
@@ -101,6 +105,7 @@ class KeptSecret:
             "run": self.run,
             "made_by": self.made_by,
             "gossamer": self.gossamer,
+            **({"tested": self.tested} if self.tested else {}),
         }
         try:
             write_private(folder / FILE, (json.dumps(content, indent=2) + "\n").encode(), what="noise secret")
@@ -128,15 +133,15 @@ class KeptSecret:
                 f"{path}: expected a noise secret as a run wrote it, found something else; nothing repeats it"
             )
         secret = NoiseSecret(bytes.fromhex(content["noise_secret"]))
-        return cls(secret, content["run"], content["made_by"], content["gossamer"])
+        return cls(secret, content["run"], content["made_by"], content["gossamer"], content.get("tested", ""))
 
 
 def _sound(content: Any) -> bool:
-    if not isinstance(content, dict) or set(content) != {"noise_secret", "run", "made_by", "gossamer"}:
+    if not isinstance(content, dict) or set(content) - {"tested"} != {"noise_secret", "run", "made_by", "gossamer"}:
         return False
     if not all(isinstance(value, str) for value in content.values()):
         return False
-    return all(re.fullmatch("[0-9a-f]{32}", content[key]) for key in ("noise_secret", "run"))
+    return all(re.fullmatch("[0-9a-f]{32}", value) for key, value in content.items() if key in _HEXADECIMAL)
 
 
 def mark(seed: int) -> str:

@@ -130,13 +130,11 @@ class Evaluator:
     @cached_property
     def _holders(self) -> tuple[str, ...]:
         """Whose models are tested."""
-        named = getattr(self.prepared.algorithm, "holders", None)
-        return self.prepared.names if named is None else tuple(named(self.prepared.experiment.algorithm))
+        return self.prepared.cast.holders
 
     def _of_units(self, nodes: Mapping[str, Node]) -> dict[str, float]:
         """How far units' models are from the best one and from each other, and how good their mean is."""
-        unit_models = getattr(self.prepared.algorithm, "unit_models", None)
-        found = {} if unit_models is None else unit_models(nodes)
+        found = self.prepared.algorithm.unit_models(nodes)
         if not found:
             return {}
         models = np.stack(list(found.values()))

@@ -13,8 +13,8 @@ from gossamer.privacy.accountants import Accounted, joint_epsilon
 from gossamer.privacy.guarantees import Known
 from gossamer.privacy.releases import Counts
 
-MOST_KINDS = 256
-"""Most kinds of persons that are accounted for."""
+MOST_KINDS = 32
+"""Most kinds of persons that are accounted for: each takes about a tenth of a second."""
 
 Parts = tuple[tuple[str, int], ...]
 """Of one person: the nodes that hold examples, and how many."""
@@ -36,6 +36,23 @@ def knowledge(prepared: Prepared) -> Known:
 def spread(prepared: Prepared) -> bool:
     """Whether a guarantee for persons has to count several nodes together."""
     return asked(prepared) and knowledge(prepared) is Known.SPREAD
+
+
+def check_room(prepared: Prepared) -> None:
+    """Refuse more examples of a person than there can be: they would only cost noise.
+
+    Raises
+    ------
+    SpecError
+        If ``budget.rows_per_person`` is above the number of training examples where a person's may be.
+    """
+    sizes, rows = prepared.shard_sizes.values(), prepared.experiment.rows_per_person
+    room, where = (sum(sizes), "all nodes have") if spread(prepared) else (max(sizes), "the largest shard has")
+    if asked(prepared) and rows > room:
+        raise SpecError(
+            f"budget.rows_per_person: {where} {room} training example{'s'[: room != 1]}, and a person is to have up to "
+            f"{rows}; take the most that one person has"
+        )
 
 
 def rows_at(prepared: Prepared) -> dict[str, int]:

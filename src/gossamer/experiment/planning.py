@@ -11,14 +11,16 @@ import math
 import warnings
 from collections.abc import Mapping
 
+from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.errors import RunWarning, SpecError
+from gossamer.experiment.completing import estimates_on
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
-from gossamer.experiment.person_plan import advice_on_persons, asked, joint, knowledge, rows_at, spread
+from gossamer.experiment.person_plan import advice_on_persons, asked, check_room, joint, knowledge, rows_at, spread
 from gossamer.experiment.plans import RunPlan as RunPlan
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.sample_plan import SamplePlan, release_counts
-from gossamer.experiment.spec import StopSettings
+from gossamer.experiment.spec import Experiment, StopSettings
 from gossamer.experiment.unit_planning import plan_units
 from gossamer.privacy import guarantees
 from gossamer.privacy.accountants import epsilon
@@ -32,6 +34,8 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.null import DryRun
 
 DEFAULT_EPOCHS = 20.0
+_LOOKS = 1000
+"""Most evaluations in the time of an update."""
 
 
 def plan_run(prepared: Prepared) -> RunPlan:
@@ -42,11 +46,22 @@ def plan_run(prepared: Prepared) -> RunPlan:
     BudgetUnreachable
         If no noise meets the budget, or the noise asked for does not.
     """
-    found, advised = plan_units(prepared) if prepared.units else _plan_samples(prepared)
+    found, advised = plan_units(prepared) if prepared.experiment.in_units else _plan_samples(prepared)
     for line in [*advised, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)
     spec = prepared.experiment
+    _check_looks(spec)
     return found.reproducible() if spec.private and spec.reproducible else found
+
+
+def _check_looks(spec: Experiment) -> None:
+    """Refuse looks in such numbers that a run would do nothing else."""
+    every, seconds = spec.evaluation.every_seconds, spec.speeds.seconds
+    if every is not None and spec.evaluation.name == "on" and spec.speeds.name != "file" and every < seconds / _LOOKS:
+        raise SpecError(
+            f"evaluation.every_seconds is {every:g}, more than {_LOOKS} looks in the {seconds:g} s of an update "
+            "(speeds.seconds); raise it"
+        )
 
 
 def _plan_samples(prepared: Prepared) -> tuple[SamplePlan, list[str]]:
@@ -57,6 +72,7 @@ def _plan_samples(prepared: Prepared) -> tuple[SamplePlan, list[str]]:
     schedules = _schedules(prepared, stop, quotas)
     if not any(count for schedule in schedules.values() for count in schedule.values()):
         raise SpecError("no node makes an update before the run ends; raise stop or look at faults")
+    check_room(prepared)
     mechanisms = choose_mechanisms(prepared, schedules)
     epsilons = _epsilons(prepared, schedules, mechanisms)
     together = _together(prepared, schedules, mechanisms)
@@ -180,7 +196,7 @@ def _guarantee(
         "post-processing of its releases"
     )
     # Also where the constants are written out: they may be what an earlier run estimated.
-    estimated = getattr(spec.algorithm, "estimate_on", "synthetic") != "synthetic"
+    estimated = estimates_on(spec) not in (None, SYNTHETIC)
     more = (guarantees.PUBLIC_EXAMPLES,) if estimated else ()
     bound = epsilons[worst] if together is None else together
     planned = guarantees.planned(bound, spec.delta, relation, proof, *more)

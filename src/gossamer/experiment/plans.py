@@ -13,6 +13,8 @@ from gossamer.objectives.objective import IndexArray
 from gossamer.privacy.data_side import Computer
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.model_radius import ModelLengths
+from gossamer.protocol.node import Node
 from gossamer.sides.plan import SidePlan
 
 
@@ -45,6 +47,8 @@ class RunPlan(Protocol):
         By observer, where they differ.
     estimates : Estimated or None
         What the schedule rests on that the spec does not say.
+    lengths : ModelLengths or None
+        How long models of an honest run can be, where somebody relies on it.
     """
 
     @property
@@ -63,6 +67,8 @@ class RunPlan(Protocol):
     def guarantees(self) -> Mapping[str, Guarantee]: ...
     @property
     def estimates(self) -> Estimated | None: ...
+    @property
+    def lengths(self) -> ModelLengths | None: ...
 
     @property
     def updates(self) -> int:
@@ -111,3 +117,10 @@ class RunPlan(Protocol):
     def spent(self, prepared: Prepared, ledgers: Iterable[Any]) -> float | None:
         """The largest epsilon of what has been released so far, or None: a reading, not a guarantee."""
         ...
+
+
+def nodes_of(prepared: Prepared, plan: RunPlan) -> dict[str, Node]:
+    """Fresh nodes of a run, by name."""
+    context = prepared.context(plan.mechanisms, plan.quotas, lengths=plan.lengths)
+    nodes: dict[str, Node] = prepared.algorithm.build(prepared.experiment.algorithm, context)
+    return nodes

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.algorithms import ALGORITHMS
-from gossamer.algorithms.algorithm import Batches, Context, Workload
+from gossamer.algorithms.algorithm import Context, Workload
+from gossamer.algorithms.interface import Algorithm, Cast
 from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.partition import partition
 from gossamer.data.persons import Holdings, check_persons
@@ -25,6 +25,7 @@ from gossamer.objectives.glm_losses import LOSSES
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.model_radius import ModelLengths
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
@@ -32,7 +33,6 @@ from gossamer.randomness import derive, stream
 from gossamer.runtimes.simulator import World, check_world
 from gossamer.topology.builders import build_graph
 from gossamer.topology.graphs import Graph
-from gossamer.topology.settings import Ring
 from gossamer.vectors import Blank, Public
 
 _SAMPLINGS: dict[str, Callable[[int, int], Sampling]] = {
@@ -79,9 +79,14 @@ class Prepared:
     holdings: Holdings | None = None
 
     @property
-    def algorithm(self) -> ModuleType:
-        """The algorithm's module; see `gossamer.algorithms.algorithm`."""
+    def algorithm(self) -> Algorithm[Any]:
+        """The algorithm."""
         return ALGORITHMS[self.experiment.algorithm.name]
+
+    @cached_property
+    def cast(self) -> Cast:
+        """Who is in the run."""
+        return self.algorithm.cast(self.experiment.algorithm, self.names)
 
     @property
     def world(self) -> World:
@@ -90,14 +95,12 @@ class Prepared:
         vector = self.objective.size * self.objective.dtype.itemsize
         # Models, sums, noise and answers of a call: about four vectors for each computation gathered.
         width = min(spec.compute.width, max(1, spec.compute.memory_mib * 2**20 // (4 * vector)))
-        return World(spec.speeds, spec.links, spec.faults, public_seed(spec), width, servers(spec), self.units)
+        return World(spec.speeds, spec.links, spec.faults, public_seed(spec), width, self.cast.servers, self.units)
 
     @cached_property
     def units(self) -> dict[str, str]:
         """The federated unit of each node that is in one."""
-        if not self.experiment.in_units:
-            return {}
-        return dict(self.algorithm.units(self.experiment.algorithm, self.names))
+        return dict(self.cast.trust)
 
     @cached_property
     def initial(self) -> Public:
@@ -119,26 +122,24 @@ class Prepared:
         CallerError
             If a node cannot make the first update, or the settings do not fit together.
         """
-        settings: Any = self.experiment.algorithm
-        make = getattr(self.algorithm, "workload", None)
-        found: Workload
-        if make is None:
-            found = Batches(settings.batch_size, self.shard_sizes, settings.updates_per_node)
-        else:
-            found = make(settings, self.shard_sizes, public_seed(self.experiment))
+        spec = self.experiment
+        found = self.algorithm.workload(spec.algorithm, self.shard_sizes, public_seed(spec))
         found.check(1)
         return found
 
     def sampling(self, name: str, batch: int) -> Sampling:
         """How node ``name`` draws so many examples."""
         spec = self.experiment
-        scheme = getattr(spec.algorithm, "sampling", None) or spec.privacy.sampling
-        if self.units:
-            scheme = "with_replacement"
+        scheme = spec.terms.sampling or spec.privacy.sampling
         return _SAMPLINGS[scheme](self.shard_sizes[name], batch)
 
     def context(
-        self, mechanisms: Mapping[str, Mechanism], quotas: dict[str, int] | None, *, blank: bool = False
+        self,
+        mechanisms: Mapping[str, Mechanism],
+        quotas: dict[str, int] | None,
+        *,
+        blank: bool = False,
+        lengths: ModelLengths | None = None,
     ) -> Context:
         """What the algorithm is built from; with ``blank`` vectors for a run of the schedule alone."""
         spec = self.experiment
@@ -158,12 +159,13 @@ class Prepared:
             clipping=self.clipping,
             agent_noise=spec.privacy.agent_noise or 0.0,
             run=self.run,
+            lengths=lengths,
         )
 
     @property
     def count(self) -> Callable[[Mapping[str, Node]], int] | None:
         """How many updates the nodes have made, where a computation is not one."""
-        return getattr(self.algorithm, "updates", None)
+        return self.algorithm.count
 
     @property
     def clipping(self) -> Clipping:
@@ -173,10 +175,7 @@ class Prepared:
 
     def advice(self, mechanisms: Mapping[str, Mechanism], quotas: dict[str, int] | None, updates: int) -> list[str]:
         """What the algorithm warns of before a run of so many updates."""
-        advise = getattr(self.algorithm, "advice", None)
-        if advise is None:
-            return []
-        return list(advise(self.experiment.algorithm, self.context(mechanisms, quotas), updates))
+        return self.algorithm.advice(self.experiment.algorithm, self.context(mechanisms, quotas), updates)
 
 
 def prepare(experiment: Experiment) -> Prepared:
@@ -225,8 +224,9 @@ def assemble(
     """
     spec, seed = experiment, public_seed(experiment)
     _check_privacy(spec)
-    joined = _joined(spec, names)
-    graph = build_graph(getattr(spec.algorithm, "topology", Ring()), len(joined), stream(seed, "topology"), joined)
+    algorithm = ALGORITHMS[spec.algorithm.name]
+    joined = algorithm.cast(spec.algorithm, names).joined
+    graph = build_graph(algorithm.topology(spec.algorithm), len(joined), stream(seed, "topology"), joined)
     objective = build_objective(spec, dataset)
     prepared = Prepared(spec, dataset, names, shards, objective, graph)
     if not needs_estimates(spec):
@@ -237,23 +237,16 @@ def assemble(
 
 def servers(experiment: Experiment) -> tuple[str, ...]:
     """The nodes without data that the algorithm adds."""
-    named = getattr(ALGORITHMS[experiment.algorithm.name], "servers", None)
-    return () if named is None else tuple(named(experiment.algorithm))
-
-
-def _joined(experiment: Experiment, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Whom the topology joins."""
-    members = getattr(ALGORITHMS[experiment.algorithm.name], "members", None)
-    return names if members is None else tuple(members(experiment.algorithm))
+    return ALGORITHMS[experiment.algorithm.name].cast(experiment.algorithm, ()).servers
 
 
 def _check_privacy(experiment: Experiment) -> None:
     """A policy that an algorithm would ignore, or noise that it cannot do with, is refused."""
     name, clip = experiment.algorithm.name, experiment.privacy.clip
-    laws, law = getattr(ALGORITHMS[name], "MECHANISMS", None), experiment.privacy.mechanism
+    algorithm, law = ALGORITHMS[name], experiment.privacy.mechanism
+    laws, known = algorithm.laws, algorithm.clips.policies
     if laws is not None and law not in laws:
         raise SpecError(f"privacy.mechanism: {name} knows {' and '.join(laws)}, found {law}")
-    known = getattr(ALGORITHMS[name], "CLIP_POLICIES", ("fixed",))
     if clip is not None and clip.policy not in known:
         raise SpecError(f"privacy.clip.policy: {name} knows {' and '.join(known)}, found {clip.policy}")
 

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model_validator
 
-from gossamer.experiment.section import Section
 from gossamer.privacy.clipping import ClipSettings
 from gossamer.privacy.group_rows import MOST_ROWS
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.section import Section
 
 Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
 # Tags in brackets are left out of error messages.

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.experiment.spec import Experiment, resolved
+from gossamer.section import place, said
 
 _BARE_KEYS = {"privacy": "mechanism"}
 """What a section's bare name stands for, where it is not its ``name``."""
@@ -26,7 +27,10 @@ class _Loader(yaml.SafeLoader):
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: dict[Any, int] = {}
     for key_node, _ in node.value:
-        key, line = loader.construct_object(key_node, deep=True), key_node.start_mark.line + 1
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise SpecError(f"line {line}: expected a key, found a list or a mapping")
+        key = loader.construct_object(key_node, deep=True)
         if key in seen:
             raise SpecError(f"line {line}: {key!r} is given twice, first in line {seen[key]}; keep one")
         seen[key] = line
@@ -64,6 +68,8 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
         return resolved(parse_spec(override(content or {}, settings)), path.resolve().parent)
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
+    except ValueError as error:  # such as a null character in a name
+        raise SpecError(f"{path}: it names a file that cannot be one ({error}); correct it") from None
 
 
 def read_text(text: str, settings: Sequence[str] = ()) -> Experiment:
@@ -77,22 +83,31 @@ def read_text(text: str, settings: Sequence[str] = ()) -> Experiment:
     return parse_spec(override(_load(text) or {}, settings))
 
 
+def not_yaml(error: Exception) -> str:
+    """A line on what a YAML loader raised."""
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}: " if mark else ""
+    problem = "it is nested too deeply" if isinstance(error, RecursionError) else getattr(error, "problem", error)
+    return f"{where}not YAML: {problem}"
+
+
 def _load(text: str) -> Any:
     try:
         return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark else ""
-        raise SpecError(f"{where}not YAML: {getattr(error, 'problem', error)}") from None
+    except SpecError:
+        raise
+    # A number of thousands of digits and a date that is none are ValueErrors.
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise SpecError(not_yaml(error)) from None
 
 
 def override(content: Any, settings: Sequence[str]) -> Any:
     """``content`` with overrides such as ``algorithm.nodes=16``."""
     for setting in settings:
         key, equals, value = setting.partition("=")
-        if not equals or not key.strip():
-            raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {setting!r}")
         keys = key.strip().split(".")
+        if not equals or not all(keys):
+            raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {setting!r}")
         content = _set(_with_default_name(content, keys), keys, _load(value), "")
     return content
 
@@ -139,7 +154,7 @@ def describe(error: ValidationError) -> list[str]:
 
 def _line(problem: Any) -> str:
     # Validators and members of unions have names such as function-before or tuple[int, ...] that nobody wrote.
-    location = [part for part in problem["loc"] if not re.search(r"^function-|\[", str(part))]
+    location = [part for part in place(problem) if not re.search(r"^function-|\[", str(part))]
     models = _models_at(Experiment, location[:-1])
     key = ".".join(str(part) for part in _without_tags(location, problem["type"] == "value_error"))
     if problem["type"] == "extra_forbidden":
@@ -152,9 +167,11 @@ def _line(problem: Any) -> str:
         fields = [model.model_fields[tag] for model in _models_at(Experiment, location) if tag in model.model_fields]
         names = [name for field in fields for name in typing.get_args(field.annotation)]
         return f"{key}.{tag} is missing; expected one of {', '.join(names)}"
-    message = problem["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
+    if problem["type"] == "missing":
+        return f"{key} is missing"
+    message = said(problem)
     found = f", found {problem['input']!r}" if isinstance(problem["input"], (str, int, float, bool)) else ""
+    found = ", found nothing" if problem["input"] is None and problem["type"] != "value_error" else found
     return f"{key}: {message}{found}" if key else message
 
 

@@ -7,26 +7,20 @@ end what came out is compared with what lies in the folder.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
 from gossamer.errors import DataError, SpecError
+from gossamer.experiment.comparing import Earlier
 from gossamer.experiment.noise_secret import FILE, KeptSecret, mark
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import read_spec
-from gossamer.experiment.results import ResultsFolder, read_summary
+from gossamer.experiment.results import ResultsFolder
 from gossamer.experiment.running import Progress, Result, run_prepared
-from gossamer.experiment.secrets import secret_seed
+from gossamer.experiment.secrets import secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
 from gossamer.version import __version__
@@ -60,9 +54,11 @@ def repeat_run(
         If other results came out than lie in the folder.
     """
     path = Path(results)
+    if not str(results) or not path.is_dir():
+        raise DataError(f"expected the results folder of a run, found no folder {str(results)!r}; give another")
     _check_places(path, out, trace)
     experiment = read_spec(path / "spec.yaml")
-    kept, earlier = _secret_of(path, experiment), _Earlier.read(path)
+    kept, earlier = _secret_of(path, experiment), Earlier.read(path)
     with threadpool_limits(1):
         folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
         prepared = prepare(experiment)
@@ -72,15 +68,19 @@ def repeat_run(
             result = run_prepared(
                 prepared, plan, folder, progress=progress, watch=watch, purpose="run", secret=kept.secret
             )
-    earlier.check(path, result)
+    earlier.check(result)
     return result
 
 
 def _check_places(path: Path, out: str | Path | None, trace: str | Path | None) -> None:
     """Raise unless nothing is written where the run's own results lie."""
-    for option, place in (("--out", out), ("--trace", None if trace is None else Path(trace).parent)):
-        if place is not None and Path(place).resolve() == path.resolve():
-            raise SpecError(f"{path}: a repeat leaves the results that it repeats as they are; choose another {option}")
+    kept = path.resolve()
+    for option, place in (("--out", out), ("--trace", trace)):
+        if place is not None and kept in (found := Path(place).resolve(), *found.parents):
+            raise SpecError(
+                f"{path}: a repeat leaves the results that it repeats as they are, and {place} is inside; choose "
+                f"another {option}"
+            )
 
 
 def _secret_of(path: Path, experiment: Experiment) -> KeptSecret:
@@ -106,58 +106,14 @@ def _secret_of(path: Path, experiment: Experiment) -> KeptSecret:
 
 
 def _check_same(path: Path, kept: KeptSecret, prepared: Prepared, plan: RunPlan) -> None:
-    """Raise unless all that decides gradients is what it was: otherwise this is a release of its own."""
+    """Raise unless all that decides gradients is what it was, otherwise this is a release of its own; and the test."""
     if mark(secret_seed(prepared, plan.noise, "run", kept.secret)) != kept.run:
         raise DataError(
             f"{path}: the spec, its data, or the files or the code that it names are not what they were, so this would "
             "be another run; bring them back, or run the spec as a new run"
         )
-
-
-class _Earlier(NamedTuple):
-    """Results that lie in the folder: the run's metrics, and its model if it came to its end."""
-
-    rows: list[dict[str, Any]]
-    model: Mapping[str, npt.NDArray[Any]] | None
-
-    @classmethod
-    def read(cls, path: Path) -> _Earlier:
-        """From a results folder.
-
-        Raises
-        ------
-        DataError
-            If it is not one, or not whole.
-        """
-        ended = read_summary(path).get("status") not in ("interrupted", "running")
-        try:
-            # A line that a killed process did not finish is none.
-            lines = (path / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-            return cls([json.loads(line) for line in lines], load_file(path / "model.safetensors") if ended else None)
-        except (OSError, ValueError, SafetensorError) as error:
-            raise DataError(
-                f"{path}: the results cannot be read ({error}), so no repeat can be held against them"
-            ) from None
-
-    def check(self, path: Path, result: Result) -> None:
-        """Raise DataError unless a repeat gave the same; of a run that did not end, as far as it came."""
-        rows = json.loads(json.dumps(result.metrics))
-        same = _alike(self.rows, rows if self.model is not None else rows[: len(self.rows)])
-        if not (same and (self.model is None or _same_model(self.model, result))):
-            raise DataError(
-                f"{path}: the repeat has the same noise and gave other results, as rounding does on another processor "
-                "or with another version of numpy or torch; publish one of the two at most"
-            )
-
-
-def _alike(earlier: list[dict[str, Any]], rows: list[dict[str, Any]]) -> bool:
-    """The same rows; figures that were measured beside are left out."""
-    return len(earlier) == len(rows) and all(
-        {key: value for key, value in old.items() if key in new} == new for old, new in zip(earlier, rows, strict=True)
-    )
-
-
-def _same_model(earlier: Mapping[str, npt.NDArray[Any]], result: Result) -> bool:
-    return earlier.keys() == result.model.keys() and all(
-        part.tobytes() == np.ascontiguousarray(result.model[name]).tobytes() for name, part in earlier.items()
-    )
+    if kept.tested and kept.tested != test_mark(prepared, kept.secret):
+        raise DataError(
+            f"{path}: the test examples are not what they were, so the run's metrics would not come out again; bring "
+            "them back"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gossamer.experiment.planning import plan_run
+from gossamer.experiment.plans import nodes_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.spec import Experiment
 from gossamer.protocol.trace import Difference, read_steps, replay
@@ -31,7 +32,6 @@ def replay_run(experiment: Experiment, trace: str | Path) -> Difference | None:
         If the file is cut off or is no trace.
     """
     prepared = prepare(experiment)
-    plan = plan_run(prepared)
-    nodes = prepared.algorithm.build(prepared.experiment.algorithm, prepared.context(plan.mechanisms, plan.quotas))
+    nodes = nodes_of(prepared, plan_run(prepared))
     with Path(trace).open("rb") as file:
         return replay(read_steps(file), nodes)

@@ -110,8 +110,10 @@ def read_summary(path: Path) -> dict[str, Any]:
     """
     try:
         summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
-        _ = summary["privacy"]["guarantee"]
-    except (OSError, ValueError, KeyError, TypeError):
+        privacy = summary["privacy"]
+        if not isinstance(privacy["guarantee"], dict) or not isinstance(privacy.get("audits", {}), dict):
+            raise TypeError
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise DataError(f"{path}: expected the results folder of a run, with a summary.json; give another") from None
     return summary
 

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, counted
 from gossamer.experiment.round_calibration import (
     Sizes,
     constant_schedule,
@@ -168,11 +168,6 @@ class RoundPlan:
                 f"claims no less than epsilon {main.epsilon:.4g}"
             )
         return None
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 round``, ``2 rounds``."""
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def plan_rounds(problem: RoundProblem) -> RoundPlan:

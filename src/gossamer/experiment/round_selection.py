@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from numbers import Integral, Real
 
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, counted
 from gossamer.privacy.claims.increasing_theorem import MainTheorem, largest_r0, recommended_r0
 
 MOST_ROUNDS = 10**6
@@ -92,7 +92,8 @@ class RoundProblem:
             )
         if self.gradients < self.initial_size:
             raise SpecError(
-                f"{self.gradients} gradients are fewer than the {self.initial_size} of the first round; ask for more"
+                f"{counted(self.gradients, 'gradient is', 'gradients are')} fewer than the {self.initial_size} of the "
+                "first round; ask for more"
             )
         if not (0 < self.epsilon < math.inf and 0.1 <= self.power <= 4):
             raise SpecError(

@@ -19,11 +19,11 @@ from gossamer.experiment.driving import drive
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import RunPlan
+from gossamer.experiment.plans import RunPlan, nodes_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
-from gossamer.experiment.secrets import chosen_secret, secret_seed
+from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.experiment.tracing import tracing
@@ -197,8 +197,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
-        context = prepared.context(plan.mechanisms, plan.quotas)
-        nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
+        nodes = nodes_of(prepared, plan)
         seed = secret_seed(prepared, plan.noise, self.purpose, self.secret)
         self.mark = mark(seed)
         self.sides, self.ledgers = plan.sides(prepared, seed, self.blank)
@@ -214,7 +213,9 @@ class _Run:
             self.folder.clear()
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
             if self.secret is not None:
-                KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0]).write(self.folder.path)
+                tested = test_mark(self.prepared, self.secret)
+                kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=tested)
+                kept.write(self.folder.path)
         try:
             if self.evaluator.on:
                 self.evaluator.look(0.0)
@@ -251,8 +252,7 @@ class _Run:
         """Say what the algorithm has to say of how the run ended."""
         if "diverged" in self.simulator.finished.values():
             self.status = "diverged"
-        remarks = getattr(self.prepared.algorithm, "remarks", None)
-        for line in () if remarks is None else remarks(self.simulator.nodes):
+        for line in self.prepared.algorithm.remarks(self.simulator.nodes):
             warnings.warn(line, RunWarning, stacklevel=3)
 
     # The observer of `drive`

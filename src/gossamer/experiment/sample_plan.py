@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from gossamer.algorithms.algorithm import Facts
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, counted
 from gossamer.experiment.completing import Estimated
 from gossamer.experiment.noise import Schedule, describe_law
 from gossamer.experiment.person_plan import asked, joint, spread
@@ -81,6 +81,11 @@ class SamplePlan:
         return laws.pop() if len(laws) == 1 else None
 
     @property
+    def lengths(self) -> None:
+        """Nothing is known of how long models are."""
+        return None
+
+    @property
     def updates(self) -> int:
         """Most releases of all nodes together."""
         return sum(sum(schedule.values()) for schedule in self.schedules.values())
@@ -106,7 +111,7 @@ class SamplePlan:
     def __str__(self) -> str:
         laws = set(self.mechanisms.values())
         noise = describe_law(laws.pop()) if len(laws) == 1 else f"{len(laws)} different noise laws"
-        return f"{self.updates} updates of {len(self.schedules)} nodes, {noise}"
+        return f"{counted(self.updates, 'update')} of {counted(len(self.schedules), 'node')}, {noise}"
 
     @property
     def noise(self) -> list[dict[str, Any]]:

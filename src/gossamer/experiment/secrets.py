@@ -29,7 +29,7 @@ from pydantic import BaseModel
 
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
-from gossamer.experiment.noise_secret import NoiseSecret
+from gossamer.experiment.noise_secret import NoiseSecret, mark
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import Experiment
 from gossamer.randomness import derive
@@ -59,7 +59,7 @@ def secret_seed(
     content = experiment.model_dump(mode="json", exclude={"compute", "evaluation", "deployment"})
     del content["privacy"]["noise_secret"]  # it says where the seed comes from, and decides no gradient
     settings = json.dumps([_deciding(content), list(noise)], sort_keys=True)
-    decided = (settings, _digest(prepared), __version__, purpose)
+    decided = (settings, _digest(_parts(prepared)), __version__, purpose)
     if secret is None:
         return derive(experiment.seed, "secret", *decided)
     return secret.derive(*decided)
@@ -92,16 +92,21 @@ def _deciding(content: Any) -> Any:
     return content
 
 
-def _digest(prepared: Prepared) -> str:
-    """Of the examples, where they are, the files that settings name, and one's own module."""
+def test_mark(prepared: Prepared, secret: NoiseSecret) -> str:
+    """A text that tells a run's test examples from others; without the secret nobody can tell whose it is."""
+    return mark(secret.derive("test examples", _digest(_split(prepared.dataset.test))))
+
+
+def _digest(parts: Iterable[bytes | memoryview]) -> str:
     found = hashlib.blake2b(digest_size=16)
-    for part in _parts(prepared):
+    for part in parts:
         found.update(len(part).to_bytes(8, "little"))
         found.update(part)
     return found.hexdigest()
 
 
 def _parts(prepared: Prepared) -> Iterator[bytes | memoryview]:
+    """The examples, where they are, the files that settings name, and one's own module."""
     yield from _split(prepared.dataset.train)
     for shard in prepared.shards:
         yield np.ascontiguousarray(shard).tobytes()

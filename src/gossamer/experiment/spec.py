@@ -20,18 +20,19 @@ from pydantic import (
 
 from gossamer.algorithms import ALGORITHMS, AlgorithmSettings
 from gossamer.algorithms.gossip import Settings as Gossip
+from gossamer.algorithms.interface import Terms
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
 from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
 from gossamer.experiment.privacy_sections import Budget as Budget
 from gossamer.experiment.privacy_sections import PrivacySettings as PrivacySettings
-from gossamer.experiment.section import Section
 from gossamer.experiment.unit_rules import first_problem
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.section import Section
 
 
 def _bare(key: str) -> BeforeValidator:
@@ -169,14 +170,14 @@ class Experiment(Section):
     @model_validator(mode="after")
     def _algorithm_is_decided(self) -> Experiment:
         """Fill in what depends on whether there is noise, so that a written spec says what was done."""
-        if hasattr(self.algorithm, "decided"):
-            object.__setattr__(self, "algorithm", self.algorithm.decided(self.private))
+        decided = ALGORITHMS[self.algorithm.name].decided(self.algorithm, self.private)
+        object.__setattr__(self, "algorithm", decided)
         return self
 
     @model_validator(mode="after")
     def _clip_is_decided(self) -> Experiment:
         """Fill in the default, which depends on the algorithm, so that a written spec says what was done."""
-        default = getattr(ALGORITHMS[self.algorithm.name], "DEFAULT_CLIP", FixedClip())
+        default = ALGORITHMS[self.algorithm.name].clips.default
         if isinstance(default, QuantileClip) and self.privacy.mechanism != "gaussian":
             default = FixedClip()
         if self.privacy.clip is None and (self.private or isinstance(default, StageClip)):
@@ -195,8 +196,7 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _privacy_is_decided(self) -> Experiment:
-        noiseless = getattr(self.algorithm, "noiseless", False)
-        if self.private and noiseless:
+        if self.private and self.terms.noiseless:
             raise ValueError(f"{self.algorithm.name} adds no noise: say privacy: none, or take audp")
         if self.private and self.budget is None and self.privacy.level is None:
             level = "noise_multiplier" if self.privacy.mechanism == "gaussian" else "epsilon"
@@ -233,7 +233,12 @@ class Experiment(Section):
     @property
     def in_units(self) -> bool:
         """Whether nodes are in federated units, with noise between their servers."""
-        return hasattr(ALGORITHMS[self.algorithm.name], "units")
+        return self.terms.between is not None
+
+    @property
+    def terms(self) -> Terms:
+        """What the algorithm's settings decide about releases."""
+        return ALGORITHMS[self.algorithm.name].terms(self.algorithm)
 
     @property
     def private(self) -> bool:
@@ -248,29 +253,28 @@ class Experiment(Section):
     @property
     def secretive(self) -> bool:
         """Whether a run draws what nobody may guess, noise or masks, so that it needs a noise secret."""
-        masking = getattr(self.algorithm, "masking", None)
-        return not self.reproducible and (self.private or (masking is not None and masking.name == "secure"))
+        return not self.reproducible and (self.private or self.terms.masking == "secure")
 
     @property
     def proved(self) -> bool:
         """Whether a guarantee is proved for the noise, if there is any, and for what it is added to."""
-        return self.privacy.proved and bool(getattr(self.algorithm, "proved", True))
+        return self.privacy.proved and self.terms.proved
 
     @property
     def sensitivity(self) -> float:
         """How far one example moves what is released, in clips."""
-        return float(getattr(self.algorithm, "sensitivity", 1.0))
+        return self.terms.sensitivity
 
     @property
     def clipped_whole(self) -> bool:
         """Whether what is released is clipped as a whole, and not example by example."""
-        return bool(getattr(self.algorithm, "clipped_whole", False))
+        return self.terms.clipped_whole
 
     @property
     def bounded(self) -> bool:
         """Whether the run's length is limited by something public."""
         stop = self.stop
-        own = (self.algorithm.updates_per_node, getattr(self.algorithm, "gradients", None))
+        own = (self.algorithm.updates_per_node, self.terms.limit)
         return any((stop.updates, stop.epochs, stop.virtual_seconds, *own))
 
     @property

@@ -44,13 +44,9 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
 
 def own_figures(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
     """The algorithm's own figures, if it has any, and how well each unit's model does, if there are units."""
-    report = getattr(prepared.algorithm, "report", None)
-    unit_models = getattr(prepared.algorithm, "unit_models", None)
-    if report is None and unit_models is None:
-        return {}
-    own = {} if report is None else report(simulator.nodes)
-    tested = {} if unit_models is None else _tested(prepared, unit_models(simulator.nodes))
-    return {prepared.experiment.algorithm.name: {**own, **tested}}
+    models = prepared.algorithm.unit_models(simulator.nodes)
+    found = prepared.algorithm.report(simulator.nodes) | (_tested(prepared, models) if models else {})
+    return {prepared.experiment.algorithm.name: found} if found else {}
 
 
 def _tested(prepared: Prepared, models: Mapping[str, npt.NDArray[np.floating[Any]]]) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gossamer.algorithms.algorithm import Facts
 from gossamer.algorithms.graph_settings import Settings
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, counted
 from gossamer.experiment.agent_sides import agent_plans
 from gossamer.experiment.completing import Estimated
 from gossamer.experiment.prepare import Prepared
@@ -20,6 +20,7 @@ from gossamer.privacy.graph_bounds import Noise, RandomNoise, UpdateBound, gauss
 from gossamer.privacy.graph_guarantees import proved_epsilon
 from gossamer.privacy.guarantees import Guarantee, reproducible
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.model_radius import ModelLengths
 from gossamer.privacy.noise_streams import NoiseLaw
 from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.sides.ledger import Ledger
@@ -96,8 +97,8 @@ class UnitPlan:
         Disagreement of the models and moves of their mean, of the noise alone.
     consensus : int
         Rounds of averaging at the end.
-    radius : float
-        Most L2 norm of a model that agents of masked sums make updates at.
+    lengths : ModelLengths or None
+        How long models can be, where sums are masked.
     repeatable : bool
         Whether the noise is reproducible, so that nothing is guaranteed.
     """
@@ -112,7 +113,7 @@ class UnitPlan:
     delta: float
     expected: Mapping[str, float] | None
     consensus: int = 0
-    radius: float = math.inf
+    lengths: ModelLengths | None = None
     quotas: dict[str, int] | None = None
     estimates: Estimated | None = None
     repeatable: bool = False
@@ -123,7 +124,8 @@ class UnitPlan:
         return replace(self, guarantees=none, repeatable=True)
 
     def __str__(self) -> str:
-        line = f"{self.updates} updates of {len(self.units)} units in {self.rounds} rounds, {self._law}"
+        made, units = counted(self.updates, "update"), counted(len(self.units), "unit")
+        line = f"{made} of {units} in {counted(self.rounds, 'round')}, {self._law}"
         if self.expected is None:
             return line
         return f"{line}; expected network disagreement {self.expected['disagreement']:.4g}"
@@ -141,6 +143,11 @@ class UnitPlan:
     def clip(self) -> float:
         """B, of every mean gradient."""
         return next(iter(self.mechanisms.values())).clip
+
+    @property
+    def radius(self) -> float:
+        """Most L2 norm of a model that agents of masked sums make updates at; infinite where nothing is masked."""
+        return math.inf if self.lengths is None else self.lengths.radius
 
     @property
     def guarantee(self) -> Guarantee:

@@ -24,7 +24,7 @@ from gossamer.experiment.graph_planning import Measure, NoiseProblem, least_nois
 from gossamer.experiment.person_plan import asked
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.unit_plan import UnitPlan, UnitTerms
-from gossamer.experiment.unit_radius import planned_radius
+from gossamer.experiment.unit_radius import planned_lengths
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound
 from gossamer.privacy.graph_guarantees import UNITS, graph_guarantees, no_guarantees
@@ -47,7 +47,7 @@ RUN_ASSUMPTIONS = (
 
 
 def plan_units(prepared: Prepared) -> tuple[UnitPlan, list[str]]:
-    """Fix noise and guarantees of federated units; and what is to be said of them: nothing.
+    """Fix noise and guarantees of federated units; and what is to be said of them.
 
     Raises
     ------
@@ -66,6 +66,7 @@ def plan_units(prepared: Prepared) -> tuple[UnitPlan, list[str]]:
     prepared.algorithm.build(settings, prepared.context(mechanisms, None, blank=True))  # or raise, before a run
     noise = _noise(prepared, settings, matrix, clip) if spec.private else None
     units = _terms(prepared, settings, noise, clip)
+    lengths, advised = planned_lengths(prepared, settings, noise, clip)
     plan = UnitPlan(
         stop=spec.stop,
         mechanisms=mechanisms,
@@ -74,12 +75,12 @@ def plan_units(prepared: Prepared) -> tuple[UnitPlan, list[str]]:
         units=units,
         rounds=settings.rounds,
         consensus=settings.consensus,
-        radius=planned_radius(prepared, settings, noise, clip),
+        lengths=lengths,
         size=prepared.objective.size,
         delta=spec.delta,
         expected=None if noise is None else _expected(prepared, settings, noise, matrix),
     )
-    return plan, []
+    return plan, advised
 
 
 def _settings(prepared: Prepared) -> Settings:

@@ -1,8 +1,9 @@
-"""The radius of models that the agents of a run of federated units make updates at."""
+"""How long models of a run of federated units can be, and the radius of those that agents make updates at."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,11 +13,18 @@ from gossamer.experiment.agent_sides import samplings
 from gossamer.experiment.masked_terms import masked_unit
 from gossamer.experiment.prepare import Prepared
 from gossamer.privacy.graph_bounds import Noise
-from gossamer.privacy.model_radius import model_radius
+from gossamer.privacy.model_radius import ModelLengths, model_lengths
 
 
-def planned_radius(prepared: Prepared, settings: Settings, noise: Noise | None, clip: float) -> float:
-    """What the spec says, or by default what an honest run does not exceed; infinite where nothing is masked.
+def planned_lengths(
+    prepared: Prepared, settings: Settings, noise: Noise | None, clip: float
+) -> tuple[ModelLengths | None, list[str]]:
+    """What an honest run does not exceed, with the radius that the spec says, if it does; None where nothing is masked.
+
+    Returns
+    -------
+    tuple of ModelLengths or None, and list of str
+        With a line on the radius, if the spec's is smaller than what is proved of honest runs.
 
     Raises
     ------
@@ -24,25 +32,34 @@ def planned_radius(prepared: Prepared, settings: Settings, noise: Noise | None, 
         If the common starting model is beyond it.
     """
     if settings.masking.name != "secure":
-        return math.inf
+        return None, []
     start = float(np.linalg.norm(np.asarray(prepared.initial.values, np.float64)))
+    proved = model_lengths(
+        start,
+        settings.step_size * clip,
+        settings.rounds,
+        prepared.objective.size,
+        settings.units,
+        noise,
+        _agents_add(prepared, settings, clip),
+    )
     given = settings.masking.radius
     if given is None:
-        return model_radius(
-            start,
-            settings.step_size * clip,
-            settings.rounds,
-            prepared.objective.size,
-            settings.units,
-            noise,
-            _agents_add(prepared, settings, clip),
-        )
+        return proved, []
     if given < start:
         raise SpecError(
             f"algorithm.masking.radius is {given:g} and the starting model is {start:g} from zero, so no agent would "
             "take part; raise it or leave it out"
         )
-    return given
+    lengths = replace(proved, radius=given)
+    if given >= proved.radius:
+        return lengths, []
+    line = (
+        f"algorithm.masking.radius is {given:g}, and the models of an honest run are proved to stay within "
+        f"{proved.radius:.4g} only: agents take no part beyond the radius, so servers shorten what they ask about to "
+        "it; raise it if models get that far"
+    )
+    return lengths, [line]
 
 
 def _agents_add(prepared: Prepared, settings: Settings, clip: float) -> float:

@@ -54,7 +54,7 @@ def _bounded(spec: Experiment) -> str | None:
 
 
 def _noise_and_privacy(spec: Experiment) -> str | None:
-    noise = getattr(spec.algorithm, "noise", None)
+    noise = spec.terms.between
     if spec.private and noise == "none":
         return "algorithm.noise: none adds no noise: say privacy: none, or take homomorphic or random noise"
     if not spec.private and noise != "none":
@@ -89,9 +89,9 @@ def _agent_noise(spec: Experiment) -> str | None:
         return None
     if not spec.private:
         return "privacy.agent_noise comes beside noise between servers; name a privacy.mechanism"
-    masking = getattr(spec.algorithm, "masking", None)
-    if masking is not None and masking.name != "secure":
-        return f"privacy.agent_noise is added inside masked sums: say algorithm.masking: secure, found {masking.name}"
+    masking = spec.terms.masking
+    if masking != "secure":
+        return f"privacy.agent_noise is added inside masked sums: say algorithm.masking: secure, found {masking}"
     return None
 
 

@@ -26,6 +26,8 @@ from gossamer.privacy.rows import ROWS as ROWS
 from gossamer.privacy.rows import Row as Row
 from gossamer.privacy.rows import row_of as row_of
 
+_UP = 1 + 4e-15  # more than the rounding of a few operations
+
 
 @dataclass(frozen=True)
 class Accounted:
@@ -134,9 +136,12 @@ def _epsilon(released: _Released, delta: float, relation: NeighboringRelation) -
 def _delta(released: _Released, epsilon: float, relation: NeighboringRelation) -> float:
     if not released or not _private(released):
         return 0.0 if not released else 1.0
-    if epsilon >= _largest(released, relation):
+    largest = _largest(released, relation)
+    if epsilon >= largest:
         return 0.0
-    return min(composition.delta(epsilon) for composition in _compositions(released, relation))
+    # With that epsilon alone, and a delta of 0, delta is at most this.
+    alone = -math.expm1(epsilon - largest)
+    return min(alone, *(composition.delta(epsilon) for composition in _compositions(released, relation)))
 
 
 def _released(parts: Iterable[tuple[Counts, int]]) -> _Released:
@@ -187,4 +192,5 @@ def _largest(released: _Released, relation: NeighboringRelation) -> float:
     """The sum of pure epsilons, an epsilon that needs no delta; infinite if some noise has none."""
     if not all(isinstance(kind.mechanism, PURE) for kind, _, _ in _each(released)):
         return math.inf
-    return math.fsum(count * group_pure_epsilon(kind, relation, rows) for kind, count, rows in _each(released))
+    total = math.fsum(count * group_pure_epsilon(kind, relation, rows) for kind, count, rows in _each(released))
+    return total * _UP

@@ -39,7 +39,7 @@ from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.nearly_gaussian import NearlyGaussian, sum_of_discrete_gaussians
-from gossamer.privacy.releases import whole_number
+from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.renyi import check_delta, renyi_epsilon
 
 
@@ -59,7 +59,7 @@ class AgentNoise:
     Raises
     ------
     SpecError
-        If the scale is not at least 1, or the sensitivity no length.
+        If the scale is not at least 1, the sensitivity no length, or the size no number of coordinates.
     """
 
     scale: int
@@ -69,8 +69,10 @@ class AgentNoise:
     def __post_init__(self) -> None:
         if not whole_number(self.scale):
             raise SpecError(f"an agent's noise has a whole scale, 1 or more, found {self.scale!r}")
-        if isinstance(self.sensitivity, bool) or not 0 <= self.sensitivity < math.inf:
+        if not 0 <= real_number(self.sensitivity) < math.inf:
             raise SpecError(f"a sensitivity is a finite number, 0 or more, found {self.sensitivity!r}")
+        if whole_number(self.size) is None:
+            raise SpecError(f"an agent's noise is on a whole number of coordinates, found {self.size!r}")
 
     def rho(self, honest: int = 1) -> float:
         """Of one sum: zero-concentrated differential privacy by the noise of so many agents, its own included.

@@ -90,8 +90,7 @@ class GaussianFull:
         upper, lower = self.mu / 2 - cut, -self.mu / 2 - cut
         divergence: FloatArray
         if self.mu > _MOST_MU:
-            divergence = np.maximum(ndtr(upper) - np.exp(np.minimum(losses + log_ndtr(lower), 0.0)), 0.0)
-            return divergence
+            return np.maximum(_drop(losses, upper, lower), 0.0)
         # exp(loss) phi(lower) = phi(upper), which leaves a difference of Mills ratios
         divergence = np.exp(-(upper**2) / 2) * _mills_drop(-upper, self.mu) / math.sqrt(2 * math.pi)
         return divergence
@@ -108,7 +107,7 @@ class ResponseFull:
 
     def divergence(self, losses: FloatArray) -> FloatArray:
         # (exp(epsilon) - exp(loss)) / (1 + exp(epsilon)), where that is positive
-        return np.maximum(-np.expm1(losses - self.epsilon), 0.0) / (1.0 + math.exp(-self.epsilon))
+        return -np.expm1(np.minimum(losses - self.epsilon, 0.0)) / (1.0 + math.exp(-self.epsilon))
 
     def largest(self, tail: float) -> float:
         return self.epsilon
@@ -187,14 +186,15 @@ class PoissonSampled:
         return self.rate == 1.0
 
     def forward(self, losses: FloatArray) -> FloatArray:
-        return self.rate * self.full.divergence(_unsampled(losses, self.rate))
+        return _sampled_divergence(self.full, self.rate, losses)
 
     def backward(self, losses: FloatArray) -> FloatArray:
         # H(B||P)(e) = w H(B||A)(log(exp(e) rate / w)) with w = 1 - exp(e) (1 - rate), and 0 where w <= 0.
         # It grows with w, whose rounding error is added.
         growth = np.expm1(np.minimum(losses, _MOST_EXPONENT))
         weight = self.rate * (1 + 4 * _ROUNDING) - growth * (1.0 - self.rate)
-        inside = weight > 0
+        # Beyond the largest loss there is nothing, not even that error.
+        inside = (weight > 0) & (losses < self.largest(0.0)[1])
         divergence = np.zeros_like(losses)
         arguments = np.maximum(losses[inside] + np.log(self.rate / weight[inside]), 0.0)
         divergence[inside] = weight[inside] * self.full.divergence(arguments)
@@ -218,7 +218,7 @@ class FixedSizeSampled:
         return type(self), self.full
 
     def forward(self, losses: FloatArray) -> FloatArray:
-        return self.rate * self.full.divergence(_unsampled(losses, self.rate))
+        return _sampled_divergence(self.full, self.rate, losses)
 
     backward = forward
 
@@ -246,10 +246,8 @@ class PoissonReplaced:
             below, above = np.exp(-((cut - self.mu) ** 2) / 2), np.exp(losses - (cut + self.mu) ** 2 / 2)
             parts = below * _mills_drop(cut - self.mu, self.mu) + above * _mills_drop(cut, self.mu)
             return np.minimum(self.rate * parts / math.sqrt(2 * math.pi), 1.0)
-        still = ndtr(-cut) - np.exp(losses + log_ndtr(-cut))
-        moved = ndtr(self.mu - cut) - np.exp(losses + log_ndtr(-self.mu - cut))
-        divergence: FloatArray = np.maximum((1.0 - self.rate) * still + self.rate * moved, 0.0)
-        return divergence
+        still, moved = _drop(losses, -cut, -cut), _drop(losses, self.mu - cut, -self.mu - cut)
+        return np.maximum((1.0 - self.rate) * still + self.rate * moved, 0.0)
 
     backward = forward
 
@@ -302,6 +300,14 @@ class Response:
         return self.epsilon, self.epsilon
 
 
+def _drop(losses: FloatArray, upper: FloatArray, lower: FloatArray) -> FloatArray:
+    """Phi(upper) - exp(loss) Phi(lower), and what rounding may take from numbers so large."""
+    raised = upper + 4 * _ROUNDING * (np.abs(upper) + np.abs(lower))
+    exponents = losses + log_ndtr(lower) - 4 * _ROUNDING * (losses + lower**2)
+    drop: FloatArray = ndtr(raised) - np.exp(np.minimum(exponents, _MOST_EXPONENT))
+    return drop
+
+
 def _mills_drop(points: FloatArray, gap: float) -> FloatArray:
     """R(points) - R(points + gap), where R(x) is the Mills ratio Phi(-x) / phi(x), which falls."""
     scale = math.sqrt(math.pi / 2)
@@ -314,16 +320,25 @@ def _mills_drop(points: FloatArray, gap: float) -> FloatArray:
     return drop
 
 
+def _sampled_divergence(full: Full, rate: float, losses: FloatArray) -> FloatArray:
+    """Of rate A + (1 - rate) B from B, with (A, B) the pair of ``full``; nothing beyond the largest loss."""
+    divergence = rate * full.divergence(_unsampled(losses, rate))
+    return np.where(losses < _sampled(full.largest(0.0), rate), divergence, 0.0)
+
+
 def _unsampled(losses: FloatArray, rate: float) -> FloatArray:
     """log(1 + (exp(loss) - 1) / rate), the full-batch loss behind ``losses`` >= 0."""
     small = losses < 1.0
     near = np.log1p(np.expm1(np.where(small, losses, 0.0)) / rate)
-    far = losses + np.log1p(-(1.0 - rate) * np.exp(-losses)) - math.log(rate)
+    far = losses + np.log1p(-(1.0 - rate) * np.exp(-np.where(small, 1.0, losses))) - math.log(rate)
     return np.where(small, near, far)
 
 
 def _sampled(loss: float, rate: float) -> float:
-    """log(1 - rate + rate exp(loss)), which stays finite for a huge loss."""
+    """log(1 - rate + rate exp(loss)), away from 0 by rounding; it stays finite for a huge loss."""
     if rate == 1.0 or loss == math.inf:
         return loss
-    return float(np.logaddexp(math.log1p(-rate), math.log(rate) + loss))
+    # Nothing cancels where a loss is small.
+    near = loss < 1.0
+    found = math.log1p(rate * math.expm1(loss)) if near else np.logaddexp(math.log1p(-rate), math.log(rate) + loss)
+    return float(found) * (1 + 4 * _ROUNDING)

@@ -33,18 +33,17 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from gossamer.privacy.tasks import Query
+from gossamer.section import Section
 from gossamer.vectors import Blank, Model, Public, Released
 
 _MOST = math.log(1e9)  # logarithms beyond are taken for this: no peer makes a clip that overflows
 Bound = Annotated[float, Field(ge=1e-9, le=1e9)]
 
 
-class _Policy(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+class _Policy(Section):
     @property
     def initial_bound(self) -> float | None:
         """The clip at the start; None where something else decides it."""
@@ -116,7 +115,7 @@ class NoClip(_Policy):
 
 def _from_number(value: Any) -> Any:
     # A string may be a number that YAML 1.1 does not recognise, such as 1e-2.
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)):
         return {"policy": "fixed", "bound": value}
     if isinstance(value, str):
         return {"policy": value} if value.isidentifier() else {"policy": "fixed", "bound": value}

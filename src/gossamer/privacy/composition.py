@@ -26,6 +26,7 @@ ComplexArray = npt.NDArray[np.complex128]
 
 _MOST_EXPONENT = 690.0  # a law's exp(order loss) beyond exp of this is added up by its logarithms
 _TINIEST = 1e-300
+_LEAST_LOG = -600.0  # in place of the logarithm of 0
 
 
 class Laws(NamedTuple):
@@ -68,6 +69,8 @@ class Moments(NamedTuple):
         Of the tilted sum.
     absolute : float
         Sum over releases of the tilted mean of abs(loss).
+    summed : float
+        Sum over releases of `_Tilted.summed`.
     """
 
     order: float
@@ -75,6 +78,26 @@ class Moments(NamedTuple):
     mean: float
     variance: float
     absolute: float
+    summed: float
+
+
+class _Tilted(NamedTuple):
+    """Each law, tilted by exp(order loss).
+
+    Attributes
+    ----------
+    logs : ndarray [laws]
+        log E exp(order loss) over finite losses.
+    weights : ndarray [laws, atoms]
+        The tilted probabilities.
+    summed : ndarray [laws]
+        Sizes of the numbers that were added up for ``logs``, all together and relative to E exp(order loss): what
+        their rounding errors are relative to.
+    """
+
+    logs: FloatArray
+    weights: FloatArray
+    summed: FloatArray
 
 
 class ComposedLoss:
@@ -128,53 +151,72 @@ class ComposedLoss:
 
     def moments(self, order: float) -> Moments:
         """The tilt of ``order``, any real number."""
-        logs, weights = self._tilted(order)
+        logs, weights, summed = self._tilted(order)
         total = self._of_terms(logs)
         share = self._shares(logs, total)
         first, second, absolute = np.einsum("lj,kj->kl", weights, self._powers)
         mean = self._mixed(first, share)
         variance = np.maximum(self._mixed(second, share) - mean**2, 0.0)
-        sums = (total, mean, variance, self._mixed(absolute, share))
+        sums = (total, mean, variance, self._mixed(absolute, share), self._mixed(summed, share))
         return Moments(order, *(float(np.sum(self._count * each)) for each in sums))
 
     def density(self, order: float) -> FloatArray:
         """Number of releases, tilted by ``order``, at each of the atoms: shape [atoms]."""
-        logs, weights = self._tilted(order)
+        logs, weights, _ = self._tilted(order)
         share = self._shares(logs, self._of_terms(logs))
         uses = np.bincount(self._lower, self._count * (1 - share), minlength=logs.size)
         uses += np.bincount(self._upper, self._count * share, minlength=logs.size)
         result: FloatArray = np.sum(uses[:, None] * weights, axis=0)
         return result
 
-    def moved(self, order: float) -> float:
-        """Sum over releases of the tilted probability at atoms that was not there before, or is there no more."""
-        logs, weights = self._tilted(order)
-        with np.errstate(under="ignore"):
-            before = self.laws.probabilities * np.exp(-np.maximum(logs, -_MOST_EXPONENT))[:, None]
-        changed = np.minimum(np.sum(np.abs(weights - before), axis=1), 1 / _TINIEST**0.5)
-        return float(np.sum(self._count * self._mixed(changed, self._shares(logs, self._of_terms(logs)))))
+    def spectrum(self, order: float, step: float, count: int, rounding: float) -> tuple[ComplexArray, FloatArray]:
+        """log of M(order + i n step) / M(order), for n = 0, ..., count - 1, and how much larger its real part may be.
 
-    def spectrum(self, order: float, step: float, count: int) -> ComplexArray:
-        """log of M(order + i n step) / M(order), for n = 0, ..., count - 1."""
-        logs, weights = self._tilted(order)
-        share = self._shares(logs, self._of_terms(logs))
+        It is a sum of log(1 + f) over releases. A factor that is known up to ``blur`` is at most abs(1 + f) + blur,
+        also where it is all but 0. Here f = sum_j w_j (exp(i s l_j) - 1) has, in units of ``rounding``, errors from
+        angles and sums, at most those of one addition an atom, times w_j s abs(l_j); from exponents, which are in
+        proportion to order abs(l_j) and to the logarithms; and from what the weights are divided by.
+        """
+        logs, weights, summed = self._tilted(order)
+        total = self._of_terms(logs)
+        share = self._shares(logs, total)
         found = _turned(weights, self.laws.losses, step, count)
-        result = np.zeros(count, dtype=np.complex128)
-        for lower, upper, part, times in zip(self._lower, self._upper, share, self._count):
-            result += times * _log1p(found[upper] if part == 1 else (1 - part) * found[lower] + part * found[upper])
-        return result
+        absolute = np.einsum("lj,j->l", weights, self._powers[2])
+        level = self._mixed(100 * (order * absolute + summed) + 8 * np.abs(logs), share)
+        slope = (self.laws.losses.size + 110) * self._mixed(absolute, share)
+        # And from the shares of mixtures.
+        doubt = 10 + np.abs(self._log_weights[1]) + 2 * np.abs(logs[self._upper]) + 2 * np.abs(total)
+        slope += share * doubt * (absolute[self._lower] + absolute[self._upper])
+        result, larger = np.zeros(count, dtype=np.complex128), np.zeros(count)
+        frequencies = step * np.arange(count)
+        for k, (lower, upper, part, times) in enumerate(zip(self._lower, self._upper, share, self._count)):
+            own = _log1p(found[upper] if part == 1 else (1 - part) * found[lower] + part * found[upper])
+            blur = rounding * (level[k] + slope[k] * frequencies)
+            result += times * own
+            larger += times * (np.log1p(blur * np.exp(-own.real)) + 8 * rounding * np.abs(own))
+        return result, larger
 
-    def _tilted(self, order: float) -> tuple[FloatArray, FloatArray]:
-        """Of each law: log E exp(order loss) over finite losses; the tilted probabilities of its atoms."""
-        exponents = order * self.laws.losses
-        if float(np.max(exponents)) < _MOST_EXPONENT:
-            excess = np.sum(self.laws.probabilities * np.expm1(exponents), axis=1) - self.laws.infinite
-            if np.all(excess > -0.9):
-                logs = np.log1p(excess)
-                with np.errstate(under="ignore"):
-                    return logs, self.laws.probabilities * np.exp(exponents - logs[:, None])
+    def _tilted(self, order: float) -> _Tilted:
+        probabilities, infinite = self.laws.probabilities, self.laws.infinite
+        exponents = np.where(probabilities > 0, order * self.laws.losses, 0.0)
+        near = np.max(exponents, axis=1) < _MOST_EXPONENT
+        moved = probabilities * np.expm1(np.where(near[:, None], exponents, 0.0))
+        excess = np.sum(moved, axis=1) - infinite
+        # Each law by itself: what is lost by logarithms is nothing to large losses, and much to many small ones.
+        near &= excess > -0.9
+        logs = np.log1p(np.maximum(excess, -0.9))
+        summed = np.sum(np.abs(moved), axis=1) * np.exp(-logs)
+        with np.errstate(under="ignore"):
+            weights = probabilities * np.exp(np.where(near[:, None], exponents - logs[:, None], 0.0))
+        if np.all(near):
+            return _Tilted(logs, weights, summed)
+        far, tilted = self._by_logarithms(order)
+        return _Tilted(np.where(near, logs, far), np.where(near[:, None], weights, tilted), np.where(near, summed, 2.0))
+
+    def _by_logarithms(self, order: float) -> tuple[FloatArray, FloatArray]:
+        """Logarithms and weights of a tilt whose exp(order loss) may overflow."""
         rest = np.maximum(1.0 - self.laws.infinite - np.sum(self.laws.probabilities, axis=1), 0.0)
-        tilted = self._log_probabilities + exponents
+        tilted = self._log_probabilities + order * self.laws.losses
         peak = np.maximum(np.max(tilted, axis=1), np.log(rest + _TINIEST))
         with np.errstate(under="ignore"):
             sums = np.sum(np.exp(tilted - peak[:, None]), axis=1) + rest * np.exp(-np.maximum(peak, -_MOST_EXPONENT))
@@ -238,9 +280,11 @@ def _rotation(angles: FloatArray) -> ComplexArray:
 
 
 def _log1p(values: ComplexArray) -> ComplexArray:
-    """log(1 + value), exact for small ones; no less than -700 where it would be infinite."""
-    size = np.maximum(values.real * (2 + values.real) + values.imag**2, -1.0)
+    """log(1 + value), exact for small ones and for those near -1; no less than -600 where it would be infinite."""
+    size = values.real * (2 + values.real) + values.imag**2
+    near = size > -0.5
+    modulus = np.log1p(np.where(near, size, 0.0)) / 2
     with np.errstate(divide="ignore"):
-        modulus = np.maximum(np.log1p(size) / 2, -700.0)
-    result: ComplexArray = modulus + 1j * np.arctan2(values.imag, 1 + values.real)
+        modulus = np.where(near, modulus, np.log(np.hypot(1 + values.real, values.imag)))
+    result: ComplexArray = np.maximum(modulus, _LEAST_LOG) + 1j * np.arctan2(values.imag, 1 + values.real)
     return result

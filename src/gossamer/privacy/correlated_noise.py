@@ -49,13 +49,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
 
 from gossamer.errors import SpecError, did_you_mean
+from gossamer.privacy.numbers import whole_number
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -96,12 +97,12 @@ class Factorisation:
         if self.temporal not in list(Temporal):
             raise SpecError(f"temporal {self.temporal!r} is not known{did_you_mean(str(self.temporal), Temporal)}")
         object.__setattr__(self, "temporal", Temporal(self.temporal))  # decoded, it is a bare string
-        if not _is_count(self.rounds):
+        if not whole_number(self.rounds):
             raise SpecError(f"correlated noise needs a whole number of rounds, at least 1, found {self.rounds!r}")
         if self.temporal is not Temporal.BANDED:
             if self.bands is not None:
                 raise SpecError(f"bands are for temporal: banded, found {self.bands!r} with {self.temporal}; leave out")
-        elif not (_is_count(self.bands) and self.bands < self.rounds):
+        elif not 1 <= (whole_number(self.bands) or 0) < self.rounds:
             raise SpecError(
                 f"bands must be a whole number, at least 1 and below the {self.rounds} rounds, found {self.bands!r}; "
                 "use sqrt_toeplitz for as many as rounds"
@@ -222,7 +223,3 @@ _NOISE_KERNELS: dict[Temporal, _Kernel] = {
     Temporal.BANDED: _banded_noise,
     Temporal.SQRT_TOEPLITZ: lambda f: square_root_kernel(f.rounds),
 }
-
-
-def _is_count(value: Any) -> TypeGuard[int]:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)

@@ -27,8 +27,11 @@ from gossamer.privacy.composition import Laws
 
 FloatArray = npt.NDArray[np.float64]
 
-_MARGIN = 1e-10  # relative, on divergences: far more than their formulas lose
+# Relative, on divergences: far more than their formulas lose, and than is lost when chords' masses are added up. With
+# the larger one ahead, Q has a mass of at most 1 for certain: of more, losses would be too small by its logarithm.
+_MARGIN_AHEAD, _MARGIN_BACK = 2e-10, 1e-10
 _LONE = (1e-6, 1e-14)  # shares, tilted and plain, of the other end's density: next to nothing
+_SAME = 1e-12  # relative, on losses
 _RATIO = 1.25  # of neighbouring losses of the first, coarse grid
 
 
@@ -52,11 +55,14 @@ class Weights(NamedTuple):
     ----------
     losses, tilted, plain : ndarray [size]
         The atoms; the probability that counts; the probability itself.
+    own : Grid
+        Losses at which the exact laws have atoms of their own.
     """
 
     losses: FloatArray
     tilted: FloatArray
     plain: FloatArray
+    own: Grid = Grid(np.empty(0), np.empty(0))
 
 
 def coarse(least: float, ahead: float, back: float, atoms: Sequence[tuple[float, float]]) -> Grid:
@@ -98,10 +104,11 @@ def roughness(grid: Grid, weights: Weights) -> tuple[float, float]:
 def _heights(grid: Grid, weights: Weights) -> list[FloatArray]:
     """Weight per unit of loss in each cell of the two sides of a grid.
 
-    What lies inside a cell is at both of its ends: where one of them has next to nothing, the other one is an atom.
+    What lies inside a cell is at both of its ends: where one of them is an atom of the laws' own, and the other one has
+    next to nothing, there is nothing inside.
     """
     found = []
-    for side, sign in zip(grid, (1, -1)):
+    for side, own_atoms, sign in zip(grid, weights.own, (1, -1)):
         own, plain = (
             values[weights.losses > 0] if sign > 0 else values[weights.losses < 0][::-1]
             for values in (weights.tilted, weights.plain)
@@ -112,8 +119,21 @@ def _heights(grid: Grid, weights: Weights) -> list[FloatArray]:
         lone = np.logical_and(
             *(np.min(each, axis=0) < share * np.max(each, axis=0) for each, share in zip(ends, _LONE))
         )
+        atom = _among(side, own_atoms)
+        lone &= np.where(ends[1][0] > ends[1][1], atom[:-1], atom[1:])
         found.append(np.where(lone, 0.0, np.mean(ends[0], axis=0)))
     return found
+
+
+def _among(losses: FloatArray, atoms: FloatArray) -> npt.NDArray[np.bool_]:
+    """Which of ``losses`` are ``atoms``, but for rounding."""
+    if not atoms.size:
+        return np.zeros(losses.size, dtype=bool)
+    ordered = np.sort(atoms)
+    after = np.minimum(np.searchsorted(ordered, losses), ordered.size - 1)
+    nearest = np.minimum(np.abs(ordered[after] - losses), np.abs(ordered[np.maximum(after - 1, 0)] - losses))
+    result: npt.NDArray[np.bool_] = nearest <= _SAME * losses
+    return result
 
 
 def discretise(profiles: Sequence[Profile], grid: Grid) -> Laws:
@@ -122,17 +142,20 @@ def discretise(profiles: Sequence[Profile], grid: Grid) -> Laws:
     Only divergences at losses >= 0 are used, where they are small and hence exact: the mass that P has at a negative
     loss -e is exp(-e) times the mass that Q has at the loss e of the reverse.
     """
-    ahead = [_masses(profile.forward, grid.ahead) for profile in profiles]
+    ahead = [_masses(profile.forward, grid.ahead, _MARGIN_AHEAD) for profile in profiles]
     with np.errstate(under="ignore"):
-        below = np.array([_masses(profile.backward, grid.back)[0] for profile in profiles]) * np.exp(-grid.back[1:])
+        back = np.array([_masses(profile.backward, grid.back, _MARGIN_BACK)[0] for profile in profiles])
+        below = back * np.exp(-grid.back[1:])
     probabilities = np.concatenate([below[:, ::-1], np.array([masses for masses, _ in ahead])], axis=1)
     losses = np.concatenate([-grid.back[:0:-1], grid.ahead[1:]])
     return Laws(losses, probabilities, np.array([infinite for _, infinite in ahead]))
 
 
-def _masses(divergence: Callable[[FloatArray], FloatArray], side: FloatArray) -> tuple[FloatArray, float]:
+def _masses(
+    divergence: Callable[[FloatArray], FloatArray], side: FloatArray, margin: float
+) -> tuple[FloatArray, float]:
     """Masses at all losses of ``side`` but the first, which is 0, of the chords of a curve; and what is infinite."""
-    curve = np.minimum(np.minimum.accumulate(divergence(side)) * (1 + _MARGIN), 1.0)
+    curve = np.minimum(np.minimum.accumulate(divergence(side)) * (1 + margin), 1.0)
     kept = np.arange(side.size)
     while True:
         masses = chord_masses(side[kept], curve[kept])

@@ -27,6 +27,7 @@ _ROUNDING = float(np.finfo(np.float64).eps)
 _FALL = 34.0  # the smoothing's exponent at the last frequency
 _MOST_EXPONENT = 690.0
 _TINIEST = 1e-300
+_SUMMED = 1e-14  # relative, on up to 2^17 terms that are added up in pairs
 
 
 @dataclass(frozen=True)
@@ -71,17 +72,15 @@ class FourierBound:
     def __init__(self, loss: ComposedLoss, plan: Fourier) -> None:
         order = plan.order
         self._plan, self.infinite, self._highest = plan, loss.infinite, loss.highest
-        self._moments = loss.moments(order)
+        self._moments = moments = loss.moments(order)
         self._frequencies = plan.step * np.arange(plan.count)
-        spectrum = loss.spectrum(order, plan.step, plan.count)
+        spectrum, larger = loss.spectrum(order, plan.step, plan.count, _ROUNDING)
         z = order + 1j * self._frequencies
-        self._poles = spectrum - np.log(z / order) - np.log((z + 1) / (order + 1))
-        # Sums of rounded numbers, one after another in the spectrum and in pairs in the moments; logarithms.
-        self._error = _ROUNDING * (
-            (loss.laws.losses.size + 20) * self._frequencies * self._moments.absolute
-            + 40 * (order * self._moments.absolute + loss.moved(order))
-            + 8 * (np.abs(spectrum) + abs(self._moments.log) + 1)
-        )
+        poles = np.log(z / order) + np.log((z + 1) / (order + 1))
+        self._terms = spectrum - poles
+        # What rounding may have taken from the logarithms of the terms' sizes, and from that of M(order).
+        self._larger = larger + _ROUNDING * 8 * (np.abs(spectrum) + np.abs(poles) + 2)
+        self._start = _ROUNDING * (40 * (order * moments.absolute + moments.summed) + 8 * (abs(moments.log) + 1))
 
     def log_delta(self, epsilon: float, smoother: float = 1.0) -> float:
         """log of an upper bound of the divergence at ``epsilon``, what is infinite left out.
@@ -93,20 +92,21 @@ class FourierBound:
         order, period = self._plan.order, self._plan.period
         mu = self._plan.smoothing * smoother
         s = self._frequencies
-        exponents = self._poles - (mu * s) ** 2 / 2 + 1j * s * (mu**2 * (order + 0.5) - epsilon)
+        exponents = self._terms - (mu * s) ** 2 / 2 + 1j * s * (mu**2 * (order + 0.5) - epsilon)
+        larger = self._larger + _ROUNDING * 8 * (s * (abs(epsilon) + mu**2 * (order + 0.5)) + (mu * s) ** 2)
         with np.errstate(under="ignore"):
             terms = np.exp(exponents)
-        sizes = np.abs(terms)
-        errors = sizes * np.expm1(np.minimum(self._error + 8 * _ROUNDING * s * abs(epsilon), _MOST_EXPONENT))
-        total = float(np.sum(terms.real[1:])) * 2 + 1.0 + 2 * float(np.sum(errors)) + 1e-15 * float(np.sum(sizes))
+            sizes = np.abs(terms)
+            lost = np.exp(np.minimum(exponents.real + larger, _MOST_EXPONENT))
+            errors = np.where(larger < 1, sizes * np.expm1(np.minimum(larger, 1.0)), lost)
+        total = float(np.sum(terms.real[1:])) * 2 + 1.0 + 2 * float(np.sum(errors)) + _SUMMED * float(np.sum(sizes))
         last = float(s[-1])
         left_out = period / math.pi * order * (order + 1) * math.exp(-((mu * last) ** 2) / 2) / (mu**2 * last**3)
         factor = self._moments.log - order * epsilon + _ROUNDING * 8 * (abs(self._moments.log) + order * abs(epsilon))
         found = math.log(max(total + left_out, _TINIEST)) - math.log(period * order * (order + 1))
         found += order * (order + 1) * mu**2 / 2
         # Chernoff's bound, exp(order (L - epsilon)) in place of what exceeds epsilon, where the sum is lost in errors.
-        chernoff = float(self._error[0])
-        return factor + (min(found, chernoff) if math.isfinite(found) else chernoff)
+        return factor + self._start + (min(found, 0.0) if math.isfinite(found) else 0.0)
 
     def delta(self, epsilon: float, smoother: float = 1.0) -> float:
         """An upper bound of the divergence at ``epsilon``."""

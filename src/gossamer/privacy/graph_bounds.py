@@ -58,6 +58,7 @@ import numpy.typing as npt
 
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
+from gossamer.privacy.numbers import real_number, whole_number
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -104,9 +105,9 @@ class UpdateBound:
             raise SpecError(f"gradient_at {self.gradient_at!r} is not known{hint}")
         object.__setattr__(self, "gradient_at", GradientAt(self.gradient_at))
         for name, value in (("step size", self.step), ("bound on gradients", self.bound)):
-            if not 0 < value < math.inf:
+            if not 0 < real_number(value) < math.inf:
                 raise SpecError(f"the {name} must be a finite number > 0, found {value!r}")
-        if not self.agents_sampled >= 1:
+        if not whole_number(self.agents_sampled):
             raise SpecError(f"a round needs at least 1 sampled agent, found {self.agents_sampled!r}")
 
     @property
@@ -143,11 +144,11 @@ class RandomNoise:
     law: NoiseLaw = NoiseLaw.GAUSSIAN
 
     def __post_init__(self) -> None:
-        if not self.rounds >= 1:
+        if not whole_number(self.rounds):
             raise SpecError(f"random noise needs at least 1 round, found {self.rounds!r}")
-        if not 0 < self.standard_deviation < math.inf:
+        if not 0 < real_number(self.standard_deviation) < math.inf:
             raise SpecError(f"noise needs a finite standard deviation > 0, found {self.standard_deviation!r}")
-        if not self.links or any(not (0 <= own < 1 and neighbours >= 1) for own, neighbours in self.links):
+        if not self.links or not all(0 <= real_number(own) < 1 and whole_number(near) for own, near in self.links):
             raise SpecError(
                 f"random noise needs an own weight in [0, 1) and at least 1 neighbour for each unit, found {self.links}"
             )

@@ -59,6 +59,7 @@ from gossamer.errors import SpecError
 from gossamer.privacy.accountants import Accounted, epsilon
 from gossamer.privacy.discrete_gaussian_blocks import DISTANCE, LARGEST, SMALLEST, Words, discrete_gaussian_blocks
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.renyi import check_delta
 from gossamer.privacy.sampling import Sampling
@@ -112,18 +113,18 @@ class GridGaussian:
     error: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (0 < self.clip < math.inf and 0 <= self.error < math.inf):
+        if not (0 < real_number(self.clip) < math.inf and 0 <= real_number(self.error) < math.inf):
             raise SpecError(
                 f"noise on a grid needs a finite clip > 0 and error >= 0, found {self.clip!r} and {self.error!r}"
             )
-        if not 2.0**-900 <= self.step <= 2.0**900 or math.frexp(self.step)[0] != 0.5:
+        if not 2.0**-900 <= real_number(self.step) <= 2.0**900 or math.frexp(self.step)[0] != 0.5:
             raise SpecError(f"the step of a grid is a power of two, of 2^-900 to 2^900, found {self.step!r}")
         if type(self.scale) is not int or not SMALLEST <= self.scale <= LARGEST:
             raise SpecError(
                 f"noise on a grid is {SMALLEST} to {LARGEST} steps wide, found {self.scale!r}: change the step"
             )
-        if self.size < 1:
-            raise SpecError(f"noise on a grid needs a coordinate or more, found {self.size}")
+        if not whole_number(self.size):
+            raise SpecError(f"noise on a grid needs a coordinate or more, found {self.size!r}")
 
     @classmethod
     def like(cls, noise: Gaussian, size: int, *, error: float = 0.0, step: float | None = None) -> Self:

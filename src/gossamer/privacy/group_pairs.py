@@ -50,6 +50,12 @@ been drawn. So M is as far as G from both W and M', and the proof of `FixedSizeS
 with ``rate`` for q and G for the divergence of the whole data. A person's missing rows are rows that are replaced by
 themselves.
 
+**Numbers are rounded up.** K is replaced by one of `row_numbers`, which is larger in distribution and has fewer values.
+The pairs of K' dominate ("Monotone"). The bounds of "Any mechanism" grow, too: forwards, and for batches of fixed size,
+they are sum_k P(K = k) g_k(e') with g_0 = 0, where g_k grows with k and e' falls as P(K >= 1) grows; backwards there is
+the factor exp(e) - (exp(e) - 1) / P(K >= 1) beside, which grows as well. ``rate`` stays that of K itself: the profile
+that is convex in it is the exact one, and those of the ends of a cell are above the exact ones there.
+
 References
 ----------
 [1] Ganesh, "Tight group-level DP guarantees for DP-SGD with sampling via mixture of Gaussians mechanisms", 2024.
@@ -58,25 +64,23 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
-from scipy.special import expit, log_ndtr, logsumexp, ndtr, ndtri, softmax
-from scipy.stats import binom
+from scipy.special import ndtri
 
 from gossamer.privacy.analytic import Full
+from gossamer.privacy.chords import Chords, table
+from gossamer.privacy.group_sides import Replaced, SampledAhead, SampledBack
 
 FloatArray = npt.NDArray[np.float64]
-_Function = Callable[[FloatArray], FloatArray]
 
-_AT_ONCE = 2**20  # numbers in a table of losses by rows
+_ONE_BY_ONE = 2**12  # losses times numbers of rows, up to which every loss is answered exactly
+_FIRST, _FIRST_POINTS, _NOTHING = 1e-12, 120, 1e-300  # of a table: the first loss, relative to the last; how many
 _NEARLY_ALWAYS = 1 - 1e-9  # a rate above which rates no longer tell profiles apart
-_MOST_STEPS, _CLOSE = 200, 1e-13
-_GUARD = 1e-12  # relative, on the larger of two terms that are subtracted: more than both are rounded by
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,11 @@ class Coins:
     weights: tuple[float, ...]
 
     def divergence(self, losses: FloatArray) -> FloatArray:
+        """The divergence at ``losses`` >= 0: of a few exactly, of many by chords."""
+        return self.exactly(losses) if losses.size * len(self.fulls) <= _ONE_BY_ONE else _table(self).at(losses)
+
+    def exactly(self, losses: FloatArray) -> FloatArray:
+        """The divergence at ``losses`` >= 0, each computed."""
         total = np.zeros_like(losses)
         for weight, full in zip(self.weights, self.fulls, strict=True):
             total += weight * full.divergence(losses)
@@ -96,6 +105,14 @@ class Coins:
         # Each may have an equal part of the tail; one that is rarer than its part may have any loss.
         parts = [tail / (len(self.weights) * weight) for weight in self.weights]
         return max((full.largest(part) for full, part in zip(self.fulls, parts) if part < 1), default=0.0)
+
+
+@lru_cache(maxsize=32)
+def _table(coins: Coins) -> Chords:
+    suprema = [full.largest(0.0) for full in coins.fulls]
+    top = max(min(full.largest(_NOTHING), most) for full, most in zip(coins.fulls, suprema))
+    points = np.concatenate([[0.0], np.geomspace(_FIRST * top, top, _FIRST_POINTS), [e for e in suprema if e < top]])
+    return table(lambda losses: (losses, coins.exactly(losses)), np.unique(points))
 
 
 @dataclass(frozen=True)
@@ -108,75 +125,11 @@ class _Group:
 
     @property
     def rate(self) -> float:
-        return -math.expm1(self._log_missed)
+        return -math.expm1(self.rows * math.log1p(-self.probability))
 
     @property
     def family(self) -> Hashable:
         return (type(self), self.mu, self.rows) if self.rate < _NEARLY_ALWAYS else self
-
-    @property
-    def _log_missed(self) -> float:
-        """log P(K = 0)."""
-        return self.rows * math.log1p(-self.probability)
-
-    @property
-    def _missed(self) -> float:
-        return math.exp(self._log_missed)
-
-    @property
-    def _logs(self) -> FloatArray:
-        return _log_weights(self.rows, self.probability)
-
-    @property
-    def _shifts(self) -> FloatArray:
-        """k mu of k = 1, ..., m."""
-        return self.mu * np.arange(1.0, self.rows + 1)
-
-    def _above(self, cuts: FloatArray) -> FloatArray:
-        """sum_(k >= 1) P(K = k) Phi(k mu - cut)."""
-        return _in_parts(self.rows, cuts, lambda part: ndtr(self._shifts - part[:, None]) @ np.exp(self._logs))
-
-    def _log_ratio(self, outputs: FloatArray) -> FloatArray:
-        """log sum_(k >= 1) P(K = k) N(k mu)/N(0) at ``outputs``."""
-        constants = self._logs - self._shifts**2 / 2
-
-        def part(some: FloatArray) -> FloatArray:
-            found: FloatArray = logsumexp(constants + some[:, None] * self._shifts, axis=1)
-            return found
-
-        return _in_parts(self.rows, outputs, part)
-
-    def _slope(self, outputs: FloatArray) -> FloatArray:
-        """The derivative of `_log_ratio`: the mean shift of the terms, each weighted by what it has of the sum."""
-        constants = self._logs - self._shifts**2 / 2
-
-        def part(some: FloatArray) -> FloatArray:
-            found: FloatArray = softmax(constants + some[:, None] * self._shifts, axis=1) @ self._shifts
-            return found
-
-        return _in_parts(self.rows, outputs, part)
-
-    def _output(self, log_ratios: FloatArray) -> FloatArray:
-        """Where `_log_ratio` is ``log_ratios``."""
-        terms = self._logs - self._shifts**2 / 2
-        # One term is at most the sum; and where each density is at most the target's share, so is the sum.
-        most = _in_parts(self.rows, log_ratios, lambda part: np.min((part[:, None] - terms) / self._shifts, axis=1))
-        share = log_ratios - math.log(self.rate)
-        least = _in_parts(
-            self.rows, share, lambda part: np.min(part[:, None] / self._shifts + self._shifts / 2, axis=1)
-        )
-        return _root(lambda outputs: self._log_ratio(outputs) - log_ratios, self._slope, np.minimum(least, most), most)
-
-    def _quantile(self, tail: float) -> float:
-        """An output that P exceeds with a probability of at most ``tail`` > 0."""
-        logs = np.append(self._log_missed, self._logs)
-        shifts = np.append(0.0, self._shifts)
-
-        def excess(output: float) -> float:
-            return float(logsumexp(logs + log_ndtr(shifts - output))) - math.log(tail)
-
-        low, high = -float(ndtri(tail)) - 1e-6, float(shifts[-1]) - float(ndtri(tail)) + 1e-6
-        return float(brentq(excess, low, high, xtol=1e-9)) + 1e-8
 
 
 @dataclass(frozen=True)
@@ -186,39 +139,26 @@ class GroupSampled(_Group):
     symmetric = False
 
     def forward(self, losses: FloatArray) -> FloatArray:
-        # exp(loss) - P(K = 0), which is what the terms with k >= 1 have to make up for
-        log_needed = _log_needed(losses, self._missed, self.rate)
-        cuts = self._output(log_needed)
-        above = self._above(cuts)
-        divergence: FloatArray = np.maximum(above * (1 + _GUARD) - np.exp(log_needed + log_ndtr(-cuts)), 0.0)
-        return divergence
+        return self._ahead.divergence(losses)
 
     def backward(self, losses: FloatArray) -> FloatArray:
-        # Q exceeds exp(loss) P below the output where the ratio P/Q is exp(-loss), if it is ever that small
-        inside = losses < -self._log_missed
-        divergence = np.zeros_like(losses)
-        own = losses[inside]
-        # exp(loss) (exp(-loss) - P(K = 0)): where almost every sample has some row, the difference itself would cancel
-        needed = -np.expm1(own + self._log_missed)
-        cuts = self._output(np.log(needed) - own)
-
-        def below(part: FloatArray) -> FloatArray:
-            loss, cut = part.T
-            terms = loss[:, None] + self._logs + log_ndtr(cut[:, None] - self._shifts)
-            found: FloatArray = np.exp(logsumexp(terms, axis=1))
-            return found
-
-        away = _in_parts(self.rows, np.stack([own, cuts], axis=1), below)
-        divergence[inside] = np.maximum(needed * ndtr(cuts) * (1 + _GUARD) - away, 0.0)
-        return divergence
+        return self._back.divergence(losses)
 
     def largest(self, tail: float) -> tuple[float, float]:
-        most = -self._log_missed
+        most = -self._ahead.numbers.log_none
         if not tail > 0:
             return math.inf, most
-        ratios = self._log_ratio(np.array([self._quantile(tail), float(ndtri(tail))]))
-        forward, backward = np.logaddexp(-most, ratios)
-        return float(forward), float(min(max(-backward, 0.0), most))
+        ahead = float(self._ahead.losses(np.array([self._ahead.quantile(tail)]))[0])
+        back = float(self._back.losses(np.array([float(ndtri(tail))]))[0])
+        return ahead, float(min(max(back, 0.0), most))
+
+    @property
+    def _ahead(self) -> SampledAhead:
+        return SampledAhead(self.mu, self.probability, self.rows)
+
+    @property
+    def _back(self) -> SampledBack:
+        return SampledBack(self.mu, self.probability, self.rows)
 
 
 @dataclass(frozen=True)
@@ -228,86 +168,16 @@ class GroupReplaced(_Group):
     symmetric = True
 
     def forward(self, losses: FloatArray) -> FloatArray:
-        cuts = self._cut(losses)
-        still = -np.expm1(-losses) * np.exp(self._log_missed + losses + log_ndtr(-cuts))
-        weights = self._logs
-
-        def turned(part: FloatArray) -> FloatArray:
-            own, cut = part.T
-            away = np.exp(weights + own[:, None] + log_ndtr(-self._shifts - cut[:, None]))
-            found: FloatArray = ndtr(self._shifts - cut[:, None]) @ np.exp(weights) * (1 + _GUARD) - away.sum(axis=1)
-            return found
-
-        moved = _in_parts(self.rows, np.stack([losses, cuts], axis=1), turned)
-        divergence: FloatArray = np.maximum(moved - still, 0.0)
-        return divergence
+        return self._side.divergence(losses)
 
     backward = forward
 
     def largest(self, tail: float) -> tuple[float, float]:
         if not tail > 0:
             return math.inf, math.inf
-        loss = float(self._loss(np.array([self._quantile(tail)]))[0])
+        loss = float(self._side.losses(np.array([self._side.quantile(tail)]))[0])
         return loss, loss
 
-    def _loss(self, outputs: FloatArray) -> FloatArray:
-        up, down = self._log_ratio(outputs), self._log_ratio(-outputs)
-        loss: FloatArray = np.logaddexp(self._log_missed, up) - np.logaddexp(self._log_missed, down)
-        return loss
-
-    def _loss_slope(self, outputs: FloatArray) -> FloatArray:
-        found = np.zeros_like(outputs)
-        for side in (outputs, -outputs):
-            found += expit(self._log_ratio(side) - self._log_missed) * self._slope(side)
-        return found
-
-    def _cut(self, losses: FloatArray) -> FloatArray:
-        """The output at which the privacy loss equals ``losses`` >= 0."""
-        # Q's ratio is at most its value at 0 for outputs above it, so the loss is reached where P's makes up for that.
-        # That is exp(loss) (P(K = 0) + ratio at 0) - P(K = 0), in terms of which none is subtracted.
-        with np.errstate(divide="ignore"):  # of loss 0
-            log_excess = losses + np.log(-np.expm1(-losses))
-        needed = np.logaddexp(self._log_missed + log_excess, losses + self._log_ratio(np.zeros(1)))
-        most = np.maximum(self._output(needed), 0.0)
-        return _root(lambda outputs: self._loss(outputs) - losses, self._loss_slope, np.zeros_like(losses), most)
-
-
-@lru_cache(maxsize=1024)
-def _log_weights(rows: int, probability: float) -> FloatArray:
-    """log P(K = k) of k = 1, ..., rows."""
-    return np.asarray(binom.logpmf(np.arange(1, rows + 1), rows, probability))
-
-
-def _log_needed(losses: FloatArray, missed: float, rate: float) -> FloatArray:
-    """log(exp(loss) - missed) with missed = 1 - rate; nothing cancels where a loss is small."""
-    small = losses < 1.0
-    near = np.log(rate + np.expm1(np.where(small, losses, 0.0)))
-    far = losses + np.log1p(-missed * np.exp(-np.where(small, 1.0, losses)))
-    return np.where(small, near, far)
-
-
-def _in_parts(rows: int, values: FloatArray, function: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """``function`` of all ``values`` [n, ...], so many at a time that a table of them by rows stays small."""
-    width = max(_AT_ONCE // rows, 1)
-    if len(values) <= width:
-        return function(values)
-    return np.concatenate([function(values[start : start + width]) for start in range(0, len(values), width)])
-
-
-def _root(value: _Function, slope: _Function, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Where ``value``, increasing, is 0, between ``low`` and ``high``: Newton's steps, halving where one leads outside.
-
-    An error of the root is of second order in a divergence, whose best cut it is.
-    """
-    place = high
-    for _ in range(_MOST_STEPS):
-        found = value(place)
-        low, high = np.where(found > 0, low, place), np.where(found > 0, place, high)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ahead = place - found / slope(place)
-        ahead = np.where((ahead >= low) & (ahead <= high), ahead, (low + high) / 2)
-        settled = np.abs(ahead - place) <= _CLOSE * (1 + np.abs(place))
-        place = ahead
-        if settled.all():
-            break
-    return place
+    @property
+    def _side(self) -> Replaced:
+        return Replaced(self.mu, self.probability, self.rows)

@@ -15,12 +15,11 @@ one.
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from scipy.stats import binom, hypergeom
+import numpy as np
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.analytic import (
@@ -37,11 +36,15 @@ from gossamer.privacy.group_pairs import Coins, GroupReplaced, GroupSampled
 from gossamer.privacy.l2_laplace import L2LaplaceFull
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.row_numbers import EVERY, RowNumbers, binomial, hypergeometric
 from gossamer.privacy.rows import ADD_OR_REMOVE, FEW, REPLACE, pure_epsilon, row_of
 from gossamer.privacy.sampling import FixedSize, Poisson
 
-MOST_ROWS = 1000
+MOST_ROWS = 10_000
 """More rows of one person than these are not accounted for."""
+
+# How many numbers of rows are told apart where they are most probable. Each takes a table of its own for L2-Laplace.
+_MOST_NUMBERS: Mapping[type, int] = {Gaussian: 128, L2Laplace: 24, Laplace: EVERY}
 
 
 def check_rows(rows: int) -> int:
@@ -97,31 +100,28 @@ def _moved(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Full:
     return L2LaplaceFull(rows * kind.mechanism.release_epsilon(relation), kind.size)
 
 
-def _drawn(kind: ReleaseKind, rows: int) -> tuple[float, dict[int, float]]:
-    """Probability that some of ``rows`` rows are in a batch, and given that, of each number of them."""
+def _drawn(kind: ReleaseKind, rows: int, most: int = EVERY) -> RowNumbers:
+    """How many of ``rows`` rows are in a batch, from above."""
     sampling = kind.sampling
     if isinstance(sampling, FixedSize):
-        law = hypergeom(sampling.dataset_size, min(rows, sampling.dataset_size), sampling.batch_size)
-    else:
-        law = binom(rows, sampling.rate)
-    weights = {k: float(law.pmf(k)) for k in range(1, rows + 1)}
-    some = min(math.fsum(weights.values()), 1.0)
-    return some, {k: weight / some for k, weight in weights.items() if weight > 0}
+        return hypergeometric(rows, sampling.dataset_size, sampling.batch_size, most)
+    return binomial(rows, sampling.rate, most)
 
 
 @lru_cache(maxsize=4096)
 def _coins(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> tuple[Full, float]:
     """What a batch with some of the rows reveals, and how often there is one."""
-    some, given = _drawn(kind, rows)
-    fulls = tuple(_moved(kind, relation, k) for k in given)
-    return (fulls[0] if len(fulls) == 1 else Coins(fulls, tuple(given.values()))), some
+    numbers = _drawn(kind, rows, _MOST_NUMBERS[type(kind.mechanism)])
+    fulls = tuple(_moved(kind, relation, int(k)) for k in numbers.values)
+    weights = tuple((np.exp(numbers.logs) / numbers.some).tolist())
+    return (fulls[0] if len(fulls) == 1 else Coins(fulls, weights)), numbers.some
 
 
 def _sampled(kind: ReleaseKind, rows: int) -> Profile:
     if kind.sampling.rate == 1:
         return FullBatch(_moved(kind, ADD_OR_REMOVE, rows))
     full, some = _coins(kind, ADD_OR_REMOVE, rows)
-    return PoissonSampled(full, some)
+    return PoissonSampled(full, some) if some < 1 else FullBatch(full)
 
 
 def _replaced(kind: ReleaseKind, rows: int) -> Profile:
@@ -129,7 +129,7 @@ def _replaced(kind: ReleaseKind, rows: int) -> Profile:
         size = kind.sampling.dataset_size if isinstance(kind.sampling, FixedSize) else rows
         return FullBatch(_moved(kind, REPLACE, min(rows, size)))
     full, some = _coins(kind, REPLACE, rows)
-    return FixedSizeSampled(full, some)
+    return FixedSizeSampled(full, some) if some < 1 else FullBatch(full)
 
 
 def _gaussian_sampled(kind: ReleaseKind, rows: int) -> Profile:
@@ -146,12 +146,12 @@ def _gaussian_replaced(kind: ReleaseKind, rows: int) -> Profile:
 
 def _ball_sampled(kind: ReleaseKind, rows: int) -> Profile:
     full = GaussianFull(_gaussian_mu(kind, ADD_OR_REMOVE))
-    return PoissonSampled(full, _drawn(kind, rows)[0]) if kind.sampling.rate < 1 else FullBatch(full)
+    return PoissonSampled(full, _drawn(kind, rows).some) if kind.sampling.rate < 1 else FullBatch(full)
 
 
 def _ball_replaced(kind: ReleaseKind, rows: int) -> Profile:
     full = GaussianFull(_gaussian_mu(kind, REPLACE))
-    return FixedSizeSampled(full, _drawn(kind, rows)[0]) if kind.sampling.rate < 1 else FullBatch(full)
+    return FixedSizeSampled(full, _drawn(kind, rows).some) if kind.sampling.rate < 1 else FullBatch(full)
 
 
 def _pure_replaced(kind: ReleaseKind, rows: int) -> Profile:

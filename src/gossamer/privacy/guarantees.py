@@ -9,6 +9,7 @@ from decimal import ROUND_CEILING, Context
 from enum import StrEnum
 from typing import Any
 
+from gossamer.errors import counted
 from gossamer.privacy.mechanisms import NeighboringRelation
 
 _NEIGHBORS = {
@@ -168,7 +169,7 @@ def for_persons(guarantee: Guarantee, rows: int, known: Known) -> Guarantee:
     replaced = {_ONE_EXAMPLE: _OF_PERSONS[known].format(rows=rows), ADD_OR_REMOVE: _PERSON_REMOVED}
     return replace(
         guarantee,
-        unit=f"person with at most {rows} example{'s'[: rows != 1]}, {place}",
+        unit=f"person with at most {counted(rows, 'example')}, {place}",
         observer=_OTHERS if known is Known.SPREAD else guarantee.observer,
         assumptions=tuple(replaced.get(line, line) for line in guarantee.assumptions),
         proof=f"{guarantee.proof}; {_TOGETHER[known is Known.SPREAD]}",

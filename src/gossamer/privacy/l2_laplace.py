@@ -62,7 +62,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +69,8 @@ from scipy.special import k0e, k1e
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.analytic import ResponseFull
+from gossamer.privacy.chords import Chords
+from gossamer.privacy.numbers import real_number, whole_number
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -103,7 +104,7 @@ class L2LaplaceFull:
     size: int
 
     def __post_init__(self) -> None:
-        if not (0 < self.epsilon < math.inf and self.size >= 1):
+        if not (0 < real_number(self.epsilon) < math.inf and whole_number(self.size)):
             raise AccountingError(
                 f"L2-Laplace noise needs a finite epsilon > 0 and a size of at least 1, "
                 f"found epsilon {self.epsilon!r} and size {self.size!r}"
@@ -116,7 +117,7 @@ class L2LaplaceFull:
             return pure
         if self.size == 1:
             return np.maximum(-np.expm1((losses - self.epsilon) / 2), 0.0)
-        own: FloatArray = _chords(_table(self.epsilon, self.size), losses)
+        own: FloatArray = _table(self.epsilon, self.size).at(losses)
         return np.minimum(own, pure)
 
     def largest(self, tail: float) -> float:
@@ -127,26 +128,9 @@ class L2LaplaceFull:
         return float(table.losses[max(int(np.argmax(table.divergences <= tail)), 1)])
 
 
-class _Table(NamedTuple):
-    """Increasing losses from 0 to epsilon, and divergences there, from above, that fall to 0."""
-
-    losses: FloatArray
-    divergences: FloatArray
-
-
-def _chords(table: _Table, losses: FloatArray) -> FloatArray:
-    """The table's piecewise linear function of exp(loss); 0 beyond the table."""
-    cell = np.clip(np.searchsorted(table.losses, losses, side="right") - 1, 0, table.losses.size - 2)
-    start, end = table.losses[cell], table.losses[cell + 1]
-    inside = np.minimum(losses, end)
-    share = np.exp(inside - end) * np.expm1(start - inside) / np.expm1(start - end)
-    first, last = table.divergences[cell], table.divergences[cell + 1]
-    return first + share * (last - first)
-
-
 @lru_cache(maxsize=64)
-def _table(epsilon: float, size: int) -> _Table:
-    """The profile of L2-Laplace noise in two dimensions or more."""
+def _table(epsilon: float, size: int) -> Chords:
+    """The profile of L2-Laplace noise in two dimensions or more, down to 0 at the loss epsilon."""
     losses = epsilon * np.cos(_angles(epsilon, size))
     losses[0] *= losses[0] > 1e-15 * epsilon  # the cosine of a rounded right angle is not 0
     # The angles of the rounded losses: the cells have to end where the table says.
@@ -164,7 +148,7 @@ def _table(epsilon: float, size: int) -> _Table:
         losses, values = np.append(0.0, losses), np.append(1.0, values)
     if losses[-1] < epsilon:
         losses, values = np.append(losses, epsilon), np.append(values, 0.0)
-    return _Table(losses, values)
+    return Chords(losses, values)
 
 
 def _angles(epsilon: float, size: int) -> FloatArray:

@@ -23,9 +23,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gossamer.errors import BudgetSpent, SpecError
+from gossamer.errors import BudgetSpent, SpecError, counted
 from gossamer.privacy.accountants import renyi_divergence, renyi_level
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.numbers import real_number
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 
 
@@ -56,7 +57,8 @@ class Plan:
         planned = self.most.get(kind, 0)
         if counts.get(kind, 0) < planned:
             return None
-        return f"the plan covers {planned} releases of this kind, and all are spent" if planned else "not in the plan"
+        covered = f"the plan covers {counted(planned, 'release')} of this kind, and all are spent"
+        return covered if planned else "not in the plan"
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class RenyiFilter:
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, "a Renyi filter")
-        if isinstance(self.order, bool) or not 1.01 < self.order < math.inf:
+        if not 1.01 < real_number(self.order) < math.inf:
             raise SpecError(f"a Renyi filter needs a finite order above 1.01, found {self.order!r}")
         object.__setattr__(self, "relation", NeighboringRelation(self.relation))
 
@@ -119,9 +121,9 @@ def check_budget(epsilon: float, delta: float, what: str) -> None:
     SpecError
         If epsilon is not above 0, or delta not inside (0, 1).
     """
-    if isinstance(epsilon, bool) or not epsilon > 0:
+    if not real_number(epsilon) > 0:
         raise SpecError(f"{what} needs an epsilon above 0 (infinite to admit everything), found {epsilon!r}")
-    if isinstance(delta, bool) or not 0 < delta < 1:
+    if not 0 < real_number(delta) < 1:
         raise SpecError(f"{what} needs a delta strictly between 0 and 1, found {delta!r}")
 
 

@@ -67,6 +67,16 @@ class AdmittedStep:
         return self.side.step(self.task)
 
 
+class DeclinedUpdate:
+    """An update that is not made."""
+
+    __slots__ = ()
+
+    def answer(self) -> Answer:
+        """That there is none; to the node it is as if there were one."""
+        return Answer(REFUSED)
+
+
 class MaskedSide(AgentSide):
     """The data side of one agent whose server is to see sums alone.
 
@@ -134,11 +144,8 @@ class MaskedSide(AgentSide):
         self._round: _Round | None = None
 
     def answer(self, task: LocalUpdate, update: FloatArray) -> Answer:
-        """Keeps the update, if it is of a new round that this agent takes part in: the node learns nothing of it."""
-        new = (self._round is None or task.id > self._round.number) and task.id > self._mark.round
-        members = self._members(task.id) if new else ()
-        # Otherwise the public coins are against it, or the terms are, whatever the server says.
-        if self._name in members and self.terms.allow(self._name, task):
+        """Keeps the update, if its round is still one to take part in: the node learns nothing of it."""
+        if members := self.taking_part(task):
             numbers = {name: number for number, name in enumerate(members, 1)}
             agent = MaskingAgent.start(
                 self.unit.group,
@@ -151,16 +158,25 @@ class MaskedSide(AgentSide):
             self._round = _Round(task.id, update.copy(), agent)
         return Answer(REFUSED)
 
+    def taking_part(self, task: LocalUpdate) -> Sequence[str]:
+        """The members of the round of ``task``, if it is a new one and this agent is to take part; none otherwise."""
+        new = (self._round is None or task.id > self._round.number) and task.id > self._mark.round
+        members = self._members(task.id) if new else ()
+        # Otherwise the public coins are against it, or the terms are, whatever the server says.
+        return members if self._name in members and self.terms.allow(self._name, task) else ()
+
     def admit(self, task: Any) -> Any:
         """Charge the noise of a masked vector, once a round, when its turn has come.
+
+        An update is not even made, if it is of a round that this agent takes no part in.
 
         Raises
         ------
         BudgetSpent
             If the ledger does not cover it.
         """
-        if not isinstance(task, MaskingStep):
-            return super().admit(task)
+        if isinstance(task, LocalUpdate):
+            return super().admit(task) if self.taking_part(task) else DeclinedUpdate()
         if self.ledger is not None and self.costs(task):
             self.ledger.charge()
             self.charged(task)

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import SpecError
+from gossamer.privacy.numbers import real_number
 
 FloatArray = npt.NDArray[np.floating]
 
@@ -53,7 +54,7 @@ class Mechanism:
     clip: float
 
     def __post_init__(self) -> None:
-        if not self.clip > 0:
+        if not real_number(self.clip) > 0:
             raise SpecError(f"clip must be a positive number, found {self.clip!r}")
 
     @property
@@ -92,7 +93,7 @@ class Mechanism:
 
 
 def _require_finite(name: str, value: float, what: str) -> None:
-    if not (math.isfinite(value) and value > 0):
+    if not 0 < real_number(value) < math.inf:
         raise SpecError(f"{what} needs a finite {name} > 0, found {value!r}")
 
 

@@ -1,18 +1,23 @@
-"""How far from zero the models of an honest run of graph federated learning can be: agents refuse those beyond.
+"""How far from zero models of graph federated learning can be: agents refuse those beyond, and servers keep within.
 
 Let every agent's update move its server's state by at most mu B a round, and what agents add to it by at most A; let
-the noise of a record be at most G long. With psi_i, M_i, w_i and v_i as in the box of `graph_federated`, and S_i the
-longest model that any server has sent before round i, or started with,
+the noise of a record be at most G long, and a = mu B + A + 2 G. With psi_i, M_i, w_i and v_i as in the box of
+`graph_federated`, of servers in step with each other, and S_i the longest v of round i,
 
-    |v_i| <= S_i                    v is a mean of messages, whoever is late or away
-    |w_i| <= S_i + G                w_i = v_i - g_(i-1), or with random noise a mean of psi_(i-1) and messages
-    |M_i| <= S_i + mu B + A + 2 G   M_i = w_i + (a round's mean update) + g_i
+    |w_i| <= S_i + G     w_i = v_i - g_(i-1), or with random noise a mean of psi_(i-1) and messages
+    |M_i| <= S_i + a     M_i = w_i + (a round's mean update) + g_i
+    |v_i| <= S_i         a mean of messages of the round before, so S_(i+1) <= S_i + a
 
-so S_(i+1) <= S_i + mu B + A + 2 G, and agents start, at v or w, no further out than
+and all v of the run are within S = |w_0| + T a. A server that is late, or was away, may combine models of later rounds
+than its own, and a hostile neighbour sends what it likes. So honest servers
 
-    R = |w_0| + T (mu B + A + 2 G) + G.
+- shorten a v that is longer than S to S: in step with honest neighbours it never is;
+- refuse messages longer than S + a, which by the above no honest server sends, whatever its neighbours do.
 
-Rounding a model to float32, or adding two in it, lengthens it by 2^-24 of itself at most: exp(T 2^-22) in all.
+Then agents start, at v or w, no further out than R = S + G in any run.
+
+Rounding a model to float32 lengthens it by 2^-24 of itself at most, once a round, which makes exp(T 2^-23) in all with
+room to spare; and once more what agents start from.
 
 **The noise.** Let s be the standard deviation of a coordinate of a message's noise (of correlated noise: of z, times
 the norm of the row of B), d the coordinates, N the vectors of noise of the whole run. For normal noise the length is
@@ -32,6 +37,7 @@ References
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,7 +49,29 @@ TAIL_BITS = 64
 _GRID = 2.0
 
 
-def model_radius(
+@dataclass(frozen=True)
+class ModelLengths:
+    """How long vectors of an honest server can be, in L2 norm, but for a probability of 2^-64 in a run.
+
+    Attributes
+    ----------
+    update : float
+        mu B + A, of a round's mean update with what agents add.
+    model : float
+        S, to which servers shorten what they combine.
+    message : float
+        S + a: longer ones are refused.
+    radius : float
+        R, of a model that agents start from.
+    """
+
+    update: float
+    model: float
+    message: float
+    radius: float
+
+
+def model_lengths(
     start: float,
     moved: float,
     rounds: int,
@@ -51,8 +79,8 @@ def model_radius(
     servers: int,
     noise: Noise | None = None,
     agents_add: float = 0.0,
-) -> float:
-    """R, the most L2 norm of a model that agents start from, but for a probability of 2^-64 in a run.
+) -> ModelLengths:
+    """How long vectors of a run can be.
 
     Parameters
     ----------
@@ -79,7 +107,13 @@ def model_radius(
     if noise is not None:
         laplace = math.sqrt(size) * (math.log(4 * vectors * size) + TAIL_BITS * math.log(2))
         between = _GRID * _deviation(noise) * (normal if noise.law is NoiseLaw.GAUSSIAN else laplace)
-    return (start + rounds * (moved + longest + 2 * between) + between) * math.exp(rounds * 2.0**-22)
+    a_round = moved + longest + 2 * between
+    return ModelLengths(
+        update=moved + longest,
+        model=(start + rounds * a_round) * math.exp(rounds * 2.0**-23),
+        message=(start + (rounds + 1) * a_round) * math.exp((rounds + 1) * 2.0**-22),
+        radius=(start + rounds * a_round + between) * math.exp(rounds * 2.0**-22),
+    )
 
 
 def _deviation(noise: Noise) -> float:

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.privacy.correlated_noise import Factorisation
+from gossamer.privacy.numbers import real_number
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -68,7 +69,7 @@ class CorrelatedNoise:
         if self.law not in list(NoiseLaw):
             raise SpecError(f"noise law {self.law!r} is not known{did_you_mean(str(self.law), NoiseLaw)}")
         object.__setattr__(self, "law", NoiseLaw(self.law))  # decoded, it is a bare string
-        if not 0 < self.standard_deviation < math.inf:
+        if not 0 < real_number(self.standard_deviation) < math.inf:
             raise SpecError(f"noise needs a finite standard deviation > 0, found {self.standard_deviation!r}")
 
     @property

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import FloatArray, Mechanism, NeighboringRelation
+from gossamer.privacy.numbers import real_number, whole_number
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,10 @@ class PaperNoise(Mechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "relation", NeighboringRelation(self.relation))  # decoded, it is a bare string
-        if not 0 < self.epsilon < np.inf or not self.clip < np.inf:
+        if not 0 < real_number(self.epsilon) < np.inf or not self.clip < np.inf:
             raise SpecError(f"noise needs a finite clip and epsilon > 0, found {self.clip!r} and {self.epsilon!r}")
+        if whole_number(self.coordinates) is None:
+            raise SpecError(f"noise is on a whole number of coordinates, 0 for all, found {self.coordinates!r}")
 
     @property
     def private(self) -> bool:

@@ -237,9 +237,9 @@ def calibrate_jointly(
         return next((other for other in holdings if spent(other, found.noise_multiplier) > found.epsilon), None)
 
     worst = max(holdings, key=lambda holding: sum(rows**2 * _revealed(schedule) for schedule, rows in holding))
-    found = _raised(
-        worst, exceeding, spent, epsilon, partial(_smallest, budget=epsilon, delta=delta, amount=family.amount)
-    )
+    most = max((rows for holding in holdings for _, rows in holding), default=1)
+    smallest = partial(_smallest, budget=epsilon, delta=delta, amount=family.amount, start=float(most))
+    found = _raised(worst, exceeding, spent, epsilon, smallest)
     return Calibrated(family(found.noise_multiplier), found.noise_multiplier, found.epsilon)
 
 
@@ -262,7 +262,7 @@ def _least(
     if not groups:
         return Calibration(LEAST_MULTIPLIER, 0.0)
     worst = max((schedule for group in groups for schedule in group), key=_revealed)
-    smallest = partial(_smallest, budget=epsilon, delta=delta, amount=amount)
+    smallest = partial(_smallest, budget=epsilon, delta=delta, amount=amount, start=float(rows))
     return _raised(worst, lambda found: _exceeding(groups, found, spent), spent, epsilon, smallest)
 
 
@@ -281,9 +281,9 @@ def _raised(
     return found
 
 
-def _smallest(spent: Callable[[float], float], budget: float, delta: float, amount: str) -> Calibration:
+def _smallest(spent: Callable[[float], float], budget: float, delta: float, amount: str, start: float) -> Calibration:
     """The smallest multiplier, up to the precision, at which ``spent`` is within ``budget``."""
-    low, high = _bracket(spent, budget, delta, amount)
+    low, high = _bracket(spent, budget, delta, amount, start)
     if low == high:
         return Calibration(high, spent(high))
 
@@ -297,9 +297,14 @@ def _smallest(spent: Callable[[float], float], budget: float, delta: float, amou
     return Calibration(multiplier, spent(multiplier))
 
 
-def _bracket(spent: Callable[[float], float], budget: float, delta: float, amount: str) -> tuple[float, float]:
-    """Multipliers with too little noise and with enough, or twice the least one where that is enough."""
-    high = 1.0
+def _bracket(
+    spent: Callable[[float], float], budget: float, delta: float, amount: str, start: float
+) -> tuple[float, float]:
+    """Multipliers with too little noise and with enough, or twice the least one where that is enough.
+
+    The search begins at ``start``: a person's noise grows about as the rows do.
+    """
+    high = min(start, MOST_MULTIPLIER)
     while spent(high) > budget:
         if high >= MOST_MULTIPLIER:
             raise BudgetUnreachable(

@@ -44,7 +44,7 @@ class Composition:
         found, *others = self._directions()
         epsilon = _epsilon(found, delta)
         for other in others:
-            if epsilon < math.inf and _delta(other, epsilon, quick_delta) > delta:
+            if epsilon < math.inf and _exceeds(other, epsilon, delta):
                 epsilon = max(epsilon, _epsilon(other, delta))
         return epsilon
 
@@ -96,6 +96,11 @@ def _epsilon(groups: Sequence[Group], delta: float) -> float:
         return proved_epsilon(Releases(groups), delta)
     highest = max(profile.largest(delta)[0] for profile in groups[0][:2])
     return _least(lambda e: sum_of_divergences(groups, e) - delta, highest) * (1 + _SAFE)
+
+
+def _exceeds(groups: Sequence[Group], epsilon: float, delta: float) -> bool:
+    """Whether no delta of at most ``delta`` is found quickly for ``epsilon``."""
+    return sum_of_divergences(groups, 0.0) > delta and _delta(groups, epsilon, quick_delta) > delta
 
 
 def _delta(groups: Sequence[Group], epsilon: float, of_many: _OfMany = proved_delta) -> float:

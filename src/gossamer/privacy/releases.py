@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.errors import AccountingError
+from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.numbers import whole_number
 from gossamer.privacy.sampling import Sampling
 
 
@@ -25,11 +25,20 @@ class ReleaseKind:
         How the batch was drawn.
     size : int
         Number of coordinates that get noise; it matters to the Laplace laws.
+
+    Raises
+    ------
+    SpecError
+        If the size is no whole number.
     """
 
     mechanism: Mechanism
     sampling: Sampling
     size: int
+
+    def __post_init__(self) -> None:
+        if whole_number(self.size) is None:
+            raise SpecError(f"a release has a whole number of coordinates, 0 or more, found {self.size!r}")
 
     def describe(self) -> dict[str, Any]:
         """The kind as plain data, for ledgers and summaries."""
@@ -41,15 +50,6 @@ class ReleaseKind:
 
 Counts = Mapping[ReleaseKind, int]
 """How many releases of each kind."""
-
-
-def whole_number(value: Any) -> int | None:
-    """``value`` as an integer, if it is a whole number, 0 or more, and no truth value."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        return None
-    return None if isinstance(value, bool) or number < 0 else number
 
 
 def checked_counts(counts: Counts) -> dict[ReleaseKind, int]:

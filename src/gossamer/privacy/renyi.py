@@ -24,6 +24,7 @@ from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from scipy.special import logsumexp
 
 from gossamer.errors import AccountingError
+from gossamer.privacy.numbers import real_number
 
 _MARGIN = 1e-9  # relative, added to what is computed by quadrature or subtracted from a level
 
@@ -101,7 +102,7 @@ def renyi_epsilon(order: float, total: float, delta: float) -> float:
     """
     check_order(order)
     check_delta(delta)
-    if not total >= 0:
+    if not real_number(total) >= 0:
         raise AccountingError(f"a divergence is a number, 0 or more, found {total!r}")
     return float(compute_epsilon([order], [total], delta)[0]) if total < math.inf else math.inf
 
@@ -149,19 +150,19 @@ def widest_order(epsilon: float, delta: float) -> int:
 
 def check_order(order: float) -> None:
     """Refuse what is not the order of a Renyi divergence."""
-    if not 1.01 < order < math.inf:
+    if not 1.01 < real_number(order) < math.inf:
         raise AccountingError(f"a Renyi order must be a finite number above 1.01, found {order!r}")
 
 
 def check_delta(delta: float) -> None:
     """Refuse what is not a failure probability."""
-    if not 0 < delta < 1:
+    if not 0 < real_number(delta) < 1:
         raise AccountingError(f"delta must lie strictly between 0 and 1, found {delta!r}")
 
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse what is not a budget."""
-    if not 0 < epsilon < math.inf:
+    if not 0 < real_number(epsilon) < math.inf:
         raise AccountingError(f"epsilon must be a finite number above 0, found {epsilon!r}")
 
 

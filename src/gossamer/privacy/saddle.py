@@ -58,8 +58,9 @@ def at_delta(loss: ComposedLoss, log_delta: float, start: float) -> Saddle:
         return log_delta - _finite(_log_delta(moments, _epsilon(moments)), -1e300)
 
     order = math.exp(_root(ahead, math.log(start)))
-    epsilon = _epsilon(loss.moments(order))
-    if not epsilon > 0:
+    # Not the tilted mean, which leaps where few releases have a large loss: there the root is of the leap.
+    epsilon = (_log_delta(loss.moments(order), 0.0) - log_delta) / order
+    if not 0 < epsilon < math.inf:
         return at_epsilon(loss, 0.0, order)
     return Saddle(order, epsilon, log_delta)
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import SpecError
+from gossamer.privacy.numbers import real_number, whole_number
 
 IndexArray = npt.NDArray[np.int64]
 
@@ -73,7 +74,7 @@ class Poisson(Sampling):
     probability: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.probability <= 1:
+        if not 0 < real_number(self.probability) <= 1:
             raise SpecError(f"a Poisson sampling rate lies in (0, 1], found {self.probability!r}")
 
     @classmethod
@@ -118,10 +119,10 @@ class FixedSize(_Sized):
     """``batch_size`` distinct examples of ``dataset_size``, uniformly."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.batch_size <= self.dataset_size:
+        if not 0 < (whole_number(self.batch_size) or 0) <= (whole_number(self.dataset_size) or 0):
             raise SpecError(
-                f"a fixed-size batch needs 1 <= batch_size <= dataset_size, "
-                f"found batch_size {self.batch_size} of {self.dataset_size}"
+                f"a fixed-size batch needs whole numbers 1 <= batch_size <= dataset_size, "
+                f"found batch_size {self.batch_size!r} of {self.dataset_size!r}"
             )
 
     @property
@@ -147,10 +148,10 @@ class WithReplacement(_Sized):
     proved: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not (self.batch_size > 0 and self.dataset_size > 0):
+        if not (whole_number(self.batch_size) and whole_number(self.dataset_size)):
             raise SpecError(
-                f"draws with replacement need batch_size and dataset_size of at least 1, "
-                f"found batch_size {self.batch_size} of {self.dataset_size}"
+                f"draws with replacement need a whole batch_size and dataset_size of at least 1, "
+                f"found batch_size {self.batch_size!r} of {self.dataset_size!r}"
             )
 
     @property

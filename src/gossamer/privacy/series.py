@@ -21,7 +21,8 @@ from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import check_budget
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind, whole_number
+from gossamer.privacy.numbers import real_number, whole_number
+from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 
 SAMPLINGS: Mapping[str, type[Sampling]] = {"poisson": Poisson, "fixed_size": FixedSize}
@@ -67,7 +68,7 @@ class SeriesPlan:
                 raise SpecError(f"a series has whole numbers of {name}, 1 or more, found {getattr(self, name)!r}")
         if self.sampling not in SAMPLINGS:
             raise SpecError(f"a series has a sampling of {' or '.join(SAMPLINGS)}, found {self.sampling!r}")
-        if isinstance(self.sampling_rate, bool) or not 0 < self.sampling_rate <= 1:
+        if not 0 < real_number(self.sampling_rate) <= 1:
             raise SpecError(f"a series has a sampling rate in (0, 1], found {self.sampling_rate!r}")
         _ = self.kind
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NoNoise
+from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
@@ -56,9 +57,11 @@ class Query:
     unit: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.unit < math.inf:
+        if not 0 < real_number(self.normaliser) < math.inf:
+            raise SpecError(f"a mean divides by a finite number above 0, found {self.normaliser!r}")
+        if not 0 < real_number(self.unit) < math.inf:
             raise SpecError(f"a gradient is given in units of a finite number above 0, found {self.unit!r}")
-        if not 0 <= self.count_share < 1:
+        if not 0 <= real_number(self.count_share) < 1:
             raise SpecError(f"count_share lies in [0, 1), found {self.count_share!r}")
         if self.count_share and not isinstance(self.mechanism, (Gaussian, NoNoise)):
             raise SpecError(f"a count goes with Gaussian noise or none, found {type(self.mechanism).__name__}")
@@ -116,11 +119,11 @@ class StepSizes:
     stride: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.initial < math.inf:
+        if not 0 < real_number(self.initial) < math.inf:
             raise SpecError(f"step sizes start at a finite number above 0, found {self.initial!r}")
-        if not all(0 <= value < math.inf for value in (self.exponent, self.start, self.stride)):
+        if not all(0 <= real_number(value) < math.inf for value in (self.exponent, self.start, self.stride)):
             raise SpecError(f"exponent, start and stride of step sizes are finite numbers of at least 0, found {self}")
-        if not (math.isfinite(self.beta) and self.first > 0):
+        if not (math.isfinite(real_number(self.beta)) and self.first > 0):
             raise SpecError(f"step sizes are above 0, found {self}")
 
     def at(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -146,6 +149,8 @@ class Swap:
     def __post_init__(self) -> None:
         if not isinstance(self.model, (Public, Released)):
             raise SpecError(f"a round is at a public or released model, found {type(self.model).__name__}")
+        if whole_number(self.step) is None:
+            raise SpecError(f"a model is swapped in after a whole number of steps, found {self.step!r}")
 
 
 UPDATES: Mapping[str, bool] = {"batch": True, "clipped_sum": True, "sequential": False}
@@ -205,8 +210,8 @@ class Round:
 
     def __post_init__(self) -> None:
         _check_swaps(self.swaps, self.steps)
-        if not 0 <= self.until <= self.steps:
-            raise SpecError(f"a round of {self.steps} steps takes 0 to {self.steps} of them, found {self.until}")
+        if (until := whole_number(self.until)) is None or until > self.steps:
+            raise SpecError(f"a round of {self.steps} steps takes 0 to {self.steps} of them, found {self.until!r}")
         if self.where.first >= self.model.size:
             raise SpecError(f"coordinates of {self.model.size} numbers start below that, found {self.where}")
         _check_round_query(self)
@@ -237,9 +242,9 @@ class Round:
 
 def _check_swaps(swaps: tuple[Swap, ...], steps: int) -> None:
     places = [swap.step for swap in swaps]
-    if steps < 1 or not places or places[0] != 0 or places != sorted(places) or places[-1] > steps:
+    if not whole_number(steps) or not places or places[0] != 0 or places != sorted(places) or places[-1] > steps:
         raise SpecError(
-            f"a round of at least 1 step has its first model at step 0 and later ones in order, found {steps} steps "
+            f"a round of at least 1 step has its first model at step 0 and later ones in order, found {steps!r} steps "
             f"and models at {places}"
         )
     if len({swap.model.size for swap in swaps}) > 1:

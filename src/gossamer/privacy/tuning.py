@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from gossamer.privacy import saddle
+from gossamer.privacy.analytic import Profile
 from gossamer.privacy.composition import ComposedLoss, Terms
 from gossamer.privacy.discretisation import Grid, Weights, coarse, discretise, refined, roughness
 from gossamer.privacy.fourier_bound import Fourier, FourierBound
@@ -37,6 +38,8 @@ _CRUDE = 1e-2  # on delta: not worth another search where it is less than the ex
 _MOST_DELTA = 0.99
 _MOST_ORDER = 1e17  # a saddle point beyond belongs to a loss above all that the finite sum can be
 _TINIEST = 1e-300
+_REVEALING = 4  # releases that a coarse grid has losses of
+_TAILS = (1 - 1e-9, 1 - 1e-4, 0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6, 1e-9, 1e-14)
 _SAFE = 1e-8  # relative, on epsilon: rounding of single releases
 
 
@@ -54,6 +57,8 @@ class Releases:
         The largest loss that they can have together; infinite if there is none.
     most_atoms : int
         The most that each of the discretised losses may have.
+    atoms : list of (float, float)
+        Of each different release the largest losses, ahead and back; infinite if there is none.
     """
 
     def __init__(self, groups: Sequence[Group]) -> None:
@@ -62,14 +67,15 @@ class Releases:
         self._terms = [Terms(position[lower], position[upper], weight, n) for lower, upper, weight, n in groups]
         self._number = sum(group.releases for group in groups)
         self.most_atoms = min(_MOST_ATOMS, _MOST_MASSES // len(self._profiles))
-        self._atoms = [profile.largest(0.0) for profile in self._profiles]
-        tops = [ahead for ahead, _ in self._atoms]
+        self.atoms = [profile.largest(0.0) for profile in self._profiles]
+        self._marked = self.atoms + _middles(self._profiles)
+        tops = [ahead for ahead, _ in self.atoms]
         self.highest = math.fsum(n * max(tops[lower], tops[upper]) for lower, upper, _, n in self._terms)
         self._least = max(min(float(profile.forward(np.zeros(1))[0]) for profile in self._profiles) / 100, _TINIEST)
 
     def coarse(self, ahead: float, back: float) -> Grid:
         """A first grid up to the loss ``ahead``, and down to -``back``."""
-        return coarse(self._least, ahead, back, self._atoms)
+        return coarse(self._least, ahead, back, self._marked)
 
     def composed(self, grid: Grid) -> ComposedLoss:
         """The sum of the losses, discretised."""
@@ -79,6 +85,12 @@ class Releases:
         """Losses ahead and back that the releases, all of them, exceed with a probability of at most ``tail``."""
         ends = [profile.largest(max(tail / self._number, _TINIEST)) for profile in self._profiles]
         return max(self._least, *(ahead for ahead, _ in ends)), max(self._least, *(back for _, back in ends))
+
+
+def _middles(profiles: Sequence[Profile]) -> list[tuple[float, float]]:
+    """Losses among those of the most revealing releases: a coarse grid may have all of these in one cell."""
+    revealing = sorted(profiles, key=lambda profile: profile.largest(0.5))[-_REVEALING:]
+    return [profile.largest(tail) for profile in revealing for tail in _TAILS]
 
 
 class _Aim(NamedTuple):
@@ -120,6 +132,10 @@ def proved_epsilon(releases: Releases, delta: float) -> float:
         bound, order = _bound(releases, epsilon, excess)
         before, epsilon = epsilon, _root(bound, epsilon, order, delta)
         if math.isinf(epsilon):
+            # An estimate of delta that was too large may have let too much count as infinite: it is known here.
+            bound, order = _bound(releases, before, excess, delta=delta)
+            epsilon = _root(bound, before, order, delta)
+        if math.isinf(epsilon):
             break
         # What was chosen for one epsilon is as good as what would be chosen for another that is so near.
         crude = _EXCESS * order * epsilon > _CRUDE  # a percent of delta does not matter to epsilon
@@ -148,10 +164,14 @@ def quick_delta(releases: Releases, epsilon: float) -> float:
 
 
 def _bound(
-    releases: Releases, epsilon: float, least_excess: float, most_products: float = _MOST_PRODUCTS / 8
+    releases: Releases,
+    epsilon: float,
+    least_excess: float,
+    most_products: float = _MOST_PRODUCTS / 8,
+    delta: float | None = None,
 ) -> tuple[FourierBound, float]:
     """A bound that is close near ``epsilon``, and its saddle point's order."""
-    aim = _Aim(epsilon, least_excess, most_products)
+    aim = _Aim(epsilon, least_excess, most_products, delta)
     for _ in range(_AIMS):
         found = _tuned(releases, aim)
         plan, most = _plan(found, aim)
@@ -188,7 +208,7 @@ def _guess(releases: Releases, delta: float) -> float:
 def _better_guess(releases: Releases, grid: Grid, loss: ComposedLoss, point: Saddle, delta: float) -> float:
     """The same on finer grids, until they no longer matter to an estimate."""
     for _ in range(_PASSES):
-        weights, factor = _weights(loss, point), point.order * (point.order + 1) / 2
+        weights, factor = _weights(releases, loss, point), point.order * (point.order + 1) / 2
         added, best = (factor * part for part in roughness(grid, weights))
         if added <= 3 * _ROUGH_GUESS or loss.infinite > 0.9 * delta:
             break
@@ -199,12 +219,13 @@ def _better_guess(releases: Releases, grid: Grid, loss: ComposedLoss, point: Sad
     return point.epsilon
 
 
-def _weights(loss: ComposedLoss, point: Saddle) -> Weights:
+def _weights(releases: Releases, loss: ComposedLoss, point: Saddle) -> Weights:
     """How much the atoms matter: tilted; but beyond epsilon losses add what is linear in exp(-loss), as chords are."""
     losses = loss.laws.losses
     with np.errstate(under="ignore"):
         faded = np.exp(-point.order * np.maximum(losses - point.epsilon, 0.0))
-        return Weights(losses, loss.density(point.order) * faded, loss.density(0.0))
+        own = Grid(*(np.array([loss for loss in side if loss < math.inf]) for side in zip(*releases.atoms)))
+        return Weights(losses, loss.density(point.order) * faded, loss.density(0.0), own)
 
 
 def _end(loss: ComposedLoss, point: Saddle, delta: float, limit: float) -> float:
@@ -250,7 +271,7 @@ def _tuned(releases: Releases, aim: _Aim) -> _Found:
                 grid = releases.coarse(end, back)
                 continue
         excess = min(max(_EXCESS * order * point.epsilon, _LEAST_EXCESS, aim.least_excess), _MOST_EXCESS)
-        weights = _weights(loss, point)
+        weights = _weights(releases, loss, point)
         added, best = (order * (order + 1) / 2 * part for part in roughness(grid, weights))
         if added <= 1.5 * excess / trust or size >= releases.most_atoms or order > _MOST_ORDER:
             break

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.noise_streams import CorrelatedNoise
-from gossamer.privacy.releases import whole_number
+from gossamer.privacy.numbers import whole_number
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class StreamKind:
     def __post_init__(self) -> None:
         if whole_number(self.records) is None:
             raise SpecError(f"a stream is opened for a whole number of records, 0 or more, found {self.records!r}")
+        if whole_number(self.size) is None:
+            raise SpecError(f"a stream is on a whole number of coordinates, found {self.size!r}")
 
     def describe(self) -> dict[str, Any]:
         """The kind as plain data, for ledgers and summaries."""

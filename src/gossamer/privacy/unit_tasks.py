@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from gossamer.errors import SpecError
+from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.encoding import register
 from gossamer.vectors import Confined, Model
@@ -43,11 +44,11 @@ class LocalQuery:
     clip: float = math.inf
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch < 1:
-            raise SpecError(f"a local update has 1 step and 1 example or more, found {self.steps} and {self.batch}")
-        if not 0 < self.rate < math.inf:
+        if not (whole_number(self.steps) and whole_number(self.batch)):
+            raise SpecError(f"a local update has 1 step and 1 example or more, found {self.steps!r} and {self.batch!r}")
+        if not 0 < real_number(self.rate) < math.inf:
             raise SpecError(f"a step size is a finite number above 0, found {self.rate!r}")
-        if not self.clip > 0:
+        if not real_number(self.clip) > 0:
             raise SpecError(f"clip must be a positive number, found {self.clip!r}")
 
     @property

@@ -6,7 +6,8 @@ say so.
 - An *epsilon* of 10 lets what is released make a guess about one example 22,000 times likelier than its opposite, each
   further 2.3 ten times more.
 - A *delta* is the probability with which nothing at all may hold. Publishing one of n examples in full, drawn at
-  random, is (0, 1/n)-differentially private: a delta above 1/n allows as much.
+  random, is (0, 1/n)-differentially private: a delta above 1/n allows as much. A person who has m of them is among
+  what is published with a probability of m/n, so where persons are protected the line is there.
 
 Both are allowed, with a remark. A delta above `MOST_DELTA` is refused, unless whoever asks for it says so.
 """
@@ -23,7 +24,9 @@ MOST_DELTA = 0.01
 MUCH_EPSILON = 10.0
 
 
-def remarks(epsilon: float, delta: float, examples: int | None = None, whose: str = "the smallest shard") -> list[str]:
+def remarks(
+    epsilon: float, delta: float, examples: int | None = None, whose: str = "the smallest shard", rows: int = 1
+) -> list[str]:
     """What makes a guarantee weak, a line each.
 
     Parameters
@@ -34,6 +37,8 @@ def remarks(epsilon: float, delta: float, examples: int | None = None, whose: st
         n, the least number of examples that the guarantee is for; None where it is not known.
     whose : str
         The n examples, in words.
+    rows : int
+        m, the most examples of one person, whom the guarantee is for.
     """
     found = []
     if MUCH_EPSILON < epsilon < math.inf:
@@ -42,17 +47,19 @@ def remarks(epsilon: float, delta: float, examples: int | None = None, whose: st
             f"may make a guess about somebody's data 10^{epsilon / math.log(10):.0f} times likelier than its opposite; "
             "more noise, fewer releases or more examples lower it"
         )
-    if examples and epsilon < math.inf and delta > 1 / examples:
+    if examples and epsilon < math.inf and delta > rows / examples:
+        persons = f", up to {rows} of one person" if rows > 1 else ""
         found.append(
-            f"delta {delta:g} is above 1/{examples}, and {whose} has {examples} examples: publishing one of them in "
-            f"full, drawn at random, would be within that; take a delta far below {1 / examples:.2g}"
+            f"delta {delta:g} is above {rows}/{examples}, and {whose} has {examples} examples{persons}: publishing one "
+            f"of them in full, drawn at random, would be within that; take a delta far below {rows / examples:.2g}"
         )
     return found
 
 
 def remarked(guarantee: Guarantee, examples: int) -> Guarantee:
     """A guarantee with what makes it weak."""
-    return replace(guarantee, remarks=tuple(remarks(guarantee.epsilon, guarantee.delta, examples)))
+    rows = guarantee.rows_per_person or 1
+    return replace(guarantee, remarks=tuple(remarks(guarantee.epsilon, guarantee.delta, examples, rows=rows)))
 
 
 def refused_delta(delta: float | None, accepted: bool | None, how: str) -> str | None:

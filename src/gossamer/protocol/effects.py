@@ -102,6 +102,18 @@ class Record(Effect):
     value: float
 
 
+@register("effect.reject")
+@dataclass(frozen=True, slots=True)
+class Reject(Effect):
+    """Count what ``sender`` sent as refused, for ``reason``, though this node goes on from it.
+
+    Where nothing is to change, raise `PeerError` instead; to the sender's standing it is the same.
+    """
+
+    sender: str
+    reason: str
+
+
 @register("effect.finish")
 @dataclass(frozen=True, slots=True)
 class Finish(Effect):

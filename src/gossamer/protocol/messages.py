@@ -175,7 +175,7 @@ def check_model(incoming: Vector, like: Vector, most: float = LARGEST_VALUE) -> 
     if theirs.size != ours.size or theirs.dtype != ours.dtype:
         raise PeerError(f"expected {ours.size} values of {ours.dtype}, found {theirs.size} of {theirs.dtype}")
     if not incoming.is_within(most):
-        found = theirs[~(np.abs(theirs) <= most)][0]
+        found = theirs[~(np.abs(theirs.astype(np.float64)) <= most)][0]  # float32 would round the bound
         raise PeerError(f"expected finite values of at most {most:g}, found {found:g}")
 
 

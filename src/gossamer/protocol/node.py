@@ -27,6 +27,7 @@ from gossamer.protocol.messages import Message
 Effects = Iterator[Effect]
 Handler = TypeVar("Handler", bound=Callable[..., Effects])
 _CONTAINERS = (dict, list, set)
+_SCALARS = frozenset({int, float, str, bool, type(None)})  # most of a state, and told in no time
 
 
 def on(*what: type[Event] | type[Message]) -> Callable[[Handler], Handler]:
@@ -69,7 +70,6 @@ class Node:
     def __init__(self, name: str, state: Any) -> None:
         self.name = name
         self.state = state
-        self._fields = tuple(field.name for field in fields(state))
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event and return what is to be done about it.
@@ -99,16 +99,16 @@ class Node:
         try:
             return list(getattr(self, handler)(*arguments))
         except BaseException:
-            for name, value in before:
+            for name, value in before.items():
                 setattr(self.state, name, value)
             raise
 
-    def _keep(self) -> list[tuple[str, Any]]:
+    def _keep(self) -> dict[str, Any]:
         """The fields of the state, with containers copied one level deep."""
-        kept = []
-        for name in self._fields:
-            value = getattr(self.state, name)
-            kept.append((name, value.copy() if isinstance(value, _CONTAINERS) else value))
+        kept: dict[str, Any] = vars(self.state).copy()
+        for name, value in kept.items():
+            if type(value) not in _SCALARS and isinstance(value, _CONTAINERS):
+                kept[name] = value.copy()
         return kept
 
 

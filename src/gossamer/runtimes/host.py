@@ -31,6 +31,7 @@ from gossamer.protocol.effects import (
     Finish,
     Interrupt,
     Record,
+    Reject,
     Release,
     Send,
     SetTimer,
@@ -133,7 +134,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A frame was refused; nothing has changed."""
+    """A frame or its message was refused, and nobody but the sender can have made it."""
 
     sender: str
     reason: str
@@ -464,6 +465,8 @@ class Host:
                 self.timers.pop(name, None)
             case Record():
                 return [Note(effect)]
+            case Reject(sender, reason):
+                return [Rejected(sender, reason)]
             case Finish(reason):
                 self.finished = reason
                 return [Ended(reason)]

@@ -8,8 +8,6 @@ from itertools import pairwise
 from typing import Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -18,13 +16,10 @@ from pydantic import (
 )
 
 from gossamer.randomness import Stream
+from gossamer.section import Section
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class _Interval(_Settings):
+class _Interval(Section):
     start: NonNegativeFloat
     end: PositiveFloat | None = None
 
@@ -44,7 +39,7 @@ class Partition(_Interval):
     group: tuple[NonNegativeInt, ...]
 
 
-class LinkSettings(_Settings):
+class LinkSettings(Section):
     """The section ``links``.
 
     Attributes
@@ -135,7 +130,7 @@ class Absence(_Interval):
     node: NonNegativeInt
 
 
-class FaultSettings(_Settings):
+class FaultSettings(Section):
     """The section ``faults``: nodes that crash, and nodes that leave and come back with their state."""
 
     absences: tuple[Absence, ...] = ()

@@ -21,6 +21,7 @@ from gossamer.protocol.effects import (
     Finish,
     Interrupt,
     Record,
+    Reject,
     Release,
     Send,
     SetTimer,
@@ -252,6 +253,9 @@ class Simulator:
         if self._record is not None:
             self._record(self.elapsed, name, effect.name, effect.value)
 
+    def _reject(self, name: str, effect: Reject) -> None:
+        self.counters.rejected += 1
+
     def _finish(self, name: str, effect: Finish) -> None:
         self.finished[name] = effect.reason
         self._working.discard(name)
@@ -318,5 +322,6 @@ _CARRY_OUT: dict[type[Effect], Callable[[Simulator, str, Any], None]] = {
     SetTimer: Simulator._set_timer,
     CancelTimer: Simulator._cancel_timer,
     Record: Simulator._log,
+    Reject: Simulator._reject,
     Finish: Simulator._finish,
 }

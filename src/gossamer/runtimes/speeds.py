@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     NonNegativeFloat,
     PositiveFloat,
@@ -20,6 +18,7 @@ from pydantic import (
 
 from gossamer.errors import DataError, SpecError
 from gossamer.randomness import Stream, stream
+from gossamer.section import Section
 
 Seconds = Callable[[int, int], float]
 """(node, number of the update) -> virtual seconds."""
@@ -32,11 +31,7 @@ def bare_name(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class OneSlow(_Settings):
+class OneSlow(Section):
     """One node is always ``factor`` times slower (A(DP)2SGD, Fig. 3); the last one unless ``node`` says which."""
 
     name: Literal["one_slow"] = "one_slow"
@@ -50,7 +45,7 @@ class OneSlow(_Settings):
         return lambda node, number: self.factor if node == slow else 1.0
 
 
-class RandomSlow(_Settings):
+class RandomSlow(Section):
     """In each iteration a random node is ``factor`` times slower (A(DP)2SGD, Fig. 2)."""
 
     name: Literal["random_slow"] = "random_slow"
@@ -61,7 +56,7 @@ class RandomSlow(_Settings):
         return lambda node, number: self.factor if draws.at(number).integers(nodes) == node else 1.0
 
 
-class Even(_Settings):
+class Even(Section):
     """Nobody is slower than the distribution says."""
 
     name: Literal["even"] = "even"
@@ -73,7 +68,7 @@ class Even(_Settings):
 Scenario = Annotated[Annotated[OneSlow | RandomSlow | Even, Field(discriminator="name")], BeforeValidator(bare_name)]
 
 
-class SpeedSettings(_Settings):
+class SpeedSettings(Section):
     """The section ``speeds``.
 
     Attributes

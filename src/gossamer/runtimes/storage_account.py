@@ -16,7 +16,7 @@ from gossamer.privacy.accountants import renyi_epsilon
 from gossamer.privacy.filters import EitherFilter, Entry, Total
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import RenyiFilter
-from gossamer.runtimes import storage_contents, storage_filters
+from gossamer.runtimes import storage_contents, storage_filters, storage_writing
 from gossamer.runtimes.storage_asking import PAID, Asking, Cost
 from gossamer.runtimes.storage_file import File, Format
 from gossamer.runtimes.storage_filters import Budget
@@ -24,7 +24,7 @@ from gossamer.runtimes.storage_filters import Budget
 FORMAT = Format(
     what="the ledger",
     identifier=int.from_bytes(b"GSML"),
-    version=2,
+    version=3,
     tables=(
         "CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL)",
         # `divergence` is that of the whole plan; a run without a plan, or in a series, has none of its own.
@@ -35,7 +35,7 @@ FORMAT = Format(
         "divergence REAL NOT NULL, releases INTEGER NOT NULL, PRIMARY KEY (data_set, run, kind))",
         *storage_contents.TABLES,
     ),
-    added={2: storage_filters.TABLES},
+    added={2: storage_filters.TABLES, 3: storage_writing.TRIGGERS},
 )
 _ROUNDING = 1 + 1e-9
 """Versions of numerical packages may differ in the last digits of one and the same divergence."""
@@ -140,12 +140,7 @@ class Account:
                     storage_filters.enter_release(self.file, *where, cost.entry.mu)
             elif (reason := refusal(before)) is not None:
                 raise BudgetSpent(f"{self.owner}: release refused: {reason} ({what})")
-            self.file.execute(
-                "INSERT INTO charge VALUES (?, ?, ?, ?, 1) "
-                "ON CONFLICT (data_set, run, kind) DO UPDATE SET releases = releases + 1",
-                *where,
-                cost.divergence,
-            )
+            storage_writing.write_release(self.file, *where, cost.divergence)
         return before + 1
 
     def _entry(self, asking: Asking) -> Entry | None:
@@ -175,21 +170,12 @@ class Account:
         return True
 
     def _insert(self, asking: Asking, divergence: float) -> None:
-        self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?)", self.data_set, self.run, asking.written, divergence)
+        storage_writing.write_run(self.file, self.data_set, self.run, asking.written, divergence)
 
     def _check_filter(self) -> None:
-        """The order and the relation of a data set's filter are fixed before anything is released."""
-        mine = float(self.budget.order), str(self.budget.relation)
-        found = self.file.rows("SELECT renyi_order, relation FROM data_set WHERE name = ?", self.data_set)
-        if found and found[0] != mine:
-            raise SpecError(
-                f"{self.owner}: data set {self.data_set!r} is accounted for at order {found[0][0]:g} under "
-                f"{found[0][1]}, found order {mine[0]:g} under {mine[1]}; a filter's order and relation never change"
-            )
-        if not found:
-            self.file.execute("INSERT INTO data_set VALUES (?, ?, ?)", self.data_set, *mine)
-            if isinstance(self.budget, EitherFilter):
-                storage_filters.begin(self.file, self.data_set, self.budget)
+        """A data set's filter is fixed before anything is released."""
+        if not storage_filters.is_begun(self.file, self.data_set):
+            storage_filters.begin(self.file, self.data_set, self.budget)
         elif storage_filters.kept_by(self.file, self.data_set, self.budget) != self.budget:
             raise SpecError(f"{self.owner}: data set {self.data_set!r} was just begun by another process; start again")
 
@@ -204,7 +190,7 @@ class Account:
         if self.budget.covers(divergence, then):
             return
         needed = self.budget.needed(divergence, then)
-        take = f"epsilon {rounded_up(needed)} at delta {self.budget.delta:g}" if needed < math.inf else "more than any"
+        take = f"epsilon {rounded_up(needed)} at the same delta" if needed < math.inf else "more than any"
         aside = f", of which {self.budget.set_aside:g} is set aside" if self.budget.series else ""
         raise BudgetSpent(
             f"{self.owner}: release refused: data set {self.data_set!r} has spent "
@@ -217,8 +203,8 @@ class Account:
             raise BudgetSpent(
                 f"{self.owner}: release refused: data set {self.data_set!r} has spent divergence {spent:.4g} at order "
                 f"{budget.order:g}, {more:.4g} more exceed {budget.level:.4g}, the budget's level ({what}); it would "
-                f"take epsilon {rounded_up(renyi_epsilon(budget.order, spent + more, budget.delta))} at delta "
-                f"{budget.delta:g}, and the budget is {budget.epsilon:g}"
+                f"take epsilon {rounded_up(renyi_epsilon(budget.order, spent + more, budget.delta))} at the "
+                f"same delta, and the budget is {budget.epsilon:g}"
             )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from numbers import Real
 from typing import Any, NamedTuple
 
 import gossamer.privacy.tasks  # noqa: F401  gives mechanisms and sampling schemes their encodings
@@ -14,7 +13,8 @@ from gossamer.privacy.accountants import renyi_divergence
 from gossamer.privacy.filters import NOTHING_PROVED, Entry, Total
 from gossamer.privacy.gaussian_fit import release_mu
 from gossamer.privacy.ledger import RenyiFilter
-from gossamer.privacy.releases import Counts, ReleaseKind, whole_number
+from gossamer.privacy.numbers import real_number, whole_number
+from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.protocol.encoding import decode, encode
 from gossamer.runtimes.storage_filters import Budget, Place, places_for
 
@@ -104,7 +104,7 @@ def whole(number: int, what: str) -> int:
 
 def known(value: Any, what: str = "a divergence") -> float:
     """``value``, if it is one, of the type that files keep as a number."""
-    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    number = real_number(value)
     if not number >= 0:
         raise SpecError(f"{what} is a number, 0 or more (infinite without noise), found {value!r}")
     return number

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gossamer.errors import counted
 from gossamer.runtimes.storage_file import File
 from gossamer.runtimes.storage_names import require_own
 
@@ -62,11 +63,13 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         if not self.comparable:
-            return f"{self.now:,} examples, and the hashes of the {self.before:,} before were forgotten with their key"
+            now = counted(self.now, "example", form=",")
+            return f"{now}, and the hashes of the {self.before:,} before were forgotten with their key"
         if not self.added and not self.gone:
             how = "in another order" if self.before == self.now else "but some of them another number of times"
             return f"the same examples, {how}"
-        parts = [f"{n:,} examples are {what}" for n, what in ((self.added, "new"), (self.gone, "gone")) if n]
+        changes = ((self.added, "new"), (self.gone, "gone"))
+        parts = [f"{counted(n, 'example is', 'examples are', form=',')} {what}" for n, what in changes if n]
         return f"{' and '.join(parts)}, of {self.before:,} before and {self.now:,} now"
 
 

@@ -56,6 +56,7 @@ def kept_by(file: File, data_set: str, budget: Budget) -> Budget:
     """
     if not is_begun(file, data_set):
         return budget
+    _require_order(file, data_set, budget)
     series = series_of(file, data_set)
     if series is None:
         if isinstance(budget, RenyiFilter):
@@ -77,16 +78,29 @@ def kept_by(file: File, data_set: str, budget: Budget) -> Budget:
     return budget
 
 
-def begin(file: File, data_set: str, budget: EitherFilter) -> None:
-    """Keep a data set that is new by two filters; inside a transaction."""
-    file.execute("INSERT INTO either_filter VALUES (?, ?)", data_set, encode(_plain(budget.series)))
+def _require_order(file: File, data_set: str, budget: Budget) -> None:
+    mine = float(budget.order), str(budget.relation)
+    found = file.rows("SELECT renyi_order, relation FROM data_set WHERE name = ?", data_set)[0]
+    if found != mine:
+        raise SpecError(
+            f"data set {data_set!r} is accounted for at order {found[0]:g} under {found[1]}, found order {mine[0]:g} "
+            f"under {mine[1]}; a filter's order and relation never change"
+        )
+
+
+def begin(file: File, data_set: str, budget: Budget) -> None:
+    """Keep a data set that is new by a filter; inside a transaction."""
+    file.execute("INSERT INTO data_set VALUES (?, ?, ?)", data_set, float(budget.order), str(budget.relation))
+    if isinstance(budget, EitherFilter):
+        file.execute("INSERT INTO either_filter VALUES (?, ?)", data_set, encode(_plain(budget.series)))
 
 
 def total_of(file: File, data_set: str) -> Total:
     """The sums of all entries of a data set, of plans and of releases without one.
 
     Of a run without an entry or a place in a series nothing is proved: a process of an older version, which had the
-    ledger open before this one brought it up to date, has counted it as Renyi divergence alone.
+    ledger open before the second format brought it up to date, has counted it as Renyi divergence alone. The third
+    format lets none such in (`storage_writing`).
     """
     entered = (
         "SELECT mu, failure FROM run LEFT JOIN gaussian_run ON gaussian_run.data_set = run.data_set "

@@ -9,7 +9,8 @@ new name is looked for under all others. Where it is much of either, the owner h
 
 How much is much: `MOST_SHARED` of the smaller of the two, of those examples that the new name did not have before.
 Below that nothing is asked, as tables of few columns have rows in common by chance; but little by little it becomes
-much, too: whoever gets beyond that share with all that a name ever had is asked then.
+much, too: whoever gets beyond that share with all that a name ever had is asked then. Where the hashes of another name
+were forgotten with their key, all that is new may be of that one, whichever name it is for.
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ class KnownElsewhere(Exception):
         How many it has.
     forgotten : tuple of str
         Names whose hashes were forgotten with their key, so that it may be one of them.
+    begun : bool
+        Whether the name that it is for had other content before, so that it cannot be another's new name.
     """
 
     shared: dict[str, int]
     examples: int
     forgotten: tuple[str, ...]
+    begun: bool
 
 
 def require_own(file: File, data_set: str, hashes: Sequence[bytes]) -> None:
@@ -55,15 +59,24 @@ def require_own(file: File, data_set: str, hashes: Sequence[bytes]) -> None:
     names = [name for (name,) in file.rows("SELECT DISTINCT data_set FROM content WHERE data_set != ?", data_set)]
     sizes = {name: file.rows("SELECT COUNT(*) FROM example WHERE data_set = ?", name)[0][0] for name in sorted(names)}
     begun = bool(file.rows("SELECT 1 FROM content WHERE data_set = ?", data_set))
-    forgotten = () if begun else tuple(name for name, size in sizes.items() if not size)
     fresh = distinct - _known(file, data_set, distinct)
+    forgotten = tuple(
+        name for name, size in sizes.items() if not size and _may_be_much(file, name, len(fresh), len(distinct))
+    )
     shared = {name: n for name, size in sizes.items() if size and (n := len(_known(file, name, fresh)))}
     much = {name: n for name, n in shared.items() if n > MOST_SHARED * min(len(distinct), sizes[name])}
     for name in shared.keys() - much.keys():
         if _grows_much(file, data_set, name, len(fresh), shared[name]):
             much[name] = len(_known(file, name, distinct))
     if much or forgotten:
-        raise KnownElsewhere(much, len(distinct), forgotten)
+        raise KnownElsewhere(much, len(distinct), forgotten, begun)
+
+
+def _may_be_much(file: File, other: str, fresh: int, examples: int) -> bool:
+    """Whether ``fresh`` of so many examples would be much of both, were all of them the forgotten ``other``'s."""
+    statement = "SELECT examples FROM content WHERE data_set = ? ORDER BY number DESC LIMIT 1"
+    theirs: int = file.rows(statement, other)[0][0]
+    return min(fresh, theirs) > MOST_SHARED * min(examples, theirs)
 
 
 def _grows_much(file: File, data_set: str, other: str, fresh: int, shared: int) -> bool:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 from gossamer.errors import SpecError
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.ledger import Plan, Policy
-from gossamer.privacy.releases import ReleaseKind, whole_number
+from gossamer.privacy.numbers import whole_number
+from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.unit_ledger import StreamKind
 
 Kind = ReleaseKind | StreamKind | AgentNoise

@@ -9,6 +9,7 @@ its numbers are (`Objective.steady`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from gossamer.objectives.objective import IndexArray, Objective
 from gossamer.privacy.data_side import Answer, post_processed
 from gossamer.privacy.release_times import provided_for
 from gossamer.privacy.round_answers import RoundSum, Turns
-from gossamer.privacy.tasks import Gradient, Round
+from gossamer.privacy.tasks import Gradient, Round, Swap
 from gossamer.sides.home import Home
 from gossamer.sides.machine import Ticket
 from gossamer.sides.pool import Pool
@@ -75,7 +76,9 @@ class Filled(InPieces):
             return
         first = np.zeros(count, np.int64)
         if isinstance(ticket.task, Round):
-            super().round(ticket, Turns(first, first), self._nobody)
+            # Each at another step: examples that share neither model nor step size are computed one by one.
+            slots = np.arange(count) % max(ticket.task.until, 1)
+            super().round(ticket, Turns(first, slots), self._nobody)
         else:
             super().gradient(ticket, first, self._nobody)
 
@@ -121,11 +124,25 @@ class TimedPool:
 
         Nothing is charged and nothing of the shard is used.
         """
+        ticket = ticket._replace(task=with_most_models(ticket.task))
         task, total = ticket.task, self._sums.of_nobody(ticket, count)
         generator = self._home.numbers(ticket.side.name, "noise").at(ticket.number)
         answer = self._home.noisy(total, 0.0, task.query, ticket.provided, generator)
         if isinstance(task, Gradient):
             post_processed(answer, task, self._sums.objective.l2)
+
+
+def models_provided_for(task: Any) -> int:
+    """How many models a deadline provides for where ``task`` has so many: the next power of two."""
+    return 1 << (len(task.swaps) - 1).bit_length() if isinstance(task, Round) else 1
+
+
+def with_most_models(task: Any) -> Any:
+    """``task`` with as many models as its deadline provides for, from steps that lie as far apart as they can."""
+    if not isinstance(task, Round):
+        return task
+    count = models_provided_for(task)
+    return replace(task, swaps=tuple(Swap(number * task.steps // count, task.model) for number in range(count)))
 
 
 def nobody_like(data: Split) -> Split:

@@ -10,7 +10,7 @@ from gossamer.errors import DataError, SpecError
 from gossamer.objectives.objective import FloatArray
 from gossamer.privacy.data_side import Answer
 from gossamer.privacy.masked_side import MaskedSide
-from gossamer.privacy.masking_steps import MaskingStep
+from gossamer.privacy.masking_steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.charges import Receipt
 from gossamer.sides.client import SLACK, Steps, Update, Updates, clipped
@@ -67,12 +67,14 @@ class MemberRule:
 
     def draw(self, ticket: Ticket) -> Steps | None:
         """Rows of the local steps; a message of a sum draws nothing from the data."""
-        if isinstance(ticket.task, MaskingStep):
+        if self.together(ticket.task) is None:
             return None
         return Steps(ticket, self._talk.batches(ticket.task))
 
     def together(self, task: Any) -> Together | None:
-        return None if isinstance(task, MaskingStep) else self._updates.compute
+        # An update is not even made, if it is of a round that the member takes no part in.
+        made = isinstance(task, LocalUpdate) and bool(self._talk.taking_part(task))
+        return self._updates.compute if made else None
 
     def _whole(self, update: FloatArray) -> FloatArray:
         """The update in its own direction, where it is longer than the bound by more than rounding.
@@ -84,6 +86,6 @@ class MemberRule:
 
     def release(self, ticket: Ticket, raw: Update | None) -> Answer:
         if raw is None:
-            return self._talk.step(ticket.task)
+            return Answer(REFUSED) if isinstance(ticket.task, LocalUpdate) else self._talk.step(ticket.task)
         answer = self._talk.answer(ticket.task, self._whole(raw.update))
         return answer._replace(not_finite=raw.not_finite) if raw.not_finite else answer

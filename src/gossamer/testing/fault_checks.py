@@ -84,7 +84,7 @@ class Answers:
 
     def __init__(self, hosts: LinkedHosts, algorithm: Any, servers: Sequence[str], free: int, private: bool) -> None:
         self.hosts, self.servers, self.free, self.private = hosts, servers, free, private
-        self.updates = getattr(algorithm, "updates", None)
+        self.updates = algorithm.count
         self.applied: dict[str, set[bytes]] = defaultdict(set)
         self.answers = 0
 

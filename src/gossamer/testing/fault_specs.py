@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.algorithms import ALGORITHMS
+from gossamer.algorithms.interface import SmallRuns
 from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
 from gossamer.errors import RunWarning, SpecError, TopologyError
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import RunPlan
+from gossamer.experiment.plans import RunPlan, nodes_of
 from gossamer.experiment.prepare import Prepared, assemble, public_seed
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.spec import Experiment
@@ -58,65 +60,10 @@ _LEVELS: dict[str, dict[str, Any]] = {
 }
 """How much noise, for each law; in units, all laws have a standard deviation."""
 
-_EDGES: tuple[dict[str, Any], ...] = (
-    {"nodes": 3, "updates_per_node": 3},
-    {"nodes": 5, "updates_per_node": 2},
-    {"nodes": 4, "updates_per_node": 3, "stop": {"updates": 5}},
-)
-_MASKED: tuple[dict[str, Any], ...] = (
-    {"units": 2, "agents": 2, "rounds": 2},
-    # Enough agents for one of them to be missed, and no other unit to protect them from.
-    {"units": 1, "agents": 4, "rounds": 1, "privacy": {"mechanism": "none", "agent_noise": None}},
-)
-_UNITS: tuple[dict[str, Any], ...] = (
-    {"units": 2, "agents": 2, "rounds": 2},
-    {"units": 2, "agents": 1, "rounds": 4},
-    {"units": 3, "agents": 1, "rounds": 3},
-)
-_SIZES: dict[str, tuple[dict[str, Any], ...]] = {
-    "gossip": (
-        {"nodes": 3, "updates_per_node": 6},
-        {"nodes": 4, "updates_per_node": 4},
-        {"nodes": 6, "updates_per_node": 3},
-    ),
-    "allreduce": (
-        {"nodes": 3, "updates_per_node": 3},
-        {"nodes": 4, "updates_per_node": 2},
-        {"nodes": 6, "updates_per_node": 1},
-    ),
-    "audp": _EDGES,
-    "asgd": _EDGES,
-    "csgd": ({"nodes": 1, "updates_per_node": 4},),
-    "mapa": _EDGES,
-    "graph_federated": _UNITS,
-    "increasing": (
-        {"nodes": 2, "rounds": 4, "aggregators": []},
-        {"nodes": 4, "rounds": 3, "aggregators": []},
-        {"nodes": 3, "rounds": 3, "aggregators": [2]},
-    ),
-}
-"""The runs that seeds choose from: settings of the algorithm, and sections of the spec."""
-
 _SECTIONS = {"stop", "privacy"}
-
-_FITTING: dict[str, dict[str, Any]] = {
-    "gossip": {"batch_size": 4},
-    "allreduce": {"batch_size": 4},
-    "audp": {"batch_size": 4},
-    "asgd": {"batch_size": 4},
-    "csgd": {"batch_size": 4},
-    # Stages of two or three updates.
-    "mapa": {"batch_size": 4, "gradient_sd": 1.0, "smoothness": 1.0, "loss_gap": 0.01, "schedule_staleness": None},
-    "graph_federated": {"agents_sampled": None, "local_steps": 1, "batch_size": 2, "combination": "metropolis"},
-    "increasing": {"sizes": {"name": "power", "a": 3, "b": 6}, "weights": "equal", "gradients": None},
-}
-"""What else fits so few examples."""
 
 _WAITS = {"timeout": 3.0, "patience": 2.0}
 """Seconds, where a spec waits longer."""
-
-_BOUNDED = {"allreduce": ("timeout",)}
-"""What has to be given, so that nobody is waited for without end."""
 
 
 @dataclass(frozen=True)
@@ -158,15 +105,13 @@ class SmallRun:
 
     @property
     def chunked(self) -> SessionSettings:
-        """Of sessions that cut messages into two to six chunks; those about masks are longer than others."""
-        masked = getattr(getattr(self.prepared.experiment.algorithm, "masking", None), "name", "none") == "secure"
-        return replace(SETTINGS, largest_frame=480 if masked else 112, largest_message=1 << 14)
+        """Of sessions that cut messages into two to six chunks."""
+        return replace(SETTINGS, largest_frame=_wanted(self.prepared.experiment).chunk, largest_message=1 << 14)
 
     @property
     def averaged(self) -> int:
         """Updates of servers that are made of no answer."""
-        settings: Any = self.prepared.experiment.algorithm
-        return int(getattr(settings, "consensus", 0)) * (len(self.nodes) - len(self.prepared.names))
+        return _wanted(self.prepared.experiment).unanswered * len(self.prepared.cast.servers)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -183,44 +128,43 @@ def small_runs(experiment: Experiment) -> tuple[list[SmallRun], list[str]]:
         If the spec does not fit together.
     """
     name = experiment.algorithm.name
-    if name not in _SIZES:
-        raise SpecError(f"faults are simulated for {', '.join(_SIZES)}, found {name}")
-    content = experiment.model_dump(mode="json")
-    masked = content["algorithm"].get("masking", {"name": "none"})["name"] == "secure"
-    sizes = _MASKED if masked else _SIZES[name]
-    runs, remarks = [], [f"{name}: small runs of {SIZE} parameters, with {'; or '.join(map(_described, sizes))}"]
-    for size in sizes:
-        small, said = _shrunk(content, size)
+    content, wanted = experiment.model_dump(mode="json"), _wanted(experiment)
+    sizes = "; or ".join(map(_described, wanted.sizes))
+    runs, remarks = [], [f"{name}: small runs of {SIZE} parameters, with {sizes}"]
+    for size in wanted.sizes:
+        small, said = _shrunk(content, wanted, size, experiment.in_units)
         runs.append(_built(small))
         remarks += said
     return runs, list(dict.fromkeys(remarks))
 
 
+def _wanted(experiment: Experiment) -> SmallRuns:
+    return ALGORITHMS[experiment.algorithm.name].small_runs(experiment.algorithm)
+
+
 def _described(size: Mapping[str, Any]) -> str:
-    values = {key: value for key, value in size.items() if key not in _SECTIONS}
+    values = {key: value for key, value in size.items() if key not in _SECTIONS and value is not None}
     for section in _SECTIONS & size.keys():
         values.update({f"{section}.{key}": value for key, value in size[section].items() if value is not None})
     return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
-def _shrunk(content: dict[str, Any], size: Mapping[str, Any]) -> tuple[Experiment, list[str]]:
+def _shrunk(
+    content: dict[str, Any], wanted: SmallRuns, size: Mapping[str, Any], in_units: bool
+) -> tuple[Experiment, list[str]]:
     """The spec of one small run."""
     algorithm = dict(content["algorithm"])
     sections: dict[str, Any] = {**content, **_COMMON}
-    algorithm.update(_FITTING[algorithm["name"]])
+    algorithm.update(wanted.fitting)
     algorithm.update({key: value for key, value in size.items() if key not in _SECTIONS})
-    for key in _BOUNDED.get(algorithm["name"], ()):
+    for key in wanted.bounded:
         algorithm[key] = math.inf if algorithm[key] is None else algorithm[key]
     remarks = _shorten_waits(algorithm, "algorithm")
-    if "masking" in algorithm:
-        algorithm["masking"] = {**algorithm["masking"], "threshold": None, "minimum": None, "fraction_bits": None}
     sections["stop"] = size.get("stop")
     privacy = {**content["privacy"], **size.get("privacy", {})}
     level = dict(_LEVELS[privacy["mechanism"]])
-    if algorithm["name"] == "graph_federated":  # noise of a server, not of a clipped sum
+    if in_units:  # noise of a server, not of a clipped sum
         level.update(noise_multiplier=None, standard_deviation=None if privacy["mechanism"] == "none" else 1.0)
-    if privacy["mechanism"] == "none":
-        algorithm.update({key: None for key in ("noise", "gradient_at") if key in algorithm})
     sections.update(algorithm=algorithm, privacy={**privacy, **level})
     try:
         return _fitting(sections), remarks
@@ -263,8 +207,7 @@ def _built(experiment: Experiment) -> SmallRun:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunWarning)  # of runs that are too short to be of use
         plan = plan_run(prepared)
-    context = prepared.context(plan.mechanisms, plan.quotas)
-    nodes = prepared.algorithm.build(experiment.algorithm, context)
+    nodes = nodes_of(prepared, plan)
     if len(nodes) > MOST_NODES:
         raise SpecError(f"faults are simulated for at most {MOST_NODES} nodes, found {', '.join(nodes)}")
     speeds = Speeds(experiment.speeds, len(nodes), public_seed(experiment))

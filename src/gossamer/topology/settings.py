@@ -9,46 +9,43 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from gossamer.errors import SpecError
+from gossamer.section import Section
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Ring(_Settings):
+class Ring(Section):
     """Node i is joined to i - 1 and i + 1, modulo the number of nodes."""
 
     name: Literal["ring"] = "ring"
 
 
-class Line(_Settings):
+class Line(Section):
     """Node i is joined to i - 1 and i + 1, where they exist."""
 
     name: Literal["line"] = "line"
 
 
-class Star(_Settings):
+class Star(Section):
     """Node 0 is joined to every other."""
 
     name: Literal["star"] = "star"
 
 
-class Complete(_Settings):
+class Complete(Section):
     """Every node is joined to every other."""
 
     name: Literal["complete"] = "complete"
 
 
-class Exponential(_Settings):
+class Exponential(Section):
     """Node i is joined to i - 2^k and i + 2^k, modulo the number of nodes, for every 2^k below it."""
 
     name: Literal["exponential"] = "exponential"
 
 
-class Grid(_Settings):
+class Grid(Section):
     """Nodes in rows and columns, numbered row by row, each joined to those beside, above and below.
 
     Attributes
@@ -65,14 +62,14 @@ class Grid(_Settings):
     rows: int | None = Field(default=None, ge=1)
 
 
-class Regular(_Settings):
+class Regular(Section):
     """A random graph in which every node has ``degree`` neighbours."""
 
     name: Literal["regular"] = "regular"
     degree: int = Field(default=3, ge=1)
 
 
-class SmallWorld(_Settings):
+class SmallWorld(Section):
     """A ring in which each node knows its ``k`` nearest; each edge is rewired with probability ``p``.
 
     References
@@ -85,14 +82,14 @@ class SmallWorld(_Settings):
     p: float = Field(default=0.1, ge=0, le=1)
 
 
-class ErdosRenyi(_Settings):
+class ErdosRenyi(Section):
     """Each pair of nodes is joined with probability ``p``, independently (given that the graph connects)."""
 
     name: Literal["erdos_renyi"] = "erdos_renyi"
     p: float = Field(gt=0, le=1)
 
 
-class EdgeList(_Settings):
+class EdgeList(Section):
     """Edges read from a text file: two node numbers (from 0) or node names a line, ``#`` for comments."""
 
     name: Literal["edges"] = "edges"

@@ -38,6 +38,7 @@ from scipy.optimize import minimize_scalar
 from gossamer.errors import SpecError
 from gossamer.privacy.claims.claim import Claim
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
+from gossamer.privacy.numbers import real_number, whole_number
 
 THEOREM2 = "A(DP)2SGD, Theorem 2"
 REMARK1 = "A(DP)2SGD, Remark 1"
@@ -76,7 +77,8 @@ class Adp2sgdSetting:
     smallest_shard: int
 
     def __post_init__(self) -> None:
-        require_positive(**vars(self))
+        require_positive(lipschitz=self.lipschitz, batch_size=self.batch_size, iterations=self.iterations)
+        require_counts(nodes=self.nodes, smallest_shard=self.smallest_shard)
 
     @property
     def sampling_rate(self) -> float:
@@ -265,12 +267,19 @@ def _divergence_per_order(setting: Adp2sgdSetting, sigma_mean: float) -> float:
 def require_positive(**values: float) -> None:
     """Raise SpecError unless every value is finite and positive."""
     for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
+        if not 0 < real_number(value) < math.inf:
             raise SpecError(f"{name} must be a finite number > 0, found {value!r}")
+
+
+def require_counts(**values: int) -> None:
+    """Raise SpecError unless every value is a whole number, 1 or more."""
+    for name, value in values.items():
+        if not whole_number(value):
+            raise SpecError(f"{name} must be a whole number > 0, found {value!r}")
 
 
 def require_fraction(**values: float) -> None:
     """Raise SpecError unless every value lies strictly between 0 and 1."""
     for name, value in values.items():
-        if not 0 < value < 1:
+        if not 0 < real_number(value) < 1:
             raise SpecError(f"{name} must lie between 0 and 1, found {value!r}")

@@ -32,10 +32,12 @@ from gossamer.privacy.claims.adp2sgd import (
     Adp2sgdSetting,
     adp2sgd_order,
     adp2sgd_theorem2_variance,
+    require_counts,
     require_positive,
     theorem2_failures,
 )
 from gossamer.privacy.claims.claim import UtilityClaim
+from gossamer.privacy.numbers import real_number
 
 PROPOSITION1 = "A(DP)2SGD, Proposition 1"
 PROPOSITION2 = "A(DP)2SGD, Proposition 2"
@@ -71,7 +73,8 @@ class Adp2sgdProblem:
     size: int
 
     def __post_init__(self) -> None:
-        require_positive(smoothness=self.smoothness, size=self.size)
+        require_positive(smoothness=self.smoothness)
+        require_counts(size=self.size)
         _require_not_negative(
             loss_gap=self.loss_gap,
             within_variance=self.within_variance,
@@ -108,7 +111,7 @@ class Adp2sgdNetwork:
     staleness: float
 
     def __post_init__(self) -> None:
-        require_positive(nodes=self.nodes)
+        require_counts(nodes=self.nodes)
         _require_not_negative(rho=self.rho, staleness=self.staleness)
         if self.rho >= 1:
             raise SpecError(f"rho must be below 1 (a connected topology), found {self.rho!r}")
@@ -260,5 +263,5 @@ def _iteration_failures(iterations: float, smoothness: float, network: Adp2sgdNe
 
 def _require_not_negative(**values: float) -> None:
     for name, value in values.items():
-        if not (math.isfinite(value) and value >= 0):
+        if not 0 <= real_number(value) < math.inf:
             raise SpecError(f"{name} must be a finite number >= 0, found {value!r}")

@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 
 from gossamer.errors import SpecError
 from gossamer.privacy.claims.adp2sgd import require_positive
+from gossamer.privacy.numbers import real_number
 
 LEAST_SIGMA = 1.137
 """The main theorem needs this much noise: u0 and u1 are below 1 for r0(sigma) then."""
@@ -104,10 +105,10 @@ class MainTheorem:
     def __post_init__(self) -> None:
         require_positive(sigma=self.sigma)
         require_power(self.power)
-        if not 0 <= self.ratio < math.inf:
+        if not 0 <= real_number(self.ratio) < math.inf:
             raise SpecError(f"m/T must be a finite number >= 0, found {self.ratio!r}")
         most = largest_r0(self.sigma)
-        if not (0 < self.r0 <= most and math.isfinite(self.r)):
+        if not (0 < real_number(self.r0) <= most and math.isfinite(self.r)):
             raise SpecError(
                 f"r0 must lie in (0, 1/e], and with sigma {self.sigma:g} the theorem needs it to be at most "
                 f"{most:.6g}; found {self.r0!r}"
@@ -185,11 +186,11 @@ class MainTheorem:
 
 
 def _require_noise(sigma: float) -> None:
-    if not LEAST_SIGMA <= sigma < math.inf:
+    if not LEAST_SIGMA <= real_number(sigma) < math.inf:
         raise SpecError(f"the main theorem needs a finite sigma >= {LEAST_SIGMA}, for r0(sigma); found {sigma!r}")
 
 
 def require_power(power: float) -> None:
     """Raise SpecError unless the power is finite and not negative."""
-    if not 0 <= power < math.inf:
+    if not 0 <= real_number(power) < math.inf:
         raise SpecError(f"the power p of the sizes must be a finite number >= 0, found {power!r}")

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from gossamer.errors import PeerError, SpecError
 from gossamer.privacy.masking.group import DTYPES, UintArray
+from gossamer.privacy.numbers import real_number
 
 SMALLEST_CLIP, LARGEST_CLIP = 1e-30, 1e30  # so that 2^f is far from the ends of float64
 
@@ -50,9 +51,9 @@ class FixedPoint:
     fraction_bits: int | None = None
 
     def __post_init__(self) -> None:
-        if self.bits not in DTYPES:
+        if type(self.bits) is not int or self.bits not in DTYPES:
             raise SpecError(f"fixed-point numbers have 32 or 64 bits, found {self.bits!r}")
-        if not SMALLEST_CLIP <= self.clip <= LARGEST_CLIP:
+        if not SMALLEST_CLIP <= real_number(self.clip) <= LARGEST_CLIP:
             raise SpecError(f"a fixed-point clip is {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}, found {self.clip!r}")
         if type(self.group) is not int or not 1 <= self.group <= (1 << (self.bits - 1)) - 1:
             raise SpecError(

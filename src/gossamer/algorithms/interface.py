@@ -1,0 +1,259 @@
+"""An algorithm as one value: all that runs, deployments and tests ask of it.
+
+What an algorithm has to say is `build`, `model_of` and `output`; everything else has a default. The suite in
+`gossamer.testing.contracts` runs on each, and ``algorithms/__init__.py`` has the table of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from gossamer.algorithms.algorithm import Batches, Context, Facts, InFlight, Workload
+from gossamer.privacy.claims import Claim
+from gossamer.privacy.clipping import ClipSettings, FixedClip
+from gossamer.protocol.node import Node
+from gossamer.topology.settings import Ring, Topology
+from gossamer.vectors import Confined, Model
+
+S = TypeVar("S")
+
+SYNTHETIC = "synthetic"
+"""Source of made-up examples, see `Estimates.source`."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who is in a run, and how they stand to each other.
+
+    Attributes
+    ----------
+    workers : tuple of str
+        The nodes that hold data.
+    servers : tuple of str
+        Nodes beside them, which `Algorithm.build` puts last.
+    parents : mapping of str to str
+        The node above each, where messages go up and down a tree; empty where the graph says who talks to whom.
+    joined : tuple of str
+        Whom the topology joins.
+    holders : tuple of str
+        Whose models are tested.
+    trust : mapping of str to str
+        The trust scope of each node that is in one, such as its federated unit: what is `Confined` stays inside.
+    """
+
+    workers: tuple[str, ...]
+    servers: tuple[str, ...] = ()
+    parents: Mapping[str, str] = field(default_factory=dict)
+    joined: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
+    trust: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("joined", "holders"):
+            if not getattr(self, name):
+                object.__setattr__(self, name, self.workers)
+
+    @property
+    def scopes(self) -> dict[str, tuple[str, ...]]:
+        """The nodes with data in each trust scope, in order."""
+        found: dict[str, list[str]] = {}
+        for name in self.workers:
+            if name in self.trust:
+                found.setdefault(self.trust[name], []).append(name)
+        return {scope: tuple(names) for scope, names in found.items()}
+
+
+@dataclass(frozen=True)
+class Clips(Generic[S]):
+    """What an algorithm does about clips.
+
+    Attributes
+    ----------
+    policies : tuple of str
+        The values of ``privacy.clip.policy`` that its nodes follow; others are refused.
+    default : ClipSettings
+        What ``privacy.clip`` is where there is Gaussian noise and nothing is said.
+    first : callable
+        The bound at the start, of its settings, where the policy gives none.
+    """
+
+    policies: tuple[str, ...] = ("fixed",)
+    default: ClipSettings = field(default_factory=FixedClip)
+    first: Callable[[S], float] = lambda settings: 1.0
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is released under some settings, as far as they decide it.
+
+    Attributes
+    ----------
+    noiseless : bool
+        Whether this is the algorithm without noise.
+    proved : bool
+        Whether a guarantee is proved for what is released.
+    sampling : str, optional
+        How examples are drawn; None where ``privacy.sampling`` says it.
+    sensitivity : float
+        How far one example moves what is released, in clips.
+    clipped_whole : bool
+        Whether what is released is clipped as a whole, and not example by example.
+    between : str, optional
+        The scheme of noise between servers of federated units; None where there are no units.
+    masking : str
+        How agents hide their updates from their own server: ``none``, ``secure`` or ``pairwise_noise``.
+    limit : int, optional
+        A bound on the run's length, beside ``updates_per_node``.
+    """
+
+    noiseless: bool = False
+    proved: bool = True
+    sampling: str | None = None
+    sensitivity: float = 1.0
+    clipped_whole: bool = False
+    between: str | None = None
+    masking: str = "none"
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Estimates(Generic[S]):
+    """Constants that have to be estimated before a run is planned, if the spec does not give them.
+
+    Attributes
+    ----------
+    missing : callable
+        The names of those that some settings leave out; they are settings too.
+    source : callable
+        On what they are estimated: `SYNTHETIC` examples, or the name of a public data set of the same shape.
+    """
+
+    missing: Callable[[S], tuple[str, ...]]
+    source: Callable[[S], str]
+
+
+@dataclass(frozen=True)
+class SmallRuns:
+    """Runs that are small enough for thousands of simulated faults.
+
+    Attributes
+    ----------
+    sizes : tuple of mappings
+        What seeds choose from: values of settings, and the sections ``stop`` and ``privacy`` of a spec.
+    fitting : mapping
+        What else fits so few examples.
+    bounded : tuple of str
+        Settings that may be left out, and are given here, so that nobody is waited for without end.
+    chunk : int
+        Bytes of a frame that cuts messages into two to six chunks.
+    unanswered : int
+        Updates of each server that are made of no answer of a data side.
+    """
+
+    sizes: tuple[Mapping[str, Any], ...]
+    fitting: Mapping[str, Any] = field(default_factory=dict)
+    bounded: tuple[str, ...] = ()
+    chunk: int = 112
+    unanswered: int = 0
+
+
+def _workers(settings: Any, names: tuple[str, ...]) -> Cast:
+    return Cast(names)
+
+
+def _batches(settings: Any, shard_sizes: Mapping[str, int], seed: int) -> Batches:
+    return Batches(settings.batch_size, shard_sizes, settings.updates_per_node)
+
+
+def _nothing(*arguments: Any) -> Any:
+    return {}
+
+
+def _no_lines(*arguments: Any) -> list[Any]:
+    return []
+
+
+def _decided(settings: Any, private: bool) -> Any:
+    return settings
+
+
+@dataclass(frozen=True)
+class Algorithm(Generic[S]):
+    """An algorithm.
+
+    Attributes
+    ----------
+    Settings : type
+        A frozen pydantic model with ``name``, ``nodes`` and ``updates_per_node``, and ``batch_size`` unless there is a
+        `workload`.
+    build : callable
+        (settings, context) -> the nodes, by name.
+    model_of : callable
+        node -> the model that it would deploy.
+    output : callable
+        nodes -> the model of the whole run, such as the mean.
+    roles : tuple of str
+        What the nodes with data are called in invitations, and then what others are: the first word of their names.
+    cast : callable
+        (settings, names of the nodes with data) -> who else is there, and how they stand to each other.
+    topology : callable
+        settings -> the graph that joins `Cast.joined`.
+    decided : callable
+        (settings, whether there is noise) -> the settings with the defaults filled in that depend on it.
+    terms : callable
+        settings -> what they decide about releases.
+    laws : tuple of str, optional
+        The values of ``privacy.mechanism`` that it can do with; None is all.
+    clips : Clips
+        What it does about clips.
+    workload : callable
+        (settings, shard sizes, seed) -> examples of each update.
+    rounds : bool
+        Whether a release sums up a whole round, and not one batch's gradients.
+    estimates : Estimates, optional
+        Constants that may have to be estimated.
+    count : callable, optional
+        nodes -> how many updates were made, where a computation is not one.
+    grows : bool
+        Whether nodes may join a run that has begun: no state depends on how many there are.
+    invariants : callable
+        (nodes, messages in flight) -> vectors that only a node's own update may change, by name.
+    unit_models : callable
+        nodes -> the models of federated units, whose distances are measured.
+    report : callable
+        nodes -> figures of its own for the summary, as plain data.
+    remarks : callable
+        nodes -> warnings at the end of a run, a line each.
+    advice : callable
+        (settings, context, updates) -> warnings about a run of so many updates, a line each.
+    claims : callable
+        (settings, facts) -> what the paper claims of such a run, never its guarantee.
+    small_runs : callable
+        settings -> runs for simulated faults.
+    """
+
+    Settings: type[S]
+    build: Callable[[S, Context], dict[str, Node]]
+    model_of: Callable[[Node], Model | Confined]
+    output: Callable[[Mapping[str, Node]], Model]
+    roles: tuple[str, ...] = ("worker",)
+    cast: Callable[[S, tuple[str, ...]], Cast] = _workers
+    topology: Callable[[S], Topology] = lambda settings: Ring()
+    decided: Callable[[S, bool], S] = _decided
+    terms: Callable[[S], Terms] = lambda settings: Terms()
+    laws: tuple[str, ...] | None = None
+    clips: Clips[S] = field(default_factory=Clips)
+    workload: Callable[[S, Mapping[str, int], int], Workload] = _batches
+    rounds: bool = False
+    estimates: Estimates[S] | None = None
+    count: Callable[[Mapping[str, Node]], int] | None = None
+    grows: bool = False
+    invariants: Callable[[Mapping[str, Node], Sequence[InFlight]], dict[str, Any]] = _nothing
+    unit_models: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing
+    report: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing
+    remarks: Callable[[Mapping[str, Node]], list[str]] = _no_lines
+    advice: Callable[[S, Context, int], list[str]] = _no_lines
+    claims: Callable[[S, Facts], list[Claim]] = _no_lines
+    small_runs: Callable[[S], SmallRuns] = lambda settings: SmallRuns(({},))

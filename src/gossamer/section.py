@@ -1,0 +1,65 @@
+"""The base of all settings: a section of a spec, of a policy, of what they hold."""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
+TRUTH_VALUE = "truth_value"
+"""The type of the error for `true` where a number stands; its context has the ``key`` and what was ``found``."""
+
+
+class Section(BaseModel):
+    """Base of all settings: immutable; an unknown key is an error, and so is a truth value in place of a number."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_values_are_no_numbers(cls, values: Any) -> Any:
+        """Refuse ``yes`` for 1: Python counts truth values among the integers, and pydantic follows it."""
+        for key, value in values.items() if isinstance(values, Mapping) else ():
+            field = cls.model_fields.get(key)
+            kinds = set() if field is None else set(_kinds(field.annotation))
+            if kinds & {int, float} and bool not in kinds and _holds_truth_value(value):
+                expected = "a number, or a text in quotes" if str in kinds else "a number"
+                context = {"key": key, "expected": expected, "found": json.dumps(value, default=str)}
+                raise PydanticCustomError(TRUTH_VALUE, "input should be {expected}, found {found}", context)
+        return values
+
+
+def place(problem: Any) -> tuple[str | int, ...]:
+    """Where one of the problems of a ``ValidationError`` is, down to the key."""
+    return (*problem["loc"], problem["ctx"]["key"]) if problem["type"] == TRUTH_VALUE else tuple(problem["loc"])
+
+
+_SAID = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "expected keys with their values"),
+    "int_parsing": "input should be a whole number, such as 1000",
+    "int_parsing_size": "input should be a whole number, and no larger one than numbers here can be",
+    "float_parsing": "input should be a valid number",
+}
+"""In the place of pydantic's own words, which are about Python."""
+
+
+def said(problem: Any) -> str:
+    """One of the problems of a ``ValidationError`` in words, without the place and without what was found."""
+    message = str(_SAID.get(problem["type"], problem["msg"])).removeprefix("Value error, ")
+    return message[0].lower() + message[1:]
+
+
+def _holds_truth_value(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_truth_value, value)))
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    """The classes that a value may be of, or that its items may be of; YAML 1.1 reads ``on`` as a truth value."""
+    if typing.get_origin(annotation) is typing.Literal:
+        return [bool if value == "on" else type(value) for value in typing.get_args(annotation)]
+    arguments = typing.get_args(annotation)
+    return [kind for argument in arguments for kind in _kinds(argument)] if arguments else [annotation]

@@ -1,0 +1,54 @@
+"""``gossamer up``: the policies that it writes admit the run, and noise that could be drawn again is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gossamer.cli import main
+from gossamer.deployment.holding import planned_divergence
+from gossamer.deployment.policy import read_policy
+from gossamer.deployment.spending import spendings
+from gossamer.experiment.reading import parse_spec
+
+pytest.importorskip("cryptography", reason="needs the extra secure")
+pytestmark = pytest.mark.usefixtures("called_here")
+
+SPEC = """
+dataset: digits
+algorithm: {name: audp, nodes: 2, batch_size: 32, updates_per_node: 20}
+budget: {epsilon: 10, delta: %s}
+"""
+
+
+@pytest.mark.parametrize("delta", ["1.0e-4", "1.0e-12", "1.0e-15"])
+def test_the_policies_it_writes_have_room_for_the_run(tmp_path: Path, delta: str) -> None:
+    """Of a tiny delta late answers may take nearly all, and the policy's epsilon is for the rest of it."""
+    from gossamer.deployment.up import LocalFederation
+
+    made = LocalFederation.found(parse_spec(yaml.safe_load(SPEC % delta)), tmp_path / "up", "mqtt://127.0.0.1:1")
+    for name in made.prepared.names:
+        policy = read_policy(made.folder / name / "policy.yaml")
+        (shown,) = spendings(policy)
+        assert shown.budget is not None
+        assert shown.left is not None
+        asked = planned_divergence(made.prepared, made.plan, name, shown.budget.order, shown.budget.relation)
+        # A thousandth of epsilon is for rounding it to four digits.
+        assert 0 <= shown.left - asked <= 2e-3 * shown.budget.epsilon
+
+
+@pytest.mark.parametrize("how", [["--reproducible"], ["--set", "privacy.noise_secret=reproducible"]])
+def test_noise_that_can_be_drawn_again_is_for_simulations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: list[str]
+) -> None:
+    (tmp_path / "spec.yaml").write_text(SPEC % "1.0e-4")
+    assert main(["up", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "up"), *how]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == (
+        "",
+        "gossamer: error: privacy.noise_secret: reproducible is for simulations, and deployed parties draw noise that "
+        "nobody can repeat; leave it out\n",
+    )
+    assert not (tmp_path / "up").exists()
