@@ -237,8 +237,8 @@ def test_agents_draw_what_nobody_can_repeat(name: str) -> None:
         computer: Any = deployed_computer(own(prepared, "node-0"), plan, "node-0", None, kept=mark)
         side = computer.sides["node-0"]
         masked = name == "units masked"
-        drawn = side.rule._talk.batches if masked else lambda task: side.draw(side.admit(task)).rows
-        batches |= {drawn(task).tobytes() for _ in range(2)}
+        drawn = [side.rule._talk.batches(task) if masked else side.draw(side.admit(task)).rows for _ in range(2)]
+        batches |= {rows.tobytes() for rows in drawn}
         secrets |= {side.rule._talk._secret(0) for _ in range(2)} if masked else set(range(4))
     assert len(batches) == len(secrets) == 4
 
