@@ -2,11 +2,13 @@
 
 The first table has the epsilon that a policy has to allow for one run, over the epsilon that the run is calibrated to.
 The second has how many runs of epsilon 1 a policy of 4 admits; "fixed" is what a series that is set aside would hold,
-all of them at once. Runs are planned with the least noise, all at delta 1e-5.
+all of them at once. Runs are planned with the least noise, all at delta 1e-5. The third has the seconds of processor
+time that it takes to admit or refuse a run, or to read a series, for plans that are hard to analyse.
 
-    python benchmarks/ledger_filters.py [--generated N] [--json]
+    python benchmarks/ledger_filters.py [--generated N] [--times] [--json]
 
---generated adds N plans with 10 to 10,000 releases at rates from 0.001 to 1, evenly on a logarithmic scale.
+--times prints the third table only; --generated adds N plans with 10 to 10,000 releases at rates from 0.001 to 1,
+evenly on a logarithmic scale.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ import argparse
 import json
 import math
 from collections.abc import Iterator
+from time import process_time
 from typing import NamedTuple
 
 import numpy as np
 
+from gossamer.errors import BudgetSpent
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.filters import EitherFilter, Total, widest_order_of
 from gossamer.privacy.gaussian_fit import PlanCurve
@@ -28,8 +32,11 @@ from gossamer.privacy.planner import calibrate_noise_multiplier, gaussian_releas
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.renyi import renyi_epsilon, widest_order
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.series import Series, SeriesPlan
+from gossamer.runtimes.storage_ledger import LedgerFile
 
 DELTA = 1e-5
+TARGETS = 1.0, 2.0, 4.0, 8.0
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 
 
@@ -119,25 +126,69 @@ def fitting(counts: Counts, relation: NeighboringRelation, policy: float) -> dic
 def rows(number: int) -> Iterator[dict[str, object]]:
     """All that is measured."""
     for plan in [*FOUR, *OTHERS, *generated(number)]:
-        for target in (1.0, 4.0):
+        for target in TARGETS:
             found = needs(plan.calibrated(target), plan.relation, target)
             yield {"plan": str(plan), "calibrated": target, **{by: value / target for by, value in found.items()}}
     for plan in FOUR:
         yield {"plan": str(plan), "policy": 4.0, **fitting(plan.calibrated(1.0), plan.relation, 4.0)}
 
 
+def hard() -> Iterator[tuple[str, Counts, NeighboringRelation]]:
+    """Plans that take long to analyse: little noise, many releases, many rates."""
+    for n, rate, multiplier in (
+        (3000, 0.01, 1.2),
+        (3000, 0.001, 0.7),
+        (10**7, 1e-4, 2.0),
+        (100, 0.01, 0.3),
+        (10_000, 0.01, 0.1),
+        (100, 0.01, 0.01),
+        (10_000, 0.01, 0.01),
+    ):
+        for relation in (ADD, REPLACE):
+            plan = gaussian_releases(multiplier, {Poisson(rate): n})
+            yield f"{n} x {rate:g}, multiplier {multiplier:g} ({relation.value})", plan, relation
+    generator = np.random.default_rng(2024)
+    for n in (100, 1000, 10_000):
+        rates = (10 ** generator.uniform(-3, -1, n)).tolist()
+        for relation in (ADD, REPLACE):
+            plan = gaussian_releases(4.0, {Poisson(rate): 1 for rate in rates})
+            yield f"{n} different rates, multiplier 4 ({relation.value})", plan, relation
+        plan = gaussian_releases(4.0, {FixedSize(10**7, math.ceil(rate * 10**7)): 1 for rate in rates})
+        yield f"{n} different sizes, multiplier 4 (replace_one)", plan, REPLACE
+
+
+def times() -> Iterator[dict[str, object]]:
+    """Seconds to decide on a run, and to read a series."""
+    for name, plan, relation in hard():
+        file, budget = LedgerFile(":memory:"), EitherFilter(4.0, DELTA, relation, widest_order_of(4.0, DELTA))
+        start, admitted = process_time(), True
+        try:
+            file.open("a", "data", "run", budget, plan)
+        except BudgetSpent:
+            admitted = False
+        yield {"plan": name, "seconds": process_time() - start, "admitted": admitted}
+        file.close()
+    for runs, releases, rate, multiplier in ((12, 3000, 0.01, 4.0), (12, 3000, 0.01, 0.01), (1, 100, 0.01, 0.01)):
+        series = Series("series", 1e9, DELTA / 2, (SeriesPlan(runs, releases, rate, multiplier),))
+        start = process_time()
+        series.check(ADD)
+        name = f"series of {runs} runs, {releases} x {rate:g}, multiplier {multiplier:g}"
+        yield {"plan": name, "seconds": process_time() - start, "admitted": True}
+
+
 def main() -> None:
-    """Print the two tables."""
+    """Print the tables."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--generated", type=int, default=0, metavar="N", help="so many plans more")
     options.add_argument("--json", action="store_true", help="one JSON document a line")
+    options.add_argument("--times", action="store_true", help="how long decisions take, and nothing else")
     chosen = options.parse_args()
-    for row in rows(chosen.generated):
+    for row in times() if chosen.times else rows(chosen.generated):
         if chosen.json:
             print(json.dumps(row), flush=True)
             continue
         numbers = "  ".join(f"{by} {value:.3g}" for by, value in row.items() if isinstance(value, (int, float)))
-        print(f"{row['plan']:44} {numbers}", flush=True)
+        print(f"{row['plan']:60} {numbers}", flush=True)
 
 
 if __name__ == "__main__":

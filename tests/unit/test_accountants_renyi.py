@@ -8,6 +8,7 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant
+from mpmath import mp, mpf
 from scipy.integrate import quad, trapezoid
 from scipy.stats import norm
 
@@ -122,6 +123,41 @@ def test_tiny_divergences_are_exact() -> None:
     """To second order: order/2 times the chi-squared divergence, (2 q mu)^2 for a small mu."""
     assert renyi.poisson_replaced_gaussian(1e-3, 1e-4, 16.0) == pytest.approx(8 * (2 * 1e-7) ** 2, rel=1e-3)
     assert renyi.response(1e-6, 3.0) == pytest.approx(1.5e-12, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "rate", "order"), [(1.0206, 1.2e-4, 19.0), (1.654, 7.3e-7, 37.0), (2.06, 2e-4, 52.7)]
+)
+def test_large_rare_losses_of_a_small_divergence_do_not_overflow(multiplier: float, rate: float, order: float) -> None:
+    """exp(order loss) is beyond all numbers where next to nothing of it counts: the divergence was no number."""
+    with mp.workdps(30):
+        mu, q = 1 / mpf(multiplier), mpf(rate)
+
+        def ratio(x: mpf, sign: int) -> mpf:
+            return 1 - q + q * mp.exp(sign * mu * x - mu**2 / 2)
+
+        def excess(x: mpf) -> mpf:
+            ahead, back = ratio(x, 1), ratio(x, -1)
+            return mp.npdf(x) * (back * (ahead / back) ** mpf(order) - back - order * (ahead - back))
+
+        exact = mp.log1p(mp.quad(excess, mp.linspace(-40, 40 + 2 * order * mu, 60))) / (order - 1)
+    found = renyi.poisson_replaced_gaussian(1 / multiplier, rate, order)
+    assert 0 <= found / float(exact) - 1 < 2e-9
+
+
+@pytest.mark.parametrize(("multiplier", "rate", "order"), [(35.0, 1.4e-7, 2), (87.0, 1.36e-7, 32), (9.5, 5.2e-7, 32)])
+def test_divergences_of_tiny_samples_are_never_rounded_down(multiplier: float, rate: float, order: int) -> None:
+    """By the binomial sum of whole orders, with 40 digits."""
+    with mp.workdps(40):
+        moment = sum(
+            mp.binomial(order, k)
+            * (1 - mpf(rate)) ** (order - k)
+            * mpf(rate) ** k
+            * mp.exp((k * k - k) / (2 * mpf(multiplier) ** 2))
+            for k in range(order + 1)
+        )
+        exact = mp.log(moment) / (order - 1)
+    assert 0 <= renyi.poisson_gaussian(multiplier, rate, float(order)) / float(exact) - 1 < 1e-3
 
 
 def test_divergences_never_exceed_a_pure_epsilon_and_do_not_overflow() -> None:

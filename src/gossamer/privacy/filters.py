@@ -14,6 +14,7 @@ reach more than delta: decision 23 has the proofs, and a test has that adversary
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -139,23 +140,22 @@ class GaussianFilter:
             return whole
         curve = PlanCurve.of(plan, self.relation)
 
+        def by_mu(mu: float) -> float:
+            return room / mu**2 if mu else math.inf
+
         def fitting(entry: Entry) -> tuple[float, float]:
             """How many such plans fit; of two that fit as often, the one with the smaller mu is better."""
             by_failures = left / entry.failure if entry.failure else math.inf
-            by_mu = room / entry.mu**2 if entry.mu else math.inf
-            return min(by_failures, by_mu), -entry.mu
+            return min(by_failures, by_mu(entry.mu)), -entry.mu
 
-        best = whole
+        all_left = Entry(curve.mu(left), left)
+        if fitting(all_left)[0] < 1:  # then it fits with no failure
+            return max(whole, all_left, key=fitting)
+        failures = [failure for step in range(_FINEST + 1) if (failure := self.failures / 2.0**step) <= left]
         # By falling failures, the number that fits rises as long as failures decide it, and falls from then on.
-        for failure in (failure for step in range(_FINEST + 1) if (failure := self.failures / 2.0**step) <= left):
-            entry = Entry(curve.mu(failure), failure)
-            if fitting(entry) > fitting(best):
-                best = entry
-            elif best.failure:
-                break
-        if fitting(best)[0] < 1:  # it does not fit, or only if it takes all that is left
-            best = max(best, Entry(curve.mu(left), left), key=fitting)
-        return best
+        turn = bisect_left(failures, True, key=lambda failure: left / failure >= by_mu(curve.mu(failure)))
+        near = [Entry(curve.mu(failure), failure) for failure in failures[max(turn - 1, 0) : turn + 1]]
+        return max(whole, all_left, *near, key=fitting)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The least mu with which Gaussian differential privacy, but for a failure probability, covers a whole plan.
 
-Of a plan, fixed in advance, `accountants.delta` bounds ``H(t) = sup_S P(S) - t Q(S)`` for t = exp(e) >= 1, in both
-directions at once. Its outputs are no easier to tell apart than
+Of a plan, fixed in advance, `accountants.quick_figures` bounds ``H(t) = sup_S P(S) - t Q(S)`` for t = exp(e) >= 1, in
+both directions at once. Its outputs are no easier to tell apart than
 
     with probability f: which data set it is;    else: N(mu, 1) against N(0, 1)
 
@@ -24,13 +24,13 @@ The proof that sums of mu^2 and of f make a filter is in decision 23.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri, ndtri_exp
 
-from gossamer.privacy.accountants import delta, epsilon
+from gossamer.privacy.accountants import Figures, quick_figures
 from gossamer.privacy.analytic import GaussianFull
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
@@ -146,13 +146,17 @@ class PlanCurve:
             self._mus[failure] = min(self.full, self._least(failure))
         return self._mus[failure]
 
+    @cached_property
+    def _figures(self) -> Figures:
+        return quick_figures(self._counts, self._relation)
+
     def _divergence(self, loss: float) -> float:
         if loss not in self._known:
-            self._known[loss] = delta(self._counts, loss, self._relation)
+            self._known[loss] = self._figures.delta(loss)
         return self._known[loss]
 
     def _least(self, failure: float) -> float:
-        end = epsilon(self._counts, failure, self._relation).epsilon
+        end = self._figures.epsilon(failure)
         if end == math.inf:
             return math.inf
         if end == 0:

@@ -30,8 +30,8 @@ from gossamer.privacy.analytic import Profile
 
 FloatArray = npt.NDArray[np.float64]
 
-# What merging may add to sum_i rate_i^2, relative to it. To second order epsilon grows by half of that.
-_TOLERANCE = 5e-4
+TOLERANCE = 5e-4
+"""What merging may add to sum_i rate_i^2, relative to it. To second order epsilon grows by half of that."""
 _LEVELS = 16  # how many different weights a cell keeps
 
 
@@ -44,15 +44,15 @@ class Group(NamedTuple):
     releases: int
 
 
-def merge(counts: Mapping[Profile, int]) -> list[Group]:
+def merge(counts: Mapping[Profile, int], tolerance: float = TOLERANCE) -> list[Group]:
     """Groups that together dominate ``counts`` releases of each profile."""
     families: defaultdict[Hashable, list[Profile]] = defaultdict(list)
     for profile in counts:
         families[profile.family].append(profile)
-    return [group for members in families.values() for group in _merge_family(members, counts)]
+    return [group for members in families.values() for group in _merge_family(members, counts, tolerance)]
 
 
-def _merge_family(members: list[Profile], counts: Mapping[Profile, int]) -> Iterator[Group]:
+def _merge_family(members: list[Profile], counts: Mapping[Profile, int], tolerance: float) -> Iterator[Group]:
     # The largest loss as well: the rates of very revealing responses round to the same number.
     members = sorted(members, key=lambda profile: (profile.rate, profile.largest(0.0)), reverse=True)
     rates = np.array([profile.rate for profile in members])
@@ -60,17 +60,17 @@ def _merge_family(members: list[Profile], counts: Mapping[Profile, int]) -> Iter
     yield Group(members[0], members[0], 1.0, counts[members[0]])
     start = 0
     while start < len(members) - 1:
-        end = _cell_end(rates, numbers, start)
+        end = _cell_end(rates, numbers, start, tolerance)
         yield from _levels(members[start : end + 1], rates[start : end + 1], numbers[start : end + 1])
         start = end
 
 
-def _cell_end(rates: FloatArray, numbers: FloatArray, start: int) -> int:
+def _cell_end(rates: FloatArray, numbers: FloatArray, start: int, tolerance: float) -> int:
     """The last position that a cell whose upper end is at ``start`` may reach."""
     inside, count = rates[start + 1 :], numbers[start + 1 :]
     total, first, second = (np.cumsum(count * inside**power) for power in (0, 1, 2))
     excess = (rates[start] + inside) * first - second - rates[start] * inside * total  # sum (b - q)(q - a)
-    allowed = _TOLERANCE * (second + float(np.sum(numbers * rates**2)) / 32)
+    allowed = tolerance * (second + float(np.sum(numbers * rates**2)) / 32)
     beyond = np.flatnonzero(excess > allowed)
     return start + (int(beyond[0]) if beyond.size else inside.size)
 

@@ -26,13 +26,17 @@ from scipy.special import logsumexp
 from gossamer.errors import AccountingError
 from gossamer.privacy.numbers import real_number
 
+_CANCELLED = 1e-14  # relative, on terms that cancel
 _MARGIN = 1e-9  # relative, added to what is computed by quadrature or subtracted from a level
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
 def poisson_gaussian(noise_multiplier: float, rate: float, order: float) -> float:
     """Of Gaussian noise on a Poisson sample, under add-or-remove-one; the multiplier is sd/C."""
     event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise_multiplier))
-    return _accounted(event, order, dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    found = _accounted(event, order, dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    # Its sum has terms of about order * rate that cancel: of a tiny divergence that is no small part.
+    return found + _CANCELLED * min(order * rate, 1.0) / (order - 1)
 
 
 def poisson_replaced_gaussian(mu: float, rate: float, order: float) -> float:
@@ -51,7 +55,12 @@ def poisson_replaced_gaussian(mu: float, rate: float, order: float) -> float:
     total = float(logsumexp(log_weight + order * loss))
     if total < 1:
         # The integral less one, as a sum of terms that are not negative: exact however small.
-        total = math.log1p(float(np.sum(np.exp(log_weight) * (np.expm1(order * loss) - order * np.expm1(loss)))))
+        small = order * loss < 1
+        near, weight = np.where(small, loss, 0.0), np.exp(log_weight)
+        # exp(order loss) alone overflows where it is large.
+        far = np.exp(log_weight + order * loss) - order * np.exp(log_weight + loss) + (order - 1) * weight
+        terms = np.where(small, weight * (np.expm1(order * near) - order * np.expm1(near)), far)
+        total = math.log1p(float(np.sum(terms)))
     return total / (order - 1) * (1 + _MARGIN)
 
 
@@ -71,9 +80,8 @@ def fixed_size_gaussian(mu: float, rate: float, order: float) -> float:
     # that. A panel's rule is exact to rounding for widths of 1/(1+mu).
     low, high = mu / 2, max(order * mu, mu / 2) + 12
     panels = np.linspace(low, high, math.ceil((high - low) * 2 * (1 + mu)) + 1)
-    nodes, weights = np.polynomial.legendre.leggauss(20)
     half = np.diff(panels)[:, None] / 2
-    output, weight = panels[:-1, None] + half * (nodes + 1), half * weights
+    output, weight = panels[:-1, None] + half * (_NODES + 1), half * _WEIGHTS
     full = mu * output - mu**2 / 2
     near = np.log1p(rate * np.expm1(np.minimum(full, 1.0)))  # where the other sum cancels
     loss = np.where(full < 1, near, np.logaddexp(math.log1p(-rate), math.log(rate) + full))

@@ -126,6 +126,15 @@ class _Found(NamedTuple):
 
 def proved_epsilon(releases: Releases, delta: float) -> float:
     """The smallest epsilon >= 0 that is found for ``delta``; infinite if none is."""
+    return _epsilon(releases, delta, 0.0)
+
+
+def quick_epsilon(releases: Releases, delta: float) -> float:
+    """An epsilon for ``delta`` that would do for one a percent smaller."""
+    return _epsilon(releases, delta, _QUICK_EXCESS)
+
+
+def _epsilon(releases: Releases, delta: float, finest: float) -> float:
     delta = min(delta, _MOST_DELTA)  # one nearer to 1 takes more digits than a bound of delta has
     epsilon, excess = _guess(releases, delta), _QUICK_EXCESS
     for _ in range(_ROUNDS):
@@ -140,27 +149,27 @@ def proved_epsilon(releases: Releases, delta: float) -> float:
         # What was chosen for one epsilon is as good as what would be chosen for another that is so near.
         crude = _EXCESS * order * epsilon > _CRUDE  # a percent of delta does not matter to epsilon
         near = max(_NEAR / order, epsilon * (_EXCESS / 10 if crude else _ROOT))
-        if abs(epsilon - before) <= near and (excess == 0 or epsilon == 0 or crude):
+        if abs(epsilon - before) <= near and (excess == finest or epsilon == 0 or crude):
             break
         if abs(epsilon - before) * order < 1 and not crude:
-            excess = 0.0
+            excess = finest
     return epsilon * (1 + _SAFE)
 
 
 def proved_delta(releases: Releases, epsilon: float) -> float:
     """The smallest delta that is found for ``epsilon``."""
-    return (
-        0.0
-        if epsilon > releases.highest * (1 + _SAFE)
-        else _bound(releases, epsilon, 0.0, _MOST_PRODUCTS)[0].delta(epsilon)
-    )
+    return _delta(releases, epsilon, 0.0, _MOST_PRODUCTS)
 
 
 def quick_delta(releases: Releases, epsilon: float) -> float:
     """A delta for ``epsilon`` that may be a percent larger."""
+    return _delta(releases, epsilon, _QUICK_EXCESS, _MOST_PRODUCTS / 8)
+
+
+def _delta(releases: Releases, epsilon: float, least_excess: float, most_products: float) -> float:
     if epsilon > releases.highest * (1 + _SAFE):
         return 0.0
-    return _bound(releases, epsilon, _QUICK_EXCESS)[0].delta(epsilon)
+    return _bound(releases, epsilon, least_excess, most_products)[0].delta(epsilon)
 
 
 def _bound(

@@ -1,0 +1,211 @@
+"""Rules that find, in the syntax of a file, what ties it to things that should be known in one place only.
+
+Nothing is asserted of them yet; `architecture_report` prints the numbers. There are two groups:
+
+- **an algorithm**, outside its own files and the table of algorithms: imports of it, its name as a literal, `getattr`
+  and `hasattr` on an algorithm, its settings or module, and `isinstance` or ``type: ignore`` on its settings;
+- **the kind of a plan, a side or a task**, outside the making of data sides: `isinstance`, `match`, or a comparison.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "gossamer"
+
+NAMES = ("gossip", "allreduce", "audp", "asgd", "csgd", "edge_cloud", "mapa", "increasing", "graph_federated")
+"""What algorithms and their modules are called."""
+TABLE = "algorithms/__init__.py"
+OWN = {
+    "gossip": r"gossip|promises",
+    "allreduce": r"allreduce|ring(_\w+)?",
+    "edge_cloud": r"edge_\w+",
+    "mapa": r"mapa(_\w+)?",
+    "increasing": r"increasing(_\w+)?|round_\w+|size_schedules",
+    "graph_federated": r"graph_\w+",
+}
+"""The modules of each algorithm in `algorithms`, where they have no folder of their own."""
+MAKING = re.compile(
+    r"sides/\w+\.py|deployment/computing\.py|experiment/agent_sides\.py|"
+    r"privacy/(\w+_side|deployed_unit|round_answers|tasks|unit_tasks|masking_steps|unit_records|number_source)\.py"
+)
+"""Where data sides are made, and what they are made of."""
+KINDS = frozenset(
+    (
+        *("UnitPlan", "SamplePlan", "UnitCharges", "AgentCharges", "UnitTerms"),
+        *("Gradient", "Round", "Release", "LocalUpdate", "MaskingStep"),
+        *("DataSide", "DataSides", "UnitSide", "UnitSides", "AgentSide", "MaskedSide", "PairwiseSide"),
+        *("DeployedSide", "DeployedUnitSide", "FilledSide", "LoneAgent", "NoData"),
+        *("UnitLedger", "AgentLedger", "DurableUnitLedger", "DurableAgentLedger"),
+    )
+)
+"""Classes of plans, sides and tasks."""
+KIND_FACTS = re.compile(r"(^|\.)(in_units|masking\.name|round_update)$|masking'\]\['name'\]$")
+"""What else tells the kind of a run's sides: read, or compared with something."""
+SETTINGS_CLASSES = frozenset(("Settings", "Gossip", "Allreduce", "EdgeCloud", "Mapa", "Increasing", "GraphFederated"))
+_UNITS = re.compile(r"\b(prepared|world)\.units$")
+_ALGORITHM = re.compile(r"(^|\.|_)(algorithm|algorithms|settings|module)$|^ALGORITHMS\[")
+
+
+class Place(NamedTuple):
+    """Where something was found."""
+
+    file: str
+    line: int
+    what: str
+
+
+Rule = Callable[[str, ast.Module], Iterator[Place]]
+"""(file below the package, its syntax) -> what was found."""
+
+
+def owner(file: str) -> str | None:
+    """Whose a file in `algorithms` is: an algorithm's, or nobody's, which all may use."""
+    parts = Path(file).parts
+    if parts[0] != "algorithms":
+        return None
+    if len(parts) > 2:
+        return parts[1] if parts[1] in NAMES else None
+    return next((name for name, own in OWN.items() if re.fullmatch(own, Path(file).stem)), None)
+
+
+def imports(file: str, tree: ast.Module, *, types: bool = False) -> Iterator[tuple[int, str]]:
+    """The line and absolute name of every import, inside functions too; with ``types``, those of types alone too."""
+    package = ["gossamer", *Path(file).parts[:-1]]
+    for node in ast.walk(tree) if types else _running(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*start, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def _running(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those under ``if TYPE_CHECKING:``."""
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from _running(child)
+
+
+# An algorithm, outside its own files
+
+
+def imports_of_algorithms(file: str, tree: ast.Module) -> Iterator[Place]:
+    """A statement that imports from an algorithm's own module."""
+    seen = set()
+    for line, name in imports(file, tree):
+        parts = name.split(".")
+        if parts[:2] != ["gossamer", "algorithms"] or len(parts) < 3:
+            continue
+        found = owner("/".join(parts[1:3]) + ".py") or (parts[2] if parts[2] in NAMES else None)
+        if found is not None and found != owner(file) and (line, found) not in seen:
+            seen.add((line, found))
+            yield Place(file, line, f"imports {found}")
+
+
+def literals_of_names(file: str, tree: ast.Module) -> Iterator[Place]:
+    """A text that is an algorithm's name and nothing else."""
+    if owner(file) is None:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node.value in NAMES:
+                yield Place(file, node.lineno, repr(node.value))
+
+
+def attributes_asked_for(file: str, tree: ast.Module) -> Iterator[Place]:
+    """`getattr` or `hasattr` on an algorithm, its settings or module, with a name that mypy could have checked."""
+    if owner(file) is None:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
+                about, what = node.args[0], node.args[1]
+                if isinstance(what, ast.Constant) and _ALGORITHM.search(ast.unparse(about)):
+                    yield Place(file, node.lineno, ast.unparse(node))
+
+
+def settings_by_class(file: str, tree: ast.Module) -> Iterator[Place]:
+    """`isinstance` with a class of settings, or ``type: ignore`` where an algorithm's settings are taken for one."""
+    if owner(file) is not None:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _classes(node) & SETTINGS_CLASSES:
+            yield Place(file, node.lineno, ast.unparse(node))
+    for number, line in enumerate(source(file).splitlines(), 1):
+        if "type: ignore" in line and re.search(r"\.algorithm\b", line):
+            yield Place(file, number, line.strip())
+
+
+# The kind of a plan, a side or a task, outside the making of data sides
+
+
+def kinds_by_class(file: str, tree: ast.Module) -> Iterator[Place]:
+    """`isinstance`, `match` or ``type(...) is`` with a class of plans, sides or tasks."""
+    if MAKING.fullmatch(file):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _classes(node) & KINDS:
+            yield Place(file, node.lineno, ast.unparse(node))
+        elif isinstance(node, ast.MatchClass) and _last(node.cls) in KINDS:
+            yield Place(file, node.lineno, f"case {ast.unparse(node)}")
+        elif isinstance(node, ast.Compare) and {_last(other) for other in node.comparators} & KINDS:
+            yield Place(file, node.lineno, ast.unparse(node))
+
+
+def kinds_by_facts(file: str, tree: ast.Module) -> Iterator[Place]:
+    """A comparison with what tells the kind of sides, a reading of ``in_units``, or whether there are units."""
+    if MAKING.fullmatch(file) or owner(file) is not None:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
+            if any(KIND_FACTS.search(side) for side in sides):
+                yield Place(file, node.lineno, ast.unparse(node))
+        elif isinstance(node, ast.Attribute) and node.attr == "in_units":
+            yield Place(file, node.lineno, ast.unparse(node))
+        elif isinstance(node, ast.If | ast.IfExp) and _UNITS.search(ast.unparse(node.test)):
+            yield Place(file, node.lineno, ast.unparse(node.test))
+
+
+def _classes(call: ast.Call) -> set[str]:
+    """The classes of an `isinstance`."""
+    if getattr(call.func, "id", "") != "isinstance" or len(call.args) < 2:
+        return set()
+    return {_last(node) for node in ast.walk(call.args[1]) if isinstance(node, ast.Name | ast.Attribute)}
+
+
+def _last(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+RULES: Mapping[str, Rule] = {
+    "imports of an algorithm": imports_of_algorithms,
+    "its name as a literal": literals_of_names,
+    "getattr or hasattr on it, its settings or module": attributes_asked_for,
+    "isinstance or type: ignore on its settings": settings_by_class,
+    "the kind of a plan, side or task by its class": kinds_by_class,
+    "the kind of a plan, side or task by a fact": kinds_by_facts,
+}
+
+
+@cache
+def source(file: str) -> str:
+    """Of a file below the package."""
+    return (SOURCE / file).read_text(encoding="utf-8")
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax of every file of the package."""
+    files = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+    return {file: ast.parse(source(file), file) for file in files}
+
+
+def found(rule: Rule) -> list[Place]:
+    """Everything that a rule finds."""
+    return [place for file, tree in trees().items() if file != TABLE for place in rule(file, tree)]
