@@ -38,13 +38,18 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import IndexArray, Objective
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.privacy.data_side import Computer
-from gossamer.privacy.deployed_side import DeployedSide, Ticket
-from gossamer.privacy.filled_side import FilledSide
-from gossamer.privacy.ledger import Ledger, Unlimited
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute
+from gossamer.sides.deployed import Deployed
+from gossamer.sides.filled import Filled, TimedPool
+from gossamer.sides.ledger import MemoryLedger
+from gossamer.sides.machine import Ticket
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import Samples
+from gossamer.sides.samples import Shard
+from gossamer.sides.sums import InPieces
 from gossamer.vectors import Public
 
 FEATURES, CLASSES = 20, 2
@@ -62,19 +67,20 @@ class Noted(Poisson):
         return found
 
 
-class Idle(FilledSide):
+class Idle(Filled):
     """Measured as one that is filled, and not filled."""
 
     _rehearsing = False
 
-    def rehearse(self, ticket: Ticket, count: int) -> None:
+    def of_nobody(self, ticket: Ticket, count: int) -> Any:
         self._rehearsing = True
-        super().rehearse(ticket, count)
+        found = super().of_nobody(ticket, count)
         self._rehearsing = False
+        return found
 
-    def _fill(self, ticket: Ticket, count: int) -> None:
+    def fill(self, ticket: Ticket, count: int) -> None:
         if self._rehearsing:
-            super()._fill(ticket, count)
+            super().fill(ticket, count)
 
 
 @dataclass(frozen=True)
@@ -98,10 +104,12 @@ def side_of(way: str, arguments: argparse.Namespace) -> tuple[Computer, Objectiv
     objective: Objective = LinearModel("softmax", FEATURES, CLASSES)
     if arguments.model == "network":
         objective = TorchModule(nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, CLASSES)))
-    made = (Ledger("node", Unlimited()), np.arange(count), objective, data)
-    if way == "at_once":
-        return DeployedSide(*made), objective
-    return Paced((FilledSide if way == "filled" else Idle)(*made), say=print), objective
+    plan = Samples({}, enforced=False)
+    ledger, shards = MemoryLedger("node", plan.charges()), {"node": Shard(np.arange(count))}
+    filled = (Filled if way == "filled" else Idle)(objective, data, count)
+    home = Deployed(lambda name, plan: ledger, sums=InPieces if way == "at_once" else lambda objective, data: filled)
+    pool = open_pool({"node": plan}, shards, objective, data, home)
+    return pool if way == "at_once" else Paced(TimedPool(pool, filled, home), say=print), objective
 
 
 def answer(worker: Worker, awake: threading.Event, task: Any, pings: bool) -> tuple[float, float]:

@@ -25,13 +25,13 @@ import yaml
 
 from gossamer.algorithms import gossip
 from gossamer.algorithms.algorithm import Context
-from gossamer.privacy.data_side import NullDataSides
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.sides.null import DryRun
 from gossamer.topology.builders import build_graph
 from gossamer.topology.settings import Ring
 from gossamer.vectors import Blank, Public
@@ -55,7 +55,7 @@ def bare_events(nodes: int = 100, updates: int = 500) -> dict[str, Any]:
     best = float("inf")
     for _ in range(3):
         built = gossip.build(gossip.Settings(nodes=nodes), context)
-        simulator = Simulator(built, NullDataSides(), World(SpeedSettings(name="lognormal")))
+        simulator = Simulator(built, DryRun(), World(SpeedSettings(name="lognormal")))
         start = time.process_time()
         while simulator.next_time is not None:
             simulator.step()

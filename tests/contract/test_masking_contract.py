@@ -10,11 +10,11 @@ from tests.contract.test_algorithms_contract import _Units, units
 from tests.reference.masked_sides import MaskedAnswers, masked_sides
 
 from gossamer.algorithms.algorithm import Context
-from gossamer.privacy.data_side import NullDataSides
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator, World
+from gossamer.sides.null import DryRun
 from gossamer.testing.contracts import SIZE, WORLDS, FixedAnswers
 
 CLIP = 100.0
@@ -38,7 +38,7 @@ class _MaskedUnits(_Units):
         look: Callable[[Simulator], None] | None = None,
     ) -> tuple[Simulator, list[Step]]:
         computer = computer or FixedAnswers()
-        if not isinstance(computer, NullDataSides):
+        if not isinstance(computer, DryRun):
             sides = masked_sides(self.settings, self.names, self.context().seed, SIZE, CLIP, self.agent_noise)
             computer = MaskedAnswers(computer, sides)
         return super().run(world, nodes=nodes, computer=computer, look=look)

@@ -60,9 +60,9 @@ class Agent:
         plan = plan_run(prepared)
         file, signing = SideFile(IN_MEMORY, "run", name), signing_of(prepared, name)
         self._name = name
-        self._computer: Any = deployed_computer(own(prepared, name), plan, name, None, mark=file, signing=signing)
+        self._computer: Any = deployed_computer(own(prepared, name), plan, name, None, kept=file, signing=signing)
         self._ask(LocalUpdate(0, prepared.initial, LocalQuery(2, 4, 0.5, 1.0)))
-        (self.side,) = self._computer._sides.agents.values()
+        self.side = self._computer.sides[name].rule._talk
         self.group: Group = self.side.unit.group
 
     def step(self, step: int, incoming: Public = REFUSED) -> Any:
@@ -212,6 +212,6 @@ def test_what_an_invitation_settles_is_signed_for_its_run() -> None:
     mark = SideFile(IN_MEMORY, "run", VICTIM)
     prepared = replace(own(one, VICTIM), run=agreed.prepared.run)
     with pytest.raises(DataError, match="expected the agents' identities, found none"):
-        deployed_computer(prepared, agreed.plan, VICTIM, None, mark=mark)
+        deployed_computer(prepared, agreed.plan, VICTIM, None, kept=mark)
     with pytest.raises(DataError, match="identities are for one with signed=True"):
-        deployed_computer(own(one, VICTIM), agreed.plan, VICTIM, None, mark=mark, signing=signing_of(prepared, VICTIM))
+        deployed_computer(own(one, VICTIM), agreed.plan, VICTIM, None, kept=mark, signing=signing_of(prepared, VICTIM))

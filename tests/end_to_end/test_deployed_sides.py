@@ -11,37 +11,32 @@ import pytest
 
 from gossamer.data.split import Split
 from gossamer.deployment.computing import (
-    NoData,
-    UnitCharges,
     deployed_computer,
     deployed_epsilon,
     deployed_guarantees,
     drawn_by,
-    planned_charges,
-    planned_queries,
 )
 from gossamer.deployment.side_file import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
-from gossamer.experiment.agent_sides import AgentCharges
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
 from gossamer.federation.identity import Identity
-from gossamer.privacy.agent_noise import AgentLedger
-from gossamer.privacy.data_side import Computer, DataSide
+from gossamer.privacy.data_side import Computer
 from gossamer.privacy.deployed_guarantee import Drawn, Times
-from gossamer.privacy.filled_side import FilledSide
-from gossamer.privacy.ledger import Ledger, Plan, Unlimited
 from gossamer.privacy.masked_side import Signing
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.release_times import OPEN_TIMES, PUBLIC_TIMES
-from gossamer.privacy.unit_ledger import UnitLedger
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.storage_file import IN_MEMORY
+from gossamer.sides.charges import Receipt
+from gossamer.sides.filled import TimedPool
+from gossamer.sides.ledger import MemoryLedger
+from gossamer.sides.plan import Nothing
 from gossamer.vectors import Confined
 
 BASE: dict[str, Any] = {"dataset": "digits", "seed": 3, "budget": {"epsilon": 4.0, "delta": 1e-5}}
@@ -110,16 +105,9 @@ def own(prepared: Prepared, name: str) -> Prepared:
     return replace(prepared, dataset=replace(prepared.dataset, train=split), shards=shards)
 
 
-def ledger_of(prepared: Prepared, plan: Any, name: str) -> Any:
-    match planned_charges(prepared, plan, name):
-        case None:
-            return None
-        case UnitCharges(agents, stream):
-            return UnitLedger(name, agents, stream)
-        case AgentCharges(noise, most):
-            return AgentLedger(name, noise, most)
-        case counts:
-            return Ledger(name, Plan(counts) if prepared.experiment.private else Unlimited())
+def ledger_of(prepared: Prepared, plan: Any, name: str) -> MemoryLedger | None:
+    charges = plan.side(prepared, name).charges()
+    return None if charges is None else MemoryLedger(name, charges)
 
 
 def identity_of(name: str) -> Identity:
@@ -143,7 +131,7 @@ class Parties:
             file = SideFile(IN_MEMORY, "run", name)
             mine = own(prepared, name)
             ledger, signing = self.ledgers[name], signing_of(prepared, name)
-            self.sides[name] = deployed_computer(mine, plan, name, ledger, mark=file, records=file, signing=signing)
+            self.sides[name] = deployed_computer(mine, plan, name, ledger, kept=file, signing=signing)
 
     def admit(self, node: str, task: Any) -> Any:
         return node, self.sides[node].admit(node, task)
@@ -175,14 +163,14 @@ def test_a_run_charges_what_the_simulated_one_charges(name: str) -> None:
     prepared = prepared_of(name)
     plan = plan_run(prepared)
     simulator, parties = run(prepared, plan)
-    sides, ledgers = plan.sides(prepared, secret_seed(prepared, plan.noise, "run"), DataSide)
+    sides, ledgers = plan.sides(prepared, secret_seed(prepared, plan.noise, "run"))
     run(prepared, plan, sides)
     expected = {ledger.owner: ledger for ledger in ledgers}
     charged = {owner: ledger for owner, ledger in parties.ledgers.items() if ledger is not None}
     assert set(charged) == set(expected)
     for owner, ledger in charged.items():
         assert ledger.releases == expected[owner].releases > 0
-        assert getattr(ledger, "counts", None) == getattr(expected[owner], "counts", None)
+        assert ledger.counts == expected[owner].counts
         assert ledger.lines() == expected[owner].lines()
     model = np.asarray(prepared.algorithm.output(simulator.nodes).values)
     assert np.isfinite(model).all()
@@ -196,26 +184,25 @@ def test_no_more_is_released_than_planned(name: str) -> None:
     node = prepared.names[0]
     ledger, side = parties.ledgers[node], parties.sides[node]
     queries = prepared.context(plan.mechanisms, plan.quotas).queries
-    for kind, most in ledger.policy.most.items():
+    policy = ledger.charges.policy
+    for kind, most in policy.most.items():
         for _ in range(most - ledger.counts.get(kind, 0)):
-            ledger.charge(kind)
+            ledger.charge(Receipt(kind))
         assert ledger.counts[kind] == most
     assert queries[node].mechanism in plan.mechanisms.values()
     with pytest.raises(BudgetSpent):
-        ledger.charge(next(iter(ledger.policy.most)))
-    assert side.releases(node) == sum(ledger.policy.most.values())
+        ledger.charge(Receipt(next(iter(policy.most))))
+    assert side.releases(node) == sum(policy.most.values())
 
 
 def test_servers_without_data_are_asked_nothing() -> None:
     prepared = prepared_of("audp")
     plan = plan_run(prepared)
-    assert planned_charges(prepared, plan, "server") is None
+    assert plan.side(prepared, "server") == Nothing()
     side = deployed_computer(own(prepared, "server"), plan, "server", None)
-    assert isinstance(side, NoData)
     assert side.releases("server") == 0
-    for ask in (lambda: side.admit("server", 1), lambda: side.amended(1, 1), lambda: side.compute([1])):
-        with pytest.raises(SpecError, match="server has no data in this run"):
-            ask()
+    with pytest.raises(SpecError, match="server has no data in this run"):
+        side.admit("server", 1)
     assert side.compute([]) == []
 
 
@@ -233,10 +220,10 @@ def test_masked_agents_need_a_mark_and_a_ledger() -> None:
     with pytest.raises(DataError, match="needs a durable mark"):
         deployed_computer(own(prepared, "node-0"), plan, "node-0", ledger_of(prepared, plan, "node-0"))
     with pytest.raises(DataError, match="needs a ledger"):
-        deployed_computer(own(prepared, "node-0"), plan, "node-0", None, mark=SideFile(IN_MEMORY, "run", "node-0"))
+        deployed_computer(own(prepared, "node-0"), plan, "node-0", None, kept=SideFile(IN_MEMORY, "run", "node-0"))
     quiet = prepared_of("units masked")
-    assert planned_charges(quiet, plan_run(quiet), "node-0") is None
-    assert planned_charges(prepared_of("units"), plan_run(prepared_of("units")), "node-0") is None
+    assert plan_run(quiet).side(quiet, "node-0").charges() is None
+    assert plan_run(prepared_of("units")).side(prepared_of("units"), "node-0").charges() is None
 
 
 @pytest.mark.parametrize("name", ["units", "units masked"])
@@ -247,10 +234,12 @@ def test_agents_draw_what_nobody_can_repeat(name: str) -> None:
     batches, secrets = set(), set()
     for _ in range(2):
         mark = SideFile(IN_MEMORY, "run", "node-0")
-        computer: Any = deployed_computer(own(prepared, "node-0"), plan, "node-0", None, mark=mark)
-        (side,) = computer._sides.agents.values()
-        batches |= {side.batches(task).tobytes() for _ in range(2)}
-        secrets |= {side._secret(0) for _ in range(2)} if name == "units masked" else set(range(4))
+        computer: Any = deployed_computer(own(prepared, "node-0"), plan, "node-0", None, kept=mark)
+        side = computer.sides["node-0"]
+        masked = name == "units masked"
+        drawn = [side.rule._talk.batches(task) if masked else side.draw(side.admit(task)).rows for _ in range(2)]
+        batches |= {rows.tobytes() for rows in drawn}
+        secrets |= {side.rule._talk._secret(0) for _ in range(2)} if masked else set(range(4))
     assert len(batches) == len(secrets) == 4
 
 
@@ -262,7 +251,7 @@ def test_a_restarted_server_without_records_is_refused_and_one_with_them_goes_on
     ledger = ledger_of(prepared, plan, "server-0")
 
     def side(records: Any) -> Computer:
-        return deployed_computer(own(prepared, "server-0"), plan, "server-0", ledger, records=records)
+        return deployed_computer(own(prepared, "server-0"), plan, "server-0", ledger, kept=records)
 
     side(file).compute([side(file).admit("server-0", Release(0, state))])
     with pytest.raises(BudgetSpent):
@@ -342,7 +331,7 @@ def test_the_guarantee_says_whether_times_tell_anything(name: str, wanted: Any, 
         assert (OPEN_TIMES in found.assumptions) == (not timed and name != "units")
         ledger = ledger_of(prepared, plan, "node-0")
         side = deployed_computer(own(prepared, "node-0"), plan, "node-0", ledger)
-        assert isinstance(side, FilledSide) == timed
+        assert isinstance(side, TimedPool) == timed
         before = deployed_guarantees(*of_simulation(name))[0]
         assert found.epsilon == before.epsilon
         assert before.delta <= found.delta <= before.delta * (1 + 1e-12)
@@ -367,13 +356,13 @@ def test_what_will_be_asked_is_known_before_the_run() -> None:
     prepared = prepared_of("gossip adaptive")
     plan: Any = plan_run(prepared)
     context = prepared.context(plan.mechanisms, plan.quotas)
-    (found,) = planned_queries(prepared, plan, "node-0")
+    (found,) = plan.side(prepared, "node-0").queries
     asked = prepared.clipping.query(context.queries["node-0"], prepared.clipping.initial(prepared.initial))
     assert replace(found, normaliser=asked.normaliser) == asked
     assert found.count_share > 0
     growing = prepared_of("increasing")
     growing_plan: Any = plan_run(growing)
-    queries = planned_queries(growing, growing_plan, "node-0")
+    queries = growing_plan.side(growing, "node-0").queries
     assert {query.sampling for query in queries} == set(growing_plan.schedules["node-0"])
 
 
@@ -384,8 +373,9 @@ def test_sums_with_noise_of_agents_have_room_for_it_in_their_rounding() -> None:
         plan: Any = plan_run(prepared)
         ledger = ledger_of(prepared, plan, "server-0")
         side: Any = deployed_computer(own(prepared, "server-0"), plan, "server-0", ledger)
-        assert side._noise.grid.clip == plan.units["server-0"].bound.moved
-        found.append(side._noise.grid.error / (1 + 64 * (prepared.experiment.privacy.agent_noise or 0.0)))
+        grid = side.sides["server-0"].rule._noise._noise.grid
+        assert grid.clip == plan.units["server-0"].bound.moved
+        found.append(grid.error / (1 + 64 * (prepared.experiment.privacy.agent_noise or 0.0)))
     assert found[1] == pytest.approx(found[0] * math.sqrt(650)) != 0
 
 

@@ -18,8 +18,9 @@ from gossamer.experiment import running
 from gossamer.experiment.noise_secret import KeptSecret
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
-from gossamer.privacy.data_side import DataSide, DataSides
-from gossamer.privacy.unit_side import AgentSide, UnitSides
+from gossamer.sides.machine import Side
+from gossamer.sides.pool import Pool
+from gossamer.sides.sums import Run
 from gossamer.vectors import Masked, Released
 
 RECORDS = 40
@@ -152,17 +153,16 @@ class Seen:
         self.samples: list[bytes] = []
         self.answers: list[Any] = []
         with patch.context() as watched:
-            for owner, method in ((DataSide, "batch"), (DataSide, "turns"), (AgentSide, "batches")):
-                watched.setattr(owner, method, self._watched(getattr(owner, method)))
-            for owner in (DataSides, UnitSides):
-                watched.setattr(owner, "compute", self._answers(owner.compute))
+            watched.setattr(Side, "draw", self._watched(Side.draw))
+            watched.setattr(Pool, "compute", self._answers(Pool.compute))
             gs.run(parse_spec(spec))
 
     def _watched(self, draw: Callable[..., Any]) -> Callable[..., Any]:
         def drawn(side: Any, task: Any) -> Any:
             found = draw(side, task)
-            rows = found.rows if hasattr(found, "rows") else found
-            self.samples.append(np.ascontiguousarray(rows).tobytes())
+            if found is not None:  # a record of a stream is of no sample
+                rows = found.turns.rows if isinstance(found, Run) else found.rows
+                self.samples.append(np.ascontiguousarray(rows).tobytes())
             return found
 
         return drawn

@@ -26,12 +26,16 @@ from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseState, NoiseStream
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
-from gossamer.privacy.unit_side import AgentSide, UnitSide, UnitSides
 from gossamer.randomness import Stream, stream
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import ClientUpdate, SidePlan
+from gossamer.sides.plan import Stream as SideStream
+from gossamer.sides.pool import Pool
+from gossamer.sides.samples import Shard
+from gossamer.sides.simulated import Simulated
 from gossamer.topology.builders import build_graph
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
@@ -87,18 +91,15 @@ class Setup:
         temporal = self.settings.temporal or "independent"
         return CorrelatedNoise(Factorisation(temporal, count, self.settings.bands), 1.0)
 
-    def sides(self) -> UnitSides:
-        kinds = {
-            server: StreamKind(self.stream(server), self.settings.rounds * self.records(server), FEATURES)
-            for server in self.servers
-        }
-        return UnitSides(
-            {name: AgentSide(name, shard, SEED) for name, shard in self.shards.items()},
-            {s: UnitSide(UnitLedger(s, self.units[s], kinds[s]), FEATURES, SEED) for s in self.servers},
-            {agent: server for server, agents in self.units.items() for agent in agents},
-            self.objective,
-            self.data,
-        )
+    def sides(self) -> Pool:
+        plans: dict[str, SidePlan] = dict.fromkeys(self.shards, ClientUpdate())
+        for server in self.servers:
+            records = self.settings.rounds * self.records(server)
+            plans[server] = SideStream(
+                self.stream(server), records, FEATURES, None, 1, np.inf, tuple(self.units[server])
+            )
+        shards = {name: Shard(rows) for name, rows in self.shards.items()}
+        return open_pool(plans, shards, self.objective, self.data, Simulated(SEED))
 
     def noise(self) -> dict[tuple[str, int], np.ndarray]:
         """Every record of every server, drawn once more."""
@@ -282,13 +283,13 @@ def test_every_run_ends_with_all_rounds_made_and_each_record_drawn_once(synchron
     world = data.draw(hard_worlds(setup.settings.nodes + setup.settings.units))
     simulator, _ = setup.run(world)
     computer = simulator.computer
-    assert isinstance(computer, UnitSides)
+    assert isinstance(computer, Pool)
     assert set(simulator.finished.values()) == {"quota"}
     assert set(simulator.finished) == set(simulator.nodes)
     for server in setup.servers:
         node = simulator.nodes[server]
         assert node.state.round == setup.settings.rounds
-        assert computer.units[server].ledger.releases == setup.settings.rounds * setup.records(server)
+        assert computer.releases(server) == setup.settings.rounds * setup.records(server)
         assert np.isfinite(node.state.v.values).all()
     assert simulator.counters.rejected == 0
 

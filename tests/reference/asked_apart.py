@@ -18,12 +18,12 @@ from gossamer.experiment.agent_sides import samplings
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
-from gossamer.privacy.agent_noise import AgentLedger
 from gossamer.privacy.masking import MaskedSum, Step
 from gossamer.privacy.masking.packed_server import PackedServer, start_sum
 from gossamer.privacy.masking_steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.runtimes.storage_file import IN_MEMORY
+from gossamer.sides.ledger import Ledger
 from gossamer.vectors import Public
 
 RUN = "0" * 32
@@ -74,13 +74,12 @@ class Party:
         computer: Any
         if prepared.run:
             file, signing = SideFile(IN_MEMORY, prepared.run, name), signing_of(prepared, name)
-            computer = deployed_computer(own(prepared, name), plan, name, None, mark=file, signing=signing)
-            self.side = computer._sides.agents[name]
+            computer = deployed_computer(own(prepared, name), plan, name, None, kept=file, signing=signing)
         else:
             computer = plan.sides(prepared, 3)[0]
-            self.side = computer.agents[name]
         self._computer = computer
-        self.ledger: AgentLedger | None = self.side.ledger
+        self.side = computer.sides[name].rule._talk
+        self.ledger: Ledger | None = computer.sides[name].ledger
         self.members = samplings(prepared, prepared.experiment.algorithm)[0].of  # type: ignore[arg-type]
 
     def ask(self, task: Any) -> Any:

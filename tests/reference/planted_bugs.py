@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from gossamer.errors import BudgetSpent
-from gossamer.privacy.data_side import Admitted, Answer, DataSide, Sums
-from gossamer.privacy.tasks import Gradient
+from gossamer.privacy.data_side import Answer
 from gossamer.protocol.events import Completed
 from gossamer.protocol.frames import Data
 from gossamer.protocol.session import Deliver
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Resume
+from gossamer.sides.charges import Receipt
+from gossamer.sides.machine import Side, Ticket
+from gossamer.sides.simulated import Simulated
 
 
 class DeliversTwice(Host):
@@ -42,35 +44,42 @@ class SendsBeforeItStores(Host):
             self.journal.commit = commit  # type: ignore[method-assign]
 
 
-class ChargesAfterTheNoise(DataSide):
+class ChargesAfterTheNoise(Side):
     """What the plan covers is noised, and then charged."""
 
-    def admit(self, task: Gradient) -> Admitted:  # type: ignore[override]
-        reason = self.ledger._plan.refusal(self.ledger.counts, task.release)  # type: ignore[attr-defined]
+    __slots__ = ()
+
+    def admit(self, task: Any) -> Ticket:
+        ticket = super().admit(task)
+        return ticket._replace(number=ticket.number + 1)
+
+    def charge(self, receipt: Receipt) -> int:
+        ledger: Any = self.ledger
+        reason = ledger._charges.refusal(ledger._charges.counted(ledger._ledger), receipt)
         if reason is not None:
             raise BudgetSpent(reason)
-        return Admitted(self, task, self.ledger.releases + 1)
+        return self.releases
 
-    def release(self, admitted: Admitted, gradients: Sums, l2: float) -> Answer:
-        answer = super().release(admitted, gradients, l2)
-        self.ledger.charge(admitted.task.release)
+    def release(self, ticket: Ticket, raw: Any) -> Answer:
+        answer = super().release(ticket, raw)
+        super().charge(Receipt(ticket.task.release))
         return answer
 
 
-class RestoresItsNoise(DataSide):
+class RestoresItsNoise(Side):
     """The stream of noise begins where it began before the restart."""
 
     __slots__ = ("_drawn",)
 
-    def __init__(self, ledger: Any, shard: Any, seed: int) -> None:
-        super().__init__(ledger, shard, 0)
+    def __init__(self, name: str, rule: Any, ledger: Any, home: Any) -> None:
+        first = Simulated(0)
+        rule._noise, rule._sampling = first.numbers(name, "noise"), first.numbers(name, "sampling")
+        super().__init__(name, rule, ledger, home)
         self._drawn = 0
 
-    def admit(self, task: Gradient) -> Admitted:  # type: ignore[override]
-        admitted = super().admit(task)
-        assert isinstance(admitted, Admitted)
+    def admit(self, task: Any) -> Ticket:
         self._drawn += 1
-        return replace(admitted, number=self._drawn)
+        return super().admit(task)._replace(number=self._drawn)
 
 
 class AppliesAnAnswerTwice(Host):
@@ -90,8 +99,8 @@ class AppliesAnAnswerTwice(Host):
 BUGS: dict[str, tuple[dict[str, Any], str]] = {
     "no deduplication": ({"kind": DeliversTwice}, "takes another message|which sent only|refused"),
     "send before store": ({"kind": SendsBeforeItStores}, "takes message|has message|takes another message|refused"),
-    "charge after noise": ({"side": ChargesAfterTheNoise}, r"the ledger of .* releases, and noise was drawn for"),
-    "noise restored": ({"side": RestoresItsNoise}, "two releases share their noise"),
+    "charge after noise": ({"machine": ChargesAfterTheNoise}, r"the ledger of .* releases, and noise was drawn for"),
+    "noise restored": ({"machine": RestoresItsNoise}, "two releases share their noise"),
     "an answer applied twice": ({"kind": AppliesAnAnswerTwice}, "applies an answer twice"),
 }
 """What each puts in the place of a part of a `Trial`, and what is said of it."""

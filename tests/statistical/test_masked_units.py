@@ -14,11 +14,17 @@ from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.shuffled_unit import SERVER, ShuffledUnit
 
 from gossamer.algorithms.graph_masking_messages import MaskingReply
+from gossamer.data.split import Split
 from gossamer.errors import SpecError
+from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.masking_steps import MASK
-from gossamer.privacy.pairwise_side import PairwiseNoiseSide
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.messages import decode_message
+from gossamer.sides.client import Update
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import ClientUpdate, Pairwise
+from gossamer.sides.samples import Shard
+from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Confined, Public
 
 LEVEL = 1e-6
@@ -90,9 +96,12 @@ def pairwise(unit: str, round: int, members: tuple[str, ...] = ("a", "b", "c")) 
     """What each agent shows for an update of zeros."""
     task = LocalUpdate(round, Public(np.zeros(SIZE)), LocalQuery(1, 1, 0.1))
     found = {}
+    plan = ClientUpdate(noise=Pairwise(unit, lambda round: members, 2.0))
+    objective = LinearModel("squared", SIZE, None, intercept=False, dtype=np.float64)
+    nothing, shards = Split(np.zeros((0, SIZE), np.float32), np.zeros(0)), dict.fromkeys(members, Shard(np.arange(0)))
+    pool = open_pool(dict.fromkeys(members, plan), shards, objective, nothing, Simulated(3))
     for name in members:
-        side = PairwiseNoiseSide(name, unit, np.arange(0), 3, lambda round: members, 2.0)
-        released = side.answer(task, np.zeros(SIZE)).released
+        released = pool.release(pool.admit(name, task), Update(np.zeros(SIZE), 0)).released
         assert type(released) is Confined
         found[name] = released.values
     return found

@@ -12,13 +12,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 from scipy import stats
+from tests.reference.pools import simulated
 
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.accountants import epsilon as proved_epsilon
 from gossamer.privacy.attacks.audit import epsilon_from_runs
-from gossamer.privacy.data_side import AdmittedRound, DataSide, DataSides
-from gossamer.privacy.ledger import Ledger, Unlimited
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.privacy.tasks import Query, Round, StepSizes, Swap
@@ -42,7 +41,7 @@ def answers(task: Round, rounds: int) -> np.ndarray:
     """What a data side of six examples releases, [rounds, answer_size]."""
     x = stream(1).standard_normal((6, FEATURES)).astype(np.float32)
     objective = LinearModel("logistic", FEATURES, 2, intercept=False, l2=0.1, dtype=np.float64)
-    sides = DataSides({"a": DataSide(Ledger("a", Unlimited()), np.arange(6), 3)}, objective, Split(x, np.arange(6) % 2))
+    sides = simulated({"a": np.arange(6)}, objective, Split(x, np.arange(6) % 2), 3)
     return np.stack([sides.compute([sides.admit("a", task)])[0].released.values for _ in range(rounds)])
 
 
@@ -68,15 +67,14 @@ def test_the_noise_is_that_of_the_mechanism_in_every_coordinate(update: str, whe
 
 def places(sampling: Sampling, count: int, steps: int, rounds: int = 20_000) -> np.ndarray:
     """In each round each example's slot, or ``steps`` if it does not take part, [rounds, count]."""
-    side = DataSide(Ledger("a", Unlimited()), np.arange(count), 4)
+    nothing = Split(np.zeros((count, 2), np.float32), np.zeros(count))
+    sides = simulated({"a": np.arange(count)}, LinearModel("squared", 2, None, intercept=False), nothing, 4)
     task = Round(
         1, (Swap(0, Public(np.zeros(2))),), Query(sampling, NoNoise(), 1.0), steps, steps, StepSizes(1), "batch"
     )
     found = np.full((rounds, count), steps)
     for row in found:
-        ticket = side.admit(task)
-        assert isinstance(ticket, AdmittedRound)
-        turns = side.turns(ticket)
+        turns = sides.sides["a"].draw(sides.admit("a", task)).turns
         row[turns.rows] = turns.slots
     return found
 
@@ -161,8 +159,7 @@ def audit(
     for name in ("with", "without"):
         x = features.copy()
         x[0] *= name == "with"
-        side = DataSide(Ledger(name, Unlimited()), np.arange(2), 5)
-        sides = DataSides({name: side}, objective, Split(x, targets))
+        sides = simulated({name: np.arange(2)}, objective, Split(x, targets), 5)
         found = (sides.compute([sides.admit(name, task)])[0].released.values[0] for _ in range(draws))
         grain = 1e-6 * mechanism.clip  # otherwise the last bits of 0 + noise and C + noise are told apart
         scores.append(np.round(np.fromiter(found, np.float64, draws) / grain))

@@ -12,19 +12,15 @@ from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.attacks.audit import epsilon_one_run
-from gossamer.privacy.attacks.canaries import (
-    BlankingSide,
-    Canaries,
-    choose_canaries,
-    gradient_scores,
-    judge,
-    plant,
-)
-from gossamer.privacy.data_side import DataSide, DataSides
-from gossamer.privacy.ledger import Ledger, Unlimited
+from gossamer.privacy.attacks.canaries import Canaries, choose_canaries, gradient_scores, judge, plant
 from gossamer.privacy.mechanisms import NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import Samples
+from gossamer.sides.pool import Pool
+from gossamer.sides.samples import Shard
+from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Coordinates, Public
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -103,6 +99,12 @@ def test_canaries_that_cannot_be() -> None:
         canaries("mislabelled", classes=None)
 
 
+def pool(objective: LinearModel, shard: np.ndarray, blank: np.ndarray | None = None) -> Pool:
+    """The data side of one node, some of whose slots are blank."""
+    plan = Samples({}, enforced=False)
+    return open_pool({"node": plan}, {"node": Shard.of(shard, blank)}, objective, TRAIN, Simulated(5))
+
+
 def test_a_blank_slot_is_sampled_and_has_no_gradient() -> None:
     """The release is that of the other rows, divided by the same public number, from the same draw of the batch."""
     objective = LinearModel("softmax", 6, 3, dtype=np.float64)
@@ -110,13 +112,9 @@ def test_a_blank_slot_is_sampled_and_has_no_gradient() -> None:
     blank = shard[::2]
     task = Gradient(0, Public(np.zeros(objective.size)), Query(Poisson(0.7), NoNoise(1.0), 7.0))
     batches, answers = [], []
-    for side in (
-        DataSide(Ledger("node", Unlimited()), shard, 5),
-        BlankingSide(blank, Ledger("node", Unlimited()), shard, 5),
-    ):
-        sides = DataSides({"node": side}, objective, TRAIN)
+    for sides in (pool(objective, shard), pool(objective, shard, blank)):
         ticket = sides.admit("node", task)
-        batches.append(side.batch(ticket))
+        batches.append(sides.sides["node"].draw(ticket).rows)
         answers.append(sides.compute([ticket])[0].released.values)
     assert np.isin(blank, batches[0]).any()
     np.testing.assert_array_equal(batches[1], np.setdiff1d(batches[0], blank))
@@ -131,18 +129,14 @@ def test_a_blank_slot_takes_no_turn_in_a_round() -> None:
     query = Query(Poisson(0.8), NoNoise(1.0), 1.0)
     task = Round(1, (Swap(0, Public(np.zeros(objective.size))),), query, 40, 40, StepSizes(0.1), "batch")
     plain, blanked = (
-        side.turns(side.admit(task))
-        for side in (
-            DataSide(Ledger("node", Unlimited()), shard, 5),
-            BlankingSide(blank, Ledger("node", Unlimited()), shard, 5),
-        )
+        sides.sides["node"].draw(sides.admit("node", task)).turns
+        for sides in (pool(objective, shard), pool(objective, shard, blank))
     )
     held = ~np.isin(plain.rows, blank)
     assert not held.all()
     np.testing.assert_array_equal(blanked.rows, plain.rows[held])
     np.testing.assert_array_equal(blanked.slots, plain.slots[held])
-    everything = BlankingSide(shard, Ledger("node", Unlimited()), shard, 5)
-    sides = DataSides({"node": everything}, objective, TRAIN)
+    sides = pool(objective, shard, shard)
     for update in ("batch", "clipped_sum"):
         answer = sides.compute([sides.admit("node", replace(task, update=update))])[0]
         np.testing.assert_array_equal(answer.released.values, 0.0)

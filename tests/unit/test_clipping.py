@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.reference.pools import simulated
 
 import gossamer as gs
 from gossamer.data.split import Split
@@ -19,11 +20,11 @@ from gossamer.experiment.reading import parse_spec
 from gossamer.objectives.objective import Evaluation, FloatArray, Gradients, IndexArray, Objective
 from gossamer.parts import Part
 from gossamer.privacy.clipping import Clipping, FixedClip, QuantileClip, StageClip, bound_of
-from gossamer.privacy.data_side import DataSide, DataSides, _divided
-from gossamer.privacy.ledger import Ledger, Unlimited
+from gossamer.privacy.data_side import divided
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
+from gossamer.sides.pool import Pool
 from gossamer.vectors import Blank, Public, Released
 
 SIZE = 2
@@ -50,17 +51,16 @@ class Rows(Objective):
         raise NotImplementedError
 
 
-def sides(rows: Any) -> DataSides:
+def sides(rows: Any) -> Pool:
     data = Split(np.asarray(rows, np.float32), np.zeros(len(rows), np.int64))
-    side = DataSide(Ledger("node-0", Unlimited()), np.arange(len(rows)), seed=3)
-    return DataSides({"node-0": side}, Rows(), data)
+    return simulated({"node-0": np.arange(len(rows))}, Rows(), data, 3)
 
 
 def query(mechanism: Mechanism, normaliser: float = 4.0, share: float = 0.0) -> Query:
     return Query(Poisson(1.0), mechanism, normaliser, share)
 
 
-def answer(where: DataSides, what: Query) -> Released:
+def answer(where: Pool, what: Query) -> Released:
     (found,) = where.compute([where.admit("node-0", Gradient(1, Public(np.zeros(SIZE)), what))])
     return found.released
 
@@ -74,7 +74,7 @@ def test_without_noise_the_last_number_is_the_centred_fraction() -> None:
 @given(st.floats(0.05, 50), st.floats(1e-4, 0.99))
 def test_gradient_and_count_together_are_a_gaussian_release_of_the_charged_multiplier(m: float, share: float) -> None:
     """1/z^2 + (1/2)^2/s_b^2 = 1/m^2: one example moves the sum by C and the count by 1/2, both at the most."""
-    law, count_sd = _divided(Gaussian(1.0, m), share)
+    law, count_sd = divided(Gaussian(1.0, m), share)
     assert isinstance(law, Gaussian)
     assert 1 / law.noise_multiplier**2 + 0.25 / count_sd**2 == pytest.approx(1 / m**2, rel=1e-9)
     assert law.noise_multiplier >= m
@@ -83,7 +83,7 @@ def test_gradient_and_count_together_are_a_gaussian_release_of_the_charged_multi
 @given(st.lists(st.tuples(st.floats(-5, 5), st.floats(-5, 5)), min_size=1, max_size=6), st.floats(0.1, 4))
 def test_no_example_moves_the_joint_release_by_more(rows: list[tuple[float, float]], clip: float) -> None:
     """In units of the noise, with or without the last example, and with it replaced by any of the others."""
-    law, count_sd = _divided(Gaussian(clip, 1.3), 0.2)
+    law, count_sd = divided(Gaussian(clip, 1.3), 0.2)
 
     def scaled(some: list[tuple[float, float]]) -> Any:
         exact = answer(sides(some), query(NoNoise(clip), 1.0, 0.2)).values if some else np.zeros(SIZE + 1)
@@ -116,7 +116,7 @@ def test_a_count_is_refused_where_no_noise_is_proved_for_it() -> None:
 def test_no_step_is_longer_than_its_bound_and_the_l2_term_stays_as_it_is() -> None:
     """Norms 5 and 1 at a clip of 2: (6/5 + 0, 8/5 + 1) / 4, halved at a bound of 1, plus the model / 10."""
     where = sides([[3, 4], [0, 1]])
-    where.objective.l2 = 0.1
+    where.sides["node-0"].rule.objective.l2 = 0.1
     log_clip = Public(np.array([math.log(2.0)]))
     for step_bound, unit in ((1.0, 2.0), (None, 1.0), (3.0, 1.0)):
         what = Clipping(QuantileClip(step_bound=step_bound)).query(query(NoNoise(1.0)), log_clip)

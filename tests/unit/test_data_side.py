@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.pools import simulated
 
 from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent
 from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective
 from gossamer.parts import Part
-from gossamer.privacy import data_side
-from gossamer.privacy.data_side import DataSide, DataSides
-from gossamer.privacy.ledger import Ledger, Plan, Unlimited
+from gossamer.privacy.ledger import Plan
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query
+from gossamer.sides.ledger import MemoryLedger
+from gossamer.sides.null import DryRun
+from gossamer.sides.pool import Pool
 from gossamer.vectors import Public, Released
 
 SIZE = 3
@@ -49,12 +51,8 @@ class SumOfRows(Objective):
         raise NotImplementedError
 
 
-def sides(objective: Objective, policy: Any = None, shards: Sequence[Sequence[int]] = ((0, 1, 2, 3),)) -> DataSides:
-    made = {
-        f"node-{i}": DataSide(Ledger(f"node-{i}", policy or Unlimited()), np.array(shard), seed=1)
-        for i, shard in enumerate(shards)
-    }
-    return DataSides(made, objective, DATA)
+def sides(objective: Objective, policy: Any = None, shards: Sequence[Sequence[int]] = ((0, 1, 2, 3),)) -> Pool:
+    return simulated({f"node-{i}": shard for i, shard in enumerate(shards)}, objective, DATA, 1, policy)
 
 
 def task(mechanism: Mechanism, sampling: Sampling | None = None, number: int = 1, normaliser: float = 2.0) -> Gradient:
@@ -62,7 +60,7 @@ def task(mechanism: Mechanism, sampling: Sampling | None = None, number: int = 1
     return Gradient(number, model, Query(sampling or Poisson(1.0), mechanism, normaliser))
 
 
-def answer(where: DataSides, what: Gradient, node: str = "node-0") -> Released:
+def answer(where: Pool, what: Gradient, node: str = "node-0") -> Released:
     (answered,) = where.compute([where.admit(node, what)])
     return answered.released
 
@@ -105,7 +103,7 @@ def test_the_charge_comes_before_batch_and_noise(monkeypatch: pytest.MonkeyPatch
 
         monkeypatch.setattr(cls, name, observed)
 
-    spy(Ledger, "charge")
+    spy(MemoryLedger, "charge")
     spy(Poisson, "draw")
     spy(Gaussian, "noise")
     answer(sides(SumOfRows()), task(Gaussian(1.0, 1.0)))
@@ -198,7 +196,7 @@ def test_without_noise_an_overflow_saturates() -> None:
 
 
 def test_the_null_data_side_counts_the_same_and_has_nothing() -> None:
-    null = data_side.NullDataSides()
+    null = DryRun()
     what = task(Gaussian(1.0, 1.0))
     (answered,) = null.compute([null.admit("node-0", what)])
     assert answered.released.size == SIZE

@@ -10,21 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.reference import pools
 
 from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective
 from gossamer.parts import Part
-from gossamer.privacy.data_side import DataSide, DataSides
-from gossamer.privacy.deployed_side import DeployedSide
-from gossamer.privacy.ledger import Ledger, Plan, Unlimited
+from gossamer.privacy.ledger import Plan
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.round_answers import Turns, round_sum
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.privacy.secret_randomness import SecretRandomness
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
+from gossamer.sides.ledger import MemoryLedger
+from gossamer.sides.pool import Pool
 from gossamer.vectors import Coordinates, Public, Released
 
 N, FEATURES = 12, 4
@@ -40,13 +41,13 @@ def linear(l2: float = 0.0, dtype: type = np.float32) -> LinearModel:
     return LinearModel("softmax", FEATURES, 3, l2=l2, dtype=np.dtype(dtype))
 
 
-def deployed(objective: Objective, policy: Any = None, examples: Split | None = None, **options: Any) -> DeployedSide:
+def deployed(objective: Objective, policy: Any = None, examples: Split | None = None, **options: Any) -> Pool:
     examples = data() if examples is None else examples
-    return DeployedSide(Ledger("a", policy or Unlimited()), np.arange(len(examples)), objective, examples, **options)
+    return pools.deployed(objective, examples, pools.ledger(policy), **options)
 
 
-def simulated(objective: Objective, seed: int = 1) -> DataSides:
-    return DataSides({"a": DataSide(Ledger("a", Unlimited()), np.arange(N), seed)}, objective, data())
+def simulated(objective: Objective, seed: int = 1) -> Pool:
+    return pools.simulated({"a": np.arange(N)}, objective, data(), seed)
 
 
 def gradient(
@@ -115,8 +116,7 @@ def test_without_noise_a_round_is_that_of_the_simulated_side(update: str, where:
     examples = data(1)
     objective = linear(0.1, np.float64)
     task = a_round(objective, NoNoise(0.5), update=update, where=where, steps=1, until=1)
-    side = DataSide(Ledger("a", Unlimited()), np.arange(1), 1)
-    expected = answer(DataSides({"a": side}, objective, examples), task)
+    expected = answer(pools.simulated({"a": [0]}, objective, examples, 1), task)
     np.testing.assert_array_equal(answer(deployed(objective, examples=examples), task), expected)
 
 
@@ -131,7 +131,7 @@ def test_without_a_clip_an_overflow_saturates() -> None:
     examples = Split(np.ones((2, 1), np.float32), np.full(2, 3e38))  # gradients of -3e38
     objective = LinearModel("squared", 1, None, intercept=False)
     task = gradient(objective, NoNoise(math.inf))
-    side = DataSides({"a": DataSide(Ledger("a", Unlimited()), np.arange(2), 1)}, objective, examples)
+    side = pools.simulated({"a": [0, 1]}, objective, examples, 1)
     found = answer(deployed(objective, examples=examples), task)
     np.testing.assert_array_equal(found, answer(side, task))
     assert found[0] == -np.finfo(np.float32).max / np.float32(5)
@@ -162,7 +162,7 @@ def test_what_is_charged_is_the_kind_that_was_planned() -> None:
     tasks = [gradient(objective, law, Poisson(0.3)), gradient(objective, law, Poisson(0.3), count_share=0.1), rounds]
     for task in tasks:
         answer(side, task)
-    assert side.ledger.counts == {tasks[0].release: 2, rounds.release: 1}
+    assert side.sides["a"].ledger.counts == {tasks[0].release: 2, rounds.release: 1}
     assert tasks[0].release.mechanism == Gaussian(1.0, 1.5)
     assert side.releases("a") == 3
 
@@ -192,7 +192,7 @@ def test_the_charge_comes_before_sample_and_noise(monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr(cls, name, observed)
 
-    spy(Ledger, "charge")
+    spy(MemoryLedger, "charge")
     spy(Poisson, "draw")
     spy(SecretRandomness, "words")
     answer(deployed(linear()), gradient(linear(), Gaussian(1.0, 1.0), Poisson(0.5)))
@@ -204,8 +204,8 @@ def test_a_crash_after_the_charge_leaves_it_and_the_next_answer_is_drawn_anew(mo
     """The process ends between the noise and the answer: what was drawn is nowhere, and the charge stands."""
     objective, drawn = linear(), []
     task = gradient(objective, Gaussian(1.0, 1.0))
-    ledger = Ledger("a", Plan({task.release: 2}))
-    side = DeployedSide(ledger, np.arange(N), objective, data())
+    ledger = pools.ledger(Plan({task.release: 2}))
+    side = pools.deployed(objective, data(), ledger)
     original = SecretRandomness.words
 
     def killed(self: SecretRandomness, count: int) -> Any:
@@ -218,7 +218,7 @@ def test_a_crash_after_the_charge_leaves_it_and_the_next_answer_is_drawn_anew(mo
         with pytest.raises(SystemExit):
             side.compute([ticket])
     assert ledger.releases == 1
-    restarted = DeployedSide(ledger, np.arange(N), objective, data())
+    restarted = pools.deployed(objective, data(), ledger)
     monkeypatch.setattr(SecretRandomness, "words", lambda self, count: drawn.append(original(self, count)) or drawn[-1])
     answer(restarted, task)
     assert ledger.releases == 2
@@ -276,9 +276,9 @@ def test_an_answer_is_a_multiple_of_the_grid_over_the_normaliser() -> None:
     objective = linear(dtype=np.float64)
     side, task = deployed(objective), gradient(objective, Gaussian(1.0, 1.0))
     ticket = side.admit("a", task)
-    assert ticket.grid is not None
+    assert ticket.provided.grid is not None
     (found,) = side.compute([ticket])
-    steps = found.released.values * 5.0 / ticket.grid.noise.step
+    steps = found.released.values * 5.0 / ticket.provided.grid.noise.step
     np.testing.assert_allclose(steps, np.rint(steps), atol=1e-6)
     assert np.abs(steps).max() > 1e3
 
@@ -313,7 +313,7 @@ def test_other_laws_have_their_spread_too(law: L2Laplace | Laplace) -> None:
     """Mean squares of 300 answers within 6 standard errors."""
     objective = linear(dtype=np.float64)
     side, task = deployed(objective), gradient(linear(), law, Poisson(1e-12))
-    assert side.admit("a", task).grid is None
+    assert side.admit("a", task).provided.grid is None
     squares = [float((5.0 * answer(side, task) ** 2).sum()) * 5.0 for _ in range(300)]
     error = np.std(squares) / math.sqrt(len(squares))
     assert abs(np.mean(squares) - law.second_moment(objective.size)) < 6 * error
@@ -340,9 +340,9 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_run(multiplier: float)
 def test_a_part_of_the_coordinates_has_noise_of_its_own_size() -> None:
     side, task = deployed(linear()), a_round(linear(), Gaussian(0.5, 1.0), where=Coordinates(1, 3))
     ticket = side.admit("a", task)
-    assert ticket.grid is not None
+    assert ticket.provided.grid is not None
     (found,) = side.compute([ticket])
-    assert found.released.size == task.answer_size == ticket.grid.noise.size == 5
+    assert found.released.size == task.answer_size == ticket.provided.grid.noise.size == 5
     assert task.release.size == linear().size
 
 
@@ -368,7 +368,7 @@ def test_a_large_batch_is_added_in_pieces_where_there_is_noise() -> None:
     ticket = side.admit("a", gradient(objective, Gaussian(1.0, 1e-4), FixedSize(count, count), count_share=0.5))
     (found,) = side.compute([ticket])
     assert sum(objective.calls) == count
-    assert max(objective.calls) <= ticket.rounding.piece < 100
+    assert max(objective.calls) <= ticket.provided.rounding.piece < 100
     unclipped = sum(size // 2 for size in objective.calls)
     expected = np.array([count, 0, 0, unclipped - count / 2]) / 5.0
     np.testing.assert_allclose(found.released.values, expected, atol=0.01)
@@ -386,7 +386,7 @@ def test_the_steps_of_a_round_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None
         seen.append(turns)
         return round_sum(task, turns, *rest)
 
-    monkeypatch.setattr("gossamer.privacy.deployed_side.round_sum", watched)
+    monkeypatch.setattr("gossamer.sides.sums.round_sum", watched)
     side = deployed(objective)
     for _ in range(2):
         answer(side, a_round(objective, Gaussian(0.3, 1.0), FixedSize(N, N)))
@@ -403,7 +403,7 @@ def test_a_round_in_pieces_is_the_round(monkeypatch: pytest.MonkeyPatch) -> None
         sizes.append(len(turns.rows))
         return round_sum(task, turns, *rest)
 
-    monkeypatch.setattr("gossamer.privacy.deployed_side.round_sum", watched)
+    monkeypatch.setattr("gossamer.sides.sums.round_sum", watched)
     monkeypatch.setattr("gossamer.privacy.sum_rounding.SMALLEST_PIECE", 2)
     monkeypatch.setattr("gossamer.privacy.sum_rounding.SHARE", 0.0)
     side = deployed(objective)
@@ -425,9 +425,9 @@ def test_no_example_of_a_round_moves_what_gets_the_noise_by_more_than_it_covers(
     task = a_round(objective, Gaussian(0.3, 1.0), Poisson(0.5), update)
     ticket = side.admit("a", task)
     whole = Rounding.of_clipped_sum(objective)
-    assert ticket.rounding == (whole if update == "clipped_sum" else Rounding.of(objective, Poisson(0.5), N))
-    assert ticket.grid is not None
-    noise = ticket.grid.noise
+    assert ticket.provided.rounding == (whole if update == "clipped_sum" else Rounding.of(objective, Poisson(0.5), N))
+    assert ticket.provided.grid is not None
+    noise = ticket.provided.grid.noise
     for _ in range(10):
         turns = Turns(generator.permutation(N), generator.integers(0, N, N))
         here = noise.rounded(round_sum(task, turns, objective, data()).total)

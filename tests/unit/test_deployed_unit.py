@@ -12,17 +12,22 @@ import pytest
 from scipy import stats
 from tests.reference.graph_slow import noise_factor
 
+from gossamer.data.split import Split
 from gossamer.deployment.side_file import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
+from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.deployed_unit import DeployedUnitSide
 from gossamer.privacy.graph_bounds import GradientAt, UpdateBound, gaussian_mu_of
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
 from gossamer.privacy.unit_records import Record, RecordNoise, rounding_error
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.storage_file import IN_MEMORY, WrongStore
+from gossamer.sides.deployed import Deployed
+from gossamer.sides.ledger import MemoryLedger
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import Stream
+from gossamer.sides.pool import Pool
 from gossamer.vectors import Confined, Released
 
 ROUNDS, SIZE, DEVIATION = 6, 3, 2.0
@@ -55,15 +60,23 @@ def noise_of(temporal: str, bands: int | None = None, law: NoiseLaw = NoiseLaw.G
     return CorrelatedNoise(Factorisation(Temporal(temporal), ROUNDS, bands), DEVIATION, law)
 
 
-def ledger_of(noise: CorrelatedNoise | None, size: int = SIZE) -> UnitLedger:
-    return UnitLedger("server-0", ("a", "b"), StreamKind(noise, ROUNDS, size))
+def plan_of(noise: CorrelatedNoise | None, size: int) -> Stream:
+    return Stream(noise, ROUNDS, size, BOUND.moved, BOUND.agents_sampled, 0.5, ("a", "b"))
 
 
-def side_of(ledger: UnitLedger, records: Any = None) -> DeployedUnitSide:
-    return DeployedUnitSide(ledger, ledger.stream.size, BOUND, 0.5, records)
+def ledger_of(noise: CorrelatedNoise | None, size: int = SIZE) -> MemoryLedger:
+    return MemoryLedger("server-0", plan_of(noise, size).charges())
 
 
-def ask(side: DeployedUnitSide, number: int, state: np.ndarray) -> np.ndarray:
+def side_of(ledger: MemoryLedger, records: Any = None) -> Pool:
+    stream = ledger.charges.stream  # type: ignore[attr-defined]
+    objective = LinearModel("squared", stream.size, None, intercept=False)
+    home = Deployed(lambda name, plan: ledger, records)
+    nothing = Split(np.zeros((0, stream.size), np.float32), np.zeros(0))
+    return open_pool({"server-0": plan_of(stream.noise, stream.size)}, {}, objective, nothing, home)
+
+
+def ask(side: Pool, number: int, state: np.ndarray) -> np.ndarray:
     (found,) = side.compute([side.admit("server-0", Release(number, Confined(state.copy())))])
     assert type(found.released) is Released
     return np.asarray(found.released.values)
@@ -190,8 +203,9 @@ def test_without_noise_states_are_released_as_they_are() -> None:
     np.testing.assert_array_equal(ask(side, 0, states()[0]), states()[0])
     huge = ask(side, 1, np.full(SIZE, np.inf, np.float32))
     assert (huge == np.finfo(np.float32).max).all()
+    ticket = side.admit("server-0", Release(2, Confined(states()[0])))
     with pytest.raises(SpecError, match="no rounds"):
-        side.amended(None, None)
+        side.amended(ticket, None)
 
 
 # The noise itself

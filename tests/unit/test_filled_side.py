@@ -9,20 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.reference import pools
 
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective
 from gossamer.parts import Part
-from gossamer.privacy import deployed_side
-from gossamer.privacy.deployed_side import DeployedSide
-from gossamer.privacy.filled_side import FilledSide, models_provided_for, nobody_like
-from gossamer.privacy.ledger import Ledger, Unlimited
 from gossamer.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from gossamer.privacy.release_times import provided_for
 from gossamer.privacy.round_answers import RoundSum, Turns, round_sum
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
+from gossamer.sides import sums
+from gossamer.sides.filled import models_provided_for, nobody_like
 from gossamer.vectors import Coordinates, Public
 
 N, STEPS = 400, 8
@@ -61,8 +60,8 @@ def data() -> Split:
     return Split(np.ones((N, 2), np.float32), np.zeros(N, np.int64))
 
 
-def side_of(objective: Objective, kind: type[DeployedSide] = FilledSide, examples: Split | None = None) -> Any:
-    return kind(Ledger("a", Unlimited()), np.arange(N), objective, examples or data())
+def side_of(objective: Objective, made: Any = pools.filled, examples: Split | None = None) -> Any:
+    return made(objective, examples or data())
 
 
 def gradient(sampling: Sampling, law: Mechanism = LAW) -> Gradient:
@@ -114,7 +113,7 @@ def test_examples_whose_turn_did_not_come_take_no_time(name: str, monkeypatch: p
         calls.extend([len(turns.rows)] * bool(len(turns.rows)))
         return round_sum(task, turns, *rest)
 
-    monkeypatch.setattr(deployed_side, "round_sum", counted)
+    monkeypatch.setattr(sums, "round_sum", counted)
     side, task, sizes = side_of(Counting()), TASKS[name], set()
     for _ in range(20):
         calls.clear()
@@ -145,8 +144,8 @@ def test_an_answer_is_what_it_is_without_those(name: str, monkeypatch: pytest.Mo
     model = Public(generator.normal(size=objective.size).astype(np.float32))
     task = replace(task, swaps=(Swap(0, model),)) if isinstance(task, Round) else replace(task, model=model)
     found = []
-    for kind in (FilledSide, DeployedSide):
-        side = side_of(objective, kind, examples)
+    for made in (pools.filled, pools.deployed):
+        side = side_of(objective, made, examples)
         (answer,) = side.compute([side.admit("a", task)])
         found.append(answer.released.values)
     np.testing.assert_allclose(found[0], found[1], atol=2 * 6e-6)
@@ -176,7 +175,7 @@ def test_a_rehearsal_has_as_many_models_as_its_deadline_provides_for(
         rehearsed.append((len({swap.step for swap in task.swaps}), tuple(turns.slots)))
         return round_sum(task, turns, *rest)
 
-    monkeypatch.setattr(deployed_side, "round_sum", noted)
+    monkeypatch.setattr(sums, "round_sum", noted)
     task = a_round(Poisson(0.05), "batch")
     task = replace(task, swaps=tuple(Swap(step, task.model) for step in range(models)))
     side = side_of(Counting())

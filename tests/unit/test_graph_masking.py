@@ -18,7 +18,6 @@ from gossamer.algorithms.graph_masking_settings import Masking
 from gossamer.algorithms.graph_messages import Assignment, Contribution, Declined
 from gossamer.algorithms.graph_settings import Settings
 from gossamer.errors import PeerError, SpecError, TooFewAgents
-from gossamer.privacy.data_side import NullDataSides
 from gossamer.privacy.masking import Announcement, Group, Step, packed, unpacked
 from gossamer.privacy.masking.packed_server import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
 from gossamer.privacy.masking.sizes import REPLIES, REQUESTS, agents_in, packed_size
@@ -34,6 +33,7 @@ from gossamer.randomness import stream
 from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.sides.null import DryRun
 from gossamer.topology.builders import build_graph
 from gossamer.vectors import Blank, Confined, Masked, Public, Released
 
@@ -360,7 +360,7 @@ def test_a_blank_sum_is_refused_when_a_real_one_is() -> None:
 
 
 def test_null_data_sides_answer_with_blanks_of_the_right_kind() -> None:
-    sides = NullDataSides()
+    sides = DryRun()
     masked = MaskingStep(0, 2, REFUSED, 7, 64)
     shared = MaskingStep(0, 1, REFUSED, 9)
     answers = sides.compute([sides.admit("node-0", masked), sides.admit("node-0", shared)])
@@ -432,7 +432,7 @@ def test_masks_take_no_time() -> None:
         world = World(
             SpeedSettings(name="lognormal"), LinkSettings(latency=0.0), servers=("server-0", "server-1"), units=units
         )
-        simulator = Simulator(nodes, NullDataSides(), world)
+        simulator = Simulator(nodes, DryRun(), world)
         while not simulator.settled:
             simulator.step()
         ends.append(simulator.elapsed)

@@ -11,7 +11,7 @@ import pytest
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.data_side import _divided
+from gossamer.privacy.data_side import divided
 from gossamer.privacy.grid_query import GridQuery
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson
@@ -33,7 +33,7 @@ def query(share: float = 0.0, clip: float = 1.0, multiplier: float = 1.0, count:
 def test_noise_on_sum_and_count_is_that_of_the_simulated_side(share: float, clip: float) -> None:
     """z C and s_b of `clipping`, but for what the grid costs."""
     found, law = query(share, clip, 1.3), Gaussian(clip, 1.3)
-    on_sum, on_count = _divided(law, share)
+    on_sum, on_count = divided(law, share)
     assert isinstance(on_sum, Gaussian)
     assert found.noise.standard_deviation == pytest.approx(on_sum.standard_deviation, rel=1e-3)
     assert found.noise.standard_deviation / found.per_example == pytest.approx(on_count, rel=1e-3)

@@ -20,7 +20,6 @@ from gossamer.experiment.plans import nodes_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
-from gossamer.privacy.data_side import DataSide
 from gossamer.protocol.effects import Effect, Send
 from gossamer.protocol.node import Node
 from gossamer.runtimes.simulator import Simulator
@@ -56,7 +55,7 @@ class Run:
         if lie is not None:
             lies_from(self.nodes[HOSTILE], lie)
         self.honest = [name for name in self.nodes if name.startswith("server-") and name != HOSTILE]
-        sides, _ = self.plan.sides(prepared, secret_seed(prepared, self.plan.noise, "run"), DataSide)
+        sides, _ = self.plan.sides(prepared, secret_seed(prepared, self.plan.noise, "run"))
         self.starts: dict[str, list[float]] = {}
         self.simulator = Simulator(self.nodes, sides, prepared.world, watch=self.look)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.masked_sides import masked_sides
+from tests.reference.unit_sides import UnitSides
 
 from gossamer.errors import BudgetSpent, DataError
 from gossamer.privacy.agent_noise import AgentLedger
@@ -29,7 +30,6 @@ from gossamer.privacy.masking import (
 from gossamer.privacy.masking.messages import NO_INPUTS
 from gossamer.privacy.masking.sizes import REPLIES
 from gossamer.privacy.masking_steps import MASK, REFUSED, STEPS, MaskingStep, step_of
-from gossamer.privacy.unit_side import UnitSides
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.vectors import Masked, Public
 

@@ -18,7 +18,6 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.data_side import DataSide
 from gossamer.privacy.graph_bounds import RandomNoise
 from gossamer.privacy.model_radius import TAIL_BITS, model_lengths
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
@@ -140,7 +139,7 @@ def test_honest_runs_stay_within_it(name: str) -> None:
     plan: Any = plan_run(prepared)
     assert math.isfinite(plan.radius)
     assert plan.figures(prepared)["masked_model_radius"] == plan.radius
-    sides, _ = plan.sides(prepared, secret_seed(prepared, plan.noise, "run"), DataSide)
+    sides, _ = plan.sides(prepared, secret_seed(prepared, plan.noise, "run"))
     nodes = nodes_of(prepared, plan)
     longest = 0.0
 

@@ -30,6 +30,7 @@ from gossamer.privacy.accountants import epsilon, joint_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.planner import calibrate_jointly, gaussian_family
 from gossamer.privacy.sampling import Poisson
+from gossamer.sides.charges import Receipt
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 
@@ -305,7 +306,7 @@ def test_no_reading_is_taken_where_nodes_are_too_far_apart(tmp_path: Path) -> No
     for number, (name, ledger) in enumerate(zip(prepared.names, ledgers, strict=True)):
         (kind,) = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
         for _ in range(number + 1):
-            ledger.charge(kind)
+            ledger.charge(Receipt(kind))
     reading = epsilon_so_far(prepared, ledgers)
     assert reading is not None
     assert 0 < reading < plan.guarantee.epsilon

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.reference.pools import simulated
 
 from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.data_side import DataSide, DataSides, NullDataSides
-from gossamer.privacy.ledger import Ledger, Plan, Unlimited
+from gossamer.privacy.ledger import Plan
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.round_answers import RoundSum, Turns, round_sum
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
@@ -25,6 +25,9 @@ from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import Stream, stream
+from gossamer.sides.ledger import MemoryLedger
+from gossamer.sides.null import DryRun
+from gossamer.sides.pool import Pool
 from gossamer.vectors import Coordinates, Masked, Public, Released
 
 N, FEATURES, STEPS = 8, 5, 6
@@ -57,9 +60,8 @@ def a_round(
     return replace(made, **changes)
 
 
-def sides(objective: Objective, policy: Any = None, data: Split | None = None) -> DataSides:
-    side = DataSide(Ledger("a", policy or Unlimited()), np.arange(N), seed=5)
-    return DataSides({"a": side}, objective, data or data_of())
+def sides(objective: Objective, policy: Any = None, data: Split | None = None) -> Pool:
+    return simulated({"a": np.arange(N)}, objective, data or data_of(), 5, policy)
 
 
 # A slow reference: one example after the other, with the formulas of the interface
@@ -291,8 +293,7 @@ def test_a_round_is_on_the_nodes_own_examples() -> None:
     """All of them take part, at one step, so that the sums are those of rows 1, 5 and of rows 2, 3, 7."""
     objective, data = objective_of(), data_of()
     shards = {"a": [5, 1], "b": [2, 7, 3]}
-    made = {name: DataSide(Ledger(name, Unlimited()), np.array(rows), seed=5) for name, rows in shards.items()}
-    where = DataSides(made, objective, data)
+    where = simulated(shards, objective, data, 5)
     swaps = (Swap(0, Public(np.ones(objective.size))),)
     task = a_round(objective, sampling=Poisson(1.0), swaps=swaps, steps=1, until=1)
     answers = where.compute([where.admit(name, task) for name in shards])
@@ -314,7 +315,7 @@ def test_the_charge_comes_before_batch_and_noise(update: str, monkeypatch: pytes
 
         monkeypatch.setattr(cls, name, observed)
 
-    for cls, name in ((Ledger, "charge"), (Poisson, "draw"), (Poisson, "slots"), (Gaussian, "noise")):
+    for cls, name in ((MemoryLedger, "charge"), (Poisson, "draw"), (Poisson, "slots"), (Gaussian, "noise")):
         spy(cls, name)
     objective = objective_of()
     where = sides(objective)
@@ -373,7 +374,7 @@ def test_rounds_and_gradients_in_one_call_are_answered_in_order() -> None:
 
 def test_the_null_data_side_charges_the_same_and_has_nothing() -> None:
     objective = objective_of()
-    null, task = NullDataSides(), a_round(objective, where=Coordinates(1, 3), until=0)
+    null, task = DryRun(), a_round(objective, where=Coordinates(1, 3), until=0)
     ticket = null.amended(null.admit("a", task), task.swapped(4, Public(np.ones(objective.size)), 5))
     (answer,) = null.compute([ticket])
     assert answer.released.size == task.answer_size
@@ -418,7 +419,7 @@ def others(task: Round) -> dict[str, Round]:
 def test_a_round_becomes_no_other_than_the_one_admitted(change: str) -> None:
     objective = objective_of()
     task = a_round(objective, mechanism=Gaussian(0.3, 2.0))
-    for computer in (sides(objective), NullDataSides()):
+    for computer in (sides(objective), DryRun()):
         ticket: Any = computer.admit("a", task)
         with pytest.raises(SpecError, match="only models are swapped into the admitted round 7"):
             computer.amended(ticket, others(task)[change])
@@ -432,7 +433,7 @@ def test_a_round_is_answered_once() -> None:
     later = where.amended(ticket, ticket.task.swapped(5, Public(np.ones(objective.size)), 6))
     where.compute([ticket])
     for again in (ticket, later):
-        with pytest.raises(SpecError, match="a round is answered once"):
+        with pytest.raises(SpecError, match="a charge is answered once"):
             where.compute([again])
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference.pools import simulated
 
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.data_side import Answer, DataSide, DataSides, NullDataSides
-from gossamer.privacy.ledger import Ledger, Unlimited
+from gossamer.privacy.data_side import Answer
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
@@ -26,6 +26,7 @@ from gossamer.protocol.trace import Step, read_steps, replay, write_step
 from gossamer.runtimes.links import FaultSettings
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.sides.null import DryRun
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.vectors import Coordinates, Public
 
@@ -79,7 +80,7 @@ class Watched(FixedAnswers):
 
     def compute(self, tickets: Sequence[Any]) -> list[Answer]:
         self.calls.append(list(tickets))
-        return NullDataSides().compute(tickets)
+        return DryRun().compute(tickets)
 
 
 def run(
@@ -266,12 +267,11 @@ def test_values_follow_the_clock_and_nothing_else() -> None:
     def answer(swapped: float) -> Any:
         data = Split(np.eye(3, dtype=np.float32), np.ones(3, np.float32))
         objective = LinearModel("squared", 3, None, intercept=False, dtype=np.float64)
-        side = DataSide(Ledger("a", Unlimited()), np.arange(3), seed=1)
         query = Query(Poisson(1.0), Gaussian(1.0, 1.0), 1.0)
         script = {0.5: [Update(1, model(swapped), 5)]}
         simulator = Simulator(
             {"a": Scripted("a", [a_round(query=query)], script)},
-            DataSides({"a": side}, objective, data),
+            simulated({"a": np.arange(3)}, objective, data, 1),
             World(TOGETHER),
         )
         while simulator.next_time is not None:

@@ -21,14 +21,13 @@ from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import _deciding, secret_seed
 from gossamer.experiment.unit_plan import UnitPlan, first_rounds
-from gossamer.privacy.agent_noise import AgentLedger
 from gossamer.privacy.claims.gfl import THEOREM2
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.data_side import DataSide
 from gossamer.privacy.graph_bounds import RandomNoise, UpdateBound, gaussian_mu_of
 from gossamer.privacy.guarantees import SIMULATED_NOISE
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
+from gossamer.sides.charges import Receipt
 
 MU, B, T, SIZE = 0.5, 2.0, 12, 650
 BUDGET = {"epsilon": 6, "delta": 1e-6}
@@ -225,7 +224,7 @@ def test_noise_of_agents_protects_them_from_their_own_server() -> None:
     assert 0 < server.epsilon < math.inf
     assert server.delta == BUDGET["delta"]
     _, ledgers = plan.sides(prepared, 1)
-    most = max(ledger.most for ledger in ledgers if isinstance(ledger, AgentLedger))
+    most = max(ledger.charges.most for ledger in ledgers if ledger.owner in prepared.names)
     assert 0 < most < T
     rho = most * (2 / 8.0) ** 2 / 2
     least = min((order * rho + math.log(1 / BUDGET["delta"]) / (order - 1)) for order in np.geomspace(1.01, 1e3, 9999))
@@ -300,10 +299,10 @@ def test_units_with_other_numbers_of_links_have_no_common_number_of_records() ->
     assert plan.describe()["standard_deviation"] == plan.noise[0]["standard_deviation"]
 
 
-def test_other_data_sides_are_refused() -> None:
+def test_blank_slots_are_refused() -> None:
     prepared, plan = planned(spec())
-    with pytest.raises(CallerError, match="cannot be replaced"):
-        plan.sides(prepared, 1, lambda ledger, shard, seed: DataSide(ledger, shard, seed))
+    with pytest.raises(CallerError, match="none of its slots can be blank"):
+        plan.sides(prepared, 1, np.arange(3))
 
 
 @pytest.mark.parametrize("temporal", ["independent", "random_walk", "sqrt_toeplitz", "banded"])
@@ -329,17 +328,21 @@ def test_a_reading_is_that_of_the_unit_that_has_spent_most(changes: dict[str, An
     assert plan.spent(prepared, ledgers) == 0
     links = {ledger.owner: plan.units[ledger.owner].links for ledger in ledgers}
     first = ledgers[0]
-    first.charge()  # of two links one is enough for a round to have begun
+
+    def charge(ledger: Any) -> None:
+        ledger.charge(Receipt(plan.units[ledger.owner].stream))
+
+    charge(first)  # of two links one is enough for a round to have begun
     unit = plan.units[first.owner]
     one = unit.epsilon(1, SIZE, BUDGET["delta"])
     assert plan.spent(prepared, ledgers) == one > 0
     for _ in range(2 * links[first.owner] - 1):
-        first.charge()
-    ledgers[1].charge()
+        charge(first)
+    charge(ledgers[1])
     assert plan.spent(prepared, ledgers) == unit.epsilon(2, SIZE, BUDGET["delta"]) > one
     for ledger in ledgers:
-        while ledger.releases < ledger.stream.records:
-            ledger.charge()
+        while ledger.releases < plan.units[ledger.owner].stream.records:
+            charge(ledger)
     assert plan.spent(prepared, ledgers) == plan.guarantee.epsilon
 
 

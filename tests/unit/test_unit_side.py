@@ -12,33 +12,56 @@ from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.correlated_noise import Factorisation
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseState, NoiseStream
-from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
-from gossamer.privacy.unit_side import AgentSide, UnitSide, UnitSides
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
-from gossamer.randomness import Stream, stream
+from gossamer.randomness import Stream as Generators
+from gossamer.randomness import stream
+from gossamer.sides.machine import Ticket
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import ClientUpdate, Stream
+from gossamer.sides.pool import Pool
+from gossamer.sides.samples import Shard
+from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Confined, Public, Released
 
 SIZE, SEED, RECORDS = 3, 5, 4
 WALK = CorrelatedNoise(Factorisation("random_walk", RECORDS), 2.0)
 
 
-def unit(noise: CorrelatedNoise | None = WALK) -> UnitSide:
-    return UnitSide(UnitLedger("server-0", ("a", "b"), StreamKind(noise, RECORDS, SIZE)), SIZE, SEED)
+def stream_of(noise: CorrelatedNoise | None = WALK) -> Stream:
+    return Stream(noise, RECORDS, SIZE, None, 1, np.inf, ("a", "b"))
+
+
+class Unit:
+    """The data side of a server alone."""
+
+    def __init__(self, noise: CorrelatedNoise | None = WALK) -> None:
+        nothing = Split(np.zeros((0, SIZE), np.float32), np.zeros(0))
+        objective = LinearModel("squared", SIZE, None, intercept=False, dtype=np.float64)
+        self.pool = open_pool({"server-0": stream_of(noise)}, {}, objective, nothing, Simulated(SEED))
+        (self.ledger,) = self.pool.ledgers
+
+    def admit(self, effect: Release) -> Ticket:
+        return self.pool.admit("server-0", effect)
+
+
+def unit(noise: CorrelatedNoise | None = WALK) -> Unit:
+    return Unit(noise)
 
 
 def state(value: float, dtype: Any = np.float64) -> Confined:
     return Confined(np.full(SIZE, value, dtype))
 
 
-def ask(side: UnitSide, record: int, vector: Any) -> Released:
-    answer = side.admit(Release(record, vector)).answer().released
+def ask(side: Unit, record: int, vector: Any) -> Released:
+    (found,) = side.pool.compute([side.admit(Release(record, vector))])
+    answer = found.released
     assert type(answer) is Released
     return answer
 
 
 def test_records_are_the_streams_and_are_charged_one_by_one() -> None:
-    side, expected, family = unit(), NoiseStream(WALK, SIZE), Stream(SEED, "server-0", "noise")
+    side, expected, family = unit(), NoiseStream(WALK, SIZE), Generators(SEED, "server-0", "noise")
     walked = NoiseState()
     for record in range(RECORDS):
         found = ask(side, record, state(10.0 * record))
@@ -111,14 +134,15 @@ def test_the_ledger_has_a_line_for_each_agent() -> None:
     assert lines[0]["records"] == RECORDS
 
 
-def sides() -> UnitSides:
+def sides() -> Pool:
     generator = stream(0, "examples")
     data = Split(
         generator.standard_normal((20, SIZE)).astype(np.float32), generator.standard_normal(20).astype(np.float32)
     )
     objective = LinearModel("squared", SIZE, None, intercept=False, l2=0.1, dtype=np.float64)
-    agents = {"a": AgentSide("a", np.arange(10), SEED), "b": AgentSide("b", np.arange(10, 20), SEED)}
-    return UnitSides(agents, {"server-0": unit()}, dict.fromkeys("ab", "server-0"), objective, data)
+    plans = {"server-0": stream_of(), "a": ClientUpdate(), "b": ClientUpdate()}
+    shards = {"a": Shard(np.arange(10)), "b": Shard(np.arange(10, 20))}
+    return open_pool(plans, shards, objective, data, Simulated(SEED))
 
 
 def task(round: int = 0, start: float = 0.0) -> LocalUpdate:
@@ -148,7 +172,7 @@ def test_a_round_has_its_own_coins() -> None:
 
     assert update("a", 3) == update("a", 3)
     assert len({update("a", 3), update("a", 4), update("b", 3)}) == 3
-    rows = computer.agents["b"].batches(task(3))
+    rows = computer.sides["b"].draw(computer.admit("b", task(3))).rows
     assert rows.shape == (3, 4)
     assert set(rows.flat) <= set(range(10, 20))
 
@@ -170,5 +194,7 @@ def test_queries_out_of_range(values: tuple[Any, ...], message: str) -> None:
 
 
 def test_units_have_no_rounds_to_amend() -> None:
+    computer = sides()
+    ticket = computer.admit("a", task())
     with pytest.raises(SpecError, match="no rounds"):
-        sides().amended(None, task())
+        computer.amended(ticket, task())

@@ -8,12 +8,10 @@ from typing import Any
 
 from gossamer.data.split import Split
 from gossamer.deployment.computing import (
-    UnitCharges,
     deployed_computer,
     deployed_epsilon,
     deployed_guarantees,
     paced,
-    planned_charges,
 )
 from gossamer.deployment.joining import Invited
 from gossamer.deployment.owned_data import OwnedData
@@ -22,19 +20,20 @@ from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.side_file import SideFile
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed
-from gossamer.experiment.agent_sides import AgentCharges
 from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared
-from gossamer.experiment.sample_plan import SamplePlan, release_counts
 from gossamer.experiment.unit_plan import UnitPlan
-from gossamer.privacy.agent_noise import AnyAgentLedger
 from gossamer.privacy.guarantees import Guarantee
-from gossamer.privacy.ledger import AnyLedger, Ledger, RenyiFilter, Unlimited
+from gossamer.privacy.ledger import RenyiFilter
 from gossamer.privacy.masked_side import Signing
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.unit_divergence import agent_divergence, agent_entry
+from gossamer.privacy.unit_divergence import agent_entry
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage_ledger import LedgerFile
+from gossamer.runtimes.storage_sides import stored_ledger
+from gossamer.sides.charges import NO_CHARGES, SumCharges
+from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
+from gossamer.sides.plan import Samples, SidePlan, Trust
 
 
 class DataHeld:
@@ -74,16 +73,9 @@ class DataHeld:
             self.agreed = invited.agreed.with_data(train, self.test)
             self._open(options, invited, train, folder)
         self.ledger = _ledger(self.agreed, self._owned, folder)
-        charged = planned_charges(self.agreed.prepared, self.agreed.plan, self._name) is not None
         kept = self._kept = _side_file(self.agreed, folder)
         computer = deployed_computer(
-            self.agreed.prepared,
-            self.agreed.plan,
-            self._name,
-            self.ledger if charged else None,
-            mark=kept,
-            records=kept,
-            signing=_signing(invited),
+            self.agreed.prepared, self.agreed.plan, self._name, self.ledger, kept=kept, signing=_signing(invited)
         )
         self.computer = paced(computer, self.agreed.prepared, folder.say)
 
@@ -112,15 +104,7 @@ class DataHeld:
     @property
     def planned_releases(self) -> int | None:
         """How many releases this party's ledger is opened for at most; None for one that is charged nothing."""
-        charges = planned_charges(self.agreed.prepared, self.agreed.plan, self._name)
-        match charges:
-            case UnitCharges():
-                return charges.stream.records
-            case AgentCharges():
-                return charges.most
-            case None:
-                return None
-        return sum(charges.values())
+        return self.agreed.plan.side(self.agreed.prepared, self._name).most()
 
     def describe(self) -> dict[str, Any]:
         """What is proved of this party's data, and what was released, as plain data."""
@@ -170,51 +154,38 @@ def _signing(invited: Invited) -> Signing | None:
     return Signing(invited.identity, {m.name: m.key for m in invited.agreed.terms.invitation.members})
 
 
-def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Any:
+def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Ledger | None:
     """The ledger that the data side of this party charges, with the whole plan in it."""
     name, plan, run = agreed.terms.me.name, agreed.plan, agreed.terms.invitation.run
-    if isinstance(plan, UnitPlan):
-        return _server_ledger(plan, name, run, folder) if owned is None else _agent_ledger(agreed, plan, owned, folder)
+    side = plan.side(agreed.prepared, name)
+    charges = side.charges()
     if owned is None:
-        return None
-    assert isinstance(plan, SamplePlan)
-    planned = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
-    ledger: AnyLedger = owned.ledger(run, name, planned, proved=math.isfinite(plan.epsilons[name]))
+        return None if charges is None else _server_ledger(side, name, run, folder)
+    if isinstance(plan, UnitPlan):
+        return _agent_ledger(agreed, plan, owned, folder)
+    assert isinstance(side, Samples)
+    ledger = owned.ledger(run, name, side.kinds, proved=math.isfinite(plan.epsilons[name]))
     # What nothing is proved of has spent all that its data had left, and no number of releases is more than that.
-    return ledger if plan.mechanisms[name].private else Ledger(name, Unlimited())
+    return StoredLedger(ledger, side.charges()) if side.enforced else MemoryLedger(name, side.charges())
 
 
-def _server_ledger(plan: UnitPlan, name: str, run: str, folder: StateFolder) -> Any:
+def _server_ledger(side: SidePlan, name: str, run: str, folder: StateFolder) -> Ledger:
     """Of a unit's stream of noise: how many records were drawn. What they reveal is in the ledgers of the agents."""
-    unit, unlimited = plan.units[name], RenyiFilter(math.inf, 0.5, NeighboringRelation.REPLACE_ONE)
-    file = LedgerFile(folder.path / "unit.ledger")
-    return file.open_stream(name, "unit", run, unlimited, unit.stream, unit.agents, 0.0)
+    unlimited = RenyiFilter(math.inf, 0.5, NeighboringRelation.REPLACE_ONE)
+    return stored_ledger(LedgerFile(folder.path / "unit.ledger"), name, "unit", run, unlimited, side)
 
 
-def _agent_ledger(agreed: Agreed, plan: UnitPlan, owned: OwnedData, folder: StateFolder) -> AnyAgentLedger:
+def _agent_ledger(agreed: Agreed, plan: UnitPlan, owned: OwnedData, folder: StateFolder) -> Ledger:
     """Of an agent: all that its unit will release, and its own noise, are in it before the agent joins."""
     name, run = agreed.terms.me.name, agreed.terms.invitation.run
-    own = planned_charges(agreed.prepared, plan, name)
-    noise, sums = (own.noise, own.most) if isinstance(own, AgentCharges) else (None, 0)
-    unit = plan.unit_of[name]
-    divergence = agent_divergence(
-        unit.noise,
-        unit.bound,
-        plan.size,
-        owned.budget.order,
-        trust_own_server=owned.policy.trust_own_server,
-        agent_noise=noise,
-        sums=sums,
-    )
-    entry = agent_entry(
-        unit.noise,
-        unit.bound,
-        plan.size,
-        trust_own_server=owned.policy.trust_own_server,
-        agent_noise=noise,
-        sums=sums,
-    )
-    return owned.unit_share(run, name, divergence, noise, sums, terms=unit_terms(agreed, folder), entry=entry)
+    side, unit, trusted = plan.side(agreed.prepared, name), plan.unit_of[name], owned.policy.trust_own_server
+    charges = side.charges()
+    noise, sums = (charges.noise, charges.sums) if isinstance(charges, SumCharges) else (None, 0)
+    trust = Trust.SCOPE if trusted else Trust.NOBODY
+    divergence = side.divergence(owned.budget.order, owned.budget.relation, trust)
+    entry = agent_entry(unit.noise, unit.bound, plan.size, trust_own_server=trusted, agent_noise=noise, sums=sums)
+    share = owned.unit_share(run, name, divergence, noise, sums, terms=unit_terms(agreed, folder), entry=entry)
+    return StoredLedger(share, charges if charges is not None else NO_CHARGES)
 
 
 def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
@@ -231,11 +202,6 @@ def planned_divergence(
     prepared: Prepared, plan: RunPlan, name: str, order: float, relation: NeighboringRelation
 ) -> float:
     """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
-    if isinstance(plan, UnitPlan):
-        unit = plan.unit_of[name]
-        return agent_divergence(unit.noise, unit.bound, plan.size, order, trust_own_server=True)
-    assert isinstance(plan, SamplePlan)
-    if not (plan.mechanisms[name].private and math.isfinite(plan.epsilons[name])):
+    if not math.isfinite(plan.epsilons[name]):
         return math.inf
-    counts = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
-    return RenyiFilter(1.0, 0.5, relation, order).spent(counts)
+    return plan.side(prepared, name).divergence(order, relation, Trust.SCOPE)

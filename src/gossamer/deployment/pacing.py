@@ -1,7 +1,7 @@
 """When a node is given the answers of its data side: at multiples of a deadline, not when they were computed.
 
 All that a node sends, stores and asks for next follows from its answers, so nothing that it does shows how long one
-took. `privacy.release_times` has what is proved of that, and `privacy.filled_side` the data side, which computes on as
+took. `privacy.release_times` has what is proved of that, and `sides.filled` the data side, which computes on as
 many examples for every answer. The deadline of an answer is public:
 
     1.25 (seconds without examples + examples provided for * seconds an example),
@@ -24,8 +24,8 @@ from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.sample_plan import SamplePlan
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.data_side import Answer, Computer
-from gossamer.privacy.filled_side import models_provided_for
 from gossamer.privacy.tasks import Round
+from gossamer.sides.filled import models_provided_for
 
 MARGIN = 1.25
 """How many times what was measured a deadline is."""
@@ -48,7 +48,7 @@ def has_deadline(prepared: Prepared, plan: RunPlan) -> bool:
 
 
 class Timed(Computer, Protocol):
-    """A data side whose answers have a deadline, such as `privacy.filled_side.FilledSide`."""
+    """A data side whose answers have a deadline, such as `sides.filled.TimedPool`."""
 
     def provided_for(self, ticket: Any) -> int:
         """On how many examples an answer is computed, unless more are sampled: a public number."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from gossamer.deployment.computing import Charges, planned_charges
 from gossamer.deployment.federation_spec import own_code
 from gossamer.deployment.joining import Invited, accept
 from gossamer.deployment.party_options import PartyOptions
@@ -24,6 +23,7 @@ from gossamer.federation.invitations import Invitation, parse_signed
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage import SqliteStore
+from gossamer.sides.charges import Charges
 
 RECORD = "invitation.yaml"
 """In the state folder: the invitation by which the store was written."""
@@ -132,8 +132,8 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
             )
 
 
-def _planned(agreed: Agreed, name: str) -> Charges:
-    return planned_charges(agreed.prepared, agreed.plan, name)
+def _planned(agreed: Agreed, name: str) -> Charges | None:
+    return agreed.plan.side(agreed.prepared, name).charges()
 
 
 def _without_nodes(experiment: Experiment) -> dict[str, object]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,11 +23,11 @@ from gossamer.experiment.reading import read_spec
 from gossamer.experiment.results import ResultsFolder, read_summary
 from gossamer.experiment.running import Progress, Result, run_prepared
 from gossamer.experiment.spec import Experiment
+from gossamer.objectives.objective import IndexArray
 from gossamer.parts import pack
 from gossamer.privacy.attacks.audit import REPORTED, epsilon_one_run
-from gossamer.privacy.attacks.canaries import BlankingSide, Canaries, choose_canaries, judge, plant
+from gossamer.privacy.attacks.canaries import Canaries, choose_canaries, judge, plant
 from gossamer.privacy.attacks.membership import membership
-from gossamer.privacy.data_side import DataSide
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.randomness import derive, stream
 from gossamer.vectors import FloatArray
@@ -115,7 +114,7 @@ def audit_run(
         folder,
         progress=progress,
         watch=listener if score == "gradient" else None,
-        data_side=_side(experiment.privacy.relation, planted),
+        blank=_blank(experiment.privacy.relation, planted),
         purpose=_purpose(kind, planted),
         secret=secret,
     )
@@ -150,11 +149,11 @@ def _kind(prepared: Prepared, kind: CanaryChoice) -> Literal["random", "mislabel
     return "mislabelled" if prepared.dataset.train.sparse else "random"
 
 
-def _side(relation: NeighboringRelation, canaries: Canaries) -> Any:
-    """What makes data sides: under add-or-remove the slots whose coin says out are blank."""
+def _blank(relation: NeighboringRelation, canaries: Canaries) -> IndexArray | None:
+    """Under add-or-remove the slots whose coin says out are blank."""
     if relation is not NeighboringRelation.ADD_OR_REMOVE_ONE:
-        return DataSide
-    return partial(BlankingSide, canaries.rows[~canaries.included])
+        return None
+    return canaries.rows[~canaries.included]
 
 
 def _losses(prepared: Prepared, canaries: Canaries, result: Result) -> npt.NDArray[np.float64]:

@@ -25,13 +25,13 @@ from gossamer.experiment.unit_planning import plan_units
 from gossamer.privacy import guarantees
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.clipping import QuantileClip
-from gossamer.privacy.data_side import NullDataSides
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Sampling
 from gossamer.privacy.weakness import remarked
 from gossamer.runtimes.simulator import Simulator
+from gossamer.sides.null import DryRun
 
 DEFAULT_EPOCHS = 20.0
 _LOOKS = 1000
@@ -116,7 +116,7 @@ def _dry_run(
     """The same nodes on the same clock, with nothing in their vectors."""
     context = prepared.context(dict.fromkeys(prepared.names, NoNoise()), quotas, blank=True)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
-    sides = NullDataSides()
+    sides = DryRun()
     drive(Simulator(nodes, sides, prepared.world, count=prepared.count), stop, Blind())
     return sides.counts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from gossamer.algorithms.algorithm import Facts
@@ -10,15 +10,12 @@ from gossamer.experiment.completing import Estimated
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import StopSettings
 from gossamer.objectives.objective import IndexArray
-from gossamer.privacy.data_side import Computer, DataSide
+from gossamer.privacy.data_side import Computer
 from gossamer.privacy.guarantees import Guarantee
-from gossamer.privacy.ledger import Ledger
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.model_radius import ModelLengths
 from gossamer.protocol.node import Node
-
-MakeDataSide = Callable[[Ledger, IndexArray, int], DataSide]
-"""(ledger, shard, seed) -> a node's data side."""
+from gossamer.sides.plan import SidePlan
 
 
 class AnyLedger(Protocol):
@@ -107,8 +104,14 @@ class RunPlan(Protocol):
         """What claims are computed from; None for a run without noise."""
         ...
 
-    def sides(self, prepared: Prepared, seed: int, data_side: MakeDataSide) -> tuple[Computer, Sequence[AnyLedger]]:
-        """The data sides with the plan's ledgers, and these."""
+    def side(self, prepared: Prepared, name: str) -> SidePlan:
+        """What leaves the data of party ``name``, at most."""
+        ...
+
+    def sides(
+        self, prepared: Prepared, seed: int, blank: IndexArray | None = None
+    ) -> tuple[Computer, Sequence[AnyLedger]]:
+        """The data sides with the plan's ledgers, and these; ``blank`` are rows whose slots hold nothing."""
         ...
 
     def spent(self, prepared: Prepared, ledgers: Iterable[Any]) -> float | None:

@@ -19,7 +19,7 @@ from gossamer.experiment.driving import drive
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import MakeDataSide, RunPlan, nodes_of
+from gossamer.experiment.plans import RunPlan, nodes_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
@@ -27,8 +27,8 @@ from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.experiment.tracing import tracing
+from gossamer.objectives.objective import IndexArray
 from gossamer.parts import unpack
-from gossamer.privacy.data_side import DataSide
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
@@ -148,7 +148,7 @@ def run_prepared(
     *,
     progress: Progress | None = None,
     watch: Callable[[Step], None] | None = None,
-    data_side: MakeDataSide = DataSide,
+    blank: IndexArray | None = None,
     purpose: str,
     secret: NoiseSecret | None = None,
 ) -> Result:
@@ -164,8 +164,8 @@ def run_prepared(
         Is told how the run goes.
     watch : callable, optional
         Sees every step of every node, as a trace has it.
-    data_side : callable
-        Makes a node's data side of its ledger, its shard and a seed.
+    blank : ndarray of int64, optional
+        Rows whose slots hold nothing: they count in the sizes of shards and are sampled, and have no gradient.
     purpose : str
         What decides gradients beside what is prepared; runs that differ in it share no noise.
     secret : NoiseSecret, optional
@@ -174,9 +174,7 @@ def run_prepared(
     with threadpool_limits(1):
         started = time.perf_counter()
         drawn = chosen_secret(prepared.experiment, secret)
-        run = _Run(
-            prepared, plan, folder, progress or Silence(), started, watch, data_side, purpose=purpose, secret=drawn
-        )
+        run = _Run(prepared, plan, folder, progress or Silence(), started, watch, blank, purpose=purpose, secret=drawn)
         return run.go()
 
 
@@ -190,7 +188,7 @@ class _Run:
     progress: Progress
     started: float
     watch: Callable[[Step], None] | None
-    data_side: MakeDataSide = DataSide
+    blank: IndexArray | None = None
     measure: Measure | None = None
     purpose: str = "run"
     secret: NoiseSecret | None = None
@@ -202,7 +200,7 @@ class _Run:
         nodes = nodes_of(prepared, plan)
         seed = secret_seed(prepared, plan.noise, self.purpose, self.secret)
         self.mark = mark(seed)
-        self.sides, self.ledgers = plan.sides(prepared, seed, self.data_side)
+        self.sides, self.ledgers = plan.sides(prepared, seed, self.blank)
         self.simulator = Simulator(
             nodes, self.sides, prepared.world, watch=self.watch, record=self.record, count=prepared.count
         )

@@ -6,23 +6,28 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from gossamer.algorithms.algorithm import Facts
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.completing import Estimated
 from gossamer.experiment.noise import Schedule, describe_law
 from gossamer.experiment.person_plan import asked, joint, spread
-from gossamer.experiment.plans import MakeDataSide
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import StopSettings
+from gossamer.objectives.objective import IndexArray
 from gossamer.privacy.accountants import epsilon
-from gossamer.privacy.data_side import DataSides
 from gossamer.privacy.guarantees import Guarantee, reproducible
-from gossamer.privacy.ledger import Ledger, Plan, Policy, Unlimited
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
 from gossamer.privacy.pure_composition import compositions
 from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.tasks import Query
+from gossamer.sides.ledger import Ledger, MemoryLedger
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import Nothing, Samples, SidePlan
+from gossamer.sides.pool import Pool
+from gossamer.sides.samples import Shard
+from gossamer.sides.simulated import Simulated
 
 
 @dataclass(frozen=True)
@@ -85,12 +90,23 @@ class SamplePlan:
         """Most releases of all nodes together."""
         return sum(sum(schedule.values()) for schedule in self.schedules.values())
 
-    def ledger(self, name: str) -> Ledger:
-        """An empty ledger committed to the plan of node ``name``."""
+    def side(self, prepared: Prepared, name: str) -> SidePlan:
+        """What leaves the data of node ``name``, at most; nothing of a server without data."""
+        return self._samples(name, self.queries(prepared, name)) if name in self.schedules else Nothing()
+
+    def _samples(self, name: str, queries: tuple[Query, ...] = ()) -> Samples:
         mechanism = self.mechanisms[name]
-        plan = Plan(release_counts(self.schedules[name], mechanism, self.size))
-        policy: Policy = plan if mechanism.private else Unlimited()
-        return Ledger(name, policy)
+        return Samples(release_counts(self.schedules[name], mechanism, self.size), mechanism.private, queries)
+
+    def queries(self, prepared: Prepared, name: str) -> tuple[Query, ...]:
+        """What node ``name`` will be asked, at the first clip."""
+        first = prepared.clipping.initial(prepared.initial)
+        law = self.mechanisms[name]
+        return tuple(prepared.clipping.query(Query(sampling, law, 1.0), first) for sampling in self.schedules[name])
+
+    def ledger(self, name: str) -> MemoryLedger:
+        """An empty ledger committed to the plan of node ``name``."""
+        return MemoryLedger(name, self._samples(name).charges())
 
     def __str__(self) -> str:
         laws = set(self.mechanisms.values())
@@ -124,16 +140,18 @@ class SamplePlan:
     def facts(self, prepared: Prepared) -> Facts | None:
         return facts(prepared, self)
 
-    def sides(self, prepared: Prepared, seed: int, data_side: MakeDataSide) -> tuple[DataSides, list[Ledger]]:
+    def sides(self, prepared: Prepared, seed: int, blank: IndexArray | None = None) -> tuple[Pool, list[Ledger]]:
         """A data side for each node."""
-        sides = {
-            name: data_side(self.ledger(name), shard, seed)
-            for name, shard in zip(prepared.names, prepared.shards, strict=True)
-        }
-        computer = DataSides(sides, prepared.objective, prepared.dataset.train)
-        return computer, [side.ledger for side in sides.values()]
+        pool = open_pool(
+            {name: self._samples(name) for name in prepared.names},
+            {name: Shard.of(rows, blank) for name, rows in zip(prepared.names, prepared.shards, strict=True)},
+            prepared.objective,
+            prepared.dataset.train,
+            Simulated(seed),
+        )
+        return pool, pool.ledgers
 
-    def spent(self, prepared: Prepared, ledgers: Iterable[Ledger]) -> float | None:
+    def spent(self, prepared: Prepared, ledgers: Iterable[Charged]) -> float | None:
         return epsilon_so_far(prepared, ledgers)
 
 
@@ -159,7 +177,21 @@ def composed(prepared: Prepared, plan: SamplePlan) -> dict[str, float] | None:
 _MOST_READINGS = 32
 
 
-def epsilon_so_far(prepared: Prepared, ledgers: Iterable[Ledger]) -> float | None:
+class Charged(Protocol):
+    """A ledger of releases."""
+
+    @property
+    def owner(self) -> str:
+        """The node."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """What was charged."""
+        ...
+
+
+def epsilon_so_far(prepared: Prepared, ledgers: Iterable[Charged]) -> float | None:
     """The largest epsilon of what nodes have released so far: a reading, not a guarantee, which covers the whole plan.
 
     None without noise or where it is reproducible, and where nodes differ so much that reading them all would slow

@@ -9,21 +9,26 @@ from functools import cached_property
 from typing import Any
 
 from gossamer.algorithms.algorithm import Facts
+from gossamer.algorithms.graph_settings import Settings
 from gossamer.errors import SpecError, counted
-from gossamer.experiment.agent_sides import agent_sides
+from gossamer.experiment.agent_sides import agent_plans
 from gossamer.experiment.completing import Estimated
-from gossamer.experiment.plans import MakeDataSide
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import StopSettings
-from gossamer.privacy.agent_noise import AgentLedger
-from gossamer.privacy.data_side import DataSide
-from gossamer.privacy.graph_bounds import Noise, RandomNoise, UpdateBound
+from gossamer.objectives.objective import IndexArray
+from gossamer.privacy.graph_bounds import Noise, RandomNoise, UpdateBound, gaussian_mu_of, laplace_epsilon_of
 from gossamer.privacy.graph_guarantees import proved_epsilon
 from gossamer.privacy.guarantees import Guarantee, reproducible
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.model_radius import ModelLengths
-from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
-from gossamer.privacy.unit_side import UnitSide, UnitSides
+from gossamer.privacy.noise_streams import NoiseLaw
+from gossamer.privacy.unit_ledger import StreamKind
+from gossamer.sides.ledger import Ledger
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.pool import Pool
+from gossamer.sides.samples import Shard
+from gossamer.sides.simulated import Simulated
 
 
 @dataclass(frozen=True)
@@ -228,30 +233,82 @@ class UnitPlan:
             noise=self.noise_of_all,
         )
 
-    def sides(
-        self, prepared: Prepared, seed: int, data_side: MakeDataSide = DataSide
-    ) -> tuple[UnitSides, list[UnitLedger | AgentLedger]]:
-        """A data side for each agent, and one with a ledger for each unit; then ledgers of agents that add noise."""
-        if data_side is not DataSide:
-            raise SpecError("data sides of federated units cannot be replaced by others")
-        agents = agent_sides(prepared, seed, self.clip, prepared.experiment.privacy.agent_noise or 0.0, self.radius)
-        ledgers = [UnitLedger(server, unit.agents, unit.stream) for server, unit in self.units.items()]
-        units = {ledger.owner: UnitSide(ledger, self.size, seed) for ledger in ledgers}
-        server_of = {agent: ledger.owner for ledger in ledgers for agent in ledger.agents}
-        own = [ledger for side in agents.values() if (ledger := getattr(side, "ledger", None)) is not None]
-        sides = UnitSides(agents, units, server_of, prepared.objective, prepared.dataset.train)
-        return sides, [*ledgers, *own]
+    def side(self, prepared: Prepared, name: str) -> SidePlan:
+        """What leaves the data of agent ``name``; of a server, what leaves its unit."""
+        server = name if name in self.units else self._server_of[name]
+        return self._side_plans(prepared, (server,))[name]
 
-    def spent(self, prepared: Prepared, ledgers: Iterable[UnitLedger | AgentLedger]) -> float | None:
+    def _side_plans(self, prepared: Prepared, servers: Iterable[str]) -> dict[str, SidePlan]:
+        """Of the parties of some units, servers first."""
+        streams: dict[str, SidePlan] = {server: self._stream(prepared, server) for server in servers}
+        return streams | agent_plans(prepared, self.clip, _agent_noise(prepared), self.radius, streams)
+
+    def _stream(self, prepared: Prepared, server: str) -> Stream:
+        unit, settings = self.units[server], prepared.experiment.algorithm
+        assert isinstance(settings, Settings)
+        noise, bound = unit.noise, unit.bound
+        proved: dict[str, float] = {}
+        if noise is not None and bound is not None:
+            gaussian = noise.law is NoiseLaw.GAUSSIAN
+            proved = (
+                {"mu": gaussian_mu_of(noise, bound)}
+                if gaussian
+                else {"epsilon": laplace_epsilon_of(noise, bound, self.size)}
+            )
+        return Stream(
+            unit.stream.noise,
+            unit.stream.records,
+            unit.stream.size,
+            None if bound is None else bound.moved,
+            1 if bound is None else bound.agents_sampled,
+            self._longest(settings.step_size, _agent_noise(prepared)),
+            unit.agents,
+            scope=frozenset((server, *unit.agents)),
+            **proved,
+        )
+
+    def _longest(self, step_size: float, agent_noise: float) -> float:
+        """The most L2 norm of a round's update, that of one change left aside."""
+        longest = step_size * self.clip
+        if not agent_noise:
+            return longest
+        # What agents add is in a sum, too, in every coordinate, up to the range of the integers.
+        from gossamer.privacy.secure_unit import TAIL
+
+        return longest * ((1 + TAIL * agent_noise) * math.sqrt(self.size))
+
+    @cached_property
+    def _server_of(self) -> dict[str, str]:
+        return {agent: server for server, unit in self.units.items() for agent in unit.agents}
+
+    def sides(self, prepared: Prepared, seed: int, blank: IndexArray | None = None) -> tuple[Pool, list[Ledger]]:
+        """A data side for each agent, and one for each server; then their ledgers."""
+        if blank is not None:
+            raise SpecError("local updates are made on all examples of a shard, and none of its slots can be blank")
+        pool = open_pool(
+            self._side_plans(prepared, self.units),
+            {name: Shard(rows) for name, rows in zip(prepared.names, prepared.shards, strict=True)},
+            prepared.objective,
+            prepared.dataset.train,
+            Simulated(seed),
+        )
+        return pool, pool.ledgers
+
+    def spent(self, prepared: Prepared, ledgers: Iterable[Ledger]) -> float | None:
         """Of the rounds that have begun to be released, against other units."""
         if not math.isfinite(self.guarantee.epsilon):
             return None
         begun: dict[tuple[Noise | None, UpdateBound | None], tuple[UnitTerms, int]] = {}
         for ledger in ledgers:
-            if not isinstance(ledger, UnitLedger):
-                continue
+            if ledger.owner not in self.units:
+                continue  # an agent's own noise protects it from its own server
             unit = self.units[ledger.owner]
             rounds = -(-ledger.releases // unit.links)
             key = unit.noise, unit.bound
             begun[key] = unit, max(rounds, begun.get(key, (unit, 0))[1])
         return max((unit.epsilon(rounds, self.size, self.delta) for unit, rounds in begun.values()), default=0.0)
+
+
+def _agent_noise(prepared: Prepared) -> float:
+    """What agents add inside masked sums, in units of an update's most length."""
+    return prepared.experiment.privacy.agent_noise or 0.0

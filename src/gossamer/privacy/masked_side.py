@@ -145,7 +145,7 @@ class MaskedSide(AgentSide):
 
     def answer(self, task: LocalUpdate, update: FloatArray) -> Answer:
         """Keeps the update, if its round is still one to take part in: the node learns nothing of it."""
-        if members := self._taking_part(task):
+        if members := self.taking_part(task):
             numbers = {name: number for number, name in enumerate(members, 1)}
             agent = MaskingAgent.start(
                 self.unit.group,
@@ -158,7 +158,7 @@ class MaskedSide(AgentSide):
             self._round = _Round(task.id, update.copy(), agent)
         return Answer(REFUSED)
 
-    def _taking_part(self, task: LocalUpdate) -> Sequence[str]:
+    def taking_part(self, task: LocalUpdate) -> Sequence[str]:
         """The members of the round of ``task``, if it is a new one and this agent is to take part; none otherwise."""
         new = (self._round is None or task.id > self._round.number) and task.id > self._mark.round
         members = self._members(task.id) if new else ()
@@ -176,14 +176,23 @@ class MaskedSide(AgentSide):
             If the ledger does not cover it.
         """
         if isinstance(task, LocalUpdate):
-            return super().admit(task) if self._taking_part(task) else DeclinedUpdate()
+            return super().admit(task) if self.taking_part(task) else DeclinedUpdate()
+        if self.ledger is not None and self.costs(task):
+            self.ledger.charge()
+            self.charged(task)
+        return AdmittedStep(self, task)
+
+    def costs(self, task: MaskingStep) -> bool:
+        """Whether noise is to be drawn for a step that was not charged: once a round, when its turn has come."""
         kept = self._kept(task)
         # A step out of turn is refused, and costs nothing.
-        in_turn = kept is not None and task.step == Step.MASK == kept.agent.state.step
-        if self.ledger is not None and kept is not None and in_turn and not kept.charged:
-            self.ledger.charge()
-            kept.charged = True
-        return AdmittedStep(self, task)
+        return kept is not None and task.step == Step.MASK == kept.agent.state.step and not kept.charged
+
+    def charged(self, task: MaskingStep) -> None:
+        """Note that the noise of a step's round is charged."""
+        kept = self._kept(task)
+        assert kept is not None, "only a step that costs something is charged"
+        kept.charged = True
 
     def step(self, task: MaskingStep) -> Answer:
         """The agent's message of a step, or `REFUSED`."""

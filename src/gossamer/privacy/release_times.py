@@ -2,7 +2,7 @@
 
 What takes a node time is public but for one thing: how many examples were sampled. So it hands its answers over at
 multiples of a deadline, by which a sample of any usual size has long been computed (`deployment.pacing`), and computes
-on examples that nobody has until there are as many as that (`filled_side`). The usual size is K, `provided_for`: a
+on examples that nobody has until there are as many as that (`sides.filled`). The usual size is K, `provided_for`: a
 sample is larger with a probability of at most `LATE`. Then the answer may go a deadline later, and its time tells.
 
 **What that costs.** n slots are public, and who is in a sample depends on coins alone, whatever is in the slots. Take

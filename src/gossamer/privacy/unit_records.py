@@ -27,63 +27,19 @@ the rounds: see `rounding_error`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from gossamer.errors import SpecError
 from gossamer.privacy.correlated_noise import Temporal
-from gossamer.privacy.graph_bounds import UpdateBound
 from gossamer.privacy.grid_noise import MOST, GridGaussian
+from gossamer.privacy.kept_records import FloatArray, Forgetful, Moves, Record, Records
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.secret_generator import SecretGenerator
 from gossamer.privacy.secret_randomness import SecretRandomness
 
-FloatArray = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Record:
-    """What was answered: as private as the unit's data, of which it holds the state.
-
-    Attributes
-    ----------
-    number : int
-        From 0.
-    state : ndarray [size] of float64
-        s, raw.
-    answer : ndarray [size] of float64
-        M.
-    """
-
-    number: int
-    state: FloatArray
-    answer: FloatArray
-
-
-class Records(Protocol):
-    """Where the newest records are kept."""
-
-    def kept(self) -> Sequence[Record]:
-        """All that are kept, the oldest first."""
-        ...
-
-    def keep(self, record: Record, most: int) -> None:
-        """Keep ``record``, and no more than the newest ``most``; it is durable when this returns."""
-        ...
-
-
-class Forgetful:
-    """Records of this process alone."""
-
-    def kept(self) -> Sequence[Record]:
-        return ()
-
-    def keep(self, record: Record, most: int) -> None:
-        pass
+__all__ = ["FloatArray", "Forgetful", "Moves", "Record", "RecordNoise", "Records", "rounding_error"]
 
 
 class RecordNoise:
@@ -95,7 +51,7 @@ class RecordNoise:
         Of all records.
     size : int
         Coordinates of a record.
-    bound : UpdateBound or None
+    bound : Moves or None
         How far one change moves a unit's state in a round; None where nothing is proved.
     longest : float
         The most L2 norm of what a state moves by in a round.
@@ -106,7 +62,7 @@ class RecordNoise:
         If the noise is out of the range of the grid.
     """
 
-    def __init__(self, noise: CorrelatedNoise, size: int, bound: UpdateBound | None, longest: float) -> None:
+    def __init__(self, noise: CorrelatedNoise, size: int, bound: Moves | None, longest: float) -> None:
         factorisation = noise.factorisation
         self._independent = factorisation.temporal is Temporal.INDEPENDENT
         self._kernel = factorisation.kernel
@@ -158,9 +114,9 @@ def rounding_error(size: int, rounds: int, agents: int, longest: float) -> float
     return 2.0**-50 * (size + agents + (rounds + 1) ** 2) * longest
 
 
-def _grid(deviation: float, size: int, rounds: int, bound: UpdateBound | None, longest: float) -> GridGaussian:
+def _grid(deviation: float, size: int, rounds: int, bound: Moves | None, longest: float) -> GridGaussian:
     """Noise on a grid that is as private as that of standard deviation ``deviation``."""
-    if bound is None:  # nothing is proved, so any grid will do
+    if bound is None or bound.moved is None:  # nothing is proved, so any grid will do
         return GridGaussian.like(Gaussian(deviation, 1.0), size)
     moved = bound.moved
     error = rounding_error(size, rounds, bound.agents_sampled, longest)

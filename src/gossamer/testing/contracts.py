@@ -21,7 +21,7 @@ from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.interface import Algorithm, Cast
 from gossamer.errors import BudgetSpent, PeerError
 from gossamer.privacy.clipping import Clipping
-from gossamer.privacy.data_side import Answer, NullDataSides
+from gossamer.privacy.data_side import Answer
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round
@@ -36,6 +36,7 @@ from gossamer.randomness import stream
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.sides.null import DryRun
 from gossamer.topology.builders import build_graph
 from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Public, Released, Sendable, Vector
 
@@ -199,7 +200,7 @@ class AlgorithmContract:
         def outline(steps: list[Step]) -> list[Any]:
             return [(s.now, s.node, type(s.event), [type(effect) for effect in s.effects]) for s in steps]
 
-        blank, full = NullDataSides(), FixedAnswers()
+        blank, full = DryRun(), FixedAnswers()
         _, without = self.run(world, nodes=self.nodes(blank=True), computer=blank)
         _, real = self.run(world, computer=full)
         assert outline(without) == outline(real)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from gossamer.privacy.data_side import Answer, Computer
+from gossamer.privacy.data_side import Answer
 from gossamer.privacy.masking_steps import MaskingStep
 from gossamer.protocol.effects import Release
 from gossamer.protocol.trace import Step
-from gossamer.randomness import derive
+from gossamer.sides.home import DRAWING
+from gossamer.sides.pool import Pool
 from gossamer.testing.reaper import Killed
 from gossamer.vectors import Masked, Released
 
@@ -27,77 +28,44 @@ SIZE = 4
 _ANSWERED_AGAIN = (Release, MaskingStep)  # if they are asked again, and as before
 
 
-class WatchedLedger:
-    """A ledger whose process may be killed right before a charge."""
-
-    def __init__(self, ledger: Any, reaper: Callable[[str], None]) -> None:
-        self._ledger, self._reaper = ledger, reaper
-
-    def charge(self, *kind: Any) -> None:
-        self._reaper("charging a release")
-        self._ledger.charge(*kind)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
-
-
-class Sides(Protocol):
-    """Makes what a party's process has of its data, and knows what its ledger says on disk."""
-
-    def computer(self) -> Computer:
-        """The data sides of all, each in its first life."""
-        ...
-
-    def renew(self, computer: Computer, name: str, seed: int) -> None:
-        """Put a new data side in the place of the one of ``name``: its process was started again."""
-        ...
-
-    def charged(self, name: str) -> int | None:
-        """How many releases of ``name`` the ledger on disk has; None if it has none."""
-        ...
-
-
 class WatchedSides:
     """Data sides that may be killed, and what does not hold of them: it is in ``problems``.
 
     Parameters
     ----------
-    sides : Sides
-        What they are made of.
-    reaper : callable
-        Told before noise is drawn.
+    pool : Pool
+        Of all parties, whose home has them killed.
+    charged : callable
+        How many releases of a party the ledger on disk has; None if it has none.
     private : bool
         Whether there is noise.
     """
 
-    def __init__(self, sides: Sides, reaper: Callable[[str], None], private: bool) -> None:
-        self.sides, self.reaper, self.private = sides, reaper, private
-        self.computer = sides.computer()
+    def __init__(self, pool: Pool, charged: Callable[[str], int | None], private: bool) -> None:
+        self.pool, self.charged, self.private = pool, charged, private
         self.problems: list[str] = []
         self.drawn: dict[str, set[int]] = defaultdict(set)  # releases of each, in all its lives
         self._unchecked: set[str] = set()  # of whom something was drawn since the last look at the ledger
         self.noise: dict[bytes, tuple[str, Any]] = {}  # what was drawn for what
-        self._lives: dict[str, int] = defaultdict(int)
         self._tasks: dict[int, tuple[str, Any, Any]] = {}  # by the identity of its ticket, which is kept alive here
 
     def admit(self, node: str, task: Any) -> Any:
-        ticket = self.computer.admit(node, task)
+        ticket = self.pool.admit(node, task)
         self._tasks[id(ticket)] = node, task, ticket
         return ticket
 
     def amended(self, ticket: Any, task: Any) -> Any:
         node, _, _ = self._tasks.pop(id(ticket))
-        amended = self.computer.amended(ticket, task)
+        amended = self.pool.amended(ticket, task)
         self._tasks[id(amended)] = node, task, amended
         return amended
 
     def compute(self, tickets: Sequence[Any]) -> list[Answer]:
-        self.reaper("drawing noise")
         asked = [self._tasks.pop(id(ticket))[:2] for ticket in tickets]
         try:
-            answers = self.computer.compute(tickets)
-        except Killed:
-            for node, task in asked:  # it may have been drawn
+            answers = self.pool.compute(tickets)
+        except Killed as killed:
+            for node, task in asked if str(killed) != DRAWING else ():  # it may have been drawn
                 self._count(node, task)
             raise
         for (node, task), answer in zip(asked, answers, strict=True):
@@ -105,12 +73,11 @@ class WatchedSides:
         return answers
 
     def releases(self, node: str) -> int:
-        return self.computer.releases(node)
+        return self.pool.releases(node)
 
     def restart(self, name: str) -> None:
         """The process of ``name`` is started again, and remembers nothing."""
-        self._lives[name] += 1
-        self.sides.renew(self.computer, name, derive(self._lives[name], "life", name))
+        self.pool.renew(name)
 
     def _look(self, node: str, task: Any, answer: Any) -> None:
         """Note what noise was drawn for, if any was, and for what before."""
@@ -132,7 +99,7 @@ class WatchedSides:
     def __call__(self, steps: Sequence[Step]) -> str | None:
         """Which releases share noise, or whose ledger on disk lacks one whose noise was drawn."""
         for node in self._unchecked:
-            charged, drawn = self.sides.charged(node), len(self.drawn[node])
+            charged, drawn = self.charged(node), len(self.drawn[node])
             if charged is not None and charged < drawn:
                 return f"the ledger of {node} has {charged} releases, and noise was drawn for {drawn}"
         self._unchecked.clear()

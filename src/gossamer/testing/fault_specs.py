@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,11 @@ from gossamer.experiment.spec import Experiment
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings
 from gossamer.runtimes.speeds import Speeds
+from gossamer.sides.home import Home
+from gossamer.sides.making import Machine, open_pool
+from gossamer.sides.plan import SidePlan
+from gossamer.sides.pool import Pool
+from gossamer.sides.samples import Shard
 from gossamer.testing.fault_schedules import SETTINGS
 from gossamer.testing.fault_sides import SIZE
 
@@ -80,6 +86,17 @@ class SmallRun:
     plan: RunPlan
     nodes: Mapping[str, Node]
     speeds: Speeds
+
+    @cached_property
+    def sides(self) -> dict[str, SidePlan]:
+        """What leaves each party, at most."""
+        return {name: self.plan.side(self.prepared, name) for name in self.names}
+
+    def pool(self, home: Home, machine: Machine) -> Pool:
+        """The data sides of all parties."""
+        prepared = self.prepared
+        shards = {name: Shard(rows) for name, rows in zip(prepared.names, prepared.shards, strict=True)}
+        return open_pool(self.sides, shards, prepared.objective, prepared.dataset.train, home, machine)
 
     @property
     def private(self) -> bool:

@@ -25,11 +25,13 @@ from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.attacks.audit import REPORTED, LowerBound, epsilon_from_runs
-from gossamer.privacy.data_side import DataSide, DataSides
-from gossamer.privacy.ledger import Ledger, Unlimited
 from gossamer.privacy.mechanisms import Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import Samples
+from gossamer.sides.samples import Shard
+from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Public
 
 FloatArray = npt.NDArray[np.float64]
@@ -121,7 +123,8 @@ def _sums(
     features[0] = _OVER * gradient
     data = Split(features, np.full(slots, -1.0, np.float32))
     objective = LinearModel("squared", gradient.size, None, intercept=False, dtype=np.float64)
-    sides = DataSides({owner: DataSide(Ledger(owner, Unlimited()), np.arange(slots), seed)}, objective, data)
+    plans = {owner: Samples({}, enforced=False)}
+    sides = open_pool(plans, {owner: Shard(np.arange(slots))}, objective, data, Simulated(seed))
     task = Gradient(0, Public(np.zeros(gradient.size)), Query(sampling, mechanism, 1.0))
     found: list[FloatArray] = []
     step = max(1, _TOGETHER // gradient.size)

@@ -24,10 +24,7 @@ from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.objective import FloatArray, IndexArray, Objective
 from gossamer.privacy.attacks.audit import REPORTED, LowerBound, epsilon_one_run
-from gossamer.privacy.data_side import Admitted, AdmittedRound, DataSide
-from gossamer.privacy.ledger import Ledger
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.round_answers import Turns
 from gossamer.vectors import ALL, Coordinates
 
 CanaryKind = Literal["random", "mislabelled"]
@@ -118,33 +115,6 @@ def plant(train: Split, canaries: Canaries) -> Split:
         features = features.copy()
         features[rows] = canaries.examples.features[canaries.included]
     return Split(features, targets)
-
-
-class BlankingSide(DataSide):
-    """A data side some of whose slots are blank: they count in the shard's size and are sampled, and hold nothing.
-
-    Parameters
-    ----------
-    blank : ndarray of int64
-        Rows of the training split.
-    ledger, shard, seed
-        As for `DataSide`.
-    """
-
-    __slots__ = ("_blank",)
-
-    def __init__(self, blank: IndexArray, ledger: Ledger, shard: IndexArray, seed: int) -> None:
-        super().__init__(ledger, shard, seed)
-        self._blank = blank
-
-    def batch(self, admitted: Admitted) -> IndexArray:
-        rows = super().batch(admitted)
-        return rows[~np.isin(rows, self._blank)]
-
-    def turns(self, admitted: AdmittedRound) -> Turns:
-        rows, slots = super().turns(admitted)
-        held = ~np.isin(rows, self._blank)
-        return Turns(rows[held], slots[held])
 
 
 def gradient_scores(

@@ -9,11 +9,13 @@ import numpy.typing as npt
 
 from gossamer.data.split import Split
 from gossamer.objectives.objective import FloatArray, Objective
-from gossamer.privacy.data_side import DataSide, DataSides
-from gossamer.privacy.ledger import Ledger, Unlimited
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import Samples
+from gossamer.sides.samples import Shard
+from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Model
 
 
@@ -50,9 +52,8 @@ def released_gradients(
     ndarray [batches, size]
     """
     names = [f"batch-{number}" for number in range(len(batches))]
-    sides = DataSides(
-        {name: DataSide(Ledger(name, Unlimited()), rows, seed) for name, rows in zip(names, batches)}, objective, data
-    )
+    shards = {name: Shard(rows) for name, rows in zip(names, batches)}
+    sides = open_pool(dict.fromkeys(names, Samples({}, enforced=False)), shards, objective, data, Simulated(seed))
     tickets = [
         sides.admit(name, Gradient(0, model, Query(Poisson(1.0), mechanism, float(len(rows)))))
         for name, rows in zip(names, batches)

@@ -1,34 +1,32 @@
-"""The data side of one deployed party: its shard, its ledger, and randomness that nobody can repeat.
-
-It does what `data_side` does, with other numbers. Samples and noise come from the operating system
-(`secret_generator`), fresh at every call. Nothing random is kept, so there is nothing to store, or to share with
-another release. Gaussian noise is drawn on a grid (`grid_query`), with room for the rounding of the sum
-(`sum_rounding`); other laws are drawn in floating point, and the guarantee says so.
-
-A task is charged before anything is drawn for it, and durably where the ledger is durable. A crash after that leaves
-the charge. Each charge is answered once: a second answer would have noise of its own, and be a second release.
-"""
+"""The deployed data sides that `gossamer.sides` was measured against: references for its bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 
 from gossamer.data.split import Split
-from gossamer.errors import SpecError
+from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.objective import FloatArray, IndexArray, Objective
 from gossamer.privacy.data_side import Answer, post_processed
+from gossamer.privacy.graph_bounds import UpdateBound
 from gossamer.privacy.grid_query import GridQuery
 from gossamer.privacy.ledger import AnyLedger
 from gossamer.privacy.mechanisms import Gaussian
+from gossamer.privacy.release_times import provided_for
 from gossamer.privacy.round_answers import RoundSum, Turns, amended, rates_of, round_sum
 from gossamer.privacy.secret_generator import secret_generator
 from gossamer.privacy.secret_randomness import SecretRandomness
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Gradient, Query, Round
+from gossamer.privacy.unit_ledger import AnyUnitLedger
+from gossamer.privacy.unit_records import Forgetful, Record, RecordNoise, Records
+from gossamer.protocol.effects import Release
+from gossamer.sides.filled import nobody_like
 from gossamer.vectors import Released
 
 
@@ -219,3 +217,179 @@ def _saturated(answer: FloatArray, dtype: np.dtype[np.floating]) -> FloatArray:
     with np.errstate(over="ignore"):
         found = answer.astype(dtype)
     return np.nan_to_num(found, copy=False)
+
+
+class FilledSide(DeployedSide):
+    """The data side of one party whose answers all take equally long; see `DeployedSide`."""
+
+    def __init__(
+        self,
+        ledger: AnyLedger,
+        shard: IndexArray,
+        objective: Objective,
+        data: Split,
+        planned: Iterable[Query] = (),
+    ) -> None:
+        super().__init__(ledger, shard, objective.steady(), data, planned)
+        self._nobody = nobody_like(data)
+
+    def provided_for(self, ticket: Ticket) -> int:
+        """On how many examples the answer to ``ticket`` is computed, unless more are sampled."""
+        task = ticket.task
+        until, steps = (task.until, task.steps) if isinstance(task, Round) else (1, 1)
+        return provided_for(task.query.sampling, len(self.shard), until, steps)
+
+    def rehearse(self, ticket: Ticket, count: int) -> None:
+        """Do all that an answer takes, on ``count`` examples that nobody has.
+
+        Nothing is charged and nothing of the shard is used; what comes of it is dropped.
+        """
+        task = ticket.task
+        empty = Turns(self.shard[:0], self.shard[:0])
+        if isinstance(task, Gradient):
+            total, _, _ = super()._clipped_sum(ticket, empty.rows, self.data)
+        else:
+            total = super()._round_sum(ticket, task, empty, self.data).total
+        self._fill(ticket, count)
+        answer = self._noisy(ticket, total, 0.0)
+        if isinstance(task, Gradient):
+            post_processed(answer, task, self.objective.l2)
+
+    def _clipped_sum(self, ticket: Ticket, rows: IndexArray, data: Split) -> tuple[FloatArray, int, int]:
+        found = super()._clipped_sum(ticket, rows, data)
+        self._fill(ticket, self.provided_for(ticket) - len(rows))
+        return found
+
+    def _round_sum(self, ticket: Ticket, task: Round, turns: Turns, data: Split) -> RoundSum:
+        found = super()._round_sum(ticket, task, turns, data)
+        self._fill(ticket, self.provided_for(ticket) - int(np.count_nonzero(turns.slots < task.until)))
+        return found
+
+    def _fill(self, ticket: Ticket, count: int) -> None:
+        """Compute on ``count`` examples more, if that is any."""
+        if count <= 0:
+            return
+        first = np.zeros(count, np.int64)
+        if isinstance(ticket.task, Round):
+            slots = np.arange(count) % max(ticket.task.until, 1)
+            super()._round_sum(ticket, ticket.task, Turns(first, slots), self._nobody)
+        else:
+            super()._clipped_sum(ticket, first, self._nobody)
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedRecord:
+    """A record that is charged, or was before."""
+
+    effect: Release
+
+
+class DeployedUnitSide:
+    """The data side of one unit's server, a `data_side.Computer`.
+
+    Parameters
+    ----------
+    ledger : AnyUnitLedger
+        Of the unit, with its stream.
+    size : int
+        Coordinates of a record.
+    bound : UpdateBound or None
+        How far one change of the data moves a round's update; None where nothing is proved.
+    longest : float
+        The most L2 norm of a round's update, that of one change left aside.
+    records : Records, optional
+        Where the last records are kept. By default in this process alone: after a restart only independent noise goes
+        on, and with any other the first release is refused.
+
+    Raises
+    ------
+    SpecError
+        If the noise is out of the range of the grid.
+    """
+
+    def __init__(
+        self,
+        ledger: AnyUnitLedger,
+        size: int,
+        bound: UpdateBound | None,
+        longest: float,
+        records: Records | None = None,
+    ) -> None:
+        self.ledger, self._size = ledger, size
+        noise = ledger.stream.noise
+        self._noise = None if noise is None else RecordNoise(noise, size, bound, longest)
+        self._needed = 0 if self._noise is None else self._noise.needed
+        self._records: Records = Forgetful() if records is None else records
+        self._past = list(self._records.kept()) if self._needed else []
+
+    def admit(self, node: str, effect: Release) -> AdmittedRecord:
+        """Charge the next record; the last one, asked for again, was charged before.
+
+        Raises
+        ------
+        BudgetSpent
+            If all records of the stream are spent, or those that the next one is made of are lost.
+        SpecError
+            If this is neither the next record nor the last.
+        """
+        charged = self.ledger.releases
+        if effect.id not in (charged, charged - 1) or effect.id < 0:
+            raise SpecError(f"{self.ledger.owner}: the next record is {charged}, found {effect.id}")
+        if not self._answered(effect.id):
+            self._before(effect.id)
+        if effect.id == charged:
+            self.ledger.charge()
+        return AdmittedRecord(effect)
+
+    def amended(self, ticket: Any, task: Any) -> Any:
+        raise SpecError(f"servers of a unit run no rounds, found {type(task).__name__}")
+
+    def compute(self, tickets: Sequence[AdmittedRecord]) -> list[Answer]:
+        return [self._release(ticket.effect) for ticket in tickets]
+
+    def releases(self, node: str) -> int:
+        return self.ledger.releases
+
+    def _release(self, effect: Release) -> Answer:
+        """The state with the record's noise; with the very same bytes if it was answered before.
+
+        Raises
+        ------
+        SpecError
+            If the state is another than before: two states with the same noise give their difference away.
+        """
+        values = effect.vector.values
+        state: FloatArray = values.astype(np.float64)
+        if not self._answered(effect.id):
+            before = self._before(effect.id)
+            record = Record(effect.id, state, state if self._noise is None else self._noise.answer(state, before))
+            if self._needed:
+                self._records.keep(record, self._needed)
+            self._past = [*before, record][-max(self._needed, 1) :]
+        kept = self._past[-1]
+        if kept.state.tobytes() != state.tobytes():
+            raise SpecError(f"{self.ledger.owner}: record {effect.id} was another state's; its noise is used once")
+        with np.errstate(over="ignore"):
+            answer = kept.answer.astype(values.dtype)
+        return Answer(Released(np.nan_to_num(answer, copy=False)))  # a value out of range saturates
+
+    def _answered(self, number: int) -> bool:
+        """Whether a record has an answer, which is kept."""
+        return bool(self._past) and self._past[-1].number == number
+
+    def _before(self, number: int) -> list[Record]:
+        """The records that one is made of.
+
+        Raises
+        ------
+        BudgetSpent
+            If they are lost.
+        """
+        wanted = list(range(max(number - self._needed, 0), number))
+        found = [record for record in self._past if record.number in wanted]
+        if [record.number for record in found] != wanted:
+            raise BudgetSpent(
+                f"{self.ledger.owner}: release refused: record {number} goes on from records before it, which ended "
+                "with an earlier process; a new stream of noise is not in the plan"
+            )
+        return found

@@ -1,0 +1,180 @@
+"""What leaves as a client's own update of a few local steps: raw inside its trust scope, or clipped and noised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gossamer.data.split import Split
+from gossamer.errors import SpecError
+from gossamer.objectives.objective import FloatArray, IndexArray, Objective
+from gossamer.privacy.data_side import Answer
+from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.pairwise_noise import pairwise_noise
+from gossamer.privacy.sum_rounding import Rounding
+from gossamer.privacy.tasks import Query
+from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.randomness import derive
+from gossamer.sides.charges import Receipt
+from gossamer.sides.home import Home, Provided
+from gossamer.sides.machine import NOTHING_PROVIDED, Due, Ticket, Together
+from gossamer.sides.plan import WHOLE, ClientUpdate, Pairwise
+from gossamer.sides.samples import Shard
+from gossamer.vectors import Confined, Released
+
+SLACK = 2.0**-20
+"""By how much of its bound an update may be longer: rounding to float32 makes it that."""
+
+
+class Steps(NamedTuple):
+    """A ticket with the rows [steps, batch] that its local steps take."""
+
+    ticket: Ticket
+    rows: IndexArray
+
+
+class Update(NamedTuple):
+    """Raw: the update [size], and how many gradients were not finite."""
+
+    update: FloatArray
+    not_finite: int
+
+
+class Updates:
+    """Local updates of all clients of a call, computed together."""
+
+    def __init__(self, objective: Objective, data: Split) -> None:
+        self.objective, self._data = objective, data
+
+    def compute(self, asked: Sequence[Steps]) -> list[Update]:
+        """One update for each."""
+        tasks = [item.ticket.task for item in asked]
+        found = self.objective.local_updates(
+            np.stack([task.model.values for task in tasks]),
+            self._data,
+            [item.rows for item in asked],
+            np.array([task.query.rate for task in tasks]),
+            np.array([task.query.clip for task in tasks]),
+        )
+        return [Update(*row) for row in zip(found.updates, found.not_finite.tolist(), strict=True)]
+
+
+class UpdateRule:
+    """Updates of one client. The round's number keys the coins of a raw one: asked again, it is the same update."""
+
+    def __init__(self, name: str, plan: ClientUpdate, shard: Shard, updates: Updates, home: Home) -> None:
+        if shard.blank.size:
+            raise SpecError("local updates are made on all examples of a shard, and none of its slots can be blank")
+        self.name, self.plan, self.shard, self.updates = name, plan, shard, updates
+        self._sampling = home.numbers(name, "sampling")
+
+    def due(self, task: Any, charged: int) -> Due:
+        self.check(task)
+        return Due(None)
+
+    def check(self, task: Any) -> None:
+        """Refuse what is not this client's to answer."""
+        if not isinstance(task, LocalUpdate):
+            raise SpecError(f"{self.name} makes local updates, found {type(task).__name__}")
+        if self.plan.query is not None and task.query != self.plan.query:
+            raise SpecError(f"{self.name} makes updates by {self.plan.query}, found {task.query}")
+
+    def admitted(self, task: Any) -> None:
+        pass
+
+    def number(self, task: LocalUpdate, charged: int) -> int:
+        return task.id
+
+    def amended(self, task: Any, became: Any) -> Any:
+        raise SpecError(f"agents of a unit run no rounds, found {type(became).__name__}")
+
+    def draw(self, ticket: Ticket) -> Steps:
+        """Rows of the training split for each step, [steps, batch], drawn with replacement."""
+        query = ticket.task.query
+        drawn = self._sampling.at(ticket.number).integers(len(self.shard.rows), size=(query.steps, query.batch))
+        return Steps(ticket, self.shard.rows[drawn])
+
+    def together(self, task: LocalUpdate) -> Together:
+        return self.updates.compute
+
+    def release(self, ticket: Ticket, raw: Update) -> Answer:
+        update = clipped(raw.update, self.plan.bound).astype(raw.update.dtype, copy=False)
+        return Answer(Confined(update), raw.not_finite)
+
+
+class PairwiseRule(UpdateRule):
+    """Raw updates with a paper's noise between pairs, which adds up to zero but for rounding. It hides nothing."""
+
+    def __init__(
+        self, name: str, plan: ClientUpdate, noise: Pairwise, shard: Shard, updates: Updates, home: Home
+    ) -> None:
+        super().__init__(name, plan, shard, updates, home)
+        seed = home.seed(name)
+        if seed is None:
+            raise SpecError(
+                "algorithm.masking: pairwise_noise hides nothing and is for a paper's figures, in simulations; "
+                "deployed units take secure or none"
+            )
+        self._noise, self._seed = noise, derive(seed, "pairwise noise", noise.unit)  # units have noise of their own
+
+    def release(self, ticket: Ticket, raw: Update) -> Answer:
+        members = list(self._noise.members(ticket.task.id))
+        noise = pairwise_noise(
+            self._seed,
+            members.index(self.name),
+            range(len(members)),
+            ticket.task.id,
+            raw.update.size,
+            self._noise.standard_deviation,
+        )
+        return Answer(Confined((raw.update + noise).astype(raw.update.dtype)), raw.not_finite)
+
+
+class NoisedRule(UpdateRule):
+    """Updates that the client clips as a whole and noises itself, for everybody: each is a release."""
+
+    def __init__(
+        self, name: str, plan: ClientUpdate, law: Mechanism, shard: Shard, updates: Updates, home: Home
+    ) -> None:
+        super().__init__(name, plan, shard, updates, home)
+        self._home, self._law, self._query = home, law, Query(WHOLE, law, 1.0)
+        self._numbers = home.numbers(name, "noise")
+        self._provided(updates.objective.size)
+
+    def due(self, task: Any, charged: int) -> Due:
+        self.check(task)
+        kind = self._query.release(task.answer_size)
+        return Due(Receipt(kind), not self._home.repeats, self._provided(task.answer_size))
+
+    def number(self, task: LocalUpdate, charged: int) -> int:
+        return charged
+
+    def _provided(self, size: int) -> Provided:
+        if not self._law.private:
+            return NOTHING_PROVIDED
+        return self._home.provided(self._query, size, lambda: Rounding.of_clipped_sum(self.updates.objective))
+
+    def release(self, ticket: Ticket, raw: Update) -> Answer:
+        """The update, no longer than the bound, with noise that does not depend on it."""
+        total = clipped(raw.update, self.plan.bound).astype(np.float64)
+        generator = self._numbers.at(ticket.number)
+        answer = self._home.noisy(total, 0.0, self._query, ticket.provided, generator)
+        with np.errstate(over="ignore"):
+            found = np.nan_to_num(answer.astype(raw.update.dtype), copy=False)
+        return Answer(Released(found), raw.not_finite)
+
+
+def clipped(update: FloatArray, bound: float) -> FloatArray:
+    """``update`` [size], scaled in float64 to an L2 norm of at most ``bound``; all of it 0 where it is not finite.
+
+    An infinite bound leaves it as it is.
+    """
+    if bound == np.inf:
+        return update
+    whole = update.astype(np.float64)
+    norm = float(np.linalg.norm(whole))
+    if not np.isfinite(norm):
+        return np.zeros_like(whole)
+    return whole * (bound / norm) if norm > bound else whole

@@ -1,0 +1,114 @@
+"""Guarantees of plans whose privacy unit is a client with all of its data, each against a named observer."""
+
+from __future__ import annotations
+
+import math
+
+from gossamer.privacy.accountants import epsilon
+from gossamer.privacy.agent_noise import own_server_guarantee
+from gossamer.privacy.guarantees import CODE, SIMULATED_NOISE, Guarantee
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.releases import Counts
+from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember
+
+UNIT = "client with all of its data"
+SERVER, OTHERS, CURATOR = "server", "others", "curator"
+"""Names of observers."""
+_EVERYBODY = "the server and all other clients together, malicious ones included, and anyone on the wires"
+_BUT_THE_CURATOR = "all other clients together, malicious ones included, and anyone on the wires, but not the curator"
+_THE_CURATOR = "the curator, and whoever it tells"
+_ASSUMPTIONS = (
+    "clip, noise, local steps, numbers of updates and who is asked when do not depend on the data",
+    "each person's data sits at one client",
+    CODE,
+    "this run alone: what other runs on the same data release adds up",
+    "the timing of messages is not covered, and neither are crashes",
+    SIMULATED_NOISE,
+)
+_ABSENT = "adding or removing a client is read as blanking its data, so that its update is 0"
+_ITS_OWN = "each client clips its whole update, counts its updates and draws its noise itself"
+_CURATED = (
+    "trusted: the curator, which sees each client's raw update, checks its length, charges all whose updates are in a "
+    "sum before it draws, and tells nobody what it saw",
+    "who is in a sum does not depend on the data: a client that is silent is silent for other reasons",
+)
+
+
+def noised_guarantee(plan: ClientUpdate, delta: float, relation: NeighboringRelation) -> Guarantee:
+    """What is proved of all noised updates of one client, against everybody else.
+
+    Parameters
+    ----------
+    plan : ClientUpdate
+        Of the client.
+    delta : float
+        In (0, 1).
+    relation : NeighboringRelation
+        Replacing all of a client's data, or blanking it.
+
+    Raises
+    ------
+    AccountingError
+        If delta is out of its range.
+    """
+    kind = plan.kind
+    if kind is None:
+        return _none(_EVERYBODY, relation, "clients' updates are raw inside their trust scope")
+    return _guarantee({kind: plan.most_updates}, delta, relation, _EVERYBODY, (_ITS_OWN,))
+
+
+def masked_guarantee(plan: MaskedMember, delta: float) -> Guarantee:
+    """What is proved of all masked sums that one client is in, against its server; see `own_server_guarantee`.
+
+    Raises
+    ------
+    AccountingError
+        If delta is out of its range.
+    """
+    return own_server_guarantee(plan.noise, plan.sums, delta, plan.honest)
+
+
+def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelation) -> dict[str, Guarantee]:
+    """What is proved of a curator's sums: against all others, and, which is nothing, against the curator.
+
+    Parameters
+    ----------
+    plan : Curator
+        Of the server.
+    delta, relation
+        As for `noised_guarantee`.
+
+    Raises
+    ------
+    AccountingError
+        If delta is out of its range.
+    """
+    others = _guarantee(plan.kinds, delta, relation, _BUT_THE_CURATOR, _CURATED)
+    return {
+        OTHERS: others,
+        CURATOR: _none(_THE_CURATOR, relation, "the curator is handed each client's raw update"),
+    }
+
+
+def _guarantee(
+    kinds: Counts, delta: float, relation: NeighboringRelation, observer: str, trusted: tuple[str, ...]
+) -> Guarantee:
+    if not all(kind.mechanism.private for kind in kinds):
+        return _none(observer, relation, "no noise is added")
+    found = epsilon(kinds, delta, relation)
+    blank = (_ABSENT,) if relation is NeighboringRelation.ADD_OR_REMOVE_ONE else ()
+    releases = sum(kinds.values())
+    return Guarantee(
+        found.epsilon,
+        delta,
+        UNIT,
+        relation,
+        observer,
+        (*trusted, *_ASSUMPTIONS, *blank),
+        f"{found.accountant} of {releases} releases of a client's whole update, clipped and noised",
+        rows_per_person=None,
+    )
+
+
+def _none(observer: str, relation: NeighboringRelation, reason: str) -> Guarantee:
+    return Guarantee(math.inf, 0.0, UNIT, relation, observer, (), reason)

@@ -1,0 +1,130 @@
+"""The home of deployed data sides: the operating system's randomness, noise on a grid, ledgers that outlive processes.
+
+Nothing random is kept, so there is nothing to store, or to share with another release, and nothing can be drawn again:
+a charge is answered once. Gaussian noise is drawn on a grid (`grid_query`), with room for the rounding of the sum
+(`sum_rounding`), so sum and noise are rounded together; other laws are drawn in floating point, and the guarantee says
+so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.split import Split
+from gossamer.objectives.objective import FloatArray, Objective
+from gossamer.privacy.grid_query import GridQuery
+from gossamer.privacy.kept_records import FloatArray as Doubles
+from gossamer.privacy.kept_records import Record
+from gossamer.privacy.mechanisms import Gaussian
+from gossamer.privacy.number_source import Numbers, numbers_of
+from gossamer.privacy.secret_randomness import SecretRandomness
+from gossamer.privacy.sum_rounding import Rounding
+from gossamer.privacy.tasks import Query
+from gossamer.privacy.unit_records import RecordNoise
+from gossamer.sides.home import Kept, Provided
+from gossamer.sides.ledger import Ledger
+from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.sums import InPieces, Sums
+
+
+class Deployed:
+    """A process of a deployment.
+
+    Parameters
+    ----------
+    ledgers : callable
+        (name, plan) -> the durable ledger of a party, with its whole plan in it.
+    kept : Kept, optional
+        Where marks and records are kept. Without it a masked member and correlated noise cannot go on after a restart.
+    signing : Signing, optional
+        Who signs the keys of masked sums.
+    sums : callable
+        How sums over samples are computed.
+    """
+
+    repeats = False
+
+    def __init__(
+        self,
+        ledgers: Callable[[str, SidePlan], Ledger],
+        kept: Kept | None = None,
+        signing: Any = None,
+        sums: Callable[[Objective, Split], Sums] = InPieces,
+    ) -> None:
+        self._ledgers, self._kept, self._signing, self._sums = ledgers, kept, signing, sums
+        self._random = SecretRandomness()
+
+    def seed(self, owner: str) -> None:
+        return None
+
+    def numbers(self, owner: str, purpose: str) -> Numbers:
+        return numbers_of(None, owner, purpose)
+
+    def sums(self, objective: Objective, data: Split) -> Sums:
+        return self._sums(objective, data)
+
+    def provided(
+        self, query: Query, size: int, rounding: Callable[[], Rounding], *, any_clip: bool = False
+    ) -> Provided:
+        found = rounding()
+        if not isinstance(query.mechanism, Gaussian):
+            return Provided(found)
+        return Provided(found, GridQuery.of(query.mechanism, size, found, query.count_share, any_clip=any_clip))
+
+    def noisy(
+        self, total: FloatArray, centred: float, query: Query, provided: Provided, generator: np.random.Generator
+    ) -> FloatArray:
+        if provided.grid is not None:
+            return provided.grid.release(total, centred, self._random.words)
+        answer = query.mechanism.noise(generator, total.size, total.dtype)
+        answer += total
+        np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
+        # A count goes with Gaussian noise or none, and here there is none.
+        return np.append(answer, answer.dtype.type(centred)) if query.count_share else answer
+
+    def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
+        """The answer in the objective's type; what is out of its range saturates."""
+        with np.errstate(over="ignore"):
+            found = answer.astype(dtype)
+        return np.asarray(np.nan_to_num(found, copy=False))
+
+    def stream(self, name: str, plan: Stream) -> GridStream:
+        return GridStream(plan)
+
+    def ledger(self, name: str, plan: SidePlan) -> Ledger:
+        return self._ledgers(name, plan)
+
+    def kept(self, name: str) -> Kept | None:
+        return self._kept
+
+    def signing(self, name: str) -> Any:
+        return self._signing
+
+    def crashpoint(self, what: str) -> None:
+        pass
+
+    def restarted(self, name: str) -> None:
+        pass
+
+
+class GridStream:
+    """Correlated noise that a restart does not lose, drawn on a grid; see `unit_records`.
+
+    Raises
+    ------
+    SpecError
+        If the noise is out of the range of the grid.
+    """
+
+    def __init__(self, plan: Stream) -> None:
+        bound = None if plan.moved is None else plan
+        self._noise = None if plan.law is None else RecordNoise(plan.law, plan.size, bound, plan.longest)
+        self.needed = 0 if self._noise is None else self._noise.needed
+
+    def answer(self, number: int, state: Doubles, before: list[Record]) -> Doubles:
+        """The record [size] that follows from the state and from those ``before``, with fresh noise."""
+        return state if self._noise is None else self._noise.answer(state, before)

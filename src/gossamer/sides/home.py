@@ -1,0 +1,152 @@
+"""Homes: what differs from world to world, and nothing else does.
+
+| world | numbers | noise | ledger | over a restart |
+|---|---|---|---|---|
+| simulation (`simulated`) | from a seed, the same again | floating point | in memory | nothing is kept |
+| deployment (`deployed`) | the operating system's, never again | Gaussian noise on a grid | durable | marks, records |
+| laboratory of faults (`testing`) | from a seed, another in each life | floating point | durable | a trial's choice |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.split import Split
+from gossamer.objectives.objective import FloatArray, Objective
+from gossamer.privacy.grid_query import GridQuery
+from gossamer.privacy.kept_records import FloatArray as Doubles
+from gossamer.privacy.kept_records import Record, Records
+from gossamer.privacy.number_source import Numbers
+from gossamer.privacy.sum_rounding import Rounding
+from gossamer.privacy.tasks import Query
+from gossamer.sides.ledger import Ledger
+from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.sums import Sums
+
+CHARGING, DRAWING = "charging a release", "drawing noise"
+"""Where a process may be killed; see `Home.crashpoint`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """What is provided for in one release's sum and noise: public, and fixed before its charge.
+
+    Attributes
+    ----------
+    rounding : Rounding or None
+        Of the sum; None where it is not covered.
+    grid : GridQuery or None
+        The noise; None for laws that are drawn in floating point, and for none.
+    """
+
+    rounding: Rounding | None = None
+    grid: GridQuery | None = None
+
+
+class StreamNoise(Protocol):
+    """Draws what is new in a record of correlated noise."""
+
+    @property
+    def needed(self) -> int:
+        """How many records before it the next one is made of."""
+        ...
+
+    def answer(self, number: int, state: Doubles, before: list[Record]) -> Doubles:
+        """The record [size] with fresh noise."""
+        ...
+
+
+class RoundMark(Protocol):
+    """See `gossamer.privacy.round_mark.RoundMark`."""
+
+    @property
+    def round(self) -> int: ...
+
+    def reached(self, round: int) -> None: ...
+
+
+class Kept(RoundMark, Records, Protocol):
+    """What a data side keeps over restarts: the mark of a masked member, the records of a stream."""
+
+
+class Home(Protocol):
+    """The world that data sides live in."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the numbers of a charge can be drawn again, bit for bit: then a second answer is the first one."""
+        ...
+
+    def seed(self, owner: str) -> int | None:
+        """What the owner's numbers come from; None where nobody can repeat them."""
+        ...
+
+    def numbers(self, owner: str, purpose: str) -> Numbers:
+        """The owner's numbers for one purpose."""
+        ...
+
+    def sums(self, objective: Objective, data: Split) -> Sums:
+        """How sums over samples are computed: all together, or each in pieces whose rounding is provided for."""
+        ...
+
+    def provided(
+        self, query: Query, size: int, rounding: Callable[[], Rounding], *, any_clip: bool = False
+    ) -> Provided:
+        """What a release of ``size`` numbers is drawn with; asked before it is charged.
+
+        Raises
+        ------
+        SpecError
+            If its noise cannot be drawn.
+        """
+        ...
+
+    def noisy(
+        self,
+        total: FloatArray,
+        centred: float,
+        query: Query,
+        provided: Provided,
+        generator: np.random.Generator,
+    ) -> FloatArray:
+        """The sum [size] with its noise, and after it the noisy count ``centred``, if the query asks for one."""
+        ...
+
+    def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
+        """An answer in the type in which it is handed over."""
+        ...
+
+    def stream(self, name: str, plan: Stream) -> StreamNoise:
+        """The noise of a stream.
+
+        Raises
+        ------
+        SpecError
+            If it cannot be drawn.
+        """
+        ...
+
+    def ledger(self, name: str, plan: SidePlan) -> Ledger:
+        """The ledger of a party whose plan is charged, with the whole plan in it."""
+        ...
+
+    def kept(self, name: str) -> Kept | None:
+        """Where a party keeps what must outlive a crash; None keeps nothing."""
+        ...
+
+    def signing(self, name: str) -> Any:
+        """Who signs the keys of masked sums (`masked_side.Signing`); None where nobody does."""
+        ...
+
+    def crashpoint(self, what: str) -> None:
+        """Told before something lasts, or is seen; here a process of a laboratory may be killed."""
+        ...
+
+    def restarted(self, name: str) -> None:
+        """The process of ``name`` was started again."""
+        ...

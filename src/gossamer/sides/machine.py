@@ -1,0 +1,196 @@
+"""The machine that every data side is: it charges, then draws, then answers, whatever leaves and wherever it lives.
+
+A ticket is a task whose charge stands. Its *inputs* are drawn, its *raw* answer is computed together with those of
+other tickets, and noise is added when it is *released*. What was charged is never taken back, and no number ever has
+two different answers: a rule whose answers could differ has them given once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, NamedTuple, Protocol
+
+from gossamer.errors import SpecError
+from gossamer.privacy.data_side import Answer
+from gossamer.sides.charges import Receipt
+from gossamer.sides.home import CHARGING, Home, Provided
+from gossamer.sides.ledger import Ledger
+
+NOTHING_PROVIDED = Provided()
+
+
+class Due(NamedTuple):
+    """What a task comes to before it is admitted.
+
+    Attributes
+    ----------
+    receipt : Receipt or None
+        What is charged now; None if that was done before, or nothing is to be charged.
+    once : bool
+        Whether it is answered once, since a second answer could be another one.
+    provided : Provided
+        Of its noise.
+    """
+
+    receipt: Receipt | None
+    once: bool = False
+    provided: Provided = NOTHING_PROVIDED
+
+
+class Ticket(NamedTuple):
+    """A task that will be answered; if it costs anything, it is charged.
+
+    Attributes
+    ----------
+    side : Side
+        Of the party.
+    task : task
+        As it is by now.
+    number : int
+        That its randomness is keyed by: of the charge, or the task's own where there is none.
+    provided : Provided
+        Of its noise.
+    opened : int or None
+        Of those that are answered once.
+    """
+
+    side: Side
+    task: Any
+    number: int
+    provided: Provided
+    opened: int | None
+
+
+Together = Callable[[Sequence[Any]], Sequence[Any]]
+"""Computes the raw answers of many tickets, from what was drawn for each."""
+
+
+class Rule(Protocol):
+    """What leaves one party's data: one kind, whatever the world."""
+
+    def due(self, task: Any, charged: int) -> Due:
+        """What ``task`` comes to after so many charges; before anything is charged or drawn.
+
+        Raises
+        ------
+        SpecError
+            If it is nothing that this side answers.
+        BudgetSpent
+            If it could only be answered beyond the plan.
+        """
+        ...
+
+    def admitted(self, task: Any) -> None:
+        """Note that ``task`` was charged."""
+        ...
+
+    def number(self, task: Any, charged: int) -> int:
+        """What the randomness of ``task`` is keyed by, now that so many releases are charged."""
+        ...
+
+    def amended(self, task: Any, became: Any) -> Any:
+        """``became``, if an admitted ``task`` can have become it.
+
+        Raises
+        ------
+        SpecError
+            If it cannot.
+        """
+        ...
+
+    def draw(self, ticket: Ticket) -> Any:
+        """What is drawn for the raw answer, such as a batch."""
+        ...
+
+    def together(self, task: Any) -> Together | None:
+        """What computes the raw answer, with others that are computed by the same; None if there is nothing to do."""
+        ...
+
+    def release(self, ticket: Ticket, raw: Any) -> Answer:
+        """The answer, with its noise."""
+        ...
+
+
+class Side:
+    """The data side of one party.
+
+    Parameters
+    ----------
+    name : str
+        Of the party.
+    rule : Rule
+        What leaves it.
+    ledger : Ledger or None
+        What it is charged to; None where nothing is.
+    home : Home
+        The world.
+    """
+
+    __slots__ = ("_open", "_opened", "home", "ledger", "name", "rule")
+
+    def __init__(self, name: str, rule: Rule, ledger: Ledger | None, home: Home) -> None:
+        self.name, self.rule, self.ledger, self.home = name, rule, ledger, home
+        self._opened, self._open = count(), set[int]()
+
+    @property
+    def releases(self) -> int:
+        """How many releases were charged."""
+        return 0 if self.ledger is None else self.ledger.releases
+
+    def admit(self, task: Any) -> Ticket:
+        """Charge ``task``.
+
+        Raises
+        ------
+        BudgetSpent
+            If the ledger does not cover it.
+        SpecError
+            If it is not what this side answers, or its noise cannot be drawn; nothing is charged.
+        """
+        charged = self.releases
+        due = self.rule.due(task, charged)
+        if due.receipt is not None:
+            charged = self.charge(due.receipt)
+            self.rule.admitted(task)
+        opened = next(self._opened) if due.once else None
+        if opened is not None:
+            self._open.add(opened)
+        return Ticket(self, task, self.rule.number(task, charged), due.provided, opened)
+
+    def charge(self, receipt: Receipt) -> int:
+        """Enter a charge, before anything is drawn for it; how many there are since."""
+        assert self.ledger is not None, f"{self.name} has no ledger to charge {receipt} to"
+        self.home.crashpoint(CHARGING)
+        return self.ledger.charge(receipt)
+
+    def amended(self, ticket: Ticket, task: Any) -> Ticket:
+        """What was admitted, now that its task has become ``task``.
+
+        Raises
+        ------
+        SpecError
+            If ``task`` is another than the one that was admitted.
+        """
+        return ticket._replace(task=self.rule.amended(ticket.task, task))
+
+    def draw(self, ticket: Ticket) -> Any:
+        """What the raw answer is computed from.
+
+        Raises
+        ------
+        SpecError
+            If the ticket was answered before.
+        """
+        if ticket.opened is not None:
+            if ticket.opened not in self._open:
+                raise SpecError(
+                    f"a charge is answered once, found task {ticket.task.id} of {self.name} again: the second answer "
+                    "would be another release"
+                )
+            self._open.remove(ticket.opened)
+        return self.rule.draw(ticket)
+
+    def release(self, ticket: Ticket, raw: Any) -> Answer:
+        """The answer to what a ticket comes to without noise."""
+        return self.rule.release(ticket, raw)

@@ -1,0 +1,100 @@
+"""A pool of data sides, which compute together: the whole of a runtime's call at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gossamer.privacy.data_side import Answer
+from gossamer.sides.home import DRAWING, Home
+from gossamer.sides.ledger import Ledger
+from gossamer.sides.machine import Side, Ticket, Together
+
+
+class Pool:
+    """The data sides of one process, a `gossamer.privacy.data_side.Computer`.
+
+    Attributes
+    ----------
+    sides : dict of str to Side
+        By party.
+
+    Parameters
+    ----------
+    home : Home
+        The world that they live in.
+    opened : mapping of str to callable
+        What makes the data side of a party, once a process.
+    counted_by : mapping of str to str
+        Whose ledger counts the releases of a party that has none of its own, such as its unit's.
+    """
+
+    def __init__(
+        self, home: Home, opened: Mapping[str, Callable[[], Side]], counted_by: Mapping[str, str] | None = None
+    ) -> None:
+        self._home, self._opened, self._counted_by = home, opened, counted_by or {}
+        self.sides = {name: make() for name, make in opened.items()}
+
+    @property
+    def ledgers(self) -> list[Ledger]:
+        """What was charged, in the order of the parties."""
+        return [side.ledger for side in self.sides.values() if side.ledger is not None]
+
+    def admit(self, node: str, task: Any) -> Ticket:
+        """Charge a task and give it a ticket.
+
+        Raises
+        ------
+        BudgetSpent
+            If the party's ledger does not cover it.
+        SpecError
+            If it is nothing that the party's data side answers; nothing is charged.
+        """
+        return self.sides[node].admit(task)
+
+    def amended(self, ticket: Ticket, task: Any) -> Ticket:
+        """The ticket of a round that was admitted and has become ``task``; called right before it is computed."""
+        return ticket.side.amended(ticket, task)
+
+    def compute(self, tickets: Sequence[Ticket]) -> list[Answer]:
+        """The answers to ``tickets``, in order.
+
+        Raises
+        ------
+        SpecError
+            If one was answered before, and another answer would be another release.
+        """
+        self._home.crashpoint(DRAWING)
+        raws = self.raw(tickets)
+        answers: list[Answer | None] = [None] * len(tickets)
+        # What was computed is answered first: a message about a sum may be about what was computed in the same call.
+        for place in sorted(range(len(tickets)), key=lambda at: raws[at] is None):
+            answers[place] = self.release(tickets[place], raws[place])
+        return [answer for answer in answers if answer is not None]
+
+    def raw(self, tickets: Sequence[Ticket]) -> list[Any]:
+        """What ``tickets`` come to without noise, in order; None where nothing is computed. As private as the data."""
+        raws: list[Any] = [None] * len(tickets)
+        groups: dict[Together, list[int]] = {}
+        inputs = [ticket.side.draw(ticket) for ticket in tickets]
+        for place, ticket in enumerate(tickets):
+            if (together := ticket.side.rule.together(ticket.task)) is not None:
+                groups.setdefault(together, []).append(place)
+        for together, places in groups.items():
+            for place, found in zip(places, together([inputs[place] for place in places]), strict=True):
+                raws[place] = found
+        return raws
+
+    def release(self, ticket: Ticket, raw: Any) -> Answer:
+        """The answer to a ticket of what it comes to without noise."""
+        return ticket.side.release(ticket, raw)
+
+    def releases(self, node: str) -> int:
+        """How many releases with the data of ``node`` were charged."""
+        return self.sides[self._counted_by.get(node, node)].releases
+
+    def renew(self, name: str) -> None:
+        """Open the data side of ``name`` again, as its process does that was started again."""
+        self._home.restarted(name)
+        if name in self._opened:
+            self.sides[name] = self._opened[name]()

@@ -1,0 +1,129 @@
+"""What leaves as noisy sums over samples of a party's own examples: gradients, and rounds of local steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from gossamer.errors import SpecError
+from gossamer.objectives.objective import IndexArray
+from gossamer.privacy.data_side import Answer, post_processed
+from gossamer.privacy.round_answers import RoundSum, Turns, amended, rates_of
+from gossamer.privacy.sum_rounding import Rounding
+from gossamer.privacy.tasks import Gradient, Query, Round
+from gossamer.sides.charges import Receipt
+from gossamer.sides.home import Home, Provided
+from gossamer.sides.machine import Due, Ticket, Together
+from gossamer.sides.plan import Samples
+from gossamer.sides.sums import Batch, Run, Sums, Total
+from gossamer.vectors import Released
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Which examples are a party's.
+
+    Attributes
+    ----------
+    rows : ndarray [examples] of int64
+        Of the training split. How many is public.
+    blank : ndarray of int64
+        Rows among them that hold nothing, as the slots of an audit whose coin says out: they count in the shard's size
+        and are sampled, and have no gradient.
+    """
+
+    rows: IndexArray
+    blank: IndexArray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, rows: IndexArray, blank: IndexArray | None = None) -> Self:
+        """A shard; of ``blank``, of any party's rows, those are blank that are in it."""
+        return cls(rows) if blank is None else cls(rows, np.intersect1d(rows, blank))
+
+
+class SampleRule:
+    """Noisy sums over samples of one party's examples."""
+
+    def __init__(self, name: str, plan: Samples, shard: Shard, sums: Sums, home: Home) -> None:
+        self._name, self.shard, self.sums, self.home, self.objective = name, shard, sums, home, sums.objective
+        self._noise, self._sampling = home.numbers(name, "noise"), home.numbers(name, "sampling")
+        for query in plan.queries:
+            home.provided(query, self.objective.size, lambda query=query: self._rounding(query), any_clip=True)  # type: ignore[misc]
+
+    def due(self, task: Any, charged: int) -> Due:
+        if not isinstance(task, Gradient | Round):
+            raise SpecError(f"{self._name} releases sums over its examples, found {type(task).__name__}")
+        once = not self.home.repeats
+        if isinstance(task, Round):
+            rates_of(task)
+            once = True  # newer models may be swapped into it, so that a second answer could be another one
+        return Due(Receipt(task.release), once, self.provided(task))
+
+    def provided(self, task: Gradient | Round) -> Provided:
+        """What the noise of ``task`` is drawn with."""
+        size = task.model.size if isinstance(task, Gradient) else task.answer_size
+        return self.home.provided(task.query, size, lambda: self._rounding(task.query, task))
+
+    def admitted(self, task: Any) -> None:
+        pass
+
+    def number(self, task: Any, charged: int) -> int:
+        # Our own count, not the node's id: no node can make two releases share their noise.
+        return charged
+
+    def amended(self, task: Any, became: Any) -> Round:
+        if not isinstance(task, Round):
+            raise SpecError(f"only rounds are amended, found {type(task).__name__}")
+        return amended(task, became)
+
+    def draw(self, ticket: Ticket) -> Batch | Run:
+        """The examples of a release; of a round, with the step at which each takes its turn."""
+        rows, sampling = self.shard.rows, ticket.task.query.sampling
+        generator = self._sampling.at(ticket.number)
+        drawn: IndexArray = sampling.draw(generator, len(rows))
+        if isinstance(ticket.task, Gradient):
+            return Batch(ticket, self._held(rows[drawn]))
+        slots = sampling.slots(generator, len(drawn), ticket.task.steps)
+        rows = rows[drawn]
+        held = ~np.isin(rows, self.shard.blank) if self.shard.blank.size else slice(None)
+        return Run(ticket, Turns(rows[held], slots[held]))
+
+    def _held(self, rows: IndexArray) -> IndexArray:
+        if not self.shard.blank.size:
+            return rows
+        found: IndexArray = rows[~np.isin(rows, self.shard.blank)]
+        return found
+
+    def together(self, task: Gradient | Round) -> Together:
+        return self.sums.gradients if isinstance(task, Gradient) else self.sums.rounds
+
+    def release(self, ticket: Ticket, raw: Any) -> Answer:
+        return self._round(ticket, raw) if isinstance(ticket.task, Round) else self._gradient(ticket, raw)
+
+    def _gradient(self, ticket: Ticket, raw: Total) -> Answer:
+        """Noise on the clipped sum, then the mean, then the regulariser's gradient; and the noisy count, if asked."""
+        task: Gradient = ticket.task
+        answer = self.noisy(ticket, raw.total, raw.unclipped - raw.examples / 2)
+        if not task.query.mechanism.private:
+            np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
+        answer = post_processed(answer, task, self.objective.l2)
+        return Answer(Released(self.home.finished(answer, self.objective.dtype)), raw.zeroed)
+
+    def _round(self, ticket: Ticket, raw: RoundSum) -> Answer:
+        """Noise on every coordinate of the sum, then what is public."""
+        answer = self.noisy(ticket, raw.total, 0.0)
+        answer += raw.public
+        np.nan_to_num(answer, copy=False)  # what nothing bounds can overflow: it saturates
+        return Answer(Released(self.home.finished(answer, self.objective.dtype)), raw.zeroed)
+
+    def noisy(self, ticket: Ticket, total: Any, centred: float) -> Any:
+        """A sum with its noise, and the noisy count after it, if there is one."""
+        generator = self._noise.at(ticket.number)
+        return self.home.noisy(total, centred, ticket.task.query, ticket.provided, generator)
+
+    def _rounding(self, query: Query, task: Gradient | Round | None = None) -> Rounding:
+        if isinstance(task, Round) and task.update == "clipped_sum":
+            return Rounding.of_clipped_sum(self.objective)
+        return Rounding.of(self.objective, query.sampling, len(self.shard.rows))

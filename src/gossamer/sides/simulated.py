@@ -1,0 +1,106 @@
+"""The home of simulated data sides: numbers from one seed, noise in floating point, ledgers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.split import Split
+from gossamer.objectives.objective import FloatArray, Objective
+from gossamer.privacy.data_side import divided
+from gossamer.privacy.kept_records import FloatArray as Doubles
+from gossamer.privacy.kept_records import Record
+from gossamer.privacy.noise_streams import NoiseState, NoiseStream
+from gossamer.privacy.number_source import Numbers
+from gossamer.privacy.sum_rounding import Rounding
+from gossamer.privacy.tasks import Query
+from gossamer.randomness import Stream as Generators
+from gossamer.sides.home import Provided
+from gossamer.sides.ledger import Ledger, MemoryLedger
+from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.sums import Sums, Together
+
+_NOTHING = Provided()
+
+
+class Simulated:
+    """A world in which everything follows from ``seed``; good for simulation only.
+
+    Parameters
+    ----------
+    seed : int
+        Of sampling, noise and masks: secret where something is to be hidden.
+    """
+
+    repeats = True
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def seed(self, owner: str) -> int:
+        return self._seed
+
+    def numbers(self, owner: str, purpose: str) -> Numbers:
+        return Generators(self.seed(owner), owner, purpose)
+
+    def sums(self, objective: Objective, data: Split) -> Sums:
+        return Together(objective, data)
+
+    def provided(
+        self, query: Query, size: int, rounding: Callable[[], Rounding], *, any_clip: bool = False
+    ) -> Provided:
+        return _NOTHING
+
+    def noisy(
+        self, total: FloatArray, centred: float, query: Query, provided: Provided, generator: np.random.Generator
+    ) -> FloatArray:
+        size = total.size
+        law, count_sd = divided(query.mechanism, query.count_share)
+        answer = np.empty(size + (1 if query.count_share else 0), total.dtype)
+        answer[:size] = law.noise(generator, size, total.dtype)
+        answer[:size] += total
+        if query.count_share:
+            answer[size] = centred + count_sd * generator.standard_normal()
+        return answer
+
+    def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
+        return answer
+
+    def stream(self, name: str, plan: Stream) -> FloatStream:
+        return FloatStream(plan, self.numbers(name, "noise"))
+
+    def ledger(self, name: str, plan: SidePlan) -> Ledger:
+        charges = plan.charges()
+        assert charges is not None, f"nothing is charged to {name}"
+        return MemoryLedger(name, charges)
+
+    def kept(self, name: str) -> None:
+        return None
+
+    def signing(self, name: str) -> None:
+        return None
+
+    def crashpoint(self, what: str) -> None:
+        pass
+
+    def restarted(self, name: str) -> None:
+        pass
+
+
+class FloatStream:
+    """Correlated noise in floating point, whose state ends with its process."""
+
+    needed = 0
+
+    def __init__(self, plan: Stream, numbers: Numbers) -> None:
+        self._stream = None if plan.law is None else NoiseStream(plan.law, plan.size)
+        self._state, self._numbers = NoiseState(), numbers
+
+    def answer(self, number: int, state: Doubles, before: list[Record]) -> Doubles:
+        """The state [size] plus the next noise of the stream."""
+        if self._stream is None:
+            return state
+        noise, self._state = self._stream.draw(self._state, self._numbers.at(number))
+        return state + noise

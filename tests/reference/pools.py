@@ -1,0 +1,62 @@
+"""Pools of data sides as tests want them: of one kind, with a ledger in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gossamer.data.split import Split
+from gossamer.objectives.objective import Objective
+from gossamer.privacy.ledger import Plan, Policy, Unlimited
+from gossamer.privacy.tasks import Query
+from gossamer.sides.deployed import Deployed
+from gossamer.sides.filled import Filled, TimedPool
+from gossamer.sides.ledger import MemoryLedger
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import Samples
+from gossamer.sides.pool import Pool
+from gossamer.sides.samples import Shard
+from gossamer.sides.simulated import Simulated
+
+
+def samples(policy: Policy | None = None, queries: Iterable[Query] = ()) -> Samples:
+    """What a policy admits: by default everything."""
+    enforced = isinstance(policy, Plan)
+    return Samples(policy.most if isinstance(policy, Plan) else {}, enforced, tuple(queries))
+
+
+def simulated(
+    shards: Mapping[str, Sequence[int] | np.ndarray],
+    objective: Objective,
+    data: Split,
+    seed: int,
+    policy: Policy | None = None,
+) -> Pool:
+    """Simulated data sides of nodes that release sums over their samples."""
+    held = {name: Shard(np.asarray(rows, np.int64)) for name, rows in shards.items()}
+    return open_pool(dict.fromkeys(shards, samples(policy)), held, objective, data, Simulated(seed))
+
+
+def ledger(policy: Policy | None = None, name: str = "a") -> MemoryLedger:
+    """A ledger of samples."""
+    return MemoryLedger(name, samples(policy).charges())
+
+
+def deployed(
+    objective: Objective, data: Split, book: MemoryLedger | None = None, planned: Iterable[Query] = ()
+) -> Pool:
+    """The deployed data side of the party ``a``, to which all of ``data`` belong."""
+    book = ledger() if book is None else book
+    plan = samples(book.charges.policy, planned)  # type: ignore[attr-defined]
+    home = Deployed(lambda name, plan: book)
+    return open_pool({"a": plan}, {"a": Shard(np.arange(len(data)))}, objective, data, home)
+
+
+def filled(objective: Objective, data: Split, kind: type[Filled] = Filled, name: str = "a") -> TimedPool:
+    """The same, whose answers take equally long."""
+    book, sums = ledger(Unlimited(), name), kind(objective, data, len(data))
+    home: Any = Deployed(lambda name, plan: book, sums=lambda objective, data: sums)
+    pool = open_pool({name: samples()}, {name: Shard(np.arange(len(data)))}, objective, data, home)
+    return TimedPool(pool, sums, home)
