@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,11 @@ from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.partition import ByPerson, Iid, partition
 from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.split import Split
+from gossamer.deployment.joining import asked
 from gossamer.deployment.party_data import load_party_split, write_party_file
+from gossamer.deployment.policy import read_policy
 from gossamer.deployment.terms import Agreed, Terms
-from gossamer.deployment.up import DATA, LocalFederation
+from gossamer.deployment.up import DATA, POLICY, LocalFederation
 from gossamer.errors import BudgetUnreachable, DataError, RunWarning, SpecError
 from gossamer.experiment.person_plan import MOST_KINDS, kinds_of_persons
 from gossamer.experiment.planning import plan_run
@@ -403,6 +406,20 @@ def test_parties_with_persons_of_their_own_get_them_and_the_same_noise(tmp_path:
     assert agreed.plan.mechanisms == federation.plan.mechanisms
     assert agreed.plan.guarantee.epsilon == federation.plan.guarantee.epsilon
     assert "each person has at most 3 examples, all at one node" in agreed.plan.guarantee.assumptions
+
+
+def test_a_policy_that_counts_examples_allows_the_run_it_was_written_for(tmp_path: Path) -> None:
+    federation = LocalFederation.found(spec(patients(tmp_path), 3), tmp_path / "fed", "mqtt://localhost:1")
+    for name in federation.prepared.names:
+        place = tmp_path / "fed" / name
+        agreed = Agreed.on(Terms.of(read_signed(place / "invitation.yaml", federation.organiser)))
+        wanted, policy = asked(agreed, name), read_policy(place / POLICY)
+        assert policy.refusals(wanted) == []
+        assert wanted.epsilon < agreed.plan.epsilons[name] / 2  # of one example, and of a person with three
+        text = (place / POLICY).read_text()
+        (place / POLICY).write_text(re.sub(r"epsilon: \S+", f"epsilon: {0.99 * wanted.epsilon:.4g}", text))
+        (line,) = read_policy(place / POLICY).refusals(wanted)
+        assert f"epsilon {wanted.epsilon:.4g}" in line
 
 
 def test_parties_that_share_persons_get_no_joint_guarantee(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from gossamer.experiment.sample_plan import SamplePlan, release_counts
 from gossamer.federation.errors import InvitationError
 from gossamer.federation.identity import Identity
 from gossamer.federation.invitations import Invitation, content_of, parse_invitation
+from gossamer.privacy import accountants
 from gossamer.privacy.clipping import FixedClip
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.releases import Counts
@@ -121,7 +123,7 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         private=spec.private,
         clip=clip.bound if isinstance(clip, FixedClip) else None,
         noise_multiplier=law.noise_multiplier if isinstance(law, Gaussian) else None,
-        epsilon=plan.epsilons[me.name],
+        epsilon=_epsilon(agreed),
         delta=spec.delta,
         relation=spec.privacy.relation,
         unit="agent" if agreed.prepared.units else EXAMPLE,
@@ -130,6 +132,14 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         data=data,
         planned=_planned(agreed),
     )
+
+
+def _epsilon(agreed: Agreed) -> float:
+    """What is proved for this party's whole plan, of one example: policies and ledgers know no persons."""
+    found, planned, spec = agreed.plan.epsilons[agreed.terms.me.name], _planned(agreed), agreed.prepared.experiment
+    if planned is None or spec.rows_per_person == 1 or not math.isfinite(found):
+        return found
+    return accountants.epsilon(planned, spec.delta, spec.privacy.relation).epsilon
 
 
 def _planned(agreed: Agreed) -> Counts | None:

@@ -45,7 +45,8 @@ class Asked:
     noise_multiplier : float or None
         The smallest of the plan's Gaussian noise, standard deviation over C; None for other laws.
     epsilon, delta : float
-        What is proved for this party's whole plan, by the run's own accountant; an infinite epsilon proves nothing.
+        What is proved for this party's whole plan, of one `unit`, by the run's own accountant; an infinite epsilon
+        proves nothing.
     relation : NeighboringRelation
         Of that epsilon.
     unit : str
