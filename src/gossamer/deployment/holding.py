@@ -204,4 +204,4 @@ def planned_divergence(
     """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
     if not math.isfinite(plan.epsilons[name]):
         return math.inf
-    return plan.side(prepared, name).divergence(order, relation, Trust.SCOPE)
+    return plan.outside(prepared, name).divergence(order, relation, Trust.SCOPE)

@@ -94,6 +94,10 @@ class SamplePlan:
         """What leaves the data of node ``name``, at most; nothing of a server without data."""
         return self._samples(name, self.queries(prepared, name)) if name in self.schedules else Nothing()
 
+    def outside(self, prepared: Prepared, name: str) -> SidePlan:
+        """The same: nothing is shown to some alone."""
+        return self._samples(name)
+
     def _samples(self, name: str, queries: tuple[Query, ...] = ()) -> Samples:
         mechanism = self.mechanisms[name]
         return Samples(release_counts(self.schedules[name], mechanism, self.size), mechanism.private, queries)
