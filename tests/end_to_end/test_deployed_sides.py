@@ -356,13 +356,13 @@ def test_what_will_be_asked_is_known_before_the_run() -> None:
     prepared = prepared_of("gossip adaptive")
     plan: Any = plan_run(prepared)
     context = prepared.context(plan.mechanisms, plan.quotas)
-    (found,) = plan.side(prepared, "node-0").queries
+    (found,) = plan.side(prepared, "node-0").queries()
     asked = prepared.clipping.query(context.queries["node-0"], prepared.clipping.initial(prepared.initial))
     assert replace(found, normaliser=asked.normaliser) == asked
     assert found.count_share > 0
     growing = prepared_of("increasing")
     growing_plan: Any = plan_run(growing)
-    queries = growing_plan.side(growing, "node-0").queries
+    queries = growing_plan.side(growing, "node-0").queries()
     assert {query.sampling for query in queries} == set(growing_plan.schedules["node-0"])
 
 

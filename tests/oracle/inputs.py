@@ -29,7 +29,6 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run_prepared
-from gossamer.privacy.data_side import DataSide
 from gossamer.protocol import encoding
 from gossamer.protocol.node import state_of
 from gossamer.runtimes import storage, storage_account
@@ -213,7 +212,7 @@ def _words(planned: dict[str, Planned]) -> Iterator[str]:
         said: list[Any] = [str(plan), plan.describe(), plan.figures(prepared), *plan.noise, str(plan.guarantee)]
         said += [plan.describe_node(node) for node in prepared.names]
         said += [str(guarantee) for guarantee in plan.guarantees.values()]
-        said += [ledger.lines() for ledger in plan.sides(prepared, 1, DataSide)[1]]
+        said += [ledger.lines() for ledger in plan.sides(prepared, 1)[1]]
         for line in _lines(said):
             if line not in seen:
                 seen.add(line)

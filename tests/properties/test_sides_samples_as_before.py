@@ -198,7 +198,7 @@ def test_in_a_deployment(case: tuple[float, str, int | None], timed: bool, data:
         kind = FilledSide if timed else DeployedSide
         old = Runner(kind(ledger, SHARDS["a"], goal, DATA, queries), ledger.lines)
     with known_randomness():
-        planned = {"a": replace(plans["a"], queries=queries)}
+        planned = {"a": replace(plans["a"], queries=lambda: queries)}
         sums = partial(Filled, count=len(SHARDS["a"])) if timed else InPieces
         home = Deployed(lambda name, plan: kept, sums=sums)
         new = Runner(open_pool(planned, shards(), goal, DATA, home), kept.lines)

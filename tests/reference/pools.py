@@ -24,7 +24,7 @@ from gossamer.sides.simulated import Simulated
 def samples(policy: Policy | None = None, queries: Iterable[Query] = ()) -> Samples:
     """What a policy admits: by default everything."""
     enforced = isinstance(policy, Plan)
-    return Samples(policy.most if isinstance(policy, Plan) else {}, enforced, tuple(queries))
+    return Samples(policy.most if isinstance(policy, Plan) else {}, enforced, lambda: tuple(queries))
 
 
 def simulated(

@@ -74,8 +74,14 @@ class DataHeld:
             self._open(options, invited, train, folder)
         self.ledger = _ledger(self.agreed, self._owned, folder)
         kept = self._kept = _side_file(self.agreed, folder)
+        charged = self.agreed.plan.side(self.agreed.prepared, self._name).charges() is not None
         computer = deployed_computer(
-            self.agreed.prepared, self.agreed.plan, self._name, self.ledger, kept=kept, signing=_signing(invited)
+            self.agreed.prepared,
+            self.agreed.plan,
+            self._name,
+            self.ledger if charged else None,
+            kept=kept,
+            signing=_signing(invited),
         )
         self.computer = paced(computer, self.agreed.prepared, folder.say)
 
@@ -162,7 +168,7 @@ def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Led
     if owned is None:
         return None if charges is None else _server_ledger(side, name, run, folder)
     if isinstance(plan, UnitPlan):
-        return _agent_ledger(agreed, plan, owned, folder)
+        return _agent_ledger(agreed, plan, side, owned, folder)
     assert isinstance(side, Samples)
     ledger = owned.ledger(run, name, side.kinds, proved=math.isfinite(plan.epsilons[name]))
     # What nothing is proved of has spent all that its data had left, and no number of releases is more than that.
@@ -175,10 +181,10 @@ def _server_ledger(side: SidePlan, name: str, run: str, folder: StateFolder) -> 
     return stored_ledger(LedgerFile(folder.path / "unit.ledger"), name, "unit", run, unlimited, side)
 
 
-def _agent_ledger(agreed: Agreed, plan: UnitPlan, owned: OwnedData, folder: StateFolder) -> Ledger:
+def _agent_ledger(agreed: Agreed, plan: UnitPlan, side: SidePlan, owned: OwnedData, folder: StateFolder) -> Ledger:
     """Of an agent: all that its unit will release, and its own noise, are in it before the agent joins."""
     name, run = agreed.terms.me.name, agreed.terms.invitation.run
-    side, unit, trusted = plan.side(agreed.prepared, name), plan.unit_of[name], owned.policy.trust_own_server
+    unit, trusted = plan.unit_of[name], owned.policy.trust_own_server
     charges = side.charges()
     noise, sums = (charges.noise, charges.sums) if isinstance(charges, SumCharges) else (None, 0)
     trust = Trust.SCOPE if trusted else Trust.NOBODY
@@ -204,4 +210,4 @@ def planned_divergence(
     """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
     if not math.isfinite(plan.epsilons[name]):
         return math.inf
-    return plan.side(prepared, name).divergence(order, relation, Trust.SCOPE)
+    return plan.outside(prepared, name).divergence(order, relation, Trust.SCOPE)

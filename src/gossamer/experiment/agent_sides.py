@@ -65,8 +65,14 @@ def agent_plans(
         If the settings do not fit together, or cryptography is missing.
     """
     settings: Settings = prepared.experiment.algorithm  # type: ignore[assignment]
-    terms = masked_terms(prepared, settings, clip, radius) if settings.masking.name == "secure" else None
     found: dict[str, SidePlan] = {}
+    if settings.masking.name == "none":
+        for server, agents in units_of(settings, prepared.names).items():
+            if server in behind:
+                raw = ClientUpdate(scope=frozenset((server, *agents)), behind=behind[server])
+                found.update(dict.fromkeys(agents, raw))
+        return {name: found[name] for name in prepared.names if name in found}
+    terms = masked_terms(prepared, settings, clip, radius) if settings.masking.name == "secure" else None
     for sampling in samplings(prepared, settings):
         if sampling.server in behind:
             make = _maker(prepared, settings, sampling, clip, agent_noise, terms, behind[sampling.server])
@@ -98,10 +104,8 @@ def _maker(
     terms: RoundTerms | None,
     behind: SidePlan,
 ) -> Callable[[str], SidePlan]:
-    """Plans of the agents of one unit, by name."""
+    """Plans of the agents of one unit that hide their updates, by name."""
     masking, scope = settings.masking, frozenset((sampling.server, *sampling.agents))
-    if masking.name == "none":
-        return lambda name: ClientUpdate(scope=scope, behind=behind)
     if masking.name == "pairwise_noise":
         deviation = masking.standard_deviation
         assert deviation is not None  # the settings check it

@@ -108,6 +108,10 @@ class RunPlan(Protocol):
         """What leaves the data of party ``name``, at most."""
         ...
 
+    def outside(self, prepared: Prepared, name: str) -> SidePlan:
+        """What leaves the trust scope of party ``name``, with its data."""
+        ...
+
     def sides(
         self, prepared: Prepared, seed: int, blank: IndexArray | None = None
     ) -> tuple[Computer, Sequence[AnyLedger]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 from gossamer.algorithms.algorithm import Facts
@@ -92,9 +92,13 @@ class SamplePlan:
 
     def side(self, prepared: Prepared, name: str) -> SidePlan:
         """What leaves the data of node ``name``, at most; nothing of a server without data."""
-        return self._samples(name, self.queries(prepared, name)) if name in self.schedules else Nothing()
+        return self._samples(name, partial(self.queries, prepared, name)) if name in self.schedules else Nothing()
 
-    def _samples(self, name: str, queries: tuple[Query, ...] = ()) -> Samples:
+    def outside(self, prepared: Prepared, name: str) -> SidePlan:
+        """The same: nothing is shown to some alone."""
+        return self._samples(name)
+
+    def _samples(self, name: str, queries: Callable[[], Iterable[Query]] = tuple) -> Samples:
         mechanism = self.mechanisms[name]
         return Samples(release_counts(self.schedules[name], mechanism, self.size), mechanism.private, queries)
 

@@ -235,8 +235,13 @@ class UnitPlan:
 
     def side(self, prepared: Prepared, name: str) -> SidePlan:
         """What leaves the data of agent ``name``; of a server, what leaves its unit."""
-        server = name if name in self.units else self._server_of[name]
-        return self._side_plans(prepared, (server,))[name]
+        if name in self.units:
+            return self._stream(prepared, name)
+        return self._side_plans(prepared, (self._server_of[name],))[name]
+
+    def outside(self, prepared: Prepared, name: str) -> SidePlan:
+        """What leaves the unit of agent ``name``, with its data."""
+        return self._stream(prepared, self._server_of[name])
 
     def _side_plans(self, prepared: Prepared, servers: Iterable[str]) -> dict[str, SidePlan]:
         """Of the parties of some units, servers first."""

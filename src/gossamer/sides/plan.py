@@ -110,13 +110,13 @@ class Samples:
         The most releases of each.
     enforced : bool
         Whether the ledger holds the party to them. Without noise there is nothing to hold to: all is admitted.
-    queries : tuple of Query
-        What will be asked, to find out at once whether its noise can be drawn.
+    queries : callable
+        What will be asked, to find out when a data side is opened whether its noise can be drawn.
     """
 
     kinds: Counts
     enforced: bool = True
-    queries: tuple[Query, ...] = ()
+    queries: Callable[[], Iterable[Query]] = field(default=tuple, compare=False)
     scope: frozenset[str] = frozenset()
     owners: tuple[str, ...] = ()
 

@@ -49,7 +49,7 @@ class SampleRule:
     def __init__(self, name: str, plan: Samples, shard: Shard, sums: Sums, home: Home) -> None:
         self._name, self.shard, self.sums, self.home, self.objective = name, shard, sums, home, sums.objective
         self._noise, self._sampling = home.numbers(name, "noise"), home.numbers(name, "sampling")
-        for query in plan.queries:
+        for query in plan.queries():
             home.provided(query, self.objective.size, lambda query=query: self._rounding(query), any_clip=True)  # type: ignore[misc]
 
     def due(self, task: Any, charged: int) -> Due:
