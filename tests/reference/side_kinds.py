@@ -53,6 +53,7 @@ SIZE, MOST, BOUND = 3, 3, 0.5
 CLIENTS, SERVER = ("a", "b", "c"), "server"
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 EVERYTHING = RenyiFilter(np.inf, 1e-5, ADD_OR_REMOVE)
+OF_CLIENTS = RenyiFilter(np.inf, 1e-5, NeighboringRelation.REPLACE_ONE)
 LAW, UPDATE_LAW = Gaussian(1.0, 2.0), Gaussian(BOUND, 2.0)
 POISSON = Poisson(0.5)
 LOCAL = LocalQuery(2, 4, 0.5)
@@ -103,7 +104,8 @@ class Disk:
         self.killed_at = ""
 
     def ledger(self, name: str, plan: SidePlan) -> Ledger:
-        return Noted(stored_ledger(self.file, name, name, "run", EVERYTHING, plan), self.noted)
+        budget = OF_CLIENTS if isinstance(plan, ClientUpdate | Curator) else EVERYTHING
+        return Noted(stored_ledger(self.file, name, name, "run", budget, plan), self.noted)
 
     def crashpoint(self, what: str) -> None:
         self.noted.append(what)

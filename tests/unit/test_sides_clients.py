@@ -28,12 +28,17 @@ from tests.reference.side_kinds import (
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.analytic import GaussianFull
 from gossamer.privacy.deployed_guarantee import deployed_guarantee
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation, NoNoise
+from gossamer.privacy.ledger import RenyiFilter
+from gossamer.privacy.masked_side import MaskedSide
+from gossamer.privacy.masking_steps import REFUSED
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery, LocalUpdate
-from gossamer.sides.client import clipped
+from gossamer.runtimes.storage_ledger import LedgerFile
+from gossamer.runtimes.storage_sides import stored_ledger
+from gossamer.sides.client import Updates, clipped
 from gossamer.sides.client_guarantees import (
     CURATOR,
     OTHERS,
@@ -42,7 +47,7 @@ from gossamer.sides.client_guarantees import (
     noised_guarantee,
 )
 from gossamer.sides.making import open_pool
-from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, SidePlan
+from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, SidePlan, Trust
 from gossamer.sides.pool import Pool
 from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Confined
@@ -101,6 +106,53 @@ def test_noise_has_the_clip_of_the_updates() -> None:
         ClientUpdate(LOCAL, 2 * BOUND, UPDATE_LAW, 1, SIZE)
     with pytest.raises(SpecError, match="a length above 0"):
         ClientUpdate(LOCAL, 0.0)
+
+
+def test_noise_for_vectors_of_half_the_clip_is_refused() -> None:
+    """Its sensitivity is the clip; two updates of that length are up to twice as far apart."""
+    ball = BallGaussian(BOUND, 2.0)
+    with pytest.raises(SpecError, match="twice that apart"):
+        ClientUpdate(LOCAL, BOUND, ball, 1, SIZE)
+    with pytest.raises(SpecError, match="twice that apart"):
+        curator(ball)
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_of_what_has_no_noise_nothing_is_proved_whatever_the_number(trust: Trust) -> None:
+    """It is admitted without end, so a planned number of 0 is no promise."""
+    relation, bare = NeighboringRelation.REPLACE_ONE, NoNoise(BOUND)
+    assert math.isinf(ClientUpdate(LOCAL, BOUND, bare, 0, SIZE).divergence(2.0, relation, trust))
+    some = {UPDATE_KIND: 1, ReleaseKind(bare.unit(), WHOLE, SIZE): 0}
+    assert math.isinf(curator(kinds=some).divergence(2.0, relation, trust))
+
+
+def test_noise_of_others_counts_for_who_trusts_them() -> None:
+    """rho of h members is that of one over h, as tau is nothing here; and no more are trusted than are in a sum."""
+    relation, alone = NeighboringRelation.REPLACE_ONE, masked_plan(8.0)
+    two = replace(alone, honest=2)
+    own = alone.divergence(2.0, relation, Trust.NOBODY)
+    assert two.divergence(2.0, relation, Trust.NOBODY) == own
+    assert two.divergence(2.0, relation, Trust.SCOPE) == pytest.approx(own / 2, rel=1e-9)
+    for honest in (0, alone.bound.group.minimum + 1, True):
+        with pytest.raises(SpecError, match="trusted to add their noise"):
+            replace(alone, honest=honest)
+    with pytest.raises(SpecError, match="whole number of masked sums"):
+        replace(alone, sums=-1)
+    with pytest.raises(SpecError, match="whole number of updates"):
+        ClientUpdate(LOCAL, BOUND, UPDATE_LAW, -1, SIZE)
+
+
+@pytest.mark.parametrize("plan", ["noised", "curated"])
+def test_whole_updates_enter_no_budget_of_examples_that_come_and_go(plan: str) -> None:
+    """One example less may turn an update round: that is 2 C, of which such a budget would count C."""
+    side: SidePlan = ClientUpdate(LOCAL, BOUND, UPDATE_LAW, 1, SIZE) if plan == "noised" else curator()
+    for relation in NeighboringRelation:
+        budget, file = RenyiFilter(math.inf, DELTA, relation), LedgerFile(":memory:")
+        if relation is NeighboringRelation.REPLACE_ONE:
+            assert stored_ledger(file, SERVER, "data", "run", budget, side).releases == 0
+            continue
+        with pytest.raises(SpecError, match="twice its bound"):
+            stored_ledger(file, SERVER, "data", "run", budget, side)
 
 
 def test_pure_noise_of_clients_is_possible_too() -> None:
@@ -204,6 +256,29 @@ def test_a_masked_sum_is_that_of_updates_clipped_as_a_whole() -> None:
     total = Sum(dict.fromkeys(CLIENTS, members), plan.bound, 0, start).total().values
     expected = sum(clipped(update, plan.bound.longest) for update in updates)
     np.testing.assert_allclose(total, expected, atol=3 * SIZE * plan.bound.fixed.resolution)
+
+
+def test_no_update_is_made_for_a_round_that_a_member_takes_no_part_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Terms, coins and rounds are looked at before anything is computed, and before any batch is drawn."""
+    made, drawn = [], []
+    updates, batches = Updates.compute, MaskedSide.batches
+    monkeypatch.setattr(Updates, "compute", lambda self, asked: made.extend(asked) or updates(self, asked))
+    monkeypatch.setattr(MaskedSide, "batches", lambda self, task: drawn.append(task) or batches(self, task))
+    plan = masked_plan(0.5)
+    where = pool({"a": plan, "b": replace(plan, coins=lambda round: ("a", "c"))})
+
+    def asked(name: str, round: int, query: LocalQuery = LOCAL) -> int:
+        before = len(made), len(drawn)
+        assert ask(where, name, LocalUpdate(round, model(), query)).released == REFUSED
+        assert len(made) - before[0] == len(drawn) - before[1]
+        return len(made) - before[0]
+
+    assert asked("a", 0, FAR) == 0  # not as agreed
+    assert asked("a", 10) == 0  # beyond the last round
+    assert asked("b", 0) == 0  # the coins are against it
+    assert asked("a", 1) == 1
+    assert asked("a", 1) == asked("a", 0) == 0
+    assert asked("a", 2) == 1
 
 
 # What is proved

@@ -28,6 +28,7 @@ CLIENT = ReleaseKind(Gaussian(1.0, 2.0), WHOLE, 3)
 STREAM, ANOTHER = (StreamKind(CorrelatedNoise(Factorisation("independent", 2), sd), 2, 3) for sd in (2.0, 1.0))
 NOISE, LESS = AgentNoise(50, 4.0, 3), AgentNoise(5, 4.0, 3)
 BUDGET = RenyiFilter(np.inf, 1e-5, NeighboringRelation.ADD_OR_REMOVE_ONE)
+OF_CLIENTS = RenyiFilter(np.inf, 1e-5, NeighboringRelation.REPLACE_ONE)
 CASES: dict[str, tuple[Any, Receipt, Receipt]] = {
     "samples": (ReleaseCharges(Plan({KIND: 2})), Receipt(KIND), Receipt(OTHER)),
     "stream": (StreamCharges(STREAM, ("a", "b")), Receipt(STREAM), Receipt(ANOTHER)),
@@ -59,7 +60,8 @@ def in_memory(charges: Any) -> Ledger:
 
 def on_disk(charges: Any) -> Ledger:
     plan: Any = Planned(charges)
-    return stored_ledger(LedgerFile(":memory:"), "server", "data", "run", BUDGET, plan)
+    budget = OF_CLIENTS if isinstance(charges, CuratorCharges) else BUDGET
+    return stored_ledger(LedgerFile(":memory:"), "server", "data", "run", budget, plan)
 
 
 @pytest.mark.parametrize("made", [in_memory, on_disk])

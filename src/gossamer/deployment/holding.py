@@ -33,7 +33,7 @@ from gossamer.runtimes.storage_ledger import LedgerFile
 from gossamer.runtimes.storage_sides import stored_ledger
 from gossamer.sides.charges import NO_CHARGES, SumCharges
 from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
-from gossamer.sides.plan import Samples, SidePlan, Trust
+from gossamer.sides.plan import Samples, SidePlan, Stream, Trust
 
 
 class DataHeld:
@@ -164,9 +164,8 @@ def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Led
     """The ledger that the data side of this party charges, with the whole plan in it."""
     name, plan, run = agreed.terms.me.name, agreed.plan, agreed.terms.invitation.run
     side = plan.side(agreed.prepared, name)
-    charges = side.charges()
     if owned is None:
-        return None if charges is None else _server_ledger(side, name, run, folder)
+        return _server_ledger(side, name, run, folder) if isinstance(side, Stream) else None
     if isinstance(plan, UnitPlan):
         return _agent_ledger(agreed, plan, side, owned, folder)
     assert isinstance(side, Samples)

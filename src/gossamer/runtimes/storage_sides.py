@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gossamer.errors import SpecError
 from gossamer.privacy.ledger import Plan
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.runtimes.storage_filters import Budget
 from gossamer.runtimes.storage_ledger import LedgerFile
-from gossamer.sides.charges import CuratorCharges, ReleaseCharges, StreamCharges, SumCharges
+from gossamer.sides.charges import Charges, CuratorCharges, ReleaseCharges, StreamCharges, SumCharges
 from gossamer.sides.ledger import Ledger, MemoryLedger, StoredAccounts, StoredLedger
 from gossamer.sides.plan import SidePlan, Trust
 
@@ -36,11 +37,13 @@ def stored_ledger(
     BudgetSpent
         If the plan does not fit into what is left; nothing is charged.
     SpecError
-        If nothing is charged for the plan, or the run was opened with another one.
+        If nothing is charged for the plan, the run was opened with another one, or the budget does not count what one
+        example moves a whole client's update by.
     StorageError
         If it cannot be written.
     """
     charges = plan.charges()
+    _check_relation(charges, budget)
     match charges:
         case ReleaseCharges(policy=Plan() as planned):
             return StoredLedger(file.open(name, data_set, run, budget, planned.most), charges)
@@ -61,3 +64,19 @@ def stored_ledger(
         case None:
             raise SpecError(f"nothing that {name} releases is charged")
     return MemoryLedger(name, charges)
+
+
+def _check_relation(charges: Charges | None, budget: Budget) -> None:
+    """Refuse releases of whole clients' updates in a budget of examples that come and go.
+
+    One of a client's examples may move its update by twice the bound, and taking all away by the bound alone: in such
+    a budget the releases would count as half of what they reveal of one example.
+    """
+    of_clients = isinstance(charges, CuratorCharges) or (
+        isinstance(charges, ReleaseCharges) and charges.protects == "client"
+    )
+    if of_clients and budget.relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+        raise SpecError(
+            "updates of whole clients are charged to a budget of the relation replace_one, found add_or_remove_one: "
+            "one example that comes or goes may move an update by twice its bound"
+        )

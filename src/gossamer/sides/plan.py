@@ -44,6 +44,7 @@ from gossamer.privacy.deployed_guarantee import Drawn
 from gossamer.privacy.ledger import Plan, Unlimited
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
+from gossamer.privacy.numbers import whole_number
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.renyi import check_order, response
 from gossamer.privacy.sampling import Poisson
@@ -238,6 +239,9 @@ class ClientUpdate:
             raise SpecError(f"an update is clipped to a length above 0, found {self.bound!r}")
         if isinstance(self.noise, Mechanism) and self.noise.private and self.noise.clip != self.bound:
             raise SpecError(f"noise for updates of length {self.bound:g} has that clip, found {self.noise}")
+        if isinstance(self.noise, Mechanism):
+            _check_whole_vectors(self.noise)
+        _check_number("updates", self.most_updates)
 
     @property
     def kind(self) -> ReleaseKind | None:
@@ -255,6 +259,8 @@ class ClientUpdate:
         check_order(order)
         if self.kind is None:
             return _behind(self.behind, order, relation, trust)
+        if not self.kind.mechanism.private:
+            return math.inf  # whatever the count: nothing holds the client to it
         return _of_kinds({self.kind: self.most_updates}, order, relation)
 
     def most(self) -> int | None:
@@ -280,7 +286,7 @@ class MaskedMember:
     sums : int
         In how many the member may be.
     honest : int
-        How many members of every sum, this one included, are trusted to add their noise.
+        How many members of every sum, this one included, are trusted to add their noise, where anybody is trusted.
     behind : SidePlan or None
         What leaves the unit, where its server is trusted with sums.
     """
@@ -294,6 +300,14 @@ class MaskedMember:
     behind: SidePlan | None = field(default=None, repr=False)
     owners: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _check_number("masked sums", self.sums)
+        if not 1 <= (whole_number(self.honest) or 0) <= self.bound.group.minimum:
+            raise SpecError(
+                f"1 to {self.bound.group.minimum} members of every sum, which has no more for certain, are trusted to "
+                f"add their noise, found {self.honest!r}"
+            )
+
     @property
     def noise(self) -> AgentNoise | None:
         """What the member adds itself."""
@@ -304,7 +318,8 @@ class MaskedMember:
 
     def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
         check_order(order)
-        own = math.inf if self.noise is None else order * self.noise.rho(self.honest) * self.sums
+        honest = 1 if trust is Trust.NOBODY else self.honest
+        own = math.inf if self.noise is None else order * self.noise.rho(honest) * self.sums
         return min(_behind(self.behind, order, relation, trust), own)
 
     def most(self) -> int | None:
@@ -341,6 +356,8 @@ class Curator:
             raise SpecError(f"a curator has a cohort of 1 or more, and a bound above 0, found {self}")
         if any(kind.sampling != WHOLE for kind in self.kinds):
             raise SpecError("a curator's releases are charged to all that are in them: no sampling hides who is")
+        for kind in self.kinds:
+            _check_whole_vectors(kind.mechanism)
 
     @property
     def scope(self) -> frozenset[str]:
@@ -355,7 +372,9 @@ class Curator:
         return CuratorCharges(self.name, self.owners, Plan(self.kinds) if self.private else Unlimited())
 
     def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
-        return math.inf if trust is Trust.NOBODY else _of_kinds(self.kinds, order, relation)
+        # Without noise in all of them nothing holds the curator to their numbers.
+        proved = self.private and trust is not Trust.NOBODY
+        return _of_kinds(self.kinds, order, relation) if proved else math.inf
 
     def most(self) -> int:
         return sum(self.kinds.values())
@@ -383,6 +402,21 @@ class Nothing:
 
     def drawn(self) -> Drawn:
         return Drawn()
+
+
+def _check_whole_vectors(noise: Mechanism) -> None:
+    """Refuse noise for vectors of half its clip: two whole updates are up to twice the clip apart."""
+    replaced = NeighboringRelation.REPLACE_ONE
+    if noise.sensitivity(replaced) < replaced.sensitivity(noise.clip):
+        raise SpecError(
+            f"updates as long as the clip are up to twice that apart, and {type(noise).__name__} is for vectors of "
+            "half of it; use Gaussian"
+        )
+
+
+def _check_number(what: str, number: int) -> None:
+    if whole_number(number) is None:
+        raise SpecError(f"expected a whole number of {what}, 0 or more, found {number!r}")
 
 
 def _behind(plan: SidePlan | None, order: float, relation: NeighboringRelation, trust: Trust) -> float:
