@@ -31,7 +31,7 @@ from gossamer.privacy.unit_divergence import agent_entry
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage_ledger import LedgerFile
 from gossamer.runtimes.storage_sides import stored_ledger
-from gossamer.sides.charges import NO_CHARGES, SumCharges
+from gossamer.sides.charges import NO_CHARGES, StreamCharges, SumCharges
 from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.plan import Samples, SidePlan, Trust
 
@@ -160,7 +160,8 @@ def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Led
     side = plan.side(agreed.prepared, name)
     charges = side.charges()
     if owned is None:
-        return None if charges is None else _server_ledger(side, name, run, folder)
+        # A ledger that no policy limits is for a server's stream alone, whose agents have paid for it in their own.
+        return _server_ledger(side, name, run, folder) if isinstance(charges, StreamCharges) else None
     if isinstance(plan, UnitPlan):
         return _agent_ledger(agreed, plan, owned, folder)
     assert isinstance(side, Samples)
