@@ -57,8 +57,8 @@ LABELLERS = {
     "sides/client.py",  # after the charge and the noise; what is raw, for its trust scope alone
     "sides/curator.py",  # after the charge and the noise
     "sides/null.py",  # blanks, which hold nothing
-    "sides/samples.py",  # the same
-    "sides/stream.py",  # the same
+    "sides/samples.py",  # after the charge and the noise
+    "sides/stream.py",  # after the charge and the noise
     "privacy/masking/agent.py",  # after the masks were added
     "vectors.py",
     "protocol/encoding.py",  # what a peer labelled
@@ -98,6 +98,15 @@ def labels_made(source: ast.Module) -> list[str]:
     calls = [node.func for node in ast.walk(source) if isinstance(node, ast.Call)]
     names = [func.id if isinstance(func, ast.Name) else getattr(func, "attr", "") for func in calls]
     return [name for name in names if name in ("Released", "Masked", "Confined")]
+
+
+def reaching_raw(module: ast.Module) -> list[str]:
+    """By which names a file asks a pool for raw answers, or a side for the rule that computes them."""
+    attributes = [node for node in ast.walk(module) if isinstance(node, ast.Attribute)]
+    called = {id(node.func) for node in ast.walk(module) if isinstance(node, ast.Call)}
+    return sorted(
+        {node.attr for node in attributes if node.attr == "rule" or (node.attr == "raw" and id(node) in called)}
+    )
 
 
 def test_the_tables_name_parts_that_exist() -> None:
@@ -144,10 +153,19 @@ def test_few_may_label_a_vector() -> None:
     assert labelling - LABELLERS == set()
 
 
+def test_what_is_raw_is_asked_for_by_data_sides_alone() -> None:
+    """Whatever leaves the machine of data sides otherwise has its charge and its noise."""
+    asking = {file: reaching_raw(tree(file)) for file in FILES if part_of(file) != "sides"}
+    assert {file: found for file, found in asking.items() if found} == {}
+
+
 def test_the_checks_can_fail() -> None:
     """On sources that break the rules, each helper sees it."""
     assert labels_made(ast.parse("import gossamer.vectors as v\nv.Released(x)")) == ["Released"]
     assert labels_made(ast.parse("def f() -> Released:\n    return Masked(1)")) == ["Masked"]
     assert labels_made(ast.parse("x: Released = y\nisinstance(x, Released)")) == []
+    assert reaching_raw(ast.parse("pool.raw([ticket])\nside.rule.shard")) == ["raw", "rule"]
+    assert reaching_raw(ast.parse("key.raw")) == []
+    assert reaching_raw(tree("sides/pool.py")) == ["raw", "rule"]
     assert parts_imported("protocol/session.py") == {"errors"}
     assert "vectors" in parts_imported("protocol/encoding.py")

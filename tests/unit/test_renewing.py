@@ -199,6 +199,15 @@ class TestStarting:
         same = Agreed.on(Terms.of(parse_signed(self.joined(old, 600))))
         check_newer(earlier, same, earlier.terms.names)
 
+    @pytest.mark.parametrize("privacy", ["none", {"noise_multiplier": 1.0}])
+    def test_what_others_would_release_changes_where_updates_are_shared(self, privacy: Any) -> None:
+        """Each party makes fewer of them, with noise or without."""
+        algorithm = {"name": "audp", "nodes": 3, "batch_size": 20}
+        old = self.server(privacy=privacy, algorithm=algorithm, stop={"updates": 30})
+        earlier, later = (Agreed.on(Terms.of(parse_signed(t))) for t in (text_of(old), self.joined(old, 100)))
+        with pytest.raises(CallerError, match="node-0 would release something else than was planned"):
+            check_newer(earlier, later, earlier.terms.names)
+
     def test_it_goes_on_by_the_old_one(self, tmp_path: Path, party: Party) -> None:
         old = self.server(privacy={"noise_multiplier": 1.0})
         stranger = replace(old.members[0], key=Identity.generate().public_key)

@@ -77,11 +77,12 @@ def test_so_many_are_charged_and_numbered_and_no_more(name: str, made: Callable[
     assert ledger.releases == numbers[-1]
 
 
+@pytest.mark.parametrize("made", [in_memory, on_disk])
 @pytest.mark.parametrize("name", CASES)
-def test_another_law_than_planned_is_refused(name: str) -> None:
-    """It would be counted elsewhere, and so never be limited."""
+def test_another_law_than_planned_is_refused(name: str, made: Callable[[Any], Ledger]) -> None:
+    """It would be counted elsewhere, and so never be limited; or as the planned one, which it is not."""
     charges, _, other = CASES[name]
-    ledger = in_memory(charges)
+    ledger = made(charges)
     with pytest.raises(BudgetSpent, match="not in the plan"):
         ledger.charge(other)
     assert ledger.releases == 0

@@ -165,6 +165,7 @@ def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Led
     name, plan, run = agreed.terms.me.name, agreed.plan, agreed.terms.invitation.run
     side = plan.side(agreed.prepared, name)
     if owned is None:
+        # A ledger that no policy limits is for a server's stream alone, whose agents have paid for it in their own.
         return _server_ledger(side, name, run, folder) if isinstance(side, Stream) else None
     if isinstance(plan, UnitPlan):
         return _agent_ledger(agreed, plan, side, owned, folder)

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from gossamer.errors import SpecError
+from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.ledger import Plan, Policy
 from gossamer.privacy.numbers import whole_number
@@ -127,6 +127,7 @@ class StreamCharges:
         return [{"node": agent, "unit": owner, "releases": releases, **kind} for agent in self.owners]
 
     def enter(self, ledger: Any, receipt: Receipt) -> None:
+        _check_law(self, self.stream, ledger, receipt)
         ledger.charge()
 
     def counted(self, ledger: Any) -> Counted:
@@ -166,6 +167,7 @@ class SumCharges:
         return [found | self.noise.describe()]
 
     def enter(self, ledger: Any, receipt: Receipt) -> None:
+        _check_law(self, self.noise, ledger, receipt)
         ledger.charge()
 
     def counted(self, ledger: Any) -> Counted:
@@ -212,6 +214,18 @@ class CuratorCharges:
 
     def counted(self, ledger: Any) -> Counted:
         return {(name, kind): n for name, own in ledger.items() for kind, n in own.counts.items()}
+
+
+def _check_law(charges: Charges, law: Kind, ledger: Any, receipt: Receipt) -> None:
+    """Refuse another law than the one that a durable ledger of one law is opened for: it is not told which it charges.
+
+    Raises
+    ------
+    BudgetSpent
+        If the receipt is of another law; nothing is charged.
+    """
+    if receipt.kind != law:
+        raise BudgetSpent(f"{ledger.owner}: {charges.refusal({}, receipt)}")
 
 
 @dataclass(frozen=True)
