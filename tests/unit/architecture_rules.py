@@ -43,6 +43,9 @@ KINDS = frozenset(
         *("DataSide", "DataSides", "UnitSide", "UnitSides", "AgentSide", "MaskedSide", "PairwiseSide"),
         *("DeployedSide", "DeployedUnitSide", "FilledSide", "LoneAgent", "NoData"),
         *("UnitLedger", "AgentLedger", "DurableUnitLedger", "DurableAgentLedger"),
+        *("Samples", "Pairwise", "Stream", "ClientUpdate", "MaskedMember", "Curator", "Nothing"),
+        *("ReleaseCharges", "StreamCharges", "SumCharges", "CuratorCharges", "NoCharges"),
+        *("Pool", "TimedPool", "Filled", "Side"),
     )
 )
 """Classes of plans, sides and tasks."""
