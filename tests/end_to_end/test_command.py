@@ -217,7 +217,7 @@ def test_account_takes_rates_from_a_file(capsys: pytest.CaptureFixture[str]) -> 
         (["--rates", "nowhere.csv"], "nowhere.csv: cannot read"),
         (["--sampling-rate", "0.1", "--steps", "5", "--delta", "2"], "delta"),
         (["--sampling-rate", "0.1", "--steps", "5", "--noise-multiplier", "0"], "--noise-multiplier must lie"),
-        (["--sampling-rate", "0.1", "--steps", "5", "--group", "0"], "1 to 1000, found 0"),
+        (["--sampling-rate", "0.1", "--steps", "5", "--group", "0"], "1 to 10000, found 0"),
     ],
 )
 def test_account_refuses(capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str) -> None:

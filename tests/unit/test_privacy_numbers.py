@@ -29,7 +29,7 @@ from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.series import Series, SeriesPlan
 from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
-from gossamer.privacy.unit_tasks import LocalQuery
+from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery
 from gossamer.vectors import Public
 
 ADD = mechanisms.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -78,6 +78,7 @@ MADE: list[Any] = [
     STREAM,
     UnitLedger("u", ("a",), STREAM),
     LocalQuery(2, 3, 0.1, 1.0),
+    CuratedSum(1, (("a", MODEL),), 3, tasks.Query(POISSON, GAUSSIAN, 10.0)),
 ]
 """One of each."""
 ELSEWHERE = {

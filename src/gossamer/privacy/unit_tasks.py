@@ -99,7 +99,7 @@ class CuratedSum:
     Raises
     ------
     SpecError
-        If a client is in it twice, or a vector has another size.
+        If a client is in it twice, a vector has another size, or that is none.
     """
 
     id: int
@@ -110,6 +110,8 @@ class CuratedSum:
     steps = 0
 
     def __post_init__(self) -> None:
+        if not whole_number(self.size):
+            raise SpecError(f"a sum has a whole number of coordinates, 1 or more, found {self.size!r}")
         if len({name for name, _ in self.updates}) < len(self.updates):
             raise SpecError(f"each client is in a sum once, found {[name for name, _ in self.updates]}")
         if any(update.size != self.size for _, update in self.updates):
