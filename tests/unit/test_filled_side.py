@@ -21,7 +21,7 @@ from gossamer.privacy.round_answers import RoundSum, Turns, round_sum
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides import sums
-from gossamer.sides.filled import models_provided_for, nobody_like
+from gossamer.sides.filled import nobody_like
 from gossamer.vectors import Coordinates, Public
 
 N, STEPS = 400, 8
@@ -182,7 +182,7 @@ def test_a_rehearsal_has_as_many_models_as_its_deadline_provides_for(
     side.rehearse(side.admit("a", task), STEPS)
     assert {found for found, _ in rehearsed} == {provided}
     assert sorted(slot for _, slots in rehearsed for slot in slots) == list(range(STEPS))  # at every step
-    assert models_provided_for(task) == provided
+    assert task.models_provided_for == provided
 
 
 @pytest.mark.parametrize("shape", [(7,), (2, 5, 5)])

@@ -24,8 +24,6 @@ from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.sample_plan import SamplePlan
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.data_side import Answer, Computer
-from gossamer.privacy.tasks import Round
-from gossamer.sides.filled import models_provided_for
 
 MARGIN = 1.25
 """How many times what was measured a deadline is."""
@@ -102,7 +100,7 @@ class Paced:
 
     def deadline(self, ticket: Any) -> float:
         """Seconds after which the answer to ``ticket`` is given, or twice, three times as many if it is not there."""
-        kind = _kind(ticket.task)
+        kind = ticket.task.work
         if kind not in self._measured:
             self._measured[kind] = before, each = self._measure(ticket)
             what = "a deadline" if self._given is None else f"{self._given:g} s, and not before"
@@ -144,9 +142,3 @@ class Paced:
         begun = self._clock()
         self._side.rehearse(ticket, count)
         return self._clock() - begun
-
-
-def _kind(task: Any) -> tuple[Any, ...]:
-    """All that decides how long an answer takes, but for the number of examples."""
-    round_of = (task.update, task.where.step, models_provided_for(task)) if isinstance(task, Round) else ()
-    return (type(task), task.answer_size, type(task.query.mechanism), *round_of)

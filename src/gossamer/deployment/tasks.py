@@ -16,12 +16,10 @@ from gossamer.errors import BudgetSpent
 from gossamer.privacy.data_side import Answer as Computed
 from gossamer.privacy.data_side import Computer
 from gossamer.privacy.tasks import Round
-from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Update
+from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Request, Update
 from gossamer.protocol.events import Answered, Completed, Refused
 from gossamer.runtimes.host import Answer
 from gossamer.vectors import Released
-
-Request = Compute | Update | Interrupt | Release
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Tasks:
                 return [] if waiting is None else self._cut(waiting)
 
     def _compute(self, task: Any) -> list[Outcome]:
-        return self._admitted(task.id, task, self._begin if isinstance(task, Round) else self._answer)
+        return self._admitted(task.id, task, self._begin if task.amendable else self._answer)
 
     def _admitted(self, number: int, task: Any, go_on: Callable[[int, Any, Any], list[Outcome]]) -> list[Outcome]:
         try:
@@ -87,7 +85,7 @@ class Tasks:
 
     def _answer(self, number: int, task: Any, ticket: Any) -> list[Outcome]:
         (computed,) = self._computer.compute([ticket])
-        return [_outcome(number, computed, 1, update=bool(getattr(task, "steps", 0)))]
+        return [_outcome(number, computed, 1, update=bool(task.steps))]
 
     def _begin(self, number: int, task: Round, ticket: Any) -> list[Outcome]:
         self._rounds[number] = waiting = _Waiting(ticket, task)

@@ -15,7 +15,7 @@ from gossamer.privacy.tasks import Gradient, Round
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed
 from gossamer.protocol.trace import Step
-from gossamer.vectors import ALL, Coordinates, FloatArray
+from gossamer.vectors import Coordinates, FloatArray
 
 _BACKGROUND = 256
 """Examples in no slot whose mean gradient is taken off what a node released."""
@@ -69,7 +69,7 @@ class Listener:
 
     def _heard(self, node: str, task: Gradient | Round, released: FloatArray) -> npt.NDArray[np.float64]:
         """Scores of the canaries of ``node`` by one release, [canaries]."""
-        where, scale = (ALL, task.query.unit) if isinstance(task, Gradient) else (task.where, 1 / task.steps)
+        where, scale = task.where, task.query.unit / task.steps
         # Models that were swapped in later are near the one that a round starts from.
         model, clip, objective = np.asarray(task.model.values), task.query.mechanism.clip, self.prepared.objective
         mean = released[: where.count(objective.size)] * scale - self._background(node, model, clip, where)

@@ -45,7 +45,8 @@ class MaskingStep:
     answer_size: int
     bits: int = 8
 
-    steps = 0
+    steps = base = 0
+    amendable, kept = False, True
 
     @property
     def id(self) -> int:

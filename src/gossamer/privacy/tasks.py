@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.protocol.encoding import register
-from gossamer.vectors import Coordinates, Model, Public, Released
+from gossamer.vectors import ALL, Coordinates, Model, Public, Released
 
 register("mechanism.gaussian")(Gaussian)
 register("mechanism.ball_gaussian")(BallGaussian)
@@ -71,9 +72,24 @@ class Query:
         return ReleaseKind(self.mechanism.unit(), self.sampling, size)
 
 
+class AtModel:
+    """Common to tasks at a model; see `protocol.effects.Task`."""
+
+    model: Any
+
+    base = 0
+    amendable = kept = False
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Of the answer."""
+        found: np.dtype[np.generic] = self.model.values.dtype
+        return found
+
+
 @register("task.gradient")
 @dataclass(frozen=True)
-class Gradient:
+class Gradient(AtModel):
     """One noisy mean of clipped gradients, at ``model``.
 
     The answer is (sum of clipped gradients + noise) / (normaliser unit) + l2 * model, of the model's size, and after
@@ -84,6 +100,8 @@ class Gradient:
     id: int
     model: Model
     query: Query
+
+    label, where = Released, ALL
 
     def __post_init__(self) -> None:
         _check_terms(self.query)
@@ -102,6 +120,11 @@ class Gradient:
     def steps(self) -> int:
         """How many times a node's seconds the task takes."""
         return 1
+
+    @property
+    def work(self) -> tuple[Any, ...]:
+        """All that decides how long an answer takes, but for the number of examples."""
+        return (Gradient, self.answer_size, type(self.query.mechanism))
 
 
 @register("task.step_sizes")
@@ -159,7 +182,7 @@ UPDATES: Mapping[str, bool] = {"batch": True, "clipped_sum": True, "sequential":
 
 @register("task.round")
 @dataclass(frozen=True)
-class Round:
+class Round(AtModel):
     """Some local steps, answered with one noisy sum U of their gradients.
 
     U = sum_h (eta_h / eta_0) g_h over the steps h that were done, plus noise; on the coordinates ``where`` of every
@@ -208,6 +231,8 @@ class Round:
     update: str
     where: Coordinates = field(default_factory=Coordinates)
 
+    label, amendable = Released, True
+
     def __post_init__(self) -> None:
         _check_swaps(self.swaps, self.steps)
         if (until := whole_number(self.until)) is None or until > self.steps:
@@ -225,6 +250,17 @@ class Round:
     def answer_size(self) -> int:
         """How many numbers the answer has."""
         return self.where.count(self.model.size)
+
+    @property
+    def models_provided_for(self) -> int:
+        """How many models a deadline provides for, where there are so many: the next power of two."""
+        return 1 << (len(self.swaps) - 1).bit_length()
+
+    @property
+    def work(self) -> tuple[Any, ...]:
+        """All that decides how long an answer takes, but for the number of examples."""
+        law, models = type(self.query.mechanism), self.models_provided_for
+        return (Round, self.answer_size, law, self.update, self.where.step, models)
 
     @property
     def release(self) -> ReleaseKind:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from gossamer.errors import SpecError
 from gossamer.privacy.numbers import real_number, whole_number
-from gossamer.privacy.tasks import Query
+from gossamer.privacy.tasks import AtModel, Query
 from gossamer.protocol.encoding import register
-from gossamer.vectors import Confined, Model
+from gossamer.vectors import Confined, Model, Released
 
 
 @register("query.local")
@@ -59,7 +61,7 @@ class LocalQuery:
 
 @register("task.local_update")
 @dataclass(frozen=True)
-class LocalUpdate:
+class LocalUpdate(AtModel):
     """The update of local steps from ``model``: w_E - w_0 [size].
 
     ``id`` is the round. A round may be asked for again, at the same model, and is answered with the same numbers.
@@ -68,6 +70,8 @@ class LocalUpdate:
     id: int
     model: Model | Confined
     query: LocalQuery
+
+    label = Confined
 
     @property
     def steps(self) -> int:
@@ -107,7 +111,9 @@ class CuratedSum:
     size: int
     query: Query
 
-    steps = 0
+    steps = base = 0
+    label = Released
+    amendable = kept = False
 
     def __post_init__(self) -> None:
         if not whole_number(self.size):
@@ -121,6 +127,12 @@ class CuratedSum:
     def answer_size(self) -> int:
         """How many numbers the answer has."""
         return self.size
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Of the answer."""
+        found: np.dtype[np.generic] = self.updates[0][1].values.dtype
+        return found
 
     @property
     def owners(self) -> tuple[str, ...]:

@@ -5,14 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from gossamer.protocol.encoding import register
 from gossamer.protocol.messages import Message
-from gossamer.vectors import Confined, Model
+from gossamer.vectors import Confined, Model, Released, Values
 
 
 @runtime_checkable
 class Task(Protocol):
-    """What a data side can be asked to do; ``id`` is unique within the node and comes back in the answer."""
+    """What a data side can be asked to do; ``id`` is unique within the node and comes back in the answer.
+
+    Each kind also says how many of a node's seconds it takes (``steps``; 0 is no update), of what size, ``dtype`` and
+    ``label`` its answer is, where nothing else is planned, and to what its noise is added (``base``, 0 if to a sum);
+    whether newer models may be swapped into it while it runs (``amendable``), and whether its answer is ``kept``:
+    asked for again, it is the same bytes.
+    """
 
     @property
     def id(self) -> int: ...
@@ -74,6 +82,30 @@ class Release(Effect):
 
     id: int
     vector: Model | Confined
+
+    steps = 0
+    label = Released
+    amendable, kept = False, True
+
+    @property
+    def answer_size(self) -> int:
+        """How many numbers the answer has."""
+        return self.vector.size
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Of the answer."""
+        found: np.dtype[np.generic] = self.vector.values.dtype
+        return found
+
+    @property
+    def base(self) -> Values:
+        """Numbers [size] that the noise is added to."""
+        return self.vector.values
+
+
+Request = Compute | Update | Interrupt | Release
+"""Effects for the node's data side."""
 
 
 @register("effect.set_timer")

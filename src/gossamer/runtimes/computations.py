@@ -113,7 +113,7 @@ class Computations:
             self._schedule(now, self._refuse, name, Refused(task.id, self._computer.releases(name)))
             return
         seconds = self._speeds.seconds(self._numbers[name], self._asked[name])
-        if isinstance(task, Round):
+        if task.amendable:
             self._rounds[name, task.id] = running = _Running(ticket, task, seconds, now)
             self._schedule_end(name, running)
         else:

@@ -26,16 +26,13 @@ from typing import Any, Protocol
 from gossamer.errors import GossamerError, PeerError
 from gossamer.protocol.effects import (
     CancelTimer,
-    Compute,
     Effect,
     Finish,
-    Interrupt,
     Record,
     Reject,
-    Release,
+    Request,
     Send,
     SetTimer,
-    Update,
 )
 from gossamer.protocol.encoding import Buffer, decode, encode_pieces, register, size_of
 from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Received, Refused, Resumed, Started, Stop
@@ -115,7 +112,7 @@ Input = Begin | Resume | Arrived | DataSideAnswer | Wake | End
 class Task:
     """Give ``effect`` (`Compute`, `Update`, `Interrupt` or `Release`) to the data side."""
 
-    effect: Compute | Update | Interrupt | Release
+    effect: Request
 
 
 @dataclass(frozen=True)
@@ -450,6 +447,8 @@ class Host:
         return [outcome for effect in effects for outcome in self._carry_out(effect)]
 
     def _carry_out(self, effect: Effect) -> list[Outcome]:
+        if isinstance(effect, Request):
+            return [Task(effect)]
         match effect:
             case Send(to, message):
                 if is_confined(message) and not self._may_hear(to):
@@ -457,8 +456,6 @@ class Host:
                         f"{type(message).__name__} is confined to the unit of {self.node.name}, not of {to}"
                     )
                 return self._converse(self.session.send(to, message, self.now))
-            case Compute() | Update() | Interrupt() | Release():
-                return [Task(effect)]
             case SetTimer(after, name):
                 self.timers[name] = self.now + after
             case CancelTimer(name):

@@ -132,16 +132,11 @@ class TimedPool:
             post_processed(answer, task, self._sums.objective.l2)
 
 
-def models_provided_for(task: Any) -> int:
-    """How many models a deadline provides for where ``task`` has so many: the next power of two."""
-    return 1 << (len(task.swaps) - 1).bit_length() if isinstance(task, Round) else 1
-
-
 def with_most_models(task: Any) -> Any:
     """``task`` with as many models as its deadline provides for, from steps that lie as far apart as they can."""
     if not isinstance(task, Round):
         return task
-    count = models_provided_for(task)
+    count = task.models_provided_for
     return replace(task, swaps=tuple(Swap(number * task.steps // count, task.model) for number in range(count)))
 
 

@@ -11,10 +11,8 @@ from gossamer.privacy.masking_steps import MaskingStep
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.round_answers import amended
 from gossamer.privacy.tasks import Gradient, Round
-from gossamer.privacy.unit_tasks import CuratedSum, LocalUpdate
-from gossamer.protocol.effects import Release
 from gossamer.sides.machine import Due, Ticket
-from gossamer.vectors import Blank, Confined, Released, Sendable
+from gossamer.vectors import Blank, Sendable
 
 
 class NothingRule:
@@ -84,11 +82,5 @@ class DryRun:
 
 def _blank(task: Any) -> Sendable:
     """An answer with nothing in it."""
-    if isinstance(task, MaskingStep):
-        return task.label(Blank(task.answer_size, task.dtype))
-    if isinstance(task, Release):
-        return Released(Blank(task.vector.size, task.vector.values.dtype))
-    if isinstance(task, CuratedSum):
-        return Released(Blank(task.size, task.updates[0][1].values.dtype))
-    label = Confined if isinstance(task, LocalUpdate) else Released
-    return label(Blank(task.answer_size, task.model.values.dtype))
+    found: Sendable = task.label(Blank(task.answer_size, task.dtype))
+    return found

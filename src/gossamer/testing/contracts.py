@@ -38,7 +38,7 @@ from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.sides.null import DryRun
 from gossamer.topology.builders import build_graph
-from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Public, Released, Sendable, Vector
+from gossamer.vectors import LARGEST_VALUE, Blank, Public, Released, Sendable, Vector
 
 SIZE = 11
 """Of models; no multiple of the number of nodes, so that chunks differ in size."""
@@ -64,13 +64,9 @@ class FixedAnswers:
         if self.releases(node) >= self.most:
             raise BudgetSpent(f"{node} has made {self.most} releases")
         self.asked[node] = self.releases(node) + 1
-        before = task.vector if isinstance(task, Release) else task.model
-        size = before.size if isinstance(task, Release) else task.answer_size
-        values = stream(7, node, number=self.asked[node]).standard_normal(size).astype(before.values.dtype)
+        values = stream(7, node, number=self.asked[node]).standard_normal(task.answer_size).astype(task.dtype)
         values *= self.scale
-        if isinstance(task, LocalUpdate):
-            return Confined(values)
-        return Released(values + before.values) if isinstance(task, Release) else Released(values)
+        return task.label(values + task.base)
 
     def amended(self, ticket: Sendable, task: Round) -> Sendable:
         return ticket

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from gossamer.privacy.data_side import Answer
-from gossamer.privacy.masking_steps import MaskingStep
-from gossamer.protocol.effects import Release
 from gossamer.protocol.trace import Step
 from gossamer.sides.home import DRAWING
 from gossamer.sides.pool import Pool
@@ -23,9 +21,6 @@ from gossamer.vectors import Masked, Released
 
 SIZE = 4
 """Of models. Two draws of so many numbers point the same way with a probability of about 1e-20."""
-
-
-_ANSWERED_AGAIN = (Release, MaskingStep)  # if they are asked again, and as before
 
 
 class WatchedSides:
@@ -83,17 +78,17 @@ class WatchedSides:
         """Note what noise was drawn for, if any was, and for what before."""
         if not isinstance(answer, Masked) and not (isinstance(answer, Released) and self.private):
             return
-        noise = answer.values - task.vector.values if isinstance(task, Release) else answer.values
+        noise = answer.values - task.base
         what = (node, task)
         before = self.noise.setdefault(_known_by(noise), what)
-        if before is not what and not (isinstance(task, _ANSWERED_AGAIN) and before == what):
+        if before is not what and not (task.kept and before == what):
             self.problems.append(f"{node}: two releases share their noise, the second is of task {task.id}")
         self._count(node, task)
 
     def _count(self, node: str, task: Any) -> None:
         """Noise was drawn for a task. One whose answer was never stored is drawn anew, under the same charge."""
         if self.private:
-            self.drawn[node].add(task.id if isinstance(task, _ANSWERED_AGAIN) else len(self.drawn[node]))
+            self.drawn[node].add(task.id if task.kept else len(self.drawn[node]))
             self._unchecked.add(node)
 
     def __call__(self, steps: Sequence[Step]) -> str | None:
