@@ -56,7 +56,7 @@ def pool_of(run: ClientLevel, home: Home, data: Split = DATA, spare: int = 0) ->
 
 def on_disk(file: LedgerFile) -> Any:
     def opened(name: str, plan: SidePlan) -> Ledger:
-        return stored_ledger(file, name, name, "run", BUDGET, plan)
+        return stored_ledger(file, name, name, "run", BUDGET, plan, Trust.SCOPE)
 
     return opened
 

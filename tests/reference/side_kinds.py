@@ -42,6 +42,7 @@ from gossamer.sides.plan import (
     Samples,
     SidePlan,
     Stream,
+    Trust,
 )
 from gossamer.sides.pool import Pool
 from gossamer.sides.samples import Shard
@@ -105,7 +106,7 @@ class Disk:
 
     def ledger(self, name: str, plan: SidePlan) -> Ledger:
         budget = OF_CLIENTS if isinstance(plan, ClientUpdate | Curator) else EVERYTHING
-        return Noted(stored_ledger(self.file, name, name, "run", budget, plan), self.noted)
+        return Noted(stored_ledger(self.file, name, name, "run", budget, plan, Trust.SCOPE), self.noted)
 
     def crashpoint(self, what: str) -> None:
         self.noted.append(what)
@@ -146,7 +147,7 @@ class Noted:
 
     def __init__(self, ledger: Ledger, noted: list[str]) -> None:
         self._ledger, self._noted = ledger, noted
-        self.owner, self.lines = ledger.owner, ledger.lines
+        self.owner, self.lines, self.releases_of = ledger.owner, ledger.lines, ledger.releases_of
 
     @property
     def releases(self) -> int:

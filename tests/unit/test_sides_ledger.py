@@ -21,7 +21,7 @@ from gossamer.runtimes.storage_ledger import LedgerFile
 from gossamer.runtimes.storage_sides import stored_ledger
 from gossamer.sides.charges import CuratorCharges, Receipt, ReleaseCharges, StreamCharges, SumCharges
 from gossamer.sides.ledger import Ledger, MemoryLedger
-from gossamer.sides.plan import WHOLE
+from gossamer.sides.plan import WHOLE, Trust
 
 KIND, OTHER = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.5), 3), ReleaseKind(Gaussian(1.0, 1.0), Poisson(0.5), 3)
 CLIENT = ReleaseKind(Gaussian(1.0, 2.0), WHOLE, 3)
@@ -61,7 +61,7 @@ def in_memory(charges: Any) -> Ledger:
 def on_disk(charges: Any) -> Ledger:
     plan: Any = Planned(charges)
     budget = OF_CLIENTS if isinstance(charges, CuratorCharges) else BUDGET
-    return stored_ledger(LedgerFile(":memory:"), "server", "data", "run", budget, plan)
+    return stored_ledger(LedgerFile(":memory:"), "server", "data", "run", budget, plan, Trust.SCOPE)
 
 
 @pytest.mark.parametrize("made", [in_memory, on_disk])

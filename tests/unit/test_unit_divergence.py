@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,10 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 from tests.reference.gaussian_fit_slow import right_side
 
-from gossamer.errors import AccountingError
+from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.filters import NOTHING_PROVED
+from gossamer.privacy.filters import NOTHING_PROVED, Entry
 from gossamer.privacy.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.gaussian_fit import response_mu
 from gossamer.privacy.graph_bounds import (
@@ -24,11 +26,38 @@ from gossamer.privacy.graph_bounds import (
     gaussian_mu_of,
     laplace_epsilon_of,
 )
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.renyi import renyi_epsilon
-from gossamer.privacy.unit_divergence import agent_divergence, agent_entry, messages_divergence
+from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, Stream, Trust
 
 BOUND = UpdateBound(step=0.1, bound=2.0, agents_sampled=4, gradient_at=GradientAt.HIDDEN)
+REPLACED = NeighboringRelation.REPLACE_ONE
+
+
+def messages(noise: Noise | None, bound: UpdateBound | None, size: int) -> Stream:
+    """What leaves a unit."""
+    proved = {}
+    if noise is not None and bound is not None:
+        gaussian = noise.law is NoiseLaw.GAUSSIAN
+        proved = (
+            {"mu": gaussian_mu_of(noise, bound)} if gaussian else {"epsilon": laplace_epsilon_of(noise, bound, size)}
+        )
+    law: Any = noise
+    return Stream(law, 1, size, None if bound is None else bound.moved, 4, 0.2, ("agent",), **proved)
+
+
+def agent(behind: Stream, own: AgentNoise | None = None, sums: int = 0) -> SidePlan:
+    """What leaves an agent of that unit."""
+    if own is None:
+        return ClientUpdate(behind=behind)
+    unit: Any = SimpleNamespace(noise=own, group=SimpleNamespace(minimum=1))
+    terms: Any = None
+    return MaskedMember(unit, lambda round: (), terms, sums, behind=behind)
+
+
+def messages_divergence(noise: Noise | None, bound: UpdateBound | None, size: int, order: float) -> float:
+    return messages(noise, bound, size).divergence(order, REPLACED, Trust.SCOPE)
 
 
 def renyi_by_quadrature(shift: float, deviation: float, order: float) -> float:
@@ -89,18 +118,19 @@ def test_without_noise_or_bound_nothing_is_proved() -> None:
 
 def test_who_trusts_nobody_counts_its_own_noise_alone() -> None:
     noise: Noise = CorrelatedNoise(Factorisation(Temporal.RANDOM_WALK, 5), standard_deviation=2.0)
-    messages = messages_divergence(noise, BOUND, 7, 8.0)
+    all_messages = messages_divergence(noise, BOUND, 7, 8.0)
     # rho = D^2/(2 s^2) of one sum [Canonne, Kamath and Steinke, theorem 14], divergence rho a of each.
     weak, strong = AgentNoise(scale=10, sensitivity=20.0, size=7), AgentNoise(scale=1000, sensitivity=20.0, size=7)
 
     def found(trust: bool, own: AgentNoise | None) -> float:
-        return agent_divergence(noise, BOUND, 7, 8.0, trust_own_server=trust, agent_noise=own, sums=5)
+        plan = agent(messages(noise, BOUND, 7), own, 5)
+        return plan.divergence(8.0, REPLACED, Trust.SCOPE if trust else Trust.NOBODY)
 
     assert found(False, None) == math.inf
-    assert found(True, None) == messages
+    assert found(True, None) == all_messages
     assert found(False, weak) == pytest.approx(8 * 5 * (20 / 10) ** 2 / 2)
-    assert found(True, weak) == messages
-    assert found(False, strong) == found(True, strong) < messages
+    assert found(True, weak) == all_messages
+    assert found(False, strong) == found(True, strong) < all_messages
     assert found(False, strong) == pytest.approx(8 * 5 * (20 / 1000) ** 2 / 2)
 
 
@@ -108,21 +138,26 @@ def test_gaussian_privacy_of_units() -> None:
     """Messages with normal noise have a mu, of which the divergence is order mu^2/2; others that of a response."""
     for law in NoiseLaw:
         noise = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, 3), 2.0, law)
-        found = agent_entry(noise, BOUND, 5, trust_own_server=True)
+        plan = agent(messages(noise, BOUND, 5))
+        found = plan.entry(Trust.SCOPE)
         assert found.failure == 0
         if law is NoiseLaw.GAUSSIAN:
             assert messages_divergence(noise, BOUND, 5, 8.0) == pytest.approx(8.0 * found.mu**2 / 2)
         else:
             assert found.mu == response_mu(laplace_epsilon_of(noise, BOUND, 5))
-        assert agent_entry(noise, BOUND, 5, trust_own_server=False) == NOTHING_PROVED
-    assert agent_entry(None, None, 5, trust_own_server=True) == NOTHING_PROVED
+        assert plan.entry(Trust.NOBODY) == NOTHING_PROVED
+    assert agent(messages(None, None, 5)).entry(Trust.SCOPE) == NOTHING_PROVED
 
 
 @pytest.mark.parametrize("scale", [2, 3, 40])
 def test_gaussian_privacy_of_an_agents_own_noise(scale: int) -> None:
     """Of four sums, and of one next to the discrete law itself; noise of scale 2 is too narrow for it."""
     own = AgentNoise(scale, sensitivity=0.2 * scale, size=1)
-    found = agent_entry(None, None, 1, trust_own_server=False, agent_noise=own, sums=4)
+
+    def entry(own: AgentNoise, sums: int) -> Entry:
+        return agent(messages(None, None, 1), own, sums).entry(Trust.NOBODY)
+
+    found = entry(own, 4)
     if scale == 2:
         assert found == NOTHING_PROVED
         return
@@ -131,7 +166,7 @@ def test_gaussian_privacy_of_an_agents_own_noise(scale: int) -> None:
     # One sum, exactly: of the integers' laws around 0 and around the (whole) shift.
     integers = np.arange(-60 * scale, 60 * scale + 1)
     shift = round(0.2 * scale) or 1
-    one = agent_entry(None, None, 1, trust_own_server=False, agent_noise=AgentNoise(scale, float(shift), 1), sums=1)
+    one = entry(AgentNoise(scale, float(shift), 1), 1)
     here, there = (np.exp(-((integers - centre) ** 2) / (2 * scale**2)) for centre in (0, shift))
     here, there = here / here.sum(), there / there.sum()
     losses = np.linspace(0, 3 * one.mu, 50)
@@ -139,9 +174,18 @@ def test_gaussian_privacy_of_an_agents_own_noise(scale: int) -> None:
     assert (exact <= right_side(one.mu, one.failure, losses) + 1e-15).all()
 
 
+def test_of_two_entries_the_smaller_counts_where_the_own_server_is_trusted() -> None:
+    noise: Noise = CorrelatedNoise(Factorisation(Temporal.RANDOM_WALK, 5), standard_deviation=2.0)
+    unit = messages(noise, BOUND, 7)
+    for scale in (10, 1000):
+        own = agent(messages(None, None, 7), AgentNoise(scale, 20.0, 7), 5).entry(Trust.NOBODY)
+        both = agent(unit, AgentNoise(scale, 20.0, 7), 5)
+        assert both.entry(Trust.SCOPE) == min(unit.entry(Trust.SCOPE), own)
+        assert both.entry(Trust.NOBODY) == own
+    assert own < unit.entry(Trust.SCOPE)
+
+
 @pytest.mark.parametrize("sums", [-1, 0.5, math.nan, True])
 def test_sums_are_counted_in_whole_numbers(sums: float) -> None:
-    with pytest.raises(AccountingError, match="a whole number of masked sums"):
-        agent_divergence(None, None, 5, 8.0, trust_own_server=True, sums=sums)  # type: ignore[arg-type]
-    with pytest.raises(AccountingError, match="a whole number of masked sums"):
-        agent_entry(None, None, 5, trust_own_server=True, sums=sums)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="a whole number of masked sums"):
+        agent(messages(None, None, 5), AgentNoise(10, 1.0, 5), sums)  # type: ignore[arg-type]

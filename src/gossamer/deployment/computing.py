@@ -85,7 +85,7 @@ def deployed_computer(
 
     home = Deployed(opened, kept, signing, InPieces if filled is None else lambda objective, data: filled)
     shards = {} if rows is None else {name: Shard(rows)}
-    pool = open_pool({name: plan.side(prepared, name)}, shards, objective, data, home)
+    pool = open_pool({name: plan.side(prepared, name)}, shards, objective, data, home, trust=prepared.cast.trust)
     return pool if filled is None else TimedPool(pool, filled, home)
 
 

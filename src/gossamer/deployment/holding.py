@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gossamer.data.split import Split
@@ -22,18 +23,20 @@ from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed
 from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared
-from gossamer.experiment.unit_plan import UnitPlan
+from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.ledger import RenyiFilter
 from gossamer.privacy.masked_side import Signing
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.unit_divergence import agent_entry
+from gossamer.privacy.releases import Counts
+from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.protocol.encoding import encode
-from gossamer.runtimes.storage_ledger import LedgerFile
+from gossamer.runtimes.storage_ledger import DurableLedger, LedgerFile
 from gossamer.runtimes.storage_sides import stored_ledger
-from gossamer.sides.charges import NO_CHARGES, SumCharges
+from gossamer.runtimes.storage_unit_ledgers import DurableAgentLedger, DurableUnitLedger
+from gossamer.sides.charges import NO_CHARGES
 from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
-from gossamer.sides.plan import Samples, SidePlan, Stream, Trust
+from gossamer.sides.plan import SidePlan, Trust
 
 
 class DataHeld:
@@ -147,51 +150,65 @@ def _by_name(guarantees: Mapping[str, Guarantee]) -> dict[str, Guarantee]:
 
 
 def _side_file(agreed: Agreed, folder: StateFolder) -> SideFile | None:
-    """Where the data sides of units keep what must outlive a crash."""
-    if not isinstance(agreed.plan, UnitPlan):
+    """Where data sides that hand over or sum what is raw keep what must outlive a crash."""
+    if not agreed.plan.side(agreed.prepared, agreed.terms.me.name).scope:
         return None
     return SideFile(folder.path / "side.sqlite", agreed.terms.invitation.run, agreed.terms.me.name)
 
 
-def _signing(invited: Invited) -> Signing | None:
+def _signing(invited: Invited) -> Signing:
     """Who signs the keys of masked sums: the members, as the invitation names them."""
-    if not isinstance(invited.agreed.plan, UnitPlan):
-        return None
     return Signing(invited.identity, {m.name: m.key for m in invited.agreed.terms.invitation.members})
 
 
 def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Ledger | None:
     """The ledger that the data side of this party charges, with the whole plan in it."""
-    name, plan, run = agreed.terms.me.name, agreed.plan, agreed.terms.invitation.run
-    side = plan.side(agreed.prepared, name)
+    name, run = agreed.terms.me.name, agreed.terms.invitation.run
+    side = agreed.plan.side(agreed.prepared, name)
     if owned is None:
-        # A ledger that no policy limits is for a server's stream alone, whose agents have paid for it in their own.
-        return _server_ledger(side, name, run, folder) if isinstance(side, Stream) else None
-    if isinstance(plan, UnitPlan):
-        return _agent_ledger(agreed, plan, side, owned, folder)
-    assert isinstance(side, Samples)
-    ledger = owned.ledger(run, name, side.kinds, proved=math.isfinite(plan.epsilons[name]))
-    # What nothing is proved of has spent all that its data had left, and no number of releases is more than that.
-    return StoredLedger(ledger, side.charges()) if side.enforced else MemoryLedger(name, side.charges())
+        return _server_ledger(side, name, run, folder) if side.owners else None
+    charges, accounts = side.charges() or NO_CHARGES, _OwnersAccounts(agreed, side, owned, folder)
+    if charges.most is None:
+        # What nothing is proved of has spent all that its data had left, and no number of releases is more than that.
+        accounts.releases(name, side.counts() or {})
+        return MemoryLedger(name, charges)
+    return StoredLedger(name, charges.opened(name, accounts), charges)
 
 
 def _server_ledger(side: SidePlan, name: str, run: str, folder: StateFolder) -> Ledger:
-    """Of a unit's stream of noise: how many records were drawn. What they reveal is in the ledgers of the agents."""
+    """Of what a server releases of others' data: how much. What that reveals is in the ledgers of the owners."""
     unlimited = RenyiFilter(math.inf, 0.5, NeighboringRelation.REPLACE_ONE)
-    return stored_ledger(LedgerFile(folder.path / "unit.ledger"), name, "unit", run, unlimited, side)
+    return stored_ledger(LedgerFile(folder.path / "unit.ledger"), name, "unit", run, unlimited, side, Trust.SCOPE)
 
 
-def _agent_ledger(agreed: Agreed, plan: UnitPlan, side: SidePlan, owned: OwnedData, folder: StateFolder) -> Ledger:
-    """Of an agent: all that its unit will release, and its own noise, are in it before the agent joins."""
-    name, run = agreed.terms.me.name, agreed.terms.invitation.run
-    unit, trusted = plan.unit_of[name], owned.policy.trust_own_server
-    charges = side.charges()
-    noise, sums = (charges.noise, charges.sums) if isinstance(charges, SumCharges) else (None, 0)
-    trust = Trust.SCOPE if trusted else Trust.NOBODY
-    divergence = side.divergence(owned.budget.order, owned.budget.relation, trust)
-    entry = agent_entry(unit.noise, unit.bound, plan.size, trust_own_server=trusted, agent_noise=noise, sums=sums)
-    share = owned.unit_share(run, name, divergence, noise, sums, terms=unit_terms(agreed, folder), entry=entry)
-    return StoredLedger(share, charges if charges is not None else NO_CHARGES)
+@dataclass(frozen=True)
+class _OwnersAccounts:
+    """Of one run, in the ledger of a party's owner: all that the run reveals is in it before the party joins."""
+
+    agreed: Agreed
+    side: SidePlan
+    owned: OwnedData
+    folder: StateFolder
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.owned.budget.relation
+
+    @property
+    def _run(self) -> str:
+        return self.agreed.terms.invitation.run
+
+    def releases(self, owner: str, most: Counts, part: str = "") -> DurableLedger:
+        return self.owned.ledger(self._run, owner, most, proved=math.isfinite(self.agreed.plan.epsilons[owner]))
+
+    def stream(self, owner: str, stream: StreamKind, owners: tuple[str, ...]) -> DurableUnitLedger:
+        raise AssertionError(f"{owner} has data of its own, and releases none of {', '.join(owners)}")
+
+    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableAgentLedger:
+        trust = Trust.SCOPE if self.owned.policy.trust_own_server else Trust.NOBODY
+        divergence = self.side.divergence(self.owned.budget.order, self.relation, trust)
+        terms, entry = unit_terms(self.agreed, self.folder), self.side.entry(trust)
+        return self.owned.unit_share(self._run, owner, divergence, noise, most, terms=terms, entry=entry)
 
 
 def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:

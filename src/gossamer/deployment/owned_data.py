@@ -223,7 +223,7 @@ class OwnedData:
         run, node : str
             Names; the node is the agent.
         divergence : float
-            At ``budget.order``; see `gossamer.privacy.unit_divergence.agent_divergence`.
+            At ``budget.order``; see `gossamer.sides.plan.SidePlan.divergence`.
         noise : AgentNoise, optional
             What the agent adds to each of its updates.
         sums : int
@@ -232,7 +232,7 @@ class OwnedData:
             All that the divergence rests on. What its server releases of an agent's data is counted by the server, so
             that nothing here would tell another run of the same name from the one that was charged.
         entry : Entry
-            The same as Gaussian differential privacy (`gossamer.privacy.unit_divergence.agent_entry`).
+            The same as Gaussian differential privacy (`gossamer.sides.plan.SidePlan.entry`).
 
         Raises
         ------

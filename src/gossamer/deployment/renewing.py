@@ -25,7 +25,6 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage import SqliteStore
 from gossamer.sides.charges import Charges
-from gossamer.sides.plan import Samples
 
 RECORD = "invitation.yaml"
 """In the state folder: the invitation by which the store was written."""
@@ -137,7 +136,7 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
 def _planned(agreed: Agreed, name: str) -> tuple[Charges | None, Counts | None]:
     """What the ledger is opened for; of samples the releases too, which without noise it does not hold to."""
     side = agreed.plan.side(agreed.prepared, name)
-    return side.charges(), side.kinds if isinstance(side, Samples) else None
+    return side.charges(), side.counts()
 
 
 def _without_nodes(experiment: Experiment) -> dict[str, object]:

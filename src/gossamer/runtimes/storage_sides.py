@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gossamer.errors import SpecError
-from gossamer.privacy.ledger import Plan
+from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.releases import Counts
+from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.runtimes.storage_filters import Budget
-from gossamer.runtimes.storage_ledger import LedgerFile
-from gossamer.sides.charges import Charges, CuratorCharges, ReleaseCharges, StreamCharges, SumCharges
-from gossamer.sides.ledger import Ledger, MemoryLedger, StoredAccounts, StoredLedger
+from gossamer.runtimes.storage_ledger import DurableLedger, LedgerFile
+from gossamer.runtimes.storage_unit_ledgers import DurableAgentLedger, DurableUnitLedger
+from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.plan import SidePlan, Trust
 
 
 def stored_ledger(
-    file: LedgerFile, name: str, data_set: str, run: str, budget: Budget, plan: SidePlan, trust: Trust = Trust.SCOPE
+    file: LedgerFile, name: str, data_set: str, run: str, budget: Budget, plan: SidePlan, trust: Trust
 ) -> Ledger:
     """The durable ledger of one party, with all that its plan reveals in it; with what was charged, if it was there.
 
@@ -43,40 +47,34 @@ def stored_ledger(
         If it cannot be written.
     """
     charges = plan.charges()
-    _check_relation(charges, budget)
-    match charges:
-        case ReleaseCharges(policy=Plan() as planned):
-            return StoredLedger(file.open(name, data_set, run, budget, planned.most), charges)
-        case StreamCharges():
-            # What the records reveal is in the ledgers of those whose data they hold.
-            ledger = file.open_stream(name, data_set, run, budget, charges.stream, charges.owners, 0.0)
-            return StoredLedger(ledger, charges)
-        case SumCharges():
-            divergence = plan.divergence(budget.order, budget.relation, trust)
-            return StoredLedger(
-                file.open_agent(name, data_set, run, budget, divergence, charges.noise, charges.sums), charges
-            )
-        case CuratorCharges(policy=Plan() as planned):
-            accounts = {
-                owner: file.open(owner, f"{data_set} {owner}", run, budget, planned.most) for owner in charges.owners
-            }
-            return StoredAccounts(name, accounts, charges)
-        case None:
-            raise SpecError(f"nothing that {name} releases is charged")
-    return MemoryLedger(name, charges)
+    if charges is None:
+        raise SpecError(f"nothing that {name} releases is charged")
+    ledger = charges.opened(name, _Accounts(file, data_set, run, budget, plan, trust))
+    return MemoryLedger(name, charges) if ledger is None else StoredLedger(name, ledger, charges)
 
 
-def _check_relation(charges: Charges | None, budget: Budget) -> None:
-    """Refuse releases of whole clients' updates in a budget of examples that come and go.
+@dataclass(frozen=True)
+class _Accounts:
+    """Of one run, in a file."""
 
-    One of a client's examples may move its update by twice the bound, and taking all away by the bound alone: in such
-    a budget the releases would count as half of what they reveal of one example.
-    """
-    of_clients = isinstance(charges, CuratorCharges) or (
-        isinstance(charges, ReleaseCharges) and charges.protects == "client"
-    )
-    if of_clients and budget.relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
-        raise SpecError(
-            "updates of whole clients are charged to a budget of the relation replace_one, found add_or_remove_one: "
-            "one example that comes or goes may move an update by twice its bound"
-        )
+    file: LedgerFile
+    data_set: str
+    run: str
+    budget: Budget
+    plan: SidePlan
+    trust: Trust
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.budget.relation
+
+    def releases(self, owner: str, most: Counts, part: str = "") -> DurableLedger:
+        return self.file.open(owner, f"{self.data_set} {part}" if part else self.data_set, self.run, self.budget, most)
+
+    def stream(self, owner: str, stream: StreamKind, owners: tuple[str, ...]) -> DurableUnitLedger:
+        # What the records reveal is in the ledgers of those whose data they hold.
+        return self.file.open_stream(owner, self.data_set, self.run, self.budget, stream, owners, 0.0)
+
+    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableAgentLedger:
+        divergence = self.plan.divergence(self.budget.order, self.relation, self.trust)
+        return self.file.open_agent(owner, self.data_set, self.run, self.budget, divergence, noise, most)

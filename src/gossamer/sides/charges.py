@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Protocol
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.ledger import Plan, Policy
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.numbers import whole_number
-from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.unit_ledger import StreamKind
 
 Kind = ReleaseKind | StreamKind | AgentNoise
@@ -36,6 +37,27 @@ Counted = Mapping[Hashable, int]
 """How often each law was charged."""
 
 
+class Accounts(Protocol):
+    """Durable accounts that one run is given, as what it is charged opens them."""
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """Which data sets count as neighbours."""
+        ...
+
+    def releases(self, owner: str, most: Counts, part: str = "") -> Any:
+        """An account of so many releases of each kind; of a ``part`` of the data set, if it is named."""
+        ...
+
+    def stream(self, owner: str, stream: StreamKind, owners: tuple[str, ...]) -> Any:
+        """An account of the records of a stream, which hold the data of its owners."""
+        ...
+
+    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> Any:
+        """An account of all that a plan reveals, and of so many sums that the owner adds noise to itself."""
+        ...
+
+
 class Charges(Protocol):
     """What a ledger is opened for."""
 
@@ -52,6 +74,20 @@ class Charges(Protocol):
         """Records for ``ledger.jsonl``."""
         ...
 
+    def owned(self, counts: Counted, owner: str) -> int:
+        """How many of the releases hold the data of ``owner``."""
+        ...
+
+    def opened(self, owner: str, accounts: Accounts) -> Any:
+        """The durable ledger of it all; None where nothing is proved, and so nothing can be held to a plan.
+
+        Raises
+        ------
+        SpecError
+            If the accounts do not count what one example moves a whole client's update by.
+        """
+        ...
+
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         """Charge a durable ledger, which knows itself what it was opened for."""
         ...
@@ -60,9 +96,23 @@ class Charges(Protocol):
         """What a durable ledger was charged."""
         ...
 
+    def charged(self, ledger: Any) -> int:
+        """How many releases a durable ledger was charged."""
+        ...
+
+
+class _OfOne:
+    """What is charged to one party alone."""
+
+    def owned(self, counts: Counted, owner: str) -> int:
+        return sum(counts.values())
+
+    def charged(self, ledger: Any) -> int:
+        return int(ledger.releases)
+
 
 @dataclass(frozen=True)
-class ReleaseCharges:
+class ReleaseCharges(_OfOne):
     """Releases of several kinds, each for itself.
 
     Attributes
@@ -82,6 +132,22 @@ class ReleaseCharges:
     @property
     def most(self) -> int | None:
         return sum(self.policy.most.values()) if isinstance(self.policy, Plan) else None
+
+    def check(self, relation: NeighboringRelation) -> None:
+        """Refuse releases of whole clients' updates in accounts of examples that come and go.
+
+        One of a client's examples may move its update by twice the bound, and taking all away by the bound alone: such
+        accounts would count the releases as half of what they reveal of one example.
+        """
+        if self.protects == "client" and relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+            raise SpecError(
+                "updates of whole clients are charged to a budget of the relation replace_one, found "
+                "add_or_remove_one: one example that comes or goes may move an update by twice its bound"
+            )
+
+    def opened(self, owner: str, accounts: Accounts, part: str = "") -> Any:
+        self.check(accounts.relation)
+        return accounts.releases(owner, self.policy.most, part) if isinstance(self.policy, Plan) else None
 
     def refusal(self, counts: Counted, receipt: Receipt) -> str | None:
         kind: Any = receipt.kind
@@ -105,7 +171,7 @@ class ReleaseCharges:
 
 
 @dataclass(frozen=True)
-class StreamCharges:
+class StreamCharges(_OfOne):
     """The records of one stream of noise, with a line for each of those whose data they hold."""
 
     stream: StreamKind
@@ -126,6 +192,9 @@ class StreamCharges:
         releases, kind = counts.get(self.stream, 0), self.stream.describe()
         return [{"node": agent, "unit": owner, "releases": releases, **kind} for agent in self.owners]
 
+    def opened(self, owner: str, accounts: Accounts) -> Any:
+        return accounts.stream(owner, self.stream, self.owners)
+
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         _check_law(self, self.stream, ledger, receipt)
         ledger.charge()
@@ -135,7 +204,7 @@ class StreamCharges:
 
 
 @dataclass(frozen=True)
-class SumCharges:
+class SumCharges(_OfOne):
     """Masked sums that a member adds its update and its noise to.
 
     Raises
@@ -165,6 +234,9 @@ class SumCharges:
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         found = {"node": owner, "to": "own server", "releases": counts.get(self.noise, 0), "most": self.sums}
         return [found | self.noise.describe()]
+
+    def opened(self, owner: str, accounts: Accounts) -> Any:
+        return accounts.sums(owner, self.noise, self.sums)
 
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         _check_law(self, self.noise, ledger, receipt)
@@ -207,6 +279,18 @@ class CuratorCharges:
             for line in self.each.lines(name, {kind: n for (of, kind), n in owned.items() if of == name})
         ]
 
+    def owned(self, counts: Counted, owner: str) -> int:
+        keys: Any = counts
+        # Of the curator itself, all of them.
+        return sum(counts[name, kind] for name, kind in keys if owner in (name, self.curator))
+
+    def opened(self, owner: str, accounts: Accounts) -> Any:
+        ledgers = {name: self.each.opened(name, accounts, name) for name in self.owners}
+        return None if None in ledgers.values() else ledgers
+
+    def charged(self, ledger: Any) -> int:
+        return sum(int(own.releases) for own in ledger.values())
+
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         # One account an owner. A crash between two of them has charged some for what nobody is given: too much is safe.
         for owner in receipt.owners:
@@ -229,7 +313,7 @@ def _check_law(charges: Charges, law: Kind, ledger: Any, receipt: Receipt) -> No
 
 
 @dataclass(frozen=True)
-class NoCharges:
+class NoCharges(_OfOne):
     """Of a party that is charged nothing itself, such as an agent whose server is charged for it."""
 
     @property
@@ -241,6 +325,9 @@ class NoCharges:
 
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         return []
+
+    def opened(self, owner: str, accounts: Accounts) -> Any:
+        return accounts.sums(owner, None, 0)
 
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         raise AssertionError("nothing is ever charged here")

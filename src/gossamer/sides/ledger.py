@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,6 +22,10 @@ class Ledger(Protocol):
     @property
     def releases(self) -> int:
         """How many releases were charged."""
+        ...
+
+    def releases_of(self, owner: str) -> int:
+        """How many of them hold the data of ``owner``."""
         ...
 
     def charge(self, receipt: Receipt) -> int:
@@ -65,6 +69,10 @@ class MemoryLedger:
     def __post_init__(self) -> None:
         self.releases = sum(checked_counts(self.counts).values())
 
+    def releases_of(self, owner: str) -> int:
+        """How many of them hold the data of ``owner``."""
+        return self.charges.owned(self.counts, owner)
+
     def charge(self, receipt: Receipt) -> int:
         """Charge one release.
 
@@ -88,28 +96,29 @@ class MemoryLedger:
 
 
 class StoredLedger:
-    """A durable ledger of `runtimes`, as data sides charge it.
+    """Durable ledgers of `runtimes`, as data sides charge them.
 
     Parameters
     ----------
-    ledger : ledger
-        `gossamer.runtimes.storage_ledger.DurableLedger` or one of its kin.
+    owner : str
+        The party.
+    ledger : object
+        As ``charges`` opened it.
     charges : Charges
         What it was opened for.
     """
 
-    def __init__(self, ledger: Any, charges: Charges) -> None:
-        self._ledger, self._charges = ledger, charges
-
-    @property
-    def owner(self) -> str:
-        """The party."""
-        return str(self._ledger.owner)
+    def __init__(self, owner: str, ledger: Any, charges: Charges) -> None:
+        self.owner, self._ledger, self._charges = owner, ledger, charges
 
     @property
     def releases(self) -> int:
-        """How many releases were charged."""
-        return int(self._ledger.releases)
+        """How many releases were charged; of a curator, for all owners together."""
+        return self._charges.charged(self._ledger)
+
+    def releases_of(self, owner: str) -> int:
+        """How many of them hold the data of ``owner``."""
+        return self._charges.owned(self._charges.counted(self._ledger), owner)
 
     def charge(self, receipt: Receipt) -> int:
         """Charge one release; it is durable when this returns.
@@ -117,7 +126,7 @@ class StoredLedger:
         Raises
         ------
         BudgetSpent
-            If it is not covered.
+            If it is not covered. Of several owners, those before it stay charged.
         StorageError
             If it could not be written.
         """
@@ -127,40 +136,3 @@ class StoredLedger:
     def lines(self) -> list[dict[str, Any]]:
         """Records for ``ledger.jsonl``."""
         return self._charges.lines(self.owner, self._charges.counted(self._ledger))
-
-
-class StoredAccounts:
-    """The durable ledgers of a curator's owners, one each.
-
-    Parameters
-    ----------
-    curator : str
-        Who releases.
-    ledgers : mapping of str to ledger
-        By owner, opened for the whole plan.
-    charges : Charges
-        What they were opened for.
-    """
-
-    def __init__(self, curator: str, ledgers: Mapping[str, Any], charges: Charges) -> None:
-        self.owner, self._ledgers, self._charges = curator, ledgers, charges
-
-    @property
-    def releases(self) -> int:
-        """How many releases were charged, for all owners together."""
-        return sum(int(ledger.releases) for ledger in self._ledgers.values())
-
-    def charge(self, receipt: Receipt) -> int:
-        """Charge one release to each of its owners; it is durable when this returns.
-
-        Raises
-        ------
-        BudgetSpent
-            If an owner's line does not cover it. Those before it stay charged.
-        """
-        self._charges.enter(self._ledgers, receipt)
-        return self.releases
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Records for ``ledger.jsonl``."""
-        return self._charges.lines(self.owner, self._charges.counted(self._ledgers))

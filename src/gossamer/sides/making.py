@@ -35,6 +35,7 @@ def open_pool(
     data: Split,
     home: Home,
     machine: Machine = Side,
+    trust: Mapping[str, str] | None = None,
 ) -> Pool:
     """The data sides of one process: of all parties in a simulation, of one in a deployment.
 
@@ -52,16 +53,31 @@ def open_pool(
         The world.
     machine : callable
         What makes a side; another one has a bug that tests are to find.
+    trust : mapping of str to str, optional
+        The trust scope of each party that is in one, to hold those of the plans against.
 
     Raises
     ------
     SpecError
-        If the noise of a plan cannot be drawn in this world.
+        If the noise of a plan cannot be drawn in this world, or a plan's scope is no trust scope of the run.
     """
+    if trust is not None:
+        _check_scopes(plans, trust)
     share = _Shared(objective, data, home.sums(objective, data), Updates(objective, data))
     opened = {name: partial(_open, name, plan, shards.get(name), share, home, machine) for name, plan in plans.items()}
     counted_by = {owner: name for name, plan in plans.items() for owner in plan.owners}
     return Pool(home, opened, counted_by)
+
+
+def _check_scopes(plans: Mapping[str, SidePlan], trust: Mapping[str, str]) -> None:
+    """Refuse plans by which others hear what is raw than those whom the party trusts."""
+    for name, plan in plans.items():
+        trusted = {other for other, scope in trust.items() if name in trust and scope == trust[name]}
+        if plan.scope and plan.scope != trusted:
+            raise SpecError(
+                f"what is raw of {name} stays with {', '.join(sorted(trusted)) or 'itself'}, and its plan shows it to "
+                f"{', '.join(sorted(plan.scope))}"
+            )
 
 
 class _Shared:

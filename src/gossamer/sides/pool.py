@@ -91,7 +91,8 @@ class Pool:
 
     def releases(self, node: str) -> int:
         """How many releases with the data of ``node`` were charged."""
-        return self.sides[self._counted_by.get(node, node)].releases
+        ledger = self.sides[self._counted_by.get(node, node)].ledger
+        return 0 if ledger is None else ledger.releases_of(node)
 
     def renew(self, name: str) -> None:
         """Open the data side of ``name`` again, as its process does that was started again."""

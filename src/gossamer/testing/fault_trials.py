@@ -19,7 +19,7 @@ from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.machine import Side
 from gossamer.sides.making import Machine
-from gossamer.sides.plan import SidePlan
+from gossamer.sides.plan import SidePlan, Trust
 from gossamer.testing.fault_checks import Answers, Conserved, Delivery, Progress
 from gossamer.testing.fault_home import Laboratory
 from gossamer.testing.fault_schedules import SETTINGS, Schedule
@@ -66,7 +66,7 @@ class Ledgers:
     def open(self, name: str, plan: SidePlan) -> Ledger:
         """The ledger of a party as it is now: durable; without noise, one in memory that outlives processes too."""
         if self._small.private:
-            return stored_ledger(self._file, name, f"{self._name} {name}", self._name, _BUDGET, plan)
+            return stored_ledger(self._file, name, f"{self._name} {name}", self._name, _BUDGET, plan, Trust.SCOPE)
         charges = plan.charges()
         assert charges is not None, f"nothing is charged to {name}"
         return self._kept.setdefault(name, MemoryLedger(name, charges))

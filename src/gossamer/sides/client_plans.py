@@ -1,0 +1,187 @@
+"""Plans whose privacy unit is a client with all of its data: its own updates, and a curator's sums of them.
+
+Proofs
+------
+**Client updates.** A client sends u min(1, C/|u|) + N(0, (z C)^2 I), whatever its data and whatever it was asked
+before. Two of its vectors are at most 2 C apart; against a client without data, whose update is 0, at most C. So each
+is a Gaussian release of sensitivity `NeighboringRelation.sensitivity` (C) on the whole data: `ReleaseKind` of rate 1.
+Releases compose adaptively, and what one client sends holds no other client's data but as post-processing of what was
+released.
+
+**Curators.** Each release is the sum of at most one vector a client, of length C at most, since the curator counts as 0
+whatever is longer, plus N(0, (z C)^2 I). Replacing all that one client has moves the sum by at most 2 C, and without
+its data by C: a Gaussian release again, charged to those clients whose updates are in the sum. Later updates depend on
+earlier releases and on the client's own data alone. The curator sees every update; nothing is proved against it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from gossamer.errors import SpecError
+from gossamer.privacy.deployed_guarantee import Drawn
+from gossamer.privacy.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.ledger import Plan, Unlimited
+from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
+from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.renyi import check_order
+from gossamer.privacy.unit_tasks import LocalQuery
+from gossamer.sides.charges import CuratorCharges, ReleaseCharges
+from gossamer.sides.side_plan import (
+    WHOLE,
+    ByKind,
+    Members,
+    SidePlan,
+    Trust,
+    behind_scope,
+    check_number,
+    drawn_for,
+    of_kinds,
+)
+
+
+@dataclass(frozen=True)
+class Pairwise:
+    """A paper's noise between pairs of agents of one unit, which cancels in their sum: it hides nothing."""
+
+    unit: str
+    members: Members
+    standard_deviation: float
+
+
+@dataclass(frozen=True)
+class ClientUpdate(ByKind):
+    """A client's own update of a few local steps.
+
+    Attributes
+    ----------
+    query : LocalQuery or None
+        How it is made; another question is refused. None answers any, where that decides nothing.
+    bound : float
+        C, the L2 norm to which a whole update is clipped before noise; infinite leaves raw ones as they are.
+    noise : Mechanism, Pairwise or None
+        What the client adds itself, to send its update to everybody; None, and noise of pairs, keep it in ``scope``.
+    most_updates, size : int
+        How many noised updates, and of how many coordinates each.
+    behind : SidePlan or None
+        What leaves the scope of a raw update, such as its server's stream, or a curator's sums.
+    """
+
+    query: LocalQuery | None = None
+    bound: float = math.inf
+    noise: Mechanism | Pairwise | None = None
+    most_updates: int = 0
+    size: int = 0
+    scope: frozenset[str] = frozenset()
+    behind: SidePlan | None = field(default=None, repr=False)
+    owners: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.bound > 0:
+            raise SpecError(f"an update is clipped to a length above 0, found {self.bound!r}")
+        if isinstance(self.noise, Mechanism) and self.noise.private and self.noise.clip != self.bound:
+            raise SpecError(f"noise for updates of length {self.bound:g} has that clip, found {self.noise}")
+        if isinstance(self.noise, Mechanism):
+            _check_whole_vectors(self.noise)
+        check_number("updates", self.most_updates)
+
+    @property
+    def kind(self) -> ReleaseKind | None:
+        """What a noised update is charged as; None for a raw one."""
+        return ReleaseKind(self.noise.unit(), WHOLE, self.size) if isinstance(self.noise, Mechanism) else None
+
+    def charges(self) -> ReleaseCharges | None:
+        kind = self.kind
+        if kind is None:
+            return None
+        policy = Plan({kind: self.most_updates}) if kind.mechanism.private else Unlimited()
+        return ReleaseCharges(policy, "client")
+
+    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
+        check_order(order)
+        if self.kind is None:
+            return behind_scope(self.behind, order, relation, trust)
+        if not self.kind.mechanism.private:
+            return math.inf  # whatever the count: nothing holds the client to it
+        return of_kinds({self.kind: self.most_updates}, order, relation)
+
+    def entry(self, trust: Trust) -> Entry:
+        return NOTHING_PROVED if self.kind is not None or self.behind is None else self.behind.entry(trust)
+
+    def counts(self) -> Counts | None:
+        return None if self.kind is None else {self.kind: self.most_updates}
+
+    def most(self) -> int | None:
+        return None if self.kind is None else self.most_updates
+
+    def drawn(self) -> Drawn:
+        return drawn_for({kind: kind.size * count for kind, count in (self.counts() or {}).items()}, {})
+
+
+@dataclass(frozen=True)
+class Curator(ByKind):
+    """A trusted server that adds the noise to sums of clients' raw updates.
+
+    Attributes
+    ----------
+    kinds : mapping of ReleaseKind to int
+        The most releases that one client may be in, of each kind: `WHOLE` samples of the cohort.
+    cohort : int
+        The most clients in a sum.
+    owners : tuple of str
+        The clients: each has a line in the ledger, and only they and the curator hear what is raw.
+    bound : float
+        C, the most L2 norm of an update; a longer one counts as 0.
+    """
+
+    kinds: Counts
+    cohort: int
+    owners: tuple[str, ...]
+    bound: float
+    name: str = "curator"
+
+    def __post_init__(self) -> None:
+        if self.cohort < 1 or not self.bound > 0:
+            raise SpecError(f"a curator has a cohort of 1 or more, and a bound above 0, found {self}")
+        if any(kind.sampling != WHOLE for kind in self.kinds):
+            raise SpecError("a curator's releases are charged to all that are in them: no sampling hides who is")
+        for kind in self.kinds:
+            _check_whole_vectors(kind.mechanism)
+
+    @property
+    def scope(self) -> frozenset[str]:
+        return frozenset((self.name, *self.owners))
+
+    @property
+    def private(self) -> bool:
+        """Whether all releases have noise."""
+        return all(kind.mechanism.private for kind in self.kinds)
+
+    def charges(self) -> CuratorCharges:
+        return CuratorCharges(self.name, self.owners, Plan(self.kinds) if self.private else Unlimited())
+
+    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
+        # Without noise in all of them nothing holds the curator to their numbers.
+        proved = self.private and trust is not Trust.NOBODY
+        return of_kinds(self.kinds, order, relation) if proved else math.inf
+
+    def counts(self) -> Counts:
+        return self.kinds
+
+    def most(self) -> int:
+        return sum(self.kinds.values())
+
+    def drawn(self) -> Drawn:
+        # Of the sums that one client is in: others do not depend on its data but by way of these.
+        return drawn_for({kind: kind.size * count for kind, count in self.kinds.items()}, {})
+
+
+def _check_whole_vectors(noise: Mechanism) -> None:
+    """Refuse noise for vectors of half its clip: two whole updates are up to twice the clip apart."""
+    replaced = NeighboringRelation.REPLACE_ONE
+    if noise.sensitivity(replaced) < replaced.sensitivity(noise.clip):
+        raise SpecError(
+            f"updates as long as the clip are up to twice that apart, and {type(noise).__name__} is for vectors of "
+            "half of it; use Gaussian"
+        )

@@ -1,0 +1,112 @@
+"""What a plan of a data side answers, whatever leaves it.
+
+Nobody has to ask for its kind but `making`, which opens data sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from gossamer.errors import SpecError
+from gossamer.privacy.accountants import renyi_divergence
+from gossamer.privacy.deployed_guarantee import Drawn
+from gossamer.privacy.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.numbers import whole_number
+from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.renyi import check_order
+from gossamer.privacy.sampling import Poisson
+from gossamer.sides.charges import Charges
+
+WHOLE = Poisson(1.0)
+"""The sampling of a release that all data of a client are in."""
+Members = Callable[[int], Sequence[str]]
+"""Who takes part in a round, in the order of their numbers: public coins."""
+
+
+class Trust(StrEnum):
+    """Whom an owner trusts with what is raw, when it asks what a run reveals."""
+
+    NOBODY = "nobody"
+    SCOPE = "scope"
+    """All of the trust scope, such as the own server of a unit, or a curator."""
+
+
+class SidePlan(Protocol):
+    """What leaves one party's data, at most."""
+
+    @property
+    def scope(self) -> frozenset[str]:
+        """Who may hear what is raw; empty if nothing raw ever leaves."""
+        ...
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Whose data the releases hold, where that is not the party itself."""
+        ...
+
+    def charges(self) -> Charges | None:
+        """What the ledger is opened for; None for a party that is charged nothing."""
+        ...
+
+    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
+        """The Renyi divergence of all that the plan reveals; infinite where nothing is proved."""
+        ...
+
+    def entry(self, trust: Trust) -> Entry:
+        """The same as Gaussian differential privacy, but for a failure, where it is no matter of kinds of releases."""
+        ...
+
+    def counts(self) -> Counts | None:
+        """The most releases of each kind with one owner's data; None where they are not counted by kind."""
+        ...
+
+    def most(self) -> int | None:
+        """Most releases; None where nothing limits them."""
+        ...
+
+    def drawn(self) -> Drawn:
+        """What is drawn for the whole plan in a deployment."""
+        ...
+
+
+class ByKind:
+    """Common to plans whose releases ledgers count by kind, or that are no releases; see `SidePlan`."""
+
+    def entry(self, trust: Trust) -> Entry:
+        return NOTHING_PROVED
+
+    def counts(self) -> Counts | None:
+        return None
+
+
+def check_number(what: str, number: int) -> None:
+    if whole_number(number) is None:
+        raise SpecError(f"expected a whole number of {what}, 0 or more, found {number!r}")
+
+
+def behind_scope(plan: SidePlan | None, order: float, relation: NeighboringRelation, trust: Trust) -> float:
+    """What leaves a trust scope, of one who trusts it; nothing is proved for anybody else."""
+    return math.inf if plan is None or trust is Trust.NOBODY else plan.divergence(order, relation, trust)
+
+
+def of_kinds(kinds: Counts, order: float, relation: NeighboringRelation) -> float:
+    check_order(order)
+    charged = [(kind, count) for kind, count in kinds.items() if count]
+    if not all(kind.mechanism.private for kind, _ in charged):
+        return math.inf
+    return math.fsum(count * renyi_divergence(kind, order, relation) for kind, count in charged)
+
+
+def drawn_for(numbers: Mapping[ReleaseKind, int], sampled: Counts) -> Drawn:
+    """Of so many numbers for each kind; ``sampled`` counts the releases that also draw a sample."""
+    samples = sum(count for kind, count in sampled.items() if isinstance(kind.sampling, Poisson))
+    exact = _all_gaussian(numbers)
+    return Drawn(sum(numbers.values()) if exact else 0, samples if exact else 0, floating_point=not exact)
+
+
+def _all_gaussian(kinds: Iterable[ReleaseKind]) -> bool:
+    return all(isinstance(kind.mechanism, Gaussian) for kind in kinds)

@@ -1,0 +1,164 @@
+"""Plans of the parties of federated units: a server's stream of noise, and members of masked sums.
+
+Proofs
+------
+**Masked members.** `agent_noise`: by a member's own noise each sum is rho-zero-concentrated for replacing all of its
+data, so T sums have Renyi divergence T rho a at every order a. Taking a client's data away, which makes its update 0,
+is one of these replacements.
+
+**Streams.** `unit_divergence`: the records are mu-Gaussian or epsilon-differentially private jointly, against all that
+are not in their unit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gossamer.errors import SpecError
+from gossamer.privacy.agent_noise import AgentNoise
+from gossamer.privacy.deployed_guarantee import Drawn
+from gossamer.privacy.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
+from gossamer.privacy.numbers import whole_number
+from gossamer.privacy.renyi import check_order
+from gossamer.privacy.unit_divergence import messages_divergence, messages_entry, own_entry
+from gossamer.privacy.unit_ledger import StreamKind
+from gossamer.sides.charges import StreamCharges, SumCharges
+from gossamer.sides.side_plan import ByKind, Members, SidePlan, Trust, behind_scope, check_number
+
+if TYPE_CHECKING:  # masks need cryptography, which is optional
+    from gossamer.privacy.round_terms import RoundTerms
+    from gossamer.privacy.secure_unit import SecureUnit
+
+
+@dataclass(frozen=True)
+class Stream(ByKind):
+    """Records of one stream of correlated noise, drawn by a server for a whole unit.
+
+    Attributes
+    ----------
+    law : CorrelatedNoise or None
+        Of all records; None adds nothing.
+    records, size : int
+        How many, and of how many coordinates each.
+    moved : float or None
+        D: how far one change of the data moves a round's update; None where nothing is proved.
+    sampled : int
+        L, agents whose updates are in one.
+    longest : float
+        The most L2 norm of a round's update.
+    owners : tuple of str
+        Whose data the records hold: each has a line in the ledger.
+    mu, epsilon : float
+        What is proved of all records jointly: Gaussian, or pure, differential privacy; infinite where it is not.
+    """
+
+    law: CorrelatedNoise | None
+    records: int
+    size: int
+    moved: float | None
+    sampled: int
+    longest: float
+    owners: tuple[str, ...]
+    mu: float = math.inf
+    epsilon: float = math.inf
+    scope: frozenset[str] = frozenset()
+
+    @property
+    def kind(self) -> StreamKind:
+        """The law, as ledgers have it."""
+        return StreamKind(self.law, self.records, self.size)
+
+    @property
+    def agents_sampled(self) -> int:
+        """L."""
+        return self.sampled
+
+    def charges(self) -> StreamCharges:
+        return StreamCharges(self.kind, self.owners)
+
+    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
+        check_order(order)
+        return messages_divergence(self.mu, self.epsilon, order) if self._proved(trust) else math.inf
+
+    def entry(self, trust: Trust) -> Entry:
+        return messages_entry(self.mu, self.epsilon) if self._proved(trust) else NOTHING_PROVED
+
+    def _proved(self, trust: Trust) -> bool:
+        return trust is not Trust.NOBODY and self.law is not None and self.moved is not None
+
+    def most(self) -> int:
+        return self.records
+
+    def drawn(self) -> Drawn:
+        if self.law is None:
+            return Drawn()
+        exact = self.law.law is NoiseLaw.GAUSSIAN
+        return Drawn(self.records * self.size if exact else 0, floating_point=not exact)
+
+
+@dataclass(frozen=True)
+class MaskedMember(ByKind):
+    """A member of sums of updates whose parts nobody sees: masks hide each, and noise, if any, what the sum shows.
+
+    Attributes
+    ----------
+    bound : SecureUnit
+        To which length updates are scaled, how they become integers, who is in a group, and each member's noise.
+    coins : callable
+        Who takes part in a round.
+    terms : RoundTerms
+        What all members agreed on before.
+    sums : int
+        In how many the member may be.
+    honest : int
+        How many members of every sum, this one included, are trusted to add their noise, where anybody is trusted.
+    behind : SidePlan or None
+        What leaves the unit, where its server is trusted with sums.
+    """
+
+    bound: SecureUnit
+    coins: Members
+    terms: RoundTerms
+    sums: int
+    honest: int = 1
+    scope: frozenset[str] = frozenset()
+    behind: SidePlan | None = field(default=None, repr=False)
+    owners: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_number("masked sums", self.sums)
+        if not 1 <= (whole_number(self.honest) or 0) <= self.bound.group.minimum:
+            raise SpecError(
+                f"1 to {self.bound.group.minimum} members of every sum, which has no more for certain, are trusted to "
+                f"add their noise, found {self.honest!r}"
+            )
+
+    @property
+    def noise(self) -> AgentNoise | None:
+        """What the member adds itself."""
+        return self.bound.noise
+
+    def charges(self) -> SumCharges | None:
+        return None if self.noise is None else SumCharges(self.noise, self.sums)
+
+    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
+        check_order(order)
+        own = math.inf if self.noise is None else order * self.noise.rho(self._honest(trust)) * self.sums
+        return min(behind_scope(self.behind, order, relation, trust), own)
+
+    def entry(self, trust: Trust) -> Entry:
+        behind = NOTHING_PROVED if self.behind is None else self.behind.entry(trust)
+        return min(behind, own_entry(self.noise, self.sums, self._honest(trust)))
+
+    def _honest(self, trust: Trust) -> int:
+        return 1 if trust is Trust.NOBODY else self.honest
+
+    def most(self) -> int | None:
+        return None if self.noise is None else self.sums
+
+    def drawn(self) -> Drawn:
+        return Drawn()  # its sampler has the exact law
