@@ -11,10 +11,11 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.properties.test_masked_units_properties import unit_settings
+from tests.reference.agent_sides import ChargingMaskedSide
 from tests.reference.masked_sides import masked_sides
 
 from gossamer.federation.identity import Identity
-from gossamer.privacy.masked_side import MaskedSide, Signing
+from gossamer.privacy.masked_side import Signing
 from gossamer.privacy.masking import Announcement, DeliveredShares, EncryptedShares, Roster, Step, packed, unpacked
 from gossamer.privacy.masking_steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
@@ -24,7 +25,7 @@ SIZE, CLIP = 3, 10.0
 SOME = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
-def agents_of(count: int, signed: bool, bits: int, threshold: int) -> dict[str, MaskedSide]:
+def agents_of(count: int, signed: bool, bits: int, threshold: int) -> dict[str, ChargingMaskedSide]:
     names = tuple(f"node-{number}" for number in range(count))
     found = masked_sides(unit_settings(count, 3, bits=bits, threshold=threshold), names, 1, SIZE, CLIP)
     if not signed:
@@ -34,7 +35,9 @@ def agents_of(count: int, signed: bool, bits: int, threshold: int) -> dict[str, 
     unit = next(iter(found.values())).unit
     unit = replace(unit, group=replace(unit.group, signed=True))
     return {
-        name: MaskedSide(name, side.shard, 9, unit, side._members, side.terms, signing=Signing(identities[name], keys))
+        name: ChargingMaskedSide(
+            name, side.shard, 9, unit, side._members, side.terms, signing=Signing(identities[name], keys)
+        )
         for name, side in found.items()
     }
 
@@ -53,7 +56,7 @@ def questions(draw: st.DrawFn, most: int) -> list[tuple[str, Any]]:
     return [("model", None), *draw(st.lists(ways, min_size=1, max_size=most - 1, unique_by=repr))]
 
 
-def ask(side: MaskedSide, question: tuple[str, Any], count: int) -> None:
+def ask(side: ChargingMaskedSide, question: tuple[str, Any], count: int) -> None:
     what, how = question
     model = np.linspace(0.25, 1.0, SIZE, dtype=np.float32)
     if what == "model" and how is not None:
@@ -71,12 +74,12 @@ def ask(side: MaskedSide, question: tuple[str, Any], count: int) -> None:
     side.answer(task, np.full(SIZE, 0.01))
 
 
-def said(side: MaskedSide, step: int, incoming: Public = REFUSED) -> Any:
+def said(side: ChargingMaskedSide, step: int, incoming: Public = REFUSED) -> Any:
     return side.admit(MaskingStep(0, step, incoming, 0)).answer().released
 
 
 def masked_together(
-    found: Mapping[str, MaskedSide], lists: Mapping[str, list[str]], asked: Mapping[str, int], forged: bool
+    found: Mapping[str, ChargingMaskedSide], lists: Mapping[str, list[str]], asked: Mapping[str, int], forged: bool
 ) -> list[set[int]]:
     """Whose updates are under masks that cancel, as numbers of questions, for each agent that masks.
 

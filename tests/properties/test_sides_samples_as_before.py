@@ -17,11 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference.data_sides import BlankingSide, DataSide, DataSides
 from tests.reference.deployed_sides import DeployedSide, FilledSide
+from tests.reference.ledgers import Ledger
 from tests.reference.side_scripts import Runner, Script, known_randomness
 
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.ledger import Ledger, Plan, Unlimited
+from gossamer.privacy.ledger import Plan, Unlimited
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap

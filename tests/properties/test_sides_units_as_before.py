@@ -7,7 +7,6 @@ killed after a charge and come back, and in a laboratory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.properties.test_masked_units_properties import unit_settings
+from tests.reference.agent_sides import AgentSide, ChargingMaskedSide
 from tests.reference.deployed_sides import DeployedUnitSide
+from tests.reference.ledgers import AgentLedger, UnitLedger
+from tests.reference.side_kinds import Kept
 from tests.reference.side_scripts import Runner, Script, known_randomness, seen
 from tests.reference.unit_sides import PairwiseNoiseSide, UnitSide, UnitSides
 
@@ -25,19 +27,16 @@ from gossamer.algorithms.graph_masking import unit_of
 from gossamer.data.split import Split
 from gossamer.errors import GossamerError
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.agent_noise import AgentLedger
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.graph_bounds import GradientAt, UpdateBound
-from gossamer.privacy.masked_side import MaskedSide
 from gossamer.privacy.masking import MaskingServer, Step, packed, unpacked
 from gossamer.privacy.masking.messages import MaskedVector
 from gossamer.privacy.masking.sizes import REPLIES
 from gossamer.privacy.masking_steps import REFUSED, MaskingStep
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.round_terms import RoundTerms
-from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
+from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.privacy.unit_records import Record
-from gossamer.privacy.unit_side import AgentSide
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.randomness import derive
@@ -78,23 +77,6 @@ def members(round: int) -> Sequence[str]:
 
 def stream_plan(noise: CorrelatedNoise | None) -> Stream:
     return Stream(noise, RECORDS, SIZE, BOUND.moved, BOUND.agents_sampled, 0.5, AGENTS)
-
-
-@dataclass
-class Kept:
-    """What outlives processes: a mark, and records."""
-
-    round: int = -1
-    records: list[Record] = field(default_factory=list)
-
-    def reached(self, round: int) -> None:
-        self.round = max(self.round, round)
-
-    def kept(self) -> list[Record]:
-        return list(self.records)
-
-    def keep(self, record: Record, most: int) -> None:
-        self.records = [*self.records, record][-most:]
 
 
 @st.composite
@@ -360,7 +342,7 @@ def test_masked_sums(world: str, agent_noise: float, most: int, data: st.DataObj
         def before(name: str) -> Any:
             lives[name] += 1
             mark = marks[name] if world == "deployment" else None
-            side = MaskedSide(name, rows[name], seed_of(name), unit, coins, terms, ledgers.get(name), mark=mark)
+            side = ChargingMaskedSide(name, rows[name], seed_of(name), unit, coins, terms, ledgers.get(name), mark=mark)
             sides = UnitSides({name: side}, {}, {}, goal, DATA)
             sides.releases = lambda node: 0 if side.ledger is None else side.ledger.releases  # type: ignore[method-assign]
             return sides

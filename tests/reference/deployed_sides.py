@@ -15,7 +15,6 @@ from gossamer.objectives.objective import FloatArray, IndexArray, Objective
 from gossamer.privacy.data_side import Answer, post_processed
 from gossamer.privacy.graph_bounds import UpdateBound
 from gossamer.privacy.grid_query import GridQuery
-from gossamer.privacy.ledger import AnyLedger
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.release_times import provided_for
 from gossamer.privacy.round_answers import RoundSum, Turns, amended, rates_of, round_sum
@@ -23,7 +22,6 @@ from gossamer.privacy.secret_generator import secret_generator
 from gossamer.privacy.secret_randomness import SecretRandomness
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Gradient, Query, Round
-from gossamer.privacy.unit_ledger import AnyUnitLedger
 from gossamer.privacy.unit_records import Forgetful, Record, RecordNoise, Records
 from gossamer.protocol.effects import Release
 from gossamer.sides.filled import nobody_like
@@ -57,7 +55,7 @@ class DeployedSide:
 
     Parameters
     ----------
-    ledger : AnyLedger
+    ledger : Ledger
         Of the party's data; durable where that is promised.
     shard : ndarray [examples] of int64
         Rows of ``data`` that belong to it. How many is public.
@@ -76,7 +74,7 @@ class DeployedSide:
 
     def __init__(
         self,
-        ledger: AnyLedger,
+        ledger: Any,
         shard: IndexArray,
         objective: Objective,
         data: Split,
@@ -222,16 +220,9 @@ def _saturated(answer: FloatArray, dtype: np.dtype[np.floating]) -> FloatArray:
 class FilledSide(DeployedSide):
     """The data side of one party whose answers all take equally long; see `DeployedSide`."""
 
-    def __init__(
-        self,
-        ledger: AnyLedger,
-        shard: IndexArray,
-        objective: Objective,
-        data: Split,
-        planned: Iterable[Query] = (),
-    ) -> None:
-        super().__init__(ledger, shard, objective.steady(), data, planned)
-        self._nobody = nobody_like(data)
+    def __init__(self, ledger: Any, shard: IndexArray, objective: Objective, *rest: Any) -> None:
+        super().__init__(ledger, shard, objective.steady(), *rest)
+        self._nobody = nobody_like(self.data)
 
     def provided_for(self, ticket: Ticket) -> int:
         """On how many examples the answer to ``ticket`` is computed, unless more are sampled."""
@@ -289,7 +280,7 @@ class DeployedUnitSide:
 
     Parameters
     ----------
-    ledger : AnyUnitLedger
+    ledger : UnitLedger
         Of the unit, with its stream.
     size : int
         Coordinates of a record.
@@ -309,7 +300,7 @@ class DeployedUnitSide:
 
     def __init__(
         self,
-        ledger: AnyUnitLedger,
+        ledger: Any,
         size: int,
         bound: UpdateBound | None,
         longest: float,

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tests.reference.agent_sides import AdmittedStep, ChargingMaskedSide
+from tests.reference.ledgers import AgentLedger
 
 from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_federated import local_queries
 from gossamer.algorithms.graph_masking import unit_of
 from gossamer.algorithms.graph_settings import Settings, units_of
-from gossamer.privacy.agent_noise import AgentLedger
 from gossamer.privacy.data_side import Answer
-from gossamer.privacy.masked_side import AdmittedStep, MaskedSide
 from gossamer.privacy.masking_steps import MaskingStep
 from gossamer.privacy.round_terms import RoundTerms
 from gossamer.privacy.unit_tasks import LocalUpdate
@@ -27,7 +27,7 @@ def masked_sides(
     size: int,
     clip: float,
     agent_noise: float = 0.0,
-) -> dict[str, MaskedSide]:
+) -> dict[str, ChargingMaskedSide]:
     """The data sides of all agents, whose updates come from elsewhere; ``seed`` is that of the public coins."""
     queries = local_queries(settings, dict.fromkeys(names, 8), seed, dict.fromkeys(names, clip))
     terms = RoundTerms(b"", queries, settings.rounds, LARGEST_VALUE)
@@ -37,7 +37,7 @@ def masked_sides(
         members = Sampling(seed, server, agents, sampled).of
         for name in agents:
             ledger = None if unit.noise is None else AgentLedger(name, unit.noise, settings.rounds)
-            found[name] = MaskedSide(name, np.arange(0), 9, unit, members, terms, ledger)
+            found[name] = ChargingMaskedSide(name, np.arange(0), 9, unit, members, terms, ledger)
     return found
 
 
@@ -52,7 +52,7 @@ class MaskedAnswers:
         By agent, round and step, all that was answered.
     """
 
-    def __init__(self, computer: Any, sides: Mapping[str, MaskedSide]) -> None:
+    def __init__(self, computer: Any, sides: Mapping[str, ChargingMaskedSide]) -> None:
         self.computer, self.sides = computer, sides
         self.updates: dict[tuple[str, int], np.ndarray] = {}
         self.answers: dict[tuple[str, int, int], list[Sendable]] = {}

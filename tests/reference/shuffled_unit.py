@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+from tests.reference.agent_sides import AdmittedStep
 from tests.reference.masked_sides import masked_sides
 
 from gossamer.algorithms import graph_federated
@@ -14,7 +15,6 @@ from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_masking import MaskingServerNode, unit_of
 from gossamer.algorithms.graph_messages import Contribution
 from gossamer.algorithms.graph_settings import Settings, units_of
-from gossamer.privacy.masked_side import AdmittedStep
 from gossamer.privacy.masking_steps import MaskingStep
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tests.reference.agent_sides import AdmittedUpdate, AgentSide
+from tests.reference.ledgers import UnitLedger
 
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
@@ -14,8 +16,6 @@ from gossamer.objectives.objective import IndexArray, Objective
 from gossamer.privacy.data_side import Answer
 from gossamer.privacy.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.pairwise_noise import pairwise_noise
-from gossamer.privacy.unit_ledger import UnitLedger
-from gossamer.privacy.unit_side import AdmittedUpdate, AgentSide
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream, derive

@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 from scipy.special import logsumexp
+from tests.reference.ledgers import AgentLedger
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
-from gossamer.privacy.agent_noise import AgentLedger, AgentNoise, concentrated_epsilon, own_server_guarantee
+from gossamer.privacy.agent_noise import AgentNoise, concentrated_epsilon, own_server_guarantee
 from gossamer.privacy.discrete_gaussian import discrete_gaussian
 from gossamer.privacy.mechanisms import NeighboringRelation
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.reference.ledgers import Ledger
 
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.accountants import epsilon
-from gossamer.privacy.ledger import Ledger, Plan, RenyiFilter, Unlimited
+from gossamer.privacy.ledger import Plan, RenyiFilter, Unlimited
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.agent_sides import ChargingMaskedSide
+from tests.reference.ledgers import AgentLedger
 from tests.unit.test_masked_side import CLIP, NAMES, SIZE, Sum, ask, give_updates, sides
 
 from gossamer.errors import BudgetSpent
-from gossamer.privacy.agent_noise import AgentLedger
-from gossamer.privacy.masked_side import MaskedSide
 from gossamer.privacy.masking import Step
 from gossamer.privacy.masking_steps import REFUSED, MaskingStep
-from gossamer.privacy.unit_side import AgentSide
+from gossamer.privacy.number_source import Numbers, numbers_of
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.sides.client import steps_of
+from gossamer.sides.machine import NOTHING_PROVIDED, Ticket
+from gossamer.sides.samples import Shard
 from gossamer.vectors import Public
 
 
@@ -31,12 +33,13 @@ class Kept:
         self.round = round
 
 
-def deployed(mark: Any = None, agent_noise: float = 0.0, ledger: AgentLedger | None = None) -> MaskedSide:
+def deployed(mark: Any = None, agent_noise: float = 0.0, ledger: AgentLedger | None = None) -> ChargingMaskedSide:
     side = sides(agent_noise, rounds=120)["node-0"]
-    return MaskedSide("node-0", np.arange(0), None, side.unit, lambda round: NAMES, side.terms, ledger, mark=mark)
+    of, nothing = side.unit, np.arange(0)
+    return ChargingMaskedSide("node-0", nothing, None, of, lambda round: NAMES, side.terms, ledger, mark=mark)
 
 
-def others(agent_noise: float = 0.0) -> dict[str, MaskedSide]:
+def others(agent_noise: float = 0.0) -> dict[str, ChargingMaskedSide]:
     return {name: side for name, side in sides(agent_noise, rounds=120).items() if name != "node-0"}
 
 
@@ -130,14 +133,19 @@ def test_secrets_noise_and_samples_are_fresh() -> None:
         vectors.append(found["node-0"]._encoded(found["node-0"]._round).tobytes())  # type: ignore[arg-type]
     assert len(set(keys)) == len(set(vectors)) == 2
     task = LocalUpdate(0, Public(np.zeros(SIZE)), LocalQuery(3, 20, 0.1, CLIP))
-    batches = [AgentSide("node-0", np.arange(50, 90), None).batches(task) for _ in range(2)]
+
+    def rows(shard: Shard, numbers: Numbers) -> np.ndarray:
+        side: Any = None
+        return steps_of(Ticket(side, task, 0, NOTHING_PROVIDED, None), shard, numbers).rows
+
+    batches = [rows(Shard(np.arange(50, 90)), numbers_of(None, "node-0", "sampling")) for _ in range(2)]
     assert batches[0].shape == (3, 20)
     assert ((batches[0] >= 50) & (batches[0] < 90)).all()
     assert batches[0].tolist() != batches[1].tolist()
-    fresh = AgentSide("node-0", np.arange(90), None)
-    assert fresh.batches(task).tolist() != fresh.batches(task).tolist()
-    seeded = AgentSide("node-0", np.arange(90), 4)
-    assert seeded.batches(task).tolist() == seeded.batches(replace(task)).tolist()
+    whole = Shard(np.arange(90))
+    fresh, seeded = numbers_of(None, "node-0", "sampling"), numbers_of(4, "node-0", "sampling")
+    assert rows(whole, fresh).tolist() != rows(whole, fresh).tolist()
+    assert rows(whole, seeded).tolist() == rows(whole, seeded).tolist()
 
 
 def test_the_noise_of_a_deployed_agent_is_that_of_its_ledger() -> None:

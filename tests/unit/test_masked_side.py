@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.properties.test_masked_units_properties import unit_settings
+from tests.reference.agent_sides import ChargingMaskedSide
+from tests.reference.ledgers import AgentLedger
 from tests.reference.masked_sides import masked_sides
 from tests.reference.unit_sides import UnitSides
 
 from gossamer.errors import BudgetSpent, DataError
-from gossamer.privacy.agent_noise import AgentLedger
-from gossamer.privacy.masked_side import MaskedSide
 from gossamer.privacy.masking import (
     Announcement,
     Confirmations,
@@ -37,24 +37,24 @@ AGENTS, SIZE, CLIP = 4, 5, 10.0
 NAMES = tuple(f"node-{number}" for number in range(AGENTS))
 
 
-def sides(agent_noise: float = 0.0, rounds: int = 2, **masking: Any) -> dict[str, MaskedSide]:
+def sides(agent_noise: float = 0.0, rounds: int = 2, **masking: Any) -> dict[str, ChargingMaskedSide]:
     return masked_sides(unit_settings(AGENTS, rounds, **masking), NAMES, 1, SIZE, CLIP, agent_noise)
 
 
-def give_updates(found: dict[str, MaskedSide], round: int = 0, value: float = 0.25) -> None:
+def give_updates(found: dict[str, ChargingMaskedSide], round: int = 0, value: float = 0.25) -> None:
     for name, side in found.items():
         task = LocalUpdate(round, Public(np.zeros(SIZE)), side.terms.queries[name])
         assert side.answer(task, np.full(SIZE, value)).released == REFUSED  # "it is there", and no more
 
 
-def ask(side: MaskedSide, step: int, incoming: Public = REFUSED, round: int = 0) -> Any:
+def ask(side: ChargingMaskedSide, step: int, incoming: Public = REFUSED, round: int = 0) -> Any:
     return side.admit(MaskingStep(round, step, incoming, 0)).answer().released
 
 
 class Sum:
     """An honest server's side of one sum, and what it sent at each step."""
 
-    def __init__(self, found: dict[str, MaskedSide], round: int = 0) -> None:
+    def __init__(self, found: dict[str, ChargingMaskedSide], round: int = 0) -> None:
         self.found, self.round = found, round
         self.group = next(iter(found.values())).unit.group
         self.server = MaskingServer.start(self.group, round)
@@ -327,7 +327,7 @@ def test_every_round_has_noise_of_its_own() -> None:
 def test_an_agent_that_adds_noise_has_a_ledger() -> None:
     side = sides(agent_noise=0.5)["node-0"]
     with pytest.raises(DataError, match="needs a ledger"):
-        MaskedSide("node-0", np.arange(0), 1, side.unit, lambda round: NAMES, side.terms)
+        ChargingMaskedSide("node-0", np.arange(0), 1, side.unit, lambda round: NAMES, side.terms)
     quiet = sides()["node-0"]
     assert quiet.ledger is None
     assert side.unit.noise is not None
@@ -344,7 +344,7 @@ def test_a_deployment_draws_its_own_secrets() -> None:
     simulated = sides(rounds=4)["node-0"]
     answers = []
     for _ in range(2):
-        side = MaskedSide(
+        side = ChargingMaskedSide(
             "node-0", np.arange(0), 1, simulated.unit, lambda round: NAMES, simulated.terms, secret=secret
         )
         give_updates({"node-0": side}, round=3)

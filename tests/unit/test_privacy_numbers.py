@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.ledgers import AgentLedger, UnitLedger
 
 import gossamer.privacy
 from gossamer.errors import AccountingError, SpecError
@@ -28,7 +29,7 @@ from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.series import Series, SeriesPlan
-from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
+from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery
 from gossamer.vectors import Public
 
@@ -41,7 +42,7 @@ MODEL = Public(np.zeros(3))
 
 MADE: list[Any] = [
     agent_noise.AgentNoise(5, 2.0, 3),
-    agent_noise.AgentLedger("a", agent_noise.AgentNoise(5, 2.0, 3), 4),
+    AgentLedger("a", agent_noise.AgentNoise(5, 2.0, 3), 4),
     adp2sgd.Adp2sgdSetting(1.0, 10.0, 100.0, 3, 50),
     adp2sgd_utility.Adp2sgdProblem(1.0, 1.0, 1.0, 1.0, 10),
     adp2sgd_utility.Adp2sgdNetwork(3, 0.5, 1.0),

@@ -25,11 +25,10 @@ from tests.reference.side_kinds import (
     model,
 )
 
-from gossamer.errors import BudgetSpent, SpecError
+from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.privacy.analytic import GaussianFull
 from gossamer.privacy.deployed_guarantee import deployed_guarantee
 from gossamer.privacy.ledger import RenyiFilter
-from gossamer.privacy.masked_side import MaskedSide
 from gossamer.privacy.masking_steps import REFUSED
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
@@ -38,6 +37,7 @@ from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery, LocalUpdate
 from gossamer.runtimes.storage_ledger import LedgerFile
 from gossamer.runtimes.storage_sides import stored_ledger
+from gossamer.sides import member
 from gossamer.sides.client import Updates, clipped
 from gossamer.sides.client_guarantees import (
     CURATOR,
@@ -261,9 +261,9 @@ def test_a_masked_sum_is_that_of_updates_clipped_as_a_whole() -> None:
 def test_no_update_is_made_for_a_round_that_a_member_takes_no_part_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Terms, coins and rounds are looked at before anything is computed, and before any batch is drawn."""
     made, drawn = [], []
-    updates, batches = Updates.compute, MaskedSide.batches
+    updates, steps_of = Updates.compute, member.steps_of
     monkeypatch.setattr(Updates, "compute", lambda self, asked: made.extend(asked) or updates(self, asked))
-    monkeypatch.setattr(MaskedSide, "batches", lambda self, task: drawn.append(task) or batches(self, task))
+    monkeypatch.setattr(member, "steps_of", lambda ticket, *of: drawn.append(ticket) or steps_of(ticket, *of))
     plan = masked_plan(0.5)
     where = pool({"a": plan, "b": replace(plan, coins=lambda round: ("a", "c"))})
 
@@ -279,6 +279,13 @@ def test_no_update_is_made_for_a_round_that_a_member_takes_no_part_in(monkeypatc
     assert asked("a", 1) == 1
     assert asked("a", 1) == asked("a", 0) == 0
     assert asked("a", 2) == 1
+
+
+def test_a_member_that_adds_noise_has_a_ledger() -> None:
+    shared: Any = Updates(OBJECTIVE, DATA)
+    with pytest.raises(DataError, match="a: an agent that adds noise needs a ledger"):
+        member.MemberRule("a", masked_plan(0.5), SHARDS["a"], shared, Simulated(1), None)
+    member.MemberRule("a", masked_plan(0.0), SHARDS["a"], shared, Simulated(1), None)
 
 
 # What is proved

@@ -13,20 +13,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.ledgers import AgentLedger, Ledger, UnitLedger
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.accountants import epsilon, renyi_divergence
-from gossamer.privacy.agent_noise import AgentLedger, AgentNoise
+from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.correlated_noise import Factorisation
 from gossamer.privacy.filters import EitherFilter, Entry, Total
 from gossamer.privacy.gaussian_fit import least_mu, release_mu
-from gossamer.privacy.ledger import Ledger, Plan, RenyiFilter
+from gossamer.privacy.ledger import Plan, RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.noise_streams import CorrelatedNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.series import Series, SeriesPlan
-from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
+from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.runtimes import storage_filters
 from gossamer.runtimes.storage_account import FORMAT
 from gossamer.runtimes.storage_asking import encoded

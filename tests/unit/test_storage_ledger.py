@@ -13,19 +13,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.reference.ledgers import AgentLedger, Ledger, UnitLedger
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.accountants import renyi_divergence, renyi_epsilon, renyi_level
-from gossamer.privacy.agent_noise import AgentLedger, AgentNoise
+from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.correlated_noise import Factorisation
 from gossamer.privacy.guarantees import rounded_up
-from gossamer.privacy.ledger import Ledger, Plan, RenyiFilter
+from gossamer.privacy.ledger import Plan, RenyiFilter
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.noise_streams import CorrelatedNoise
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
-from gossamer.privacy.unit_ledger import StreamKind, UnitLedger
+from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.runtimes.storage import SqliteStore
 from gossamer.runtimes.storage_file import StorageError, WrongStore
 from gossamer.runtimes.storage_ledger import LedgerFile

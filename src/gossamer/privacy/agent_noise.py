@@ -18,7 +18,7 @@ Renyi divergence rho a at every order a, and that gives epsilon for a delta [1, 
 that is not tiny: the sums are Gaussian differentially private, but for a factor that is nothing (`nearly_gaussian`).
 The smaller epsilon counts; both are proved.
 
-An agent counts its rounds itself, and charges one before its noise is drawn (`AgentLedger`).
+An agent counts its rounds itself, and charges one before its noise is drawn (`sides`).
 
 References
 ----------
@@ -31,11 +31,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from gossamer.errors import AccountingError, BudgetSpent, SpecError
+from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.nearly_gaussian import NearlyGaussian, sum_of_discrete_gaussians
@@ -200,74 +200,3 @@ ASSUMPTIONS = (
     "the timing of messages is not covered, and neither is who took part",
     "a simulation draws the noise from the run's noise secret, which nobody may learn",
 )
-
-
-class AnyAgentLedger(Protocol):
-    """Count of the masked sums of an agent, in memory (`AgentLedger`) or on disk."""
-
-    @property
-    def owner(self) -> str:
-        """The agent."""
-        ...
-
-    @property
-    def releases(self) -> int:
-        """How many are charged."""
-        ...
-
-    def charge(self) -> None:
-        """Charge the next one, or raise `BudgetSpent`. Only after this returns may its noise be drawn."""
-        ...
-
-    def lines(self) -> list[dict[str, Any]]:
-        """For ``ledger.jsonl``."""
-        ...
-
-
-@dataclass(slots=True)
-class AgentLedger:
-    """Append-only count of the masked sums that an agent adds its update and its noise to.
-
-    Attributes
-    ----------
-    owner : str
-        The agent.
-    noise : AgentNoise
-        Of each.
-    most : int
-        For how many it is opened.
-    releases : int
-        How many are charged.
-
-    Raises
-    ------
-    SpecError
-        If the number of sums is none.
-    """
-
-    owner: str
-    noise: AgentNoise
-    most: int
-    releases: int = 0
-
-    def __post_init__(self) -> None:
-        for number in (self.most, self.releases):
-            if whole_number(number) is None:
-                raise SpecError(f"a ledger is opened for a whole number of masked sums, 0 or more, found {number!r}")
-
-    def charge(self) -> None:
-        """Charge the next one. Only after this returns may its noise be drawn.
-
-        Raises
-        ------
-        BudgetSpent
-            If the ledger was opened for no more.
-        """
-        if self.releases >= self.most:
-            raise BudgetSpent(f"{self.owner}: masked sum refused: the ledger was opened for {self.most}")
-        self.releases += 1
-
-    def lines(self) -> list[dict[str, Any]]:
-        """For ``ledger.jsonl``."""
-        counts = {"node": self.owner, "to": "own server", "releases": self.releases, "most": self.most}
-        return [counts | self.noise.describe()]

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-from gossamer.errors import BudgetSpent, SpecError, counted
+from gossamer.errors import SpecError, counted
 from gossamer.privacy.accountants import renyi_divergence, renyi_level
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.numbers import real_number
@@ -133,79 +133,3 @@ class Unlimited:
 
     def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
         return None
-
-
-class AnyLedger(Protocol):
-    """Counts of one data holder's releases, in memory (`Ledger`) or on disk."""
-
-    @property
-    def owner(self) -> str:
-        """Whose data."""
-        ...
-
-    @property
-    def counts(self) -> Counts:
-        """What has been charged."""
-        ...
-
-    @property
-    def releases(self) -> int:
-        """How many releases have been charged, of all kinds."""
-        ...
-
-    def charge(self, kind: ReleaseKind) -> None:
-        """Charge one release, or raise `BudgetSpent`. Only after this returns may its noise be drawn."""
-        ...
-
-    def lines(self) -> list[dict[str, Any]]:
-        """One record a kind, for ``ledger.jsonl``."""
-        ...
-
-
-@dataclass(slots=True)
-class Ledger:
-    """Append-only counts of one data holder's releases.
-
-    Attributes
-    ----------
-    owner : str
-        Whose data.
-    policy : Policy
-        What is admitted.
-    counts : dict of ReleaseKind to int
-        What has been charged.
-
-    Raises
-    ------
-    AccountingError
-        If a count is not a number of releases.
-    """
-
-    owner: str
-    policy: Policy
-    counts: dict[ReleaseKind, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        checked_counts(self.counts)
-
-    @property
-    def releases(self) -> int:
-        """How many releases have been charged, of all kinds."""
-        return sum(self.counts.values())
-
-    def charge(self, kind: ReleaseKind) -> None:
-        """Charge one release. Only after this returns may its noise be drawn.
-
-        Raises
-        ------
-        BudgetSpent
-            If the policy does not cover it; nothing is charged.
-        """
-        reason = self.policy.refusal(self.counts, kind)
-        if reason is not None:
-            raise BudgetSpent(f"{self.owner}: release refused: {reason} ({kind.describe()})")
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-
-    def lines(self) -> list[dict[str, Any]]:
-        """One record a kind, for ``ledger.jsonl``."""
-        return [{"node": self.owner, "releases": n, **kind.describe()} for kind, n in self.counts.items()]

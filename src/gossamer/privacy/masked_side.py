@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.errors import DataError, PeerError
+from gossamer.errors import PeerError
 from gossamer.federation.identity import Identity, PublicKey
-from gossamer.objectives.objective import IndexArray
-from gossamer.privacy.agent_noise import AnyAgentLedger
 from gossamer.privacy.data_side import Answer
 from gossamer.privacy.masking import Identities, MaskingAgent, Step, UintArray, packed, reproducible_secret, unpacked
 from gossamer.privacy.masking.roster import check_identities
@@ -20,7 +18,6 @@ from gossamer.privacy.number_source import numbers_of
 from gossamer.privacy.round_mark import PassingMark, RoundMark
 from gossamer.privacy.round_terms import RoundTerms, inputs_digest
 from gossamer.privacy.secure_unit import SecureUnit
-from gossamer.privacy.unit_side import AgentSide
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.vectors import FloatArray, Public, Sendable
 
@@ -55,29 +52,7 @@ class _Round:
     charged: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AdmittedStep:
-    """A step that will be answered; if noise is drawn for it, it is charged."""
-
-    side: MaskedSide
-    task: MaskingStep
-
-    def answer(self) -> Answer:
-        """The agent's message."""
-        return self.side.step(self.task)
-
-
-class DeclinedUpdate:
-    """An update that is not made."""
-
-    __slots__ = ()
-
-    def answer(self) -> Answer:
-        """That there is none; to the node it is as if there were one."""
-        return Answer(REFUSED)
-
-
-class MaskedSide(AgentSide):
+class MaskedSide:
     """The data side of one agent whose server is to see sums alone.
 
     Its keys of a round bear a digest of all public inputs of its update, the model that it was asked about among them
@@ -91,19 +66,14 @@ class MaskedSide(AgentSide):
     ----------
     name : str
         Of the agent.
-    shard : ndarray [examples] of int64
-        Rows of the training split that belong to it.
     seed : int or None
-        Of reproducible sampling, noise and secrets, good for simulation only; None draws them from the operating
-        system.
+        Of reproducible noise and secrets, good for simulation only; None draws them from the operating system.
     unit : SecureUnit
         What its unit agreed on.
     members : callable
         Who takes part in a round.
     terms : RoundTerms
         What else the unit agreed on.
-    ledger : AgentLedger, optional
-        Needed if agents add noise.
     secret : callable, optional
         32 bytes for a round that nobody else can guess, from elsewhere.
     mark : RoundMark, optional
@@ -114,29 +84,24 @@ class MaskedSide(AgentSide):
     Raises
     ------
     DataError
-        If the ledger is missing, or identities are, or they are given and the unit's keys are not signed.
+        If identities are missing, or they are given and the unit's keys are not signed.
     """
 
-    __slots__ = ("_mark", "_members", "_name", "_noise", "_round", "_secret", "_signing", "ledger", "terms", "unit")
+    __slots__ = ("_mark", "_members", "_name", "_noise", "_round", "_secret", "_signing", "terms", "unit")
 
     def __init__(
         self,
         name: str,
-        shard: IndexArray,
         seed: int | None,
         unit: SecureUnit,
         members: Members,
         terms: RoundTerms,
-        ledger: AnyAgentLedger | None = None,
         secret: Callable[[int], bytes] | None = None,
         mark: RoundMark | None = None,
         signing: Signing | None = None,
     ) -> None:
-        super().__init__(name, shard, seed)
-        if unit.noise is not None and ledger is None:
-            raise DataError(f"{name}: an agent that adds noise needs a ledger to charge it to")
         check_identities(unit.group, None if signing is None else {})
-        self.unit, self.terms, self.ledger, self._signing = unit, terms, ledger, signing
+        self.unit, self.terms, self._signing = unit, terms, signing
         self._name, self._members = name, members
         self._noise = numbers_of(seed, name, "agent noise")
         self._secret = _secrets(seed, name) if secret is None else secret
@@ -164,23 +129,6 @@ class MaskedSide(AgentSide):
         members = self._members(task.id) if new else ()
         # Otherwise the public coins are against it, or the terms are, whatever the server says.
         return members if self._name in members and self.terms.allow(self._name, task) else ()
-
-    def admit(self, task: Any) -> Any:
-        """Charge the noise of a masked vector, once a round, when its turn has come.
-
-        An update is not even made, if it is of a round that this agent takes no part in.
-
-        Raises
-        ------
-        BudgetSpent
-            If the ledger does not cover it.
-        """
-        if isinstance(task, LocalUpdate):
-            return super().admit(task) if self.taking_part(task) else DeclinedUpdate()
-        if self.ledger is not None and self.costs(task):
-            self.ledger.charge()
-            self.charged(task)
-        return AdmittedStep(self, task)
 
     def costs(self, task: MaskingStep) -> bool:
         """Whether noise is to be drawn for a step that was not charged: once a round, when its turn has come."""

@@ -12,7 +12,7 @@ from gossamer.runtimes.storage_asking import PAID
 
 
 class DurableUnitLedger:
-    """The records of a unit's stream: a `gossamer.privacy.unit_ledger.UnitLedger` that outlives its process.
+    """The records of a unit's stream.
 
     Made by `LedgerFile.open_stream`.
 
@@ -50,7 +50,7 @@ class DurableUnitLedger:
 
 
 class DurableAgentLedger:
-    """The masked sums of an agent: a `gossamer.privacy.agent_noise.AgentLedger` that outlives its process.
+    """The masked sums of an agent.
 
     Made by `LedgerFile.open_agent`, with what the unit releases already in it.
 

@@ -12,6 +12,7 @@ from gossamer.errors import SpecError
 from gossamer.objectives.objective import FloatArray, IndexArray, Objective
 from gossamer.privacy.data_side import Answer
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.number_source import Numbers
 from gossamer.privacy.pairwise_noise import pairwise_noise
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Query
@@ -33,6 +34,13 @@ class Steps(NamedTuple):
 
     ticket: Ticket
     rows: IndexArray
+
+
+def steps_of(ticket: Ticket, shard: Shard, sampling: Numbers) -> Steps:
+    """Rows of the training split for each local step, [steps, batch], drawn with replacement."""
+    query = ticket.task.query
+    drawn = sampling.at(ticket.number).integers(len(shard.rows), size=(query.steps, query.batch))
+    return Steps(ticket, shard.rows[drawn])
 
 
 class Update(NamedTuple):
@@ -91,10 +99,7 @@ class UpdateRule:
         raise SpecError(f"agents of a unit run no rounds, found {type(became).__name__}")
 
     def draw(self, ticket: Ticket) -> Steps:
-        """Rows of the training split for each step, [steps, batch], drawn with replacement."""
-        query = ticket.task.query
-        drawn = self._sampling.at(ticket.number).integers(len(self.shard.rows), size=(query.steps, query.batch))
-        return Steps(ticket, self.shard.rows[drawn])
+        return steps_of(ticket, self.shard, self._sampling)
 
     def together(self, task: LocalUpdate) -> Together:
         return self.updates.compute

@@ -13,7 +13,7 @@ from gossamer.privacy.masked_side import MaskedSide
 from gossamer.privacy.masking_steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.charges import Receipt
-from gossamer.sides.client import SLACK, Steps, Update, Updates, clipped
+from gossamer.sides.client import SLACK, Steps, Update, Updates, clipped, steps_of
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Due, Ticket, Together
@@ -34,20 +34,12 @@ class MemberRule:
         mark, seed = home.kept(name), home.seed(name)
         if seed is None and mark is None:
             raise DataError(f"{name}: an agent of masked sums needs a durable mark of the rounds it took part in")
-        charged: Any = ledger  # by the machine
+        if plan.noise is not None and ledger is None:
+            raise DataError(f"{name}: an agent that adds noise needs a ledger to charge it to")
         self._receipt = None if plan.noise is None else Receipt(plan.noise)
         self._name, self._updates, self._reach = name, updates, plan.bound.reach
-        self._talk = MaskedSide(
-            name,
-            shard.rows,
-            seed,
-            plan.bound,
-            plan.coins,
-            plan.terms,
-            charged,
-            mark=mark,
-            signing=home.signing(name),
-        )
+        self._shard, self._sampling = shard, home.numbers(name, "sampling")
+        self._talk = MaskedSide(name, seed, plan.bound, plan.coins, plan.terms, mark=mark, signing=home.signing(name))
 
     def due(self, task: Any, charged: int) -> Due:
         if isinstance(task, MaskingStep) and self._receipt is not None and self._talk.costs(task):
@@ -69,7 +61,7 @@ class MemberRule:
         """Rows of the local steps; a message of a sum draws nothing from the data."""
         if self.together(ticket.task) is None:
             return None
-        return Steps(ticket, self._talk.batches(ticket.task))
+        return steps_of(ticket, self._shard, self._sampling)
 
     def together(self, task: Any) -> Together | None:
         # An update is not even made, if it is of a round that the member takes no part in.
