@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from gossamer.deployment.owned_data import budget_of
-from gossamer.deployment.policy import Asked, OwnerPolicy, read_policy
+from gossamer.deployment.policy import OwnerPolicy, read_policy
+from gossamer.deployment.policy_rules import Asked, refusals
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.federation.identity import PublicKey
 from gossamer.federation.membership import Member
@@ -186,12 +187,12 @@ def test_which_data_set_is_meant(policy: Any, tmp_path: Path) -> None:
 
 
 def test_what_the_policy_allows_is_allowed(policy: Any) -> None:
-    assert policy(SMALL).refusals(ASKED) == []
+    assert refusals(policy(SMALL), ASKED) == []
     everything = (
         f"{SMALL}algorithms: [gossip]\nroles: [worker]\npeers: [{B.fingerprint}, c]\nlargest_clip: 1\n"
         "smallest_noise_multiplier: 1\nsmallest_sum: 1\n"
     )
-    assert policy(everything).refusals(replace(ASKED, epsilon=4.0, data="wards")) == []
+    assert refusals(policy(everything), replace(ASKED, epsilon=4.0, data="wards")) == []
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_what_the_policy_allows_is_allowed(policy: Any) -> None:
     ],
 )
 def test_a_broken_rule_is_one_line(policy: Any, text: str, asked: Asked, expected: str) -> None:
-    (line,) = policy(text).refusals(asked)
+    (line,) = refusals(policy(text), asked)
     assert re.match(r".*/policy\.yaml, ", line)
     assert expected in line
     assert "\n" not in line
@@ -279,7 +280,7 @@ def test_a_broken_rule_is_one_line(policy: Any, text: str, asked: Asked, expecte
 
 def test_every_broken_rule_is_named(policy: Any) -> None:
     found = policy(f"{DATA}algorithms: [audp]\nroles: [server]\npeers: []\nlargest_clip: 0.1\n")
-    lines = found.refusals(replace(ASKED, noise_multiplier=0.1, epsilon=9.0))
+    lines = refusals(found, replace(ASKED, noise_multiplier=0.1, epsilon=9.0))
     keys = [re.search(r"policy\.yaml, (?:line \d+, )?([\w.]+)", line) for line in lines]
     assert [key and key[1] for key in keys] == [
         "organisers",
@@ -294,40 +295,40 @@ def test_every_broken_rule_is_named(policy: Any) -> None:
 
 def test_only_the_ledger_can_judge_an_epsilon_at_a_smaller_delta(policy: Any) -> None:
     """(4.1, 1e-6) may well be (4, 1e-5)."""
-    assert policy(SMALL).refusals(replace(ASKED, epsilon=4.1, delta=1e-6)) == []
+    assert refusals(policy(SMALL), replace(ASKED, epsilon=4.1, delta=1e-6)) == []
 
 
 def test_an_owner_may_allow_runs_without_privacy(policy: Any) -> None:
     bare = replace(ASKED, private=False, epsilon=math.inf, noise_multiplier=None, clip=None)
-    assert policy(f"{SMALL}without_privacy: yes\nlargest_clip: 1").refusals(bare) == []
+    assert refusals(policy(f"{SMALL}without_privacy: yes\nlargest_clip: 1"), bare) == []
     # Noise of which nothing is proved is judged like any other.
-    (line,) = policy(f"{SMALL}without_privacy: yes").refusals(replace(ASKED, epsilon=math.inf, noise_multiplier=0.1))
+    (line,) = refusals(policy(f"{SMALL}without_privacy: yes"), replace(ASKED, epsilon=math.inf, noise_multiplier=0.1))
     assert "smallest_noise_multiplier" in line
 
 
 def test_agents_with_noise_of_their_own_need_no_trust(policy: Any) -> None:
     noisy = replace(AGENT, smallest_sum=3, agent_noise=0.5)
-    assert policy(SMALL).refusals(noisy) == []
-    assert len(policy(SMALL).refusals(replace(noisy, agent_noise=None))) == 1
+    assert refusals(policy(SMALL), noisy) == []
+    assert len(refusals(policy(SMALL), replace(noisy, agent_noise=None))) == 1
     trusting = policy(f"{SMALL}trust_own_server: yes\nsmallest_sum: 1")
-    assert trusting.refusals(AGENT) == []
+    assert refusals(trusting, AGENT) == []
 
 
 def test_other_roles_have_no_server_that_sees_updates(policy: Any) -> None:
-    assert policy(SMALL).refusals(replace(ASKED, smallest_sum=None, agent_noise=None)) == []
+    assert refusals(policy(SMALL), replace(ASKED, smallest_sum=None, agent_noise=None)) == []
 
 
 def test_what_protects_all_that_an_agent_has_protects_each_example(policy: Any) -> None:
     noisy = replace(AGENT, smallest_sum=3, agent_noise=0.5)
     assert noisy.relation is REPLACE
     for relation in ("add_or_remove_one", "replace_one"):
-        assert policy(SMALL.replace("    delta", f"    relation: {relation}\n    delta")).refusals(noisy) == []
+        assert refusals(policy(SMALL.replace("    delta", f"    relation: {relation}\n    delta")), noisy) == []
 
 
 def test_rules_are_those_of_the_data_set_that_is_asked_for(policy: Any) -> None:
     found = policy(f"{DATA}  beds: {{epsilon: 1, delta: 1e-5}}\norganisers: [{ORGANISER.fingerprint}]\n")
-    assert found.refusals(replace(ASKED, data="wards")) == []
-    (line,) = found.refusals(replace(ASKED, data="beds"))
+    assert refusals(found, replace(ASKED, data="wards")) == []
+    (line,) = refusals(found, replace(ASKED, data="beds"))
     assert "line 5, data.beds.epsilon: the run asks for epsilon 3" in line
 
 
@@ -347,17 +348,17 @@ def test_a_run_under_the_other_relation_is_accounted_under_mine(policy: Any, min
     asked = replace(ASKED, relation=other, epsilon=found[other], planned=POISSON)
     for factor, lines in ((1.01, 0), (0.99, 1)):
         text = SMALL.replace("epsilon: 4", f"epsilon: {factor * found[UNDER[mine]]}\n    relation: {mine}")
-        broken = policy(text).refusals(asked)
+        broken = refusals(policy(text), asked)
         assert len(broken) == lines
         assert all(f"asks for epsilon {found[UNDER[mine]]:.4g} at delta 1e-05 under {mine}" in line for line in broken)
 
 
 def test_samples_that_nobody_accounts_for_under_mine_are_refused_with_the_reason(policy: Any) -> None:
-    (line,) = policy(SMALL).refusals(replace(ASKED, relation=REPLACE, planned=FIXED))
+    (line,) = refusals(policy(SMALL), replace(ASKED, relation=REPLACE, planned=FIXED))
     assert "the run asks for a guarantee under replace_one; allowed: add_or_remove_one, under which this data" in line
     assert "no accountant here is proved for Gaussian on FixedSize batches under add_or_remove_one" in line
     laplace = {ReleaseKind(L2Laplace(1.0, 0.1, REPLACE), Poisson(0.05), 30): 5}
-    assert policy(SMALL).refusals(replace(ASKED, relation=REPLACE, epsilon=0.1, planned=laplace)) == []
+    assert refusals(policy(SMALL), replace(ASKED, relation=REPLACE, epsilon=0.1, planned=laplace)) == []
 
 
 # Series

@@ -21,6 +21,7 @@ from gossamer.data.split import Split
 from gossamer.deployment.joining import asked
 from gossamer.deployment.party_data import load_party_split, write_party_file
 from gossamer.deployment.policy import read_policy
+from gossamer.deployment.policy_rules import refusals
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.deployment.up import DATA, POLICY, LocalFederation
 from gossamer.errors import BudgetUnreachable, DataError, RunWarning, SpecError
@@ -414,11 +415,11 @@ def test_a_policy_that_counts_examples_allows_the_run_it_was_written_for(tmp_pat
         place = tmp_path / "fed" / name
         agreed = Agreed.on(Terms.of(read_signed(place / "invitation.yaml", federation.organiser)))
         wanted, policy = asked(agreed, name), read_policy(place / POLICY)
-        assert policy.refusals(wanted) == []
+        assert refusals(policy, wanted) == []
         assert wanted.epsilon < agreed.plan.epsilons[name] / 2  # of one example, and of a person with three
         text = (place / POLICY).read_text()
         (place / POLICY).write_text(re.sub(r"epsilon: \S+", f"epsilon: {0.99 * wanted.epsilon:.4g}", text))
-        (line,) = read_policy(place / POLICY).refusals(wanted)
+        (line,) = refusals(read_policy(place / POLICY), wanted)
         assert f"epsilon {wanted.epsilon:.4g}" in line
 
 

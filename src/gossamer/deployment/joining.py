@@ -10,7 +10,7 @@ from pathlib import Path
 from gossamer.algorithms.graph_settings import Settings
 from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.policy import OwnerPolicy, read_policy
-from gossamer.deployment.policy_rules import EXAMPLE, Asked
+from gossamer.deployment.policy_rules import EXAMPLE, Asked, refusals
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.errors import CallerError, counted
 from gossamer.experiment.agent_sides import samplings
@@ -79,7 +79,7 @@ def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
     agreed = Agreed.on(terms)
     broken = []
     if policy is not None and terms.holds_data:
-        broken = policy.refusals(asked(agreed, policy.data_set(options.data_name, data)))
+        broken = refusals(policy, asked(agreed, policy.data_set(options.data_name, data)))
     if broken:
         raise PolicyBroken(f"{options.policy} does not allow this run, and nothing was joined: {'; '.join(broken)}")
     return Invited(text, identity, agreed, policy, data)

@@ -32,8 +32,6 @@ from pydantic import (
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.deployment.located_yaml import Key, Lines, read_located
-from gossamer.deployment.policy_rules import FINGERPRINT, broken
-from gossamer.deployment.policy_rules import Asked as Asked
 from gossamer.deployment.policy_series import SeriesPlanRule, SeriesRule
 from gossamer.deployment.roster import ROLES
 from gossamer.errors import CallerError, SpecError, did_you_mean
@@ -44,6 +42,9 @@ from gossamer.privacy.renyi import renyi_level
 from gossamer.privacy.series import Series
 from gossamer.privacy.weakness import refused_delta
 from gossamer.section import Section, place, said
+
+FINGERPRINT = re.compile(r"([0-9a-f]{4}-){7}[0-9a-f]{4}")
+"""As people compare them."""
 
 
 def _plain(text: Any) -> Any:
@@ -212,17 +213,6 @@ class OwnerPolicy(Section):
     def ledger_path(self) -> Path:
         """Where what was spent is kept."""
         return self.path.with_suffix(".ledger") if self.ledger is None else self.path.parent / self.ledger
-
-    def refusals(self, asked: Asked) -> list[str]:
-        """Every rule that a run breaks, one line each; an empty list allows it.
-
-        The budget of the data is the ledger's to keep: a run that breaks no rule is refused still if its plan does
-        not fit into what is left.
-        """
-        return [
-            f"{self.place(key)}: the run asks for {found.asked}; allowed: {found.allowed}"
-            for key, found in broken(self, asked)
-        ]
 
     def place(self, key: Key) -> str:
         """Where a rule stands, for messages."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossamer.deployment.located_yaml import Key
+from gossamer.deployment.policy import FINGERPRINT, OwnerPolicy
 from gossamer.errors import AccountingError
 from gossamer.privacy import accountants
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -16,12 +16,9 @@ from gossamer.privacy.releases import Counts
 from gossamer.privacy.rows import row_of
 
 if TYPE_CHECKING:
-    from gossamer.deployment.policy import OwnerPolicy
     from gossamer.federation.identity import PublicKey
     from gossamer.federation.membership import Member
 
-FINGERPRINT = re.compile(r"([0-9a-f]{4}-){7}[0-9a-f]{4}")
-"""As people compare them."""
 EXAMPLE = "example"
 """The unit of privacy of most algorithms; others protect all that a party has."""
 
@@ -92,7 +89,7 @@ class Refusal(NamedTuple):
     allowed: str
 
 
-Rule = Callable[["OwnerPolicy", Asked], Refusal | None]
+Rule = Callable[[OwnerPolicy, Asked], Refusal | None]
 
 
 def _organiser(policy: OwnerPolicy, asked: Asked) -> Refusal | None:
@@ -210,14 +207,17 @@ _DATA_RULES: tuple[tuple[str, Rule], ...] = (("relation", _relation), ("epsilon"
 """Of the data set that is asked for."""
 
 
-def broken(policy: OwnerPolicy, asked: Asked) -> Iterable[tuple[Key, Refusal]]:
-    """Each rule that a run breaks."""
+def refusals(policy: OwnerPolicy, asked: Asked) -> list[str]:
+    """Every rule that a run breaks, one line each; an empty list allows it.
+
+    The budget of the data is the ledger's to keep: a run that breaks no rule is refused still if its plan does not fit
+    into what is left.
+    """
     name = policy.data_set(asked.data)
     keyed: list[tuple[Key, Rule]] = [((key,), rule) for key, rule in _RULES]
     keyed += [(("data", name, key), rule) for key, rule in _DATA_RULES]
-    for key, rule in keyed:
-        if (found := rule(policy, asked)) is not None:
-            yield key, found
+    broken = ((key, found) for key, rule in keyed if (found := rule(policy, asked)) is not None)
+    return [f"{policy.place(key)}: the run asks for {found.asked}; allowed: {found.allowed}" for key, found in broken]
 
 
 def _outside(found: str, allowed: tuple[str, ...] | None) -> Refusal | None:

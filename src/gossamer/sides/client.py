@@ -19,10 +19,11 @@ from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.randomness import derive
 from gossamer.sides.charges import Receipt
-from gossamer.sides.home import Home, Provided
+from gossamer.sides.home import Home
 from gossamer.sides.machine import NOTHING_PROVIDED, Due, Ticket, Together
 from gossamer.sides.plan import WHOLE, ClientUpdate, Pairwise
 from gossamer.sides.samples import Shard
+from gossamer.sides.sums import Provided
 from gossamer.vectors import Confined, Released
 
 SLACK = 2.0**-20

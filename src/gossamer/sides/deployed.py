@@ -25,10 +25,10 @@ from gossamer.privacy.secret_randomness import SecretRandomness
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_records import RecordNoise
-from gossamer.sides.home import Kept, Provided
+from gossamer.sides.home import Kept
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import SidePlan, Stream
-from gossamer.sides.sums import InPieces, Sums
+from gossamer.sides.sums import InPieces, Provided, Sums
 
 
 class Deployed:

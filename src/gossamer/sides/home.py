@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +17,6 @@ import numpy.typing as npt
 
 from gossamer.data.split import Split
 from gossamer.objectives.objective import FloatArray, Objective
-from gossamer.privacy.grid_query import GridQuery
 from gossamer.privacy.kept_records import FloatArray as Doubles
 from gossamer.privacy.kept_records import Record, Records
 from gossamer.privacy.number_source import Numbers
@@ -26,26 +24,10 @@ from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Query
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import SidePlan, Stream
-from gossamer.sides.sums import Sums
+from gossamer.sides.sums import Provided, Sums
 
 CHARGING, DRAWING = "charging a release", "drawing noise"
 """Where a process may be killed; see `Home.crashpoint`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Provided:
-    """What is provided for in one release's sum and noise: public, and fixed before its charge.
-
-    Attributes
-    ----------
-    rounding : Rounding or None
-        Of the sum; None where it is not covered.
-    grid : GridQuery or None
-        The noise; None for laws that are drawn in floating point, and for none.
-    """
-
-    rounding: Rounding | None = None
-    grid: GridQuery | None = None
 
 
 class StreamNoise(Protocol):

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, Protocol
 from gossamer.errors import SpecError
 from gossamer.privacy.data_side import Answer
 from gossamer.sides.charges import Receipt
-from gossamer.sides.home import CHARGING, Home, Provided
+from gossamer.sides.home import CHARGING, Home
 from gossamer.sides.ledger import Ledger
+from gossamer.sides.sums import Provided
 
 NOTHING_PROVIDED = Provided()
 

@@ -14,10 +14,10 @@ from gossamer.privacy.round_answers import RoundSum, Turns, amended, rates_of
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.sides.charges import Receipt
-from gossamer.sides.home import Home, Provided
+from gossamer.sides.home import Home
 from gossamer.sides.machine import Due, Ticket, Together
 from gossamer.sides.plan import Samples
-from gossamer.sides.sums import Batch, Run, Sums, Total
+from gossamer.sides.sums import Batch, Provided, Run, Sums, Total
 from gossamer.vectors import Released
 
 

@@ -17,10 +17,9 @@ from gossamer.privacy.number_source import Numbers
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream as Generators
-from gossamer.sides.home import Provided
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.plan import SidePlan, Stream
-from gossamer.sides.sums import Sums, Together
+from gossamer.sides.sums import Provided, Sums, Together
 
 _NOTHING = Provided()
 

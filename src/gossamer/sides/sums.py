@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from gossamer.data.split import Split
 from gossamer.objectives.objective import FloatArray, IndexArray, Objective
+from gossamer.privacy.grid_query import GridQuery
 from gossamer.privacy.round_answers import RoundSum, Turns, round_sum
 from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Gradient, Round
 
-if TYPE_CHECKING:
-    from gossamer.sides.machine import Ticket
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """What is provided for in one release's sum and noise: public, and fixed before its charge.
+
+    Attributes
+    ----------
+    rounding : Rounding or None
+        Of the sum; None where it is not covered.
+    grid : GridQuery or None
+        The noise; None for laws that are drawn in floating point, and for none.
+    """
+
+    rounding: Rounding | None = None
+    grid: GridQuery | None = None
+
+
+class Charged(Protocol):
+    """A task whose charge stands, such as a `machine.Ticket`."""
+
+    @property
+    def task(self) -> Any:
+        """As it is by now."""
+        ...
+
+    @property
+    def provided(self) -> Provided:
+        """Of its sum and noise."""
+        ...
 
 
 class Total(NamedTuple):
@@ -29,14 +58,14 @@ class Total(NamedTuple):
 class Batch(NamedTuple):
     """A ticket of a gradient with the rows that were drawn for it."""
 
-    ticket: Ticket
+    ticket: Charged
     rows: IndexArray
 
 
 class Run(NamedTuple):
     """A ticket of a round with the examples that were drawn for it."""
 
-    ticket: Ticket
+    ticket: Charged
     turns: Turns
 
 
@@ -91,7 +120,7 @@ class InPieces:
     def rounds(self, asked: Sequence[Run]) -> list[RoundSum]:
         return [self.round(item.ticket, item.turns, self.data) for item in asked]
 
-    def gradient(self, ticket: Ticket, rows: IndexArray, data: Split) -> Total:
+    def gradient(self, ticket: Charged, rows: IndexArray, data: Split) -> Total:
         """The sum over ``rows`` of ``data``."""
         task: Gradient = ticket.task
         models, clip = task.model.values[None], task.query.mechanism.clip
@@ -105,7 +134,7 @@ class InPieces:
             counts += found.zeroed[0], found.unclipped[0]
         return Total(total, int(counts[0]), int(counts[1]), len(rows))
 
-    def round(self, ticket: Ticket, turns: Turns, data: Split) -> RoundSum:
+    def round(self, ticket: Charged, turns: Turns, data: Split) -> RoundSum:
         """The sum of a round; of a ``batch``, whose examples do not depend on each other, in pieces."""
         task: Round = ticket.task
         # Only examples whose turn came: were there pieces for others too, time would tell how many were drawn.
@@ -122,7 +151,7 @@ class InPieces:
         return RoundSum(total, sum(part.zeroed for part in parts), parts[0].public)
 
 
-def _rounding(ticket: Ticket) -> Rounding:
+def _rounding(ticket: Charged) -> Rounding:
     rounding = ticket.provided.rounding
     assert rounding is not None, "pieces need a home that provides for their rounding"
     return rounding
