@@ -290,21 +290,26 @@ def test_all_kinds_share_a_pool(world: str) -> None:
     assert found == [KINDS[name].label for _, name in asked]
 
 
-class ForgetsToCharge(Side):
-    """What a contract must find."""
+@pytest.mark.parametrize(("name", "world"), CHARGED)
+def test_the_contract_finds_a_side_that_does_not_charge(
+    name: str, world: str, drawn: Callable[[list[str]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The contract itself fails, where it looks for the charge."""
+    monkeypatch.setattr(Side, "charge", lambda self, receipt: self.releases)
+    with pytest.raises(AssertionError, match="charged"):
+        test_a_release_is_charged_before_anything_is_drawn(name, world, drawn)
+    # A stream whose count stands still answers no second record, which is found as well.
+    with pytest.raises((pytest.fail.Exception, SpecError), match="DID NOT RAISE|the next record is 0"):
+        test_what_is_beyond_the_plan_is_refused_and_nothing_is_drawn(name, world, drawn)
 
-    __slots__ = ()
 
-    def charge(self, receipt: Any) -> int:
-        return self.releases
-
-
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.charged and name != "masked member"])
-def test_the_contract_finds_a_side_that_does_not_charge(name: str, drawn: Callable[[list[str]], None]) -> None:
-    kind, disk = KINDS[name], Disk("simulation")
-    pool = open_pool({kind.node: kind.plan}, SHARDS, OBJECTIVE, DATA, disk.home(), ForgetsToCharge)
-    task = kind.task(pool, 0)
-    drawn(disk.noted)
-    pool.admit(kind.node, task)
-    assert "charged" not in disk.noted
-    assert pool.releases(kind.node) == 0
+def test_a_plan_that_shows_what_is_raw_to_others_than_the_party_trusts_is_refused() -> None:
+    plans: dict[str, Any] = {name: ClientUpdate(scope=SCOPE) for name in CLIENTS}
+    home = Disk("simulation").home()
+    trust = dict.fromkeys((SERVER, *CLIENTS), SERVER)
+    assert open_pool(plans, SHARDS, OBJECTIVE, DATA, home, trust=trust).sides
+    for other in ({}, trust | {"c": "another"}, trust | {"d": SERVER}):
+        with pytest.raises(
+            SpecError, match=rf"what is raw of a stays with .*, and its plan shows it to a, b, c, {SERVER}"
+        ):
+            open_pool(plans, SHARDS, OBJECTIVE, DATA, home, trust=other)

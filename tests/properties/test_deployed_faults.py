@@ -10,12 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.end_to_end.test_deployed_sides import own
 from tests.reference.graph_slow import noise_factor
 
+from gossamer.deployment import computing
+from gossamer.deployment.computing import deployed_computer
 from gossamer.experiment.reading import parse_spec
 from gossamer.privacy.unit_records import Record
 from gossamer.sides.deployed import Deployed
+from gossamer.sides.filled import TimedPool
+from gossamer.sides.machine import Side
+from gossamer.sides.pool import Pool
 from gossamer.testing.fault_seeds import first_failure
+from gossamer.testing.fault_specs import SmallRun, small_runs
 from gossamer.testing.fault_trials import Ledgers, Trial
 
 SAMPLES, NOISE = {"noise_multiplier": 1.0}, {"standard_deviation": 1.0}
@@ -100,6 +107,94 @@ def test_no_seed_of_faults_fails(name: str) -> None:
 def test_no_seed_of_many_fails(name: str) -> None:
     failure = first_failure(trial(name), range(16, 1000))
     assert failure is None, str(failure)
+
+
+class Killable(Deployed):
+    """As `deployed_computer` makes it, but that it may be killed."""
+
+    reaper: Callable[[str], None]
+
+    def crashpoint(self, what: str) -> None:
+        Killable.reaper(what)
+
+
+class Apart:
+    """The data side of each party as its own process opens it, in each of its lives."""
+
+    opened: list[Any]
+
+    def __init__(self, run: SmallRun, ledgers: Ledgers) -> None:
+        Killable.reaper = ledgers.reaper
+        self._run, self._ledgers = run, ledgers
+        self._disks: dict[str, Disk] = defaultdict(lambda: Disk(ledgers.reaper))
+        self.sides = {name: self._open(name) for name in run.names}
+
+    def _open(self, name: str) -> Any:
+        run, plan = self._run, self._run.sides[name]
+        ledger = None if plan.charges() is None else self._ledgers.open(name, plan)
+        side = deployed_computer(own(run.prepared, name), run.plan, name, ledger, kept=self._disks[name])
+        self.opened.append(side)
+        return side
+
+    def renew(self, name: str) -> None:
+        self.sides[name] = self._open(name)
+
+    def admit(self, node: str, task: Any) -> Any:
+        return self.sides[node].admit(node, task)
+
+    def amended(self, ticket: Any, task: Any) -> Any:
+        return self.sides[ticket.side.name].amended(ticket, task)
+
+    def compute(self, tickets: Sequence[Any]) -> list[Any]:
+        return [self.sides[ticket.side.name].compute([ticket])[0] for ticket in tickets]
+
+    def releases(self, node: str) -> int:
+        return self.sides[node].releases(node)
+
+
+class RunApart(SmallRun):
+    """A small run, each of whose parties opens its data side as it does in a deployment."""
+
+    def pool(self, home: Any, machine: Any) -> Any:
+        return Apart(self, home)
+
+
+def apart(name: str) -> Trial:
+    runs = [RunApart(run.prepared, run.plan, run.nodes, run.speeds) for run in timed(name)]
+    return Trial(runs, home=lambda ledgers: ledgers)  # type: ignore[arg-type,return-value]
+
+
+@cache
+def timed(name: str) -> Sequence[SmallRun]:
+    algorithm, privacy = SPECS[name]
+    spec = {"algorithm": algorithm, "privacy": {"clip": 1.0, **privacy}, "deployment": {"release_deadline": "on"}}
+    return small_runs(parse_spec(spec))[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [("gossip", {TimedPool}), ("increasing", {TimedPool, Pool}), ("random walk", {Pool}), ("masked", {Pool})],
+)
+def test_no_seed_of_faults_fails_where_each_party_opens_its_own_side(
+    name: str, kinds: set[type], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers to samples have a deadline, and are computed on as many examples for each."""
+    monkeypatch.setattr(computing, "Deployed", Killable)
+    Apart.opened = []
+    trial = apart(name)
+    failure = first_failure(trial, range(16))
+    assert failure is None, str(failure)
+    assert {type(side) for side in Apart.opened} == kinds
+    assert len(Apart.opened) > 16 * min(len(run.names) for run in trial.runs)  # some came back
+
+
+def test_a_timed_side_that_does_not_charge_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(computing, "Deployed", Killable)
+    monkeypatch.setattr(Side, "charge", lambda self, receipt: self.releases + 1)
+    Apart.opened = []
+    failure = first_failure(apart("gossip"), range(4))
+    assert failure is not None
+    assert "noise was drawn for" in str(failure)
 
 
 @pytest.mark.parametrize("name", ["random walk", "square root"])

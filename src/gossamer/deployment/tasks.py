@@ -112,9 +112,9 @@ class Tasks:
 
 def _outcome(number: int, computed: Computed, steps: int, *, update: bool) -> Outcome:
     """What a node is told: `Answered` where there is no receipt. What takes no steps is no update."""
-    vector, bad = computed.released, computed.not_finite
+    vector = computed.released
     event = Completed(number, vector, steps) if isinstance(vector, Released) else Answered(number, vector)
-    return Outcome(event, (Record("gradients_not_finite", float(bad)),) if bad else (), update)
+    return Outcome(event, computed.notes, update)
 
 
 class Worker:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.tasks import Gradient
+from gossamer.protocol.effects import Record
 from gossamer.vectors import Sendable
 
 
@@ -23,10 +24,19 @@ class Answer(NamedTuple):
         For the node; where there is no receipt, what it may hand on inside its unit.
     not_finite : int
         Per-example gradients that were not finite and counted as zero. Raw: for the node's private log only.
+    too_long : int
+        Updates of clients that were longer than a curator's noise hides, or not finite, and counted as zero. Raw, too.
     """
 
     released: Sendable
     not_finite: int = 0
+    too_long: int = 0
+
+    @property
+    def notes(self) -> tuple[Record, ...]:
+        """For the node's private log."""
+        found = {"gradients_not_finite": self.not_finite, "updates_too_long": self.too_long}
+        return tuple(Record(name, float(number)) for name, number in found.items() if number)
 
 
 def post_processed(answer: npt.NDArray[Any], task: Gradient, l2: float) -> npt.NDArray[Any]:

@@ -197,8 +197,8 @@ class Computations:
 
     def _answer(self, name: str, task: int, answer: Answer, steps: int) -> None:
         self._counters.updates += 1
-        if answer.not_finite:
-            self._log(name, Record("gradients_not_finite", float(answer.not_finite)))
+        for note in answer.notes:
+            self._log(name, note)
         self._happen(name, _event(task, answer, steps))
 
 

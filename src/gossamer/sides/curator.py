@@ -79,7 +79,7 @@ class CuratorRule:
         answer /= task.query.normaliser
         with np.errstate(over="ignore"):
             values = np.nan_to_num(answer.astype(self._dtype), copy=False)
-        return Answer(Released(values), refused)
+        return Answer(Released(values), too_long=refused)
 
 
 def checked(update: FloatArray, bound: float) -> FloatArray | None:
