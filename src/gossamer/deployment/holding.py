@@ -76,13 +76,13 @@ class DataHeld:
             self.agreed = invited.agreed.with_data(train, self.test)
             self._open(options, invited, train, folder)
         self.ledger = _ledger(self.agreed, self._owned, folder)
-        kept = self._kept = _side_file(self.agreed, folder)
-        charged = self.agreed.plan.side(self.agreed.prepared, self._name).charges() is not None
+        side = self.agreed.plan.side(self.agreed.prepared, self._name)
+        kept = self._kept = _side_file(self.agreed, side, folder)
         computer = deployed_computer(
             self.agreed.prepared,
             self.agreed.plan,
             self._name,
-            self.ledger if charged else None,
+            None if side.charges() is None else self.ledger,
             kept=kept,
             signing=_signing(invited),
         )
@@ -149,9 +149,9 @@ def _by_name(guarantees: Mapping[str, Guarantee]) -> dict[str, Guarantee]:
     return {guarantee.observer: guarantee for guarantee in guarantees.values()}
 
 
-def _side_file(agreed: Agreed, folder: StateFolder) -> SideFile | None:
+def _side_file(agreed: Agreed, side: SidePlan, folder: StateFolder) -> SideFile | None:
     """Where data sides that hand over or sum what is raw keep what must outlive a crash."""
-    if not agreed.plan.side(agreed.prepared, agreed.terms.me.name).scope:
+    if not side.scope:
         return None
     return SideFile(folder.path / "side.sqlite", agreed.terms.invitation.run, agreed.terms.me.name)
 
