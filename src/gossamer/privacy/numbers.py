@@ -7,6 +7,8 @@ import operator
 from numbers import Real
 from typing import Any
 
+from gossamer.errors import SpecError
+
 
 def real_number(value: Any) -> float:
     """``value`` as a number; what is none becomes nan, which is in no range."""
@@ -25,3 +27,24 @@ def whole_number(value: Any) -> int | None:
     except TypeError:
         return None
     return None if isinstance(value, bool) or number < 0 else number
+
+
+def require_positive(**values: float) -> None:
+    """Raise SpecError unless every value is finite and positive."""
+    for name, value in values.items():
+        if not 0 < real_number(value) < math.inf:
+            raise SpecError(f"{name} must be a finite number > 0, found {value!r}")
+
+
+def require_counts(**values: int) -> None:
+    """Raise SpecError unless every value is a whole number, 1 or more."""
+    for name, value in values.items():
+        if not whole_number(value):
+            raise SpecError(f"{name} must be a whole number > 0, found {value!r}")
+
+
+def require_fraction(**values: float) -> None:
+    """Raise SpecError unless every value lies strictly between 0 and 1."""
+    for name, value in values.items():
+        if not 0 < real_number(value) < 1:
+            raise SpecError(f"{name} must lie between 0 and 1, found {value!r}")
