@@ -24,11 +24,11 @@ from gossamer.algorithms.interface import Terms
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
 from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
-from gossamer.experiment.privacy_sections import Budget as Budget
-from gossamer.experiment.privacy_sections import PrivacySettings as PrivacySettings
 from gossamer.experiment.unit_rules import first_problem
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.settings import Budget as Budget
+from gossamer.privacy.settings import PrivacySettings as PrivacySettings
 from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
