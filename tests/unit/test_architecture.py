@@ -30,7 +30,7 @@ MAY_IMPORT = {
 }
 ABOVE = {"experiment", "deployment", "cli", "report", "contracts", "testing"}
 MUST_NOT_IMPORT = {
-    "algorithms": {"runtimes", "data", "objectives", "sides", *ABOVE},
+    "algorithms": {"runtimes", "data", "objectives", *ABOVE},
     "data": {"runtimes", "algorithms", "protocol", "privacy", "objectives", "sides", *ABOVE},
     "objectives": {"runtimes", "algorithms", "protocol", "privacy", "sides", *ABOVE},
     "privacy": {"runtimes", "algorithms", "sides", *ABOVE},

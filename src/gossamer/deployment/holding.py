@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gossamer.algorithms.plan import Plan
 from gossamer.data.split import Split
 from gossamer.deployment.computing import (
     deployed_computer,
@@ -20,7 +21,6 @@ from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.side_file import SideFile
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed
-from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.unit_plan import UnitPlan
 from gossamer.privacy.guarantees import Guarantee
@@ -74,7 +74,7 @@ class DataHeld:
             self._open(options, invited, train, folder)
         self.ledger = _ledger(self.agreed, self._owned, folder)
         kept = self._kept = _side_file(self.agreed, folder)
-        charged = self.agreed.plan.side(self.agreed.prepared, self._name).charges() is not None
+        charged = self.agreed.plan.side(self._name).charges() is not None
         computer = deployed_computer(
             self.agreed.prepared,
             self.agreed.plan,
@@ -110,7 +110,7 @@ class DataHeld:
     @property
     def planned_releases(self) -> int | None:
         """How many releases this party's ledger is opened for at most; None for one that is charged nothing."""
-        return self.agreed.plan.side(self.agreed.prepared, self._name).most()
+        return self.agreed.plan.side(self._name).most()
 
     def describe(self) -> dict[str, Any]:
         """What is proved of this party's data, and what was released, as plain data."""
@@ -163,7 +163,7 @@ def _signing(invited: Invited) -> Signing | None:
 def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Ledger | None:
     """The ledger that the data side of this party charges, with the whole plan in it."""
     name, plan, run = agreed.terms.me.name, agreed.plan, agreed.terms.invitation.run
-    side = plan.side(agreed.prepared, name)
+    side = plan.side(name)
     if owned is None:
         # A ledger that no policy limits is for a server's stream alone, whose agents have paid for it in their own.
         return _server_ledger(side, name, run, folder) if isinstance(side, Stream) else None
@@ -204,10 +204,8 @@ def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
     return encode((terms.invitation.spec_sha256, terms.me.name, unit, folder.instance))
 
 
-def planned_divergence(
-    prepared: Prepared, plan: RunPlan, name: str, order: float, relation: NeighboringRelation
-) -> float:
+def planned_divergence(prepared: Prepared, plan: Plan, name: str, order: float, relation: NeighboringRelation) -> float:
     """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
     if not math.isfinite(plan.epsilons[name]):
         return math.inf
-    return plan.outside(prepared, name).divergence(order, relation, Trust.SCOPE)
+    return plan.outside(name).divergence(order, relation, Trust.SCOPE)

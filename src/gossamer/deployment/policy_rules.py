@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from gossamer.algorithms.terms import EXAMPLE as EXAMPLE
 from gossamer.deployment.located_yaml import Key
 from gossamer.errors import AccountingError
 from gossamer.privacy import accountants
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 FINGERPRINT = re.compile(r"([0-9a-f]{4}-){7}[0-9a-f]{4}")
 """As people compare them."""
-EXAMPLE = "example"
-"""The unit of privacy of most algorithms; others protect all that a party has."""
 
 
 @dataclass(frozen=True)

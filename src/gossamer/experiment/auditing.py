@@ -100,7 +100,7 @@ def audit_run(
         raise SpecError(f"expected 1 to {canaries} guesses, at most one a canary, found {guesses}")
     epsilon_one_run(canaries, guesses, guesses, experiment.delta, experiment.privacy.relation, confidence)  # or raise
     prepared = prepare(experiment)
-    if prepared.units and score == "gradient":
+    if prepared.cast.trust and score == "gradient":
         raise SpecError(
             f"canaries are scored by what nodes release, and agents of {experiment.algorithm.name} release nothing of "
             "their own; score by loss"

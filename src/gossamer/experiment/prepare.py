@@ -136,7 +136,7 @@ class Prepared:
     def context(
         self,
         mechanisms: Mapping[str, Mechanism],
-        quotas: dict[str, int] | None,
+        quotas: Mapping[str, int] | None,
         *,
         blank: bool = False,
         lengths: ModelLengths | None = None,
@@ -173,7 +173,7 @@ class Prepared:
         clip = self.experiment.privacy.clip
         return Clipping() if clip is None else Clipping(clip)
 
-    def advice(self, mechanisms: Mapping[str, Mechanism], quotas: dict[str, int] | None, updates: int) -> list[str]:
+    def advice(self, mechanisms: Mapping[str, Mechanism], quotas: Mapping[str, int] | None, updates: int) -> list[str]:
         """What the algorithm warns of before a run of so many updates."""
         return self.algorithm.advice(self.experiment.algorithm, self.context(mechanisms, quotas), updates)
 

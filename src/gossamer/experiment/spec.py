@@ -20,13 +20,13 @@ from pydantic import (
 
 from gossamer.algorithms import ALGORITHMS, AlgorithmSettings
 from gossamer.algorithms.gossip import Settings as Gossip
-from gossamer.algorithms.interface import Terms
+from gossamer.algorithms.stopping import StopSettings as StopSettings
+from gossamer.algorithms.terms import Terms
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
+from gossamer.experiment import sample_rules, unit_rules
 from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
-from gossamer.experiment.unit_rules import first_problem
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
-from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.settings import Budget as Budget
 from gossamer.privacy.settings import PrivacySettings as PrivacySettings
 from gossamer.privacy.weakness import refused_delta
@@ -71,27 +71,6 @@ class ObjectiveSettings(Section):
         if self.name is not None and self.module is not None:
             raise ValueError(f"give a name or a module, found both {self.name!r} and {self.module!r}")
         return self
-
-
-class StopSettings(Section):
-    """When a run ends: at whichever comes first. Without any, after 20 epochs.
-
-    Attributes
-    ----------
-    updates : int, optional
-        Updates of all nodes together.
-    epochs : float, optional
-        Passes of each node over its own shard, in expectation; a node that is done goes on answering.
-    virtual_seconds : float, optional
-        Of the simulated clock.
-    accuracy : float, optional
-        Test accuracy of the mean model. Privacy is charged for the whole plan, so another bound is needed too.
-    """
-
-    updates: int | None = Field(default=None, ge=1, le=10**9)
-    epochs: float | None = Field(default=None, gt=0, le=1e6)
-    virtual_seconds: PositiveFloat | None = None
-    accuracy: float | None = Field(default=None, gt=0, le=1)
 
 
 class EvaluationSettings(Section):
@@ -185,12 +164,13 @@ class Experiment(Section):
         return self
 
     @model_validator(mode="after")
-    def _units_are_replaced(self) -> Experiment:
-        """Fill in the relation that goes with units, so that a written spec says it."""
-        if self.in_units and self.privacy.neighboring_relation is None:
-            relation = {"neighboring_relation": NeighboringRelation.REPLACE_ONE}
+    def _algorithm_agrees(self) -> Experiment:
+        """Fill in the relation that goes with the algorithm, so that a written spec says it; and ask for the rest."""
+        if self.terms.relation is not None and self.privacy.neighboring_relation is None:
+            relation = {"neighboring_relation": self.terms.relation}
             object.__setattr__(self, "privacy", self.privacy.model_copy(update=relation))
-        if (problem := first_problem(self)) is not None:
+        check = unit_rules.check if self.algorithm.name == "graph_federated" else sample_rules.check
+        for problem in check(self.algorithm, self):  # type: ignore[arg-type]
             raise ValueError(problem)
         return self
 
@@ -231,11 +211,6 @@ class Experiment(Section):
         return self
 
     @property
-    def in_units(self) -> bool:
-        """Whether nodes are in federated units, with noise between their servers."""
-        return self.terms.between is not None
-
-    @property
     def terms(self) -> Terms:
         """What the algorithm's settings decide about releases."""
         return ALGORITHMS[self.algorithm.name].terms(self.algorithm)
@@ -253,22 +228,12 @@ class Experiment(Section):
     @property
     def secretive(self) -> bool:
         """Whether a run draws what nobody may guess, noise or masks, so that it needs a noise secret."""
-        return not self.reproducible and (self.private or self.terms.masking == "secure")
+        return not self.reproducible and (self.private or self.terms.hiding)
 
     @property
     def proved(self) -> bool:
         """Whether a guarantee is proved for the noise, if there is any, and for what it is added to."""
         return self.privacy.proved and self.terms.proved
-
-    @property
-    def sensitivity(self) -> float:
-        """How far one example moves what is released, in clips."""
-        return self.terms.sensitivity
-
-    @property
-    def clipped_whole(self) -> bool:
-        """Whether what is released is clipped as a whole, and not example by example."""
-        return self.terms.clipped_whole
 
     @property
     def bounded(self) -> bool:
