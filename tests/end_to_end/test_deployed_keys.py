@@ -11,12 +11,12 @@ import pytest
 from tests.end_to_end.test_deployed_sides import BASE, UNITS, Parties, identity_of, own, prepared_of, run, signing_of
 
 from gossamer.algorithms.graph_masking import MaskingServerNode
+from gossamer.algorithms.graph_sides import samplings
 from gossamer.deployment.computing import deployed_computer
 from gossamer.deployment.founding import draft
 from gossamer.deployment.side_file import SideFile
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.errors import DataError
-from gossamer.experiment.agent_sides import samplings
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec, write_spec

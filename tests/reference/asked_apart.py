@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from tests.end_to_end.test_deployed_sides import own, signing_of
 
+from gossamer.algorithms.graph_sides import samplings
 from gossamer.deployment.computing import deployed_computer
 from gossamer.deployment.side_file import SideFile
 from gossamer.errors import TooFewAgents
-from gossamer.experiment.agent_sides import samplings
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.plans import sides_of
 from gossamer.experiment.prepare import Prepared, prepare

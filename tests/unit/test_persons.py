@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 
 import gossamer as gs
+from gossamer.algorithms.persons import MOST_KINDS, kinds_of_persons
+from gossamer.algorithms.sample_plan import SamplePlan, release_counts
+from gossamer.algorithms.sample_readings import epsilon_so_far
 from gossamer.cli.main import main
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.partition import ByPerson, Iid, partition
@@ -24,11 +27,8 @@ from gossamer.deployment.policy import read_policy
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.deployment.up import DATA, POLICY, LocalFederation
 from gossamer.errors import BudgetUnreachable, DataError, RunWarning, SpecError
-from gossamer.experiment.person_plan import MOST_KINDS, kinds_of_persons
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import Prepared, prepare
-from gossamer.experiment.sample_plan import SamplePlan, release_counts
-from gossamer.experiment.sample_readings import epsilon_so_far
 from gossamer.federation.invitations import read_signed
 from gossamer.privacy.accountants import epsilon, joint_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation

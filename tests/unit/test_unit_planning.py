@@ -14,6 +14,7 @@ from scipy.stats import norm
 from tests.reference.graph_slow import factor
 
 import gossamer as gs
+from gossamer.algorithms.graph_plan import UnitPlan, first_rounds
 from gossamer.cli import main
 from gossamer.errors import CallerError
 from gossamer.experiment.planning import plan_run
@@ -21,7 +22,6 @@ from gossamer.experiment.plans import sides_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import _deciding, secret_seed
-from gossamer.experiment.unit_plan import UnitPlan, first_rounds
 from gossamer.privacy.claims.gfl import THEOREM2
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.graph_bounds import RandomNoise, UpdateBound, gaussian_mu_of

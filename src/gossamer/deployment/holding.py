@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gossamer.algorithms.graph_plan import UnitPlan
 from gossamer.algorithms.plan import Plan
 from gossamer.data.split import Split
 from gossamer.deployment.computing import (
@@ -22,7 +23,6 @@ from gossamer.deployment.side_file import SideFile
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed
 from gossamer.experiment.prepare import Prepared
-from gossamer.experiment.unit_plan import UnitPlan
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.ledger import RenyiFilter
 from gossamer.privacy.masked_side import Signing

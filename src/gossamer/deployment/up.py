@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
 from gossamer.data.split import Split
 from gossamer.deployment.federation_spec import own_code
@@ -31,7 +32,6 @@ from gossamer.deployment.party_data import shard_settings, write_party_file
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.errors import CallerError, SpecError
-from gossamer.experiment.person_plan import spread
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from gossamer.algorithms.graph_planning import plan_units
 from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Quotas
+from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.completing import estimates_on
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.prepare import Prepared, public_seed
-from gossamer.experiment.sample_planning import plan_samples
 from gossamer.experiment.spec import Experiment
-from gossamer.experiment.unit_planning import plan_units
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.releases import Counts
 from gossamer.runtimes.simulator import Simulator

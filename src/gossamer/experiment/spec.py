@@ -18,13 +18,12 @@ from pydantic import (
     model_validator,
 )
 
-from gossamer.algorithms import ALGORITHMS, AlgorithmSettings
+from gossamer.algorithms import ALGORITHMS, AlgorithmSettings, graph_rules, sample_rules
 from gossamer.algorithms.gossip import Settings as Gossip
 from gossamer.algorithms.stopping import StopSettings as StopSettings
 from gossamer.algorithms.terms import Terms
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
-from gossamer.experiment import sample_rules, unit_rules
 from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.settings import Budget as Budget
@@ -169,7 +168,7 @@ class Experiment(Section):
         if self.terms.relation is not None and self.privacy.neighboring_relation is None:
             relation = {"neighboring_relation": self.terms.relation}
             object.__setattr__(self, "privacy", self.privacy.model_copy(update=relation))
-        check = unit_rules.check if self.algorithm.name == "graph_federated" else sample_rules.check
+        check = graph_rules.check if self.algorithm.name == "graph_federated" else sample_rules.check
         for problem in check(self.algorithm, self):  # type: ignore[arg-type]
             raise ValueError(problem)
         return self

@@ -3,7 +3,7 @@
 Every server makes as many rounds as the settings say, or fewer if something ends the run before; which never depends on
 how many were planned. So the plan is that of all rounds: one stream of noise a unit, opened before the first round.
 The noise is what the spec gives, or the least that its budget needs; how it goes from round to round is what the
-settings say, or with a budget what disturbs the models least (`graph_planning`).
+settings say, or with a budget what disturbs the models least (`graph_noise`).
 
 Where units sample different numbers of agents, one agent moves more in some than in others: the noise is that of the
 unit where one moves most, and each agent's own epsilon is reported.
@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gossamer.algorithms.graph_combination import FloatArray, combination
+from gossamer.algorithms.graph_noise import Measure, NoiseProblem, least_noise, plan_noise
+from gossamer.algorithms.graph_plan import UnitPlan, UnitTerms
+from gossamer.algorithms.graph_radius import planned_lengths
 from gossamer.algorithms.graph_settings import Settings, server_of, units_of
+from gossamer.algorithms.graph_sides import own_server
+from gossamer.algorithms.persons import asked
 from gossamer.algorithms.problem import Problem
 from gossamer.errors import SpecError
-from gossamer.experiment.agent_sides import own_server
-from gossamer.experiment.graph_planning import Measure, NoiseProblem, least_noise, plan_noise
-from gossamer.experiment.person_plan import asked
-from gossamer.experiment.unit_plan import UnitPlan, UnitTerms
-from gossamer.experiment.unit_radius import planned_lengths
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound
 from gossamer.privacy.graph_guarantees import UNITS, graph_guarantees, no_guarantees

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 from gossamer.algorithms.algorithm import Facts
 from gossamer.algorithms.graph_settings import Settings, server_of
+from gossamer.algorithms.graph_sides import agent_plans, smallest_sum
 from gossamer.algorithms.problem import Estimated, Problem
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import counted
-from gossamer.experiment.agent_sides import agent_plans, smallest_sum
 from gossamer.privacy.deployed_guarantee import Drawn
 from gossamer.privacy.graph_bounds import Noise, RandomNoise, UpdateBound, gaussian_mu_of, laplace_epsilon_of
 from gossamer.privacy.graph_guarantees import proved_epsilon

@@ -14,12 +14,12 @@ from functools import cached_property, partial
 from typing import Any
 
 from gossamer.algorithms.algorithm import Facts
+from gossamer.algorithms.persons import asked
 from gossamer.algorithms.problem import Estimated, Problem
+from gossamer.algorithms.sample_noise import Schedule, describe_law
+from gossamer.algorithms.sample_readings import Charged, epsilon_so_far
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import counted
-from gossamer.experiment.noise import Schedule, describe_law
-from gossamer.experiment.person_plan import asked
-from gossamer.experiment.sample_readings import Charged, epsilon_so_far
 from gossamer.privacy.deployed_guarantee import Drawn, Times
 from gossamer.privacy.guarantees import Guarantee, reproducible
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NoNoise

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gossamer.algorithms.graph_coins import Sampling
+from gossamer.algorithms.graph_masked_terms import masked_terms, masked_unit
 from gossamer.algorithms.graph_settings import Settings, units_of
 from gossamer.algorithms.problem import Problem
-from gossamer.experiment.masked_terms import masked_terms, masked_unit
 from gossamer.privacy.agent_noise import own_server_guarantee
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.sides.plan import ClientUpdate, MaskedMember, Pairwise, SidePlan

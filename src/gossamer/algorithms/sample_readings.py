@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from gossamer.algorithms.persons import joint, spread
 from gossamer.algorithms.problem import Problem
 from gossamer.errors import SpecError
-from gossamer.experiment.person_plan import joint, spread
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.releases import Counts, ReleaseKind
 

@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gossamer.algorithms.persons import advice_on_persons, asked, check_room, joint, knowledge, rows_at, spread
 from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.sample_noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
+from gossamer.algorithms.sample_plan import SamplePlan, release_counts
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError
-from gossamer.experiment.noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
-from gossamer.experiment.person_plan import advice_on_persons, asked, check_room, joint, knowledge, rows_at, spread
-from gossamer.experiment.sample_plan import SamplePlan, release_counts
 from gossamer.privacy import guarantees
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.clipping import QuantileClip

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from gossamer.algorithms.graph_masked_terms import masked_unit
 from gossamer.algorithms.graph_settings import Settings
+from gossamer.algorithms.graph_sides import samplings
 from gossamer.algorithms.problem import Problem
 from gossamer.errors import SpecError
-from gossamer.experiment.agent_sides import samplings
-from gossamer.experiment.masked_terms import masked_unit
 from gossamer.privacy.graph_bounds import Noise
 from gossamer.privacy.model_radius import ModelLengths, model_lengths
 
