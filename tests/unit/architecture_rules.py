@@ -23,7 +23,7 @@ NAMES = ("gossip", "allreduce", "audp", "asgd", "csgd", "edge_cloud", "mapa", "i
 """What algorithms and their modules are called."""
 TABLE = "algorithms/__init__.py"
 OWN = {
-    "gossip": r"gossip|promises",
+    "gossip": r"gossip(_\w+)?|promises",
     "allreduce": r"allreduce|ring(_\w+)?",
     "edge_cloud": r"edge_\w+",
     "mapa": r"mapa(_\w+)?",

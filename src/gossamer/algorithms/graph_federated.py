@@ -36,11 +36,13 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.algorithms import graph_rules
 from gossamer.algorithms.algorithm import Context, Facts, mean
 from gossamer.algorithms.graph_agent import AgentNode
 from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_combination import combination
 from gossamer.algorithms.graph_neighbours import Weights
+from gossamer.algorithms.graph_planning import plan_units
 from gossamer.algorithms.graph_reach import Reach
 from gossamer.algorithms.graph_server import ServerNode
 from gossamer.algorithms.graph_settings import Settings as Settings
@@ -227,6 +229,8 @@ ALGORITHM = Algorithm(
         relation=NeighboringRelation.REPLACE_ONE,
         hiding=settings.masking.name == "secure",
     ),
+    check=graph_rules.check,
+    plan=plan_units,
     laws=("gaussian", "laplace", "none"),
     clips=Clips(("fixed", "none")),
     workload=workload,

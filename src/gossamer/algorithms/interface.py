@@ -6,11 +6,15 @@ What an algorithm has to say is `build`, `model_of` and `output`; everything els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from gossamer.algorithms import sample_rules
 from gossamer.algorithms.algorithm import Batches, Context, Facts, InFlight, Workload
+from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.problem import Problem, Spec
+from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.algorithms.terms import Terms as Terms
 from gossamer.privacy.claims import Claim
 from gossamer.privacy.clipping import ClipSettings, FixedClip
@@ -180,6 +184,10 @@ class Algorithm(Generic[S]):
         (settings, whether there is noise) -> the settings with the defaults filled in that depend on it.
     terms : callable
         settings -> what they decide about releases.
+    check : callable
+        (settings, the spec) -> what the spec says that does not fit, a line each.
+    plan : callable
+        problem -> the plan of a run; by default that of nodes which release noisy sums over samples of their examples.
     laws : tuple of str, optional
         The values of ``privacy.mechanism`` that it can do with; None is all.
     clips : Clips
@@ -219,6 +227,8 @@ class Algorithm(Generic[S]):
     topology: Callable[[S], Topology] = lambda settings: Ring()
     decided: Callable[[S, bool], S] = _decided
     terms: Callable[[S], Terms] = lambda settings: Terms()
+    check: Callable[[S, Spec], Iterable[str]] = sample_rules.check
+    plan: Callable[[Problem[S]], Plan] = plan_samples
     laws: tuple[str, ...] | None = None
     clips: Clips[S] = field(default_factory=Clips)
     workload: Callable[[S, Mapping[str, int], int], Workload] = _batches

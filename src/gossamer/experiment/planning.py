@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from gossamer.algorithms.graph_planning import plan_units
 from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Quotas
-from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.completing import estimates_on
@@ -37,8 +35,7 @@ def plan_run(prepared: Prepared) -> Plan:
         If what the spec asks for does not fit together, or no noise meets the budget.
     """
     spec = prepared.experiment
-    planned = plan_units if spec.algorithm.name == "graph_federated" else plan_samples
-    found: Plan = planned(problem_of(prepared))
+    found = prepared.algorithm.plan(problem_of(prepared))
     for line in [*found.advice, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)
     _check_looks(spec)

@@ -18,8 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from gossamer.algorithms import ALGORITHMS, AlgorithmSettings, graph_rules, sample_rules
-from gossamer.algorithms.gossip import Settings as Gossip
+from gossamer.algorithms import ALGORITHMS, DEFAULT, AlgorithmSettings
 from gossamer.algorithms.stopping import StopSettings as StopSettings
 from gossamer.algorithms.terms import Terms
 from gossamer.data.partition import Iid, PartitionSettings
@@ -126,7 +125,7 @@ class Experiment(Section):
     dataset: Annotated[DatasetSettings, _bare("name")] = DatasetSettings(name="digits")
     partition: Annotated[PartitionSettings, _bare("name")] = Iid()
     objective: Annotated[ObjectiveSettings, _bare("name")] = ObjectiveSettings()
-    algorithm: Annotated[AlgorithmSettings, _bare("name")] = Gossip()
+    algorithm: Annotated[AlgorithmSettings, _bare("name")] = DEFAULT
     privacy: Annotated[PrivacySettings, _bare("mechanism")] = PrivacySettings()
     budget: Budget | None = None
     speeds: Annotated[SpeedSettings, _bare("name")] = SpeedSettings()
@@ -168,8 +167,7 @@ class Experiment(Section):
         if self.terms.relation is not None and self.privacy.neighboring_relation is None:
             relation = {"neighboring_relation": self.terms.relation}
             object.__setattr__(self, "privacy", self.privacy.model_copy(update=relation))
-        check = graph_rules.check if self.algorithm.name == "graph_federated" else sample_rules.check
-        for problem in check(self.algorithm, self):  # type: ignore[arg-type]
+        for problem in ALGORITHMS[self.algorithm.name].check(self.algorithm, self):
             raise ValueError(problem)
         return self
 
