@@ -145,6 +145,8 @@ class Problem(Generic[S]):
         How clips move.
     first_clip : float
         The bound at the start.
+    first_state : callable
+        () -> what nodes keep of the clip at the start, see `Clipping.initial`.
     workload : Workload
         Examples of each update.
     sampling : callable
@@ -177,6 +179,7 @@ class Problem(Generic[S]):
     run: str
     clipping: Clipping
     first_clip: float
+    first_state: Callable[[], Public]
     workload: Workload
     sampling: Callable[[str, int], Sampling]
     schedule: Callable[[StopSettings, Quotas | None], Mapping[str, Counts]]

@@ -8,7 +8,7 @@ noise is calibrated so that the busiest node ends within the budget.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -108,16 +108,19 @@ class SamplePlan:
 
     def side(self, name: str) -> SidePlan:
         """What leaves the data of node ``name``, at most; nothing of a server without data."""
-        return self.outside(name) if name in self.schedules else Nothing()
+        return self._samples(name, partial(self.queries, name)) if name in self.schedules else Nothing()
 
     def outside(self, name: str) -> Samples:
         """The same: nothing is shown to some alone."""
-        return Samples(self.counts(name), self.mechanisms[name].private, partial(self.queries, name))
+        return self._samples(name)
 
     @cached_property
     def sides(self) -> dict[str, SidePlan]:
-        """Of each node with data."""
-        return {name: self.side(name) for name in self.problem.names}
+        """Of each node with data, in a world that can draw any noise."""
+        return {name: self._samples(name) for name in self.problem.names}
+
+    def _samples(self, name: str, queries: Callable[[], Iterable[Query]] = tuple) -> Samples:
+        return Samples(self.counts(name), self.mechanisms[name].private, queries)
 
     def counts(self, name: str) -> Counts:
         """The releases of node ``name``, as its ledger counts them."""
@@ -128,8 +131,7 @@ class SamplePlan:
 
     def queries(self, name: str) -> tuple[Query, ...]:
         """What node ``name`` will be asked, at the first clip."""
-        clipping, law = self.problem.clipping, self.mechanisms[name]
-        first = clipping.initial(self.problem.initial)
+        clipping, law, first = self.problem.clipping, self.mechanisms[name], self.problem.first_state()
         return tuple(clipping.query(Query(sampling, law, 1.0), first) for sampling in self.schedules[name])
 
     def ledger(self, name: str) -> MemoryLedger:

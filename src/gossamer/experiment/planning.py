@@ -74,6 +74,8 @@ def problem_of(prepared: Prepared) -> Problem[Any]:
         run=prepared.run,
         clipping=prepared.clipping,
         first_clip=_first_clip(prepared),
+        # Drawn anew: a generator takes bytes of the operating system's, and what a party takes has to stay as it is.
+        first_state=lambda: prepared.clipping.initial(prepared.drawn_initial()),
         workload=prepared.workload,
         sampling=prepared.sampling,
         schedule=partial(_dry_run, prepared),

@@ -105,6 +105,10 @@ class Prepared:
     @cached_property
     def initial(self) -> Public:
         """The common starting model."""
+        return self.drawn_initial()
+
+    def drawn_initial(self) -> Public:
+        """The same, drawn anew."""
         vector = self.objective.initial(stream(public_seed(self.experiment), "initial model"))
         return Public(np.asarray(vector, self.objective.dtype))
 
