@@ -230,19 +230,8 @@ class UnitPlan:
         """For claims; of the agents' mechanisms only the clip says something."""
         if self.noise_of_all is None:
             return None
-        problem, smallest = self.problem, self.problem.smallest
-        return Facts(
-            nodes=len(problem.names),
-            smallest_shard=problem.shard_sizes[smallest],
-            batch_size=float(problem.workload.of(smallest, 0)),
-            updates=self.updates,
-            mechanism=self.mechanisms[smallest],
-            delta=self.delta,
-            workload=problem.workload,
-            smallest=smallest,
-            releases=self.releases(smallest),
-            noise=self.noise_of_all,
-        )
+        some = next(iter(self.mechanisms.values()))
+        return self.problem.facts(self.updates, some, self.releases, self.noise_of_all)
 
     def side(self, name: str) -> SidePlan:
         """What leaves the data of agent ``name``; of a server, what leaves its unit."""

@@ -1,4 +1,4 @@
-"""What a run is planned from: all of it is public, and known before the run.
+"""What a run is planned from: known before the run, and public but for how persons' examples lie at nodes.
 
 `experiment` makes a `Problem` of a spec and its data, and the algorithm makes a `Plan` of the problem.
 """
@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from gossamer.algorithms.algorithm import Workload
+from gossamer.algorithms.algorithm import Facts, Workload
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.algorithms.terms import Terms
 from gossamer.parts import Part
 from gossamer.privacy.clipping import Clipping
+from gossamer.privacy.graph_bounds import Noise
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.sampling import Sampling
@@ -194,7 +195,20 @@ class Problem(Generic[S]):
         """Number of parameters."""
         return sum(part.size for part in self.parts)
 
-    @property
-    def smallest(self) -> str:
-        """The first node with the fewest examples."""
-        return min(self.names, key=lambda name: self.shard_sizes[name])
+    def facts(
+        self, updates: int, mechanism: Mechanism, releases: Callable[[str], int], noise: Noise | None = None
+    ) -> Facts:
+        """What claims are computed from; ``releases`` says how many a node makes."""
+        smallest = min(self.names, key=lambda name: self.shard_sizes[name])
+        return Facts(
+            nodes=len(self.names),
+            smallest_shard=self.shard_sizes[smallest],
+            batch_size=float(self.workload.of(smallest, 0)),
+            updates=updates,
+            mechanism=mechanism,
+            delta=self.spec.delta,
+            workload=self.workload,
+            smallest=smallest,
+            releases=releases(smallest),
+            noise=noise,
+        )

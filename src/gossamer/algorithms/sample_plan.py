@@ -180,21 +180,10 @@ class SamplePlan:
     @property
     def facts(self) -> Facts | None:
         """What claims are computed from; None for a run without noise."""
-        problem = self.problem
-        if not problem.spec.private:
+        if not self.problem.spec.private:
             return None
-        smallest = problem.smallest
-        return Facts(
-            nodes=len(problem.names),
-            smallest_shard=problem.shard_sizes[smallest],
-            batch_size=float(problem.workload.of(smallest, 0)),
-            updates=self.updates,
-            mechanism=min(self.mechanisms.values(), key=lambda law: law.second_moment(self.size)),
-            delta=problem.spec.delta,
-            workload=problem.workload,
-            smallest=smallest,
-            releases=self.releases(smallest),
-        )
+        least = min(self.mechanisms.values(), key=lambda law: law.second_moment(self.size))
+        return self.problem.facts(self.updates, least, self.releases)
 
     def spent(self, ledgers: Iterable[Charged]) -> float | None:
         return epsilon_so_far(self.problem, ledgers)
