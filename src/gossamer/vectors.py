@@ -26,7 +26,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.floating]
+from gossamer.arrays import FloatArray as FloatArray
 
 LARGEST_VALUE = 1e12
 """Most absolute value of an entry that is sent or accepted.

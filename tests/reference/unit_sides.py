@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.objective import IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.data_side import Answer
 from gossamer.privacy.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.pairwise_noise import pairwise_noise
@@ -19,7 +20,7 @@ from gossamer.privacy.unit_side import AdmittedUpdate, AgentSide
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream, derive
-from gossamer.vectors import Confined, FloatArray, Released
+from gossamer.vectors import Confined, Released
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.planning import plan_run
@@ -20,7 +21,6 @@ from gossamer.privacy.attacks.releasing import released_gradients
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
 from gossamer.randomness import derive
 
-FloatArray = npt.NDArray[np.floating]
 Method = Literal["auto", "linear", "matching"]
 
 _NO_CLIP = 1.0

@@ -7,11 +7,12 @@ from dataclasses import asdict
 from gossamer.algorithms import ALGORITHMS
 from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.problem import Estimated as Estimated
+from gossamer.arrays import FloatArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
 from gossamer.experiment.estimating import estimate_problem, public_sample, synthetic_sample
 from gossamer.experiment.spec import Experiment
-from gossamer.objectives.objective import FloatArray, Objective
+from gossamer.objectives.objective import Objective
 
 
 def needs_estimates(experiment: Experiment) -> bool:

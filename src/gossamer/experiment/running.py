@@ -15,6 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan, differing
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import RunWarning
 from gossamer.experiment.driving import drive
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
@@ -28,12 +29,10 @@ from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.experiment.tracing import tracing
-from gossamer.objectives.objective import IndexArray
 from gossamer.parts import unpack
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
-from gossamer.vectors import FloatArray
 from gossamer.version import __version__
 
 

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError
-from gossamer.objectives.objective import Clip, FloatArray, IndexArray, Objective, clips_of
+from gossamer.objectives.objective import Clip, Objective, clips_of
 from gossamer.vectors import Coordinates
 
 _NUMBERS = 2**23  # of per-example gradients that are held at once: 32 MiB in float32

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import glm_kernels as kernels
@@ -24,9 +25,7 @@ from gossamer.objectives.local_steps import checked
 from gossamer.objectives.objective import (
     Clip,
     Evaluation,
-    FloatArray,
     Gradients,
-    IndexArray,
     LocalRound,
     LocalSums,
     LocalUpdates,

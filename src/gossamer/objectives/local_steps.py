@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.coordinates import clipped_on
-from gossamer.objectives.objective import FloatArray, IndexArray, LocalRound, LocalSums, Objective
+from gossamer.objectives.objective import LocalRound, LocalSums, Objective
 
 
 def step_by_step(objective: Objective, rounds: Sequence[LocalRound], data: Split) -> LocalSums:

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.objective import FloatArray, IndexArray, LocalUpdates, Objective, clips_of
+from gossamer.objectives.objective import LocalUpdates, Objective, clips_of
 
 __all__ = ["LocalUpdates", "Ragged", "checked", "step_by_step"]
 

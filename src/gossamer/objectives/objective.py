@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray as FloatArray
+from gossamer.arrays import IndexArray as IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.parts import Part as Part
 from gossamer.vectors import Coordinates
 
-FloatArray = npt.NDArray[np.floating]
-IndexArray = npt.NDArray[np.int64]
 Clip = float | npt.NDArray[np.floating]
 
 

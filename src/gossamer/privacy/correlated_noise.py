@@ -55,10 +55,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.privacy.numbers import whole_number
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class Temporal(StrEnum):

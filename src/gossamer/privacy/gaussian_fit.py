@@ -30,14 +30,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri, ndtri_exp
 
+from gossamer.arrays import FloatArray
 from gossamer.privacy.accountants import Figures, quick_figures
 from gossamer.privacy.analytic import GaussianFull
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 from gossamer.privacy.renyi import check_delta
 from gossamer.privacy.rows import pure_epsilon, row_of
-
-FloatArray = npt.NDArray[np.float64]
 
 _FIRST, _RATIO = 12, 2**0.5  # losses looked at to begin with, and the ratio of neighbours
 _LOOSE = 2e-3  # relative; how much a chord may ask for more than its ends before it is cut

@@ -55,6 +55,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.privacy.accountants import Accounted, epsilon
 from gossamer.privacy.discrete_gaussian_blocks import DISTANCE, LARGEST, SMALLEST, Words, discrete_gaussian_blocks
@@ -63,8 +64,6 @@ from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.renyi import check_delta
 from gossamer.privacy.sampling import Sampling
-
-FloatArray = npt.NDArray[np.float64]
 
 MOST = 1 << 52
 """Steps to which a coordinate of the sum is bounded. No noise is longer, and a float64 has all integers to twice it."""

@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.privacy.claims.claim import Claim
 from gossamer.privacy.claims.increasing_theorem import (
@@ -51,8 +52,6 @@ from gossamer.privacy.numbers import require_fraction, require_positive
 
 FIRST = "increasing sample sizes, Theorem 3 (first)"
 MAIN = "increasing sample sizes, Theorem 3 (main)"
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def increasing_claims(
