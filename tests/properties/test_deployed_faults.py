@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.reference.failing import first_failure
 from tests.reference.graph_slow import noise_factor
 
 from gossamer.experiment.reading import parse_spec
 from gossamer.privacy.unit_records import Record
 from gossamer.sides.deployed import Deployed
-from gossamer.testing.fault_seeds import first_failure
 from gossamer.testing.fault_trials import Ledgers, Trial
 
 SAMPLES, NOISE = {"noise_multiplier": 1.0}, {"standard_deviation": 1.0}

@@ -12,7 +12,8 @@ from tests.reference.pools import simulated
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent
-from gossamer.objectives.objective import Clip, Evaluation, Gradients, Objective
+from gossamer.objectives.asked import Clip, Evaluation, Gradients
+from gossamer.objectives.objective import Objective
 from gossamer.parts import Part
 from gossamer.privacy.ledger import Plan
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise

@@ -16,8 +16,8 @@ from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.releasing import released_gradients
 from gossamer.privacy.attacks.inversion import clipped_similarity, cosine_similarity, is_linear, recover_input
-from gossamer.privacy.attacks.releasing import released_gradients
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
 from gossamer.randomness import derive
 

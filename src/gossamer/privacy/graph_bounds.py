@@ -57,8 +57,8 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, did_you_mean
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.numbers import real_number, whole_number
 
 
 class GradientAt(StrEnum):

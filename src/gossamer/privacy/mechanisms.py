@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.privacy.numbers import real_number
+from gossamer.numbers import real_number
 
 
 class NeighboringRelation(StrEnum):

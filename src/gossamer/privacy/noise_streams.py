@@ -29,8 +29,8 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, did_you_mean
+from gossamer.numbers import real_number
 from gossamer.privacy.correlated_noise import Factorisation
-from gossamer.privacy.numbers import real_number
 
 
 class NoiseLaw(StrEnum):

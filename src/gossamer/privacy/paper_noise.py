@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
-from gossamer.privacy.numbers import real_number, whole_number
 
 
 @dataclass(frozen=True)

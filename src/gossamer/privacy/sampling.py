@@ -18,7 +18,7 @@ import numpy as np
 
 from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError
-from gossamer.privacy.numbers import real_number, whole_number
+from gossamer.numbers import real_number, whole_number
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gossamer.errors import AccountingError, SpecError
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import check_budget
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 

@@ -33,12 +33,12 @@ import math
 from scipy.special import ndtr
 
 from gossamer.errors import AccountingError
+from gossamer.numbers import whole_number
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.filters import NOTHING_PROVED, Entry
 from gossamer.privacy.gaussian_fit import response_mu
 from gossamer.privacy.graph_bounds import Noise, UpdateBound, gaussian_mu_of, laplace_epsilon_of
 from gossamer.privacy.noise_streams import NoiseLaw
-from gossamer.privacy.numbers import whole_number
 from gossamer.privacy.renyi import check_order, response
 
 _UP = 1 + 1e-12  # more than the rounding of a few operations

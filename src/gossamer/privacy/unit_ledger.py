@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gossamer.errors import BudgetSpent, SpecError
+from gossamer.numbers import whole_number
 from gossamer.privacy.noise_streams import CorrelatedNoise
-from gossamer.privacy.numbers import whole_number
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from gossamer.errors import SpecError
-from gossamer.privacy.numbers import real_number, whole_number
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.encoding import register
 from gossamer.vectors import Confined, Model

@@ -38,13 +38,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from gossamer.errors import SpecError
+from gossamer.numbers import whole_number
 from gossamer.privacy.accountants import renyi_divergence
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.deployed_guarantee import Drawn
 from gossamer.privacy.ledger import Plan, Unlimited
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.numbers import whole_number
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.renyi import check_order, response
 from gossamer.privacy.sampling import Poisson

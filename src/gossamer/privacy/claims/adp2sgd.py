@@ -36,9 +36,9 @@ from typing import Protocol
 from scipy.optimize import minimize_scalar
 
 from gossamer.errors import SpecError
+from gossamer.numbers import require_counts, require_fraction, require_positive
 from gossamer.privacy.claims.claim import Claim
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
-from gossamer.privacy.numbers import require_counts, require_fraction, require_positive
 
 THEOREM2 = "A(DP)2SGD, Theorem 2"
 REMARK1 = "A(DP)2SGD, Remark 1"

@@ -31,11 +31,11 @@ import math
 import operator
 
 from gossamer.errors import SpecError
+from gossamer.numbers import require_positive
 from gossamer.privacy.claims.claim import Claim
 from gossamer.privacy.correlated_noise import Temporal
 from gossamer.privacy.graph_bounds import GradientAt, Noise, RandomNoise
 from gossamer.privacy.noise_streams import NoiseLaw
-from gossamer.privacy.numbers import require_positive
 
 THEOREM2 = "graph federated learning, Theorem 2"
 

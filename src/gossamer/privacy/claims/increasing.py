@@ -40,6 +40,7 @@ from scipy.optimize import brentq
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
+from gossamer.numbers import require_fraction, require_positive
 from gossamer.privacy.claims.claim import Claim
 from gossamer.privacy.claims.increasing_theorem import (
     LEAST_SIGMA,
@@ -48,7 +49,6 @@ from gossamer.privacy.claims.increasing_theorem import (
     largest_r0,
     require_power,
 )
-from gossamer.privacy.numbers import require_fraction, require_positive
 
 FIRST = "increasing sample sizes, Theorem 3 (first)"
 MAIN = "increasing sample sizes, Theorem 3 (main)"

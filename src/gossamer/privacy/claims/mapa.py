@@ -32,8 +32,8 @@ Theorem 3.20, which the paper cites.
 
 from __future__ import annotations
 
+from gossamer.numbers import require_fraction, require_positive
 from gossamer.privacy.claims.claim import Claim
-from gossamer.privacy.numbers import require_fraction, require_positive
 from gossamer.privacy.pure_composition import advanced, simple
 
 REMARK4 = "MAPA, Remark 4"
