@@ -336,6 +336,7 @@ MANY_FEATURES = """
 import resource
 import numpy as np, scipy.sparse as sp
 from gossamer.data.split import Split
+from gossamer.objectives.asked import LocalRound
 from gossamer.objectives.glm import LinearModel
 
 rows, features, stored = 20_000, 20_958, 50
