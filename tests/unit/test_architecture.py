@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "section": set(),
     "numbers": {"errors"},
     "randomness": set(),
-    "own_files": set(),
+    "files": {"errors"},
     "vectors": {"arrays"},
     "protocol": {"errors", "vectors"},
     "topology": {"arrays", "errors", "randomness", "section"},

@@ -37,7 +37,7 @@ from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.spec import Experiment
 from gossamer.federation.invitations import read_signed
-from gossamer.own_files import for_owner, write_own
+from gossamer.files import for_owner, write_own
 from gossamer.privacy.release_times import without_late
 from gossamer.privacy.renyi import renyi_epsilon
 from gossamer.protocol.node import Node

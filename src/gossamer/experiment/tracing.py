@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.prepare import Prepared
-from gossamer.own_files import for_owner
+from gossamer.files import for_owner
 from gossamer.protocol.trace import Step, write_step
 
 
