@@ -30,11 +30,7 @@ from gossamer.privacy.settings import PrivacySettings as PrivacySettings
 from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.section import Section
-
-
-def _bare(key: str) -> BeforeValidator:
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+from gossamer.section import Section, bare
 
 
 class ObjectiveSettings(Section):
@@ -122,17 +118,17 @@ class Experiment(Section):
     ... )
     """
 
-    dataset: Annotated[DatasetSettings, _bare("name")] = DatasetSettings(name="digits")
-    partition: Annotated[PartitionSettings, _bare("name")] = Iid()
-    objective: Annotated[ObjectiveSettings, _bare("name")] = ObjectiveSettings()
-    algorithm: Annotated[AlgorithmSettings, _bare("name")] = DEFAULT
-    privacy: Annotated[PrivacySettings, _bare("mechanism")] = PrivacySettings()
+    dataset: Annotated[DatasetSettings, bare("name")] = DatasetSettings(name="digits")
+    partition: Annotated[PartitionSettings, bare("name")] = Iid()
+    objective: Annotated[ObjectiveSettings, bare("name")] = ObjectiveSettings()
+    algorithm: Annotated[AlgorithmSettings, bare("name")] = DEFAULT
+    privacy: Annotated[PrivacySettings, bare("mechanism")] = PrivacySettings()
     budget: Budget | None = None
-    speeds: Annotated[SpeedSettings, _bare("name")] = SpeedSettings()
+    speeds: Annotated[SpeedSettings, bare("name")] = SpeedSettings()
     links: LinkSettings = LinkSettings()
     faults: FaultSettings = FaultSettings()
     stop: StopSettings = StopSettings()
-    evaluation: Annotated[EvaluationSettings, _bare("name"), BeforeValidator(on_or_off)] = EvaluationSettings()
+    evaluation: Annotated[EvaluationSettings, bare("name"), BeforeValidator(on_or_off)] = EvaluationSettings()
     compute: ComputeSettings = ComputeSettings()
     deployment: DeploymentSettings = DeploymentSettings()
     seed: int = Field(default=0, ge=0)
