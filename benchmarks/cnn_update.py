@@ -23,9 +23,9 @@ import torch
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.objectives.models import build_model
-from gossamer.objectives.objective import FloatArray, IndexArray
 from gossamer.objectives.torch_batching import available_cores
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.privacy.mechanisms import Gaussian

@@ -31,11 +31,12 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 from torch import nn
 
+from gossamer.arrays import IndexArray
 from gossamer.data.split import Split
 from gossamer.deployment.pacing import Paced
 from gossamer.deployment.tasks import Tasks, Worker
 from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.objective import IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.privacy.data_side import Computer
 from gossamer.privacy.mechanisms import Gaussian

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.vectors import FloatArray
+from gossamer.arrays import FloatArray
 
 
 @dataclass(frozen=True)

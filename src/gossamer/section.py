@@ -7,7 +7,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
 TRUTH_VALUE = "truth_value"
@@ -31,6 +31,11 @@ class Section(BaseModel):
                 context = {"key": key, "expected": expected, "found": json.dumps(value, default=str)}
                 raise PydanticCustomError(TRUTH_VALUE, "input should be {expected}, found {found}", context)
         return values
+
+
+def bare(key: str) -> BeforeValidator:
+    """Let a text stand for a mapping with that ``key``."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
 def place(problem: Any) -> tuple[str | int, ...]:

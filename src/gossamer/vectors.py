@@ -26,7 +26,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.floating]
+from gossamer.arrays import FloatArray as FloatArray
 
 LARGEST_VALUE = 1e12
 """Most absolute value of an entry that is sent or accepted.
@@ -257,8 +257,9 @@ def concatenate(vectors: Sequence[V]) -> V:
     label: Any = Released if Released in labels else Public
     if isinstance(vectors[0].values, Blank):
         whole: V = label(Blank(sum(v.size for v in vectors), vectors[0].values.dtype))
-        return whole
-    return label(np.concatenate([vector.values for vector in vectors]))  # type: ignore[no-any-return]
+    else:
+        whole = label(np.concatenate([vector.values for vector in vectors]))
+    return whole
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ import pytest
 from tests.end_to_end.test_deployed_sides import BASE, UNITS, Parties, identity_of, own, prepared_of, run, signing_of
 
 from gossamer.algorithms.graph_masking import MaskingServerNode
+from gossamer.algorithms.graph_sides import samplings
 from gossamer.deployment.computing import deployed_computer
 from gossamer.deployment.founding import draft
 from gossamer.deployment.side_file import SideFile
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.errors import DataError
-from gossamer.experiment.agent_sides import samplings
-from gossamer.experiment.planning import plan_run
+from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec, write_spec
 from gossamer.federation.identity import Identity
@@ -98,7 +98,7 @@ class Measured(Parties):
 def members() -> tuple[str, ...]:
     """Whom public coins draw for round 0, in the order of their numbers."""
     prepared = simulated()
-    return tuple(samplings(prepared, prepared.experiment.algorithm)[0].of(0))  # type: ignore[arg-type]
+    return tuple(samplings(problem_of(prepared))[0].of(0))
 
 
 def shares_for(agent: Agent, others: dict[int, Announcement]) -> Any:

@@ -78,6 +78,12 @@ def begins(there: Parties, name: str) -> None:
     until(writes, f"{name} to begin")
 
 
+def works(there: Parties, name: str) -> None:
+    """Wait until a new process of a party has made an update, however slow the machine is."""
+    pid = there.federation.processes[name].pid
+    until(lambda: there.status(name).get("process") == pid and there.updates(name) > 0, f"{name} to make an update")
+
+
 def command(*arguments: object) -> int:
     """``gossamer`` in this process."""
     before = signal.getsignal(signal.SIGTERM)
@@ -180,10 +186,12 @@ def test_an_interrupt_at_any_instant_is_clean(tmp_path: Path, broker: EmbeddedBr
     with parties(founded(GOSSIP, 3000, tmp_path, broker)) as there:
         keep_history(there)
         there.start(B, C)
-        for _ in range(25):
+        for turn in range(25):
             there.start(A)
             process = there.federation.processes[A]
             begins(there, A)
+            if turn % 5 == 4:
+                works(there, A)
             time.sleep(instants.uniform(0.0, 2.0))
             if process.pid is not None and process.is_alive():
                 os.kill(process.pid, signal.SIGINT)

@@ -15,9 +15,9 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.founded_broker import FoundedBroker, free_port
 from tests.reference.mqtt_client import HOST, LONG, Client
+from tests.reference.reissued import reissue
 
 from gossamer.deployment.founding import found
-from gossamer.deployment.reissuing import reissue
 from gossamer.federation.identity import Identity
 from gossamer.federation.invitations import read_signed
 from gossamer.runtimes.broker import Mosquitto

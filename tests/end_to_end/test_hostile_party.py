@@ -22,7 +22,7 @@ from gossamer.algorithms.gossip import Answer, Offer
 from gossamer.deployment.peers import Peers, PeerSettings
 from gossamer.deployment.up import LocalFederation
 from gossamer.federation.identity import Identity
-from gossamer.federation.invitations import read_invitation
+from gossamer.federation.invitations import parse_invitation
 from gossamer.protocol.frames import Data
 from gossamer.runtimes.broker import EmbeddedBroker
 from gossamer.runtimes.mqtt import BrokerAddress, MqttTransport
@@ -43,7 +43,9 @@ class Attacker:
     def __init__(self, federation: LocalFederation, broker: str) -> None:
         place = federation.folder / HOSTILE
         identity = Identity.load(place / "identity.key")
-        invitation = read_invitation(place / "invitation.yaml", identity, federation.organiser, datetime.now(UTC))
+        invitation = parse_invitation(
+            (place / "invitation.yaml").read_bytes(), identity, federation.organiser, datetime.now(UTC)
+        )
         self.size = federation.prepared.objective.size
         host, port = urlsplit(broker).hostname, urlsplit(broker).port
         assert host is not None

@@ -18,7 +18,7 @@ from gossamer.errors import DataError
 from gossamer.privacy.accountants import renyi_divergence
 from gossamer.privacy.filters import GaussianFilter
 from gossamer.privacy.gaussian_dp import gaussian_epsilon
-from gossamer.privacy.gaussian_fit import least_mu
+from gossamer.privacy.gaussian_fit import PlanCurve
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.release_times import without_late
 from gossamer.privacy.releases import ReleaseKind
@@ -125,7 +125,7 @@ def test_show_says_what_was_spent_and_what_is_left(capsys: pytest.CaptureFixture
     assert wards["spent_divergence"] == pytest.approx(5 * ONE, rel=1e-12)
     assert wards["left_divergence"] == pytest.approx(level - 5 * ONE, rel=1e-12)
     mu, failures = wards["spent_mu"], wards["spent_failures"]
-    assert mu == pytest.approx(least_mu({KIND: 5}, failures, ADD), rel=2e-3)
+    assert mu == pytest.approx(PlanCurve.of({KIND: 5}, ADD).mu(failures), rel=2e-3)
     assert wards["epsilon"] == gaussian_epsilon(mu, without_late(1e-5) - failures) < renyi_epsilon(8, 5 * ONE, 1e-5)
     room = GaussianFilter(4.0, without_late(1e-5) / 2, ADD)
     assert wards["left_mu"] ** 2 == pytest.approx(room.level - mu**2)

@@ -228,7 +228,7 @@ def test_lossy_links_and_an_absence_do_not_stop_a_run() -> None:
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_is_sound(example: Path) -> None:
     spec = gs.read_spec(example)
-    shorter = [] if spec.in_units else ["--set", "stop={updates: 20}"]
+    shorter = [] if spec.terms.unit == "agent" else ["--set", "stop={updates: 20}"]
     done = gossamer("check", example, "--json", *shorter)
     assert done.returncode == 0, done.stderr
     assert spec.budget is not None

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import gossamer as gs
+from gossamer.algorithms.graph_plan import UnitPlan
 from gossamer.cli import main
 from gossamer.errors import SpecError
 from gossamer.experiment.auditing import audit_run
@@ -19,7 +20,6 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, write_spec
 from gossamer.experiment.running import run_prepared
-from gossamer.experiment.unit_plan import UnitPlan
 
 BASE: dict[str, Any] = {
     "name": "graph_federated",

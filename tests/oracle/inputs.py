@@ -21,11 +21,13 @@ from tests.oracle.specs import HERE, SPECS
 
 import gossamer
 from gossamer import randomness
+from gossamer.algorithms.plan import differing
 from gossamer.deployment import side_file
 from gossamer.errors import RunWarning
 from gossamer.experiment import results, secrets
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.planning import plan_run
+from gossamer.experiment.plans import sides_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run_prepared
@@ -209,10 +211,10 @@ def _words(planned: dict[str, Planned]) -> Iterator[str]:
     seen = set[str]()
     for name, (spec, *_) in planned.items():
         _, prepared, plan = _planned(spec, "fresh")
-        said: list[Any] = [str(plan), plan.describe(), plan.figures(prepared), *plan.noise, str(plan.guarantee)]
+        said: list[Any] = [str(plan), plan.describe(), plan.figures, *plan.noise, str(plan.guarantee)]
         said += [plan.describe_node(node) for node in prepared.names]
-        said += [str(guarantee) for guarantee in plan.guarantees.values()]
-        said += [ledger.lines() for ledger in plan.sides(prepared, 1)[1]]
+        said += [str(guarantee) for guarantee in differing(plan.guarantees).values()]
+        said += [ledger.lines() for ledger in sides_of(prepared, plan, 1).ledgers]
         for line in _lines(said):
             if line not in seen:
                 seen.add(line)

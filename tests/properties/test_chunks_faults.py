@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.reference.linked_nodes import Network, seeded_faults
 
 from gossamer.protocol.chunks import CHUNK_WINDOW
 from gossamer.protocol.encoding import decode, encode
@@ -15,7 +16,7 @@ from gossamer.protocol.events import Received
 from gossamer.protocol.frames import Chunk, Progress, encode_frame, frame_size
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.session import Session, SessionSettings
-from gossamer.testing import Faults, Network, Partition
+from gossamer.testing.faults import Faults, Partition
 from gossamer.vectors import Public
 
 
@@ -148,7 +149,7 @@ def test_a_peer_may_come_back_with_another_length_of_frames(
 def test_large_models_both_ways_through_a_bad_link() -> None:
     """Ten models of 83 chunks each way, a fifth of the frames lost, a tenth doubled, all of them out of order."""
     sends = [(0.0, sender, to, 1000) for _ in range(10) for sender, to in permutations(NAMES, 2)]
-    net = network(sends, Faults.seeded(3, frames=8000, longest_delay=1.0))
+    net = network(sends, seeded_faults(3, frames=8000, longest_delay=1.0))
     net.run()
     assert_all_arrived(net, sends)
     chunks = sum(isinstance(sent.frame, Chunk) for sent in net.transmissions)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.end_to_end.test_deployed_sides import own
+from tests.reference.failing import first_failure
 from tests.reference.graph_slow import noise_factor
 
 from gossamer.deployment import computing
@@ -21,7 +22,6 @@ from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import TimedPool
 from gossamer.sides.machine import Side
 from gossamer.sides.pool import Pool
-from gossamer.testing.fault_seeds import first_failure
 from gossamer.testing.fault_specs import SmallRun, small_runs
 from gossamer.testing.fault_trials import Ledgers, Trial
 

@@ -7,13 +7,14 @@ from functools import cache
 from typing import Any
 
 import pytest
+from tests.reference.failing import first_failure
 from tests.reference.planted_bugs import BUGS
 
 from gossamer.experiment.reading import parse_spec
 from gossamer.testing.fault_schedules import Crash, Fate, Schedule, shortened
-from gossamer.testing.fault_seeds import Failure, first_failure
+from gossamer.testing.fault_seeds import Failure
 from gossamer.testing.fault_trials import MOST_EVENTS, Trial
-from gossamer.testing.network import Partition
+from gossamer.testing.faults import Partition
 
 SAMPLES, UNITS = {"noise_multiplier": 1.0}, {"standard_deviation": 1.0}
 SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -16,10 +16,10 @@ from gossamer.algorithms.algorithm import Context
 from gossamer.algorithms.graph_combination import combination
 from gossamer.algorithms.graph_server import ServerNode
 from gossamer.algorithms.graph_settings import Settings, drawn, servers, units_of
+from gossamer.algorithms.stopping import StopSettings
 from gossamer.data.split import Split
 from gossamer.errors import TopologyError
 from gossamer.experiment.driving import Blind, drive
-from gossamer.experiment.spec import StopSettings
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.correlated_noise import Factorisation
 from gossamer.privacy.mechanisms import NoNoise

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gossamer.data.split import Split
+from gossamer.objectives.asked import LocalRound
 from gossamer.objectives.coordinates import clipped_on
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.local_steps import step_by_step
-from gossamer.objectives.objective import LocalRound
 from gossamer.vectors import Coordinates
 
 LOSSES = st.sampled_from([("logistic", 2), ("softmax", 3), ("squared", None), ("hinge", 2), ("hinge", 3)])

@@ -7,12 +7,13 @@ from itertools import pairwise, permutations
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.reference.linked_nodes import Network, seeded_faults
 
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import PeerDown, PeerUp, Received
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.session import Session, SessionSettings
-from gossamer.testing import Faults, Network, Partition
+from gossamer.testing.faults import Faults, Partition
 
 
 @message("test.faults.note")
@@ -137,7 +138,7 @@ def test_retries_are_paced(sends: list[Send], faults: Faults) -> None:
 def test_more_than_a_window_gets_through_a_bad_link() -> None:
     """200 messages each way, a third of the frames lost, a fifth duplicated, all reordered."""
     sends = [(0.0, sender, to) for _ in range(200) for sender, to in (("a", "b"), ("b", "a"))]
-    net = network(sends, Faults.seeded(1, frames=3000, loss=1 / 3, duplicate=0.2, longest_delay=3.0))
+    net = network(sends, seeded_faults(1, frames=3000, loss=1 / 3, duplicate=0.2, longest_delay=3.0))
     net.run()
     for to in ("a", "b"):
         arrived = [event.message.number for _, name, event in net.events if name == to and isinstance(event, Received)]  # type: ignore[attr-defined]

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from tests.end_to_end.test_deployed_sides import own, signing_of
 
+from gossamer.algorithms.graph_sides import samplings
 from gossamer.deployment.computing import deployed_computer
 from gossamer.deployment.side_file import SideFile
 from gossamer.errors import TooFewAgents
-from gossamer.experiment.agent_sides import samplings
-from gossamer.experiment.planning import plan_run
+from gossamer.experiment.planning import plan_run, problem_of
+from gossamer.experiment.plans import sides_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum, Step
@@ -76,11 +77,11 @@ class Party:
             file, signing = SideFile(IN_MEMORY, prepared.run, name), signing_of(prepared, name)
             computer = deployed_computer(own(prepared, name), plan, name, None, kept=file, signing=signing)
         else:
-            computer = plan.sides(prepared, 3)[0]
+            computer = sides_of(prepared, plan, 3)
         self._computer = computer
         self.side = computer.sides[name].rule._talk
         self.ledger: Ledger | None = computer.sides[name].ledger
-        self.members = samplings(prepared, prepared.experiment.algorithm)[0].of  # type: ignore[arg-type]
+        self.members = samplings(problem_of(prepared))[0].of
 
     def ask(self, task: Any) -> Any:
         return self._computer.compute([self._computer.admit(self.name, task)])[0].released

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from tests.reference.ledgers import Ledger
 
+from gossamer.arrays import IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.objective import IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.data_side import Answer, divided, post_processed
 from gossamer.privacy.round_answers import RoundSum, Turns, amended, rates_of, round_sum
 from gossamer.privacy.tasks import Gradient, Round

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.objectives.objective import FloatArray, IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.data_side import Answer, post_processed
 from gossamer.privacy.graph_bounds import UpdateBound
 from gossamer.privacy.grid_query import GridQuery

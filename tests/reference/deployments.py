@@ -29,7 +29,7 @@ from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
 from gossamer.federation.identity import Identity
-from gossamer.federation.invitations import read_invitation
+from gossamer.federation.invitations import parse_invitation
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Completed, Received
@@ -139,7 +139,8 @@ class Parties:
         place = self.federation.folder / name
         identity = Identity.load(place / "identity.key")
         organiser = self.federation.organiser
-        return Agreed.on(Terms.of(read_invitation(place / "invitation.yaml", identity, organiser, datetime.now(UTC))))
+        content = (place / "invitation.yaml").read_bytes()
+        return Agreed.on(Terms.of(parse_invitation(content, identity, organiser, datetime.now(UTC))))
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.errors import BudgetSpent, SpecError
+from gossamer.numbers import whole_number
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.ledger import Policy
-from gossamer.privacy.numbers import whole_number
 from gossamer.privacy.releases import ReleaseKind, checked_counts
 from gossamer.privacy.unit_ledger import StreamKind
 

@@ -10,6 +10,8 @@ import hmac
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from gossamer.privacy.masking.group import Group
+
 CURVE_PRIME = 2**255 - 19
 
 
@@ -108,3 +110,12 @@ def nearest_step(value: float, clip: float, fraction_bits: int) -> int:
 def sha256(data: bytes) -> bytes:
     """FIPS 180-4."""
     return hashlib.sha256(data).digest()
+
+
+def most_colluders(group: Group) -> int:
+    """How many agents may collude with a lying server, and it learns no more than sums of two or more others.
+
+    Both masks of one agent, or two sets of survivors, need 2 (t - c) honest answers of the n - c honest agents, each of
+    whom answers once: out of reach for c < 2 t - n.
+    """
+    return max(0, min(2 * group.threshold - group.size - 1, group.minimum - 2))

@@ -10,16 +10,17 @@ import numpy as np
 from tests.reference.agent_sides import AdmittedUpdate, AgentSide
 from tests.reference.ledgers import UnitLedger
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.objective import IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.data_side import Answer
 from gossamer.privacy.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.pairwise_noise import pairwise_noise
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream, derive
-from gossamer.vectors import Confined, FloatArray, Released
+from gossamer.vectors import Confined, Released
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ NAMES = ("gossip", "allreduce", "audp", "asgd", "csgd", "edge_cloud", "mapa", "i
 """What algorithms and their modules are called."""
 TABLE = "algorithms/__init__.py"
 OWN = {
-    "gossip": r"gossip|promises",
+    "gossip": r"gossip(_\w+)?|promises",
     "allreduce": r"allreduce|ring(_\w+)?",
     "edge_cloud": r"edge_\w+",
     "mapa": r"mapa(_\w+)?",
@@ -32,7 +32,7 @@ OWN = {
 }
 """The modules of each algorithm in `algorithms`, where they have no folder of their own."""
 MAKING = re.compile(
-    r"sides/\w+\.py|deployment/computing\.py|experiment/agent_sides\.py|"
+    r"sides/\w+\.py|deployment/computing\.py|algorithms/graph_sides\.py|"
     r"privacy/(\w+_side|deployed_unit|round_answers|tasks|unit_tasks|masking_steps|unit_records|number_source)\.py"
 )
 """Where data sides are made, and what they are made of."""

@@ -10,6 +10,7 @@ import pytest
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.split import Split
 from gossamer.errors import DataError, ModelError
+from gossamer.experiment.releasing import released_gradients
 from gossamer.objectives.glm import LinearModel
 from gossamer.parts import Part, pack
 from gossamer.privacy.attacks.inversion import (
@@ -19,7 +20,6 @@ from gossamer.privacy.attacks.inversion import (
     recover_input,
     structural_similarity,
 )
-from gossamer.privacy.attacks.releasing import released_gradients
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.vectors import Public
 

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from tests.reference.pools import simulated
 
 import gossamer as gs
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
-from gossamer.objectives.objective import Evaluation, FloatArray, Gradients, IndexArray, Objective
+from gossamer.objectives.asked import Evaluation, Gradients
+from gossamer.objectives.objective import Objective
 from gossamer.parts import Part
 from gossamer.privacy.clipping import Clipping, FixedClip, QuantileClip, StageClip, bound_of
 from gossamer.privacy.data_side import divided

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from tests.reference.pools import simulated
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent
-from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective
+from gossamer.objectives.asked import Clip, Evaluation, Gradients
+from gossamer.objectives.objective import Objective
 from gossamer.parts import Part
 from gossamer.privacy.ledger import Plan
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise

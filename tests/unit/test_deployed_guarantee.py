@@ -8,6 +8,7 @@ from decimal import Decimal, localcontext
 from pathlib import Path
 
 import pytest
+from tests.reference.grid_accounting import grid_epsilon
 
 from gossamer.privacy import agent_noise, graph_guarantees
 from gossamer.privacy.agent_noise import AgentNoise, own_server_guarantee
@@ -24,7 +25,7 @@ from gossamer.privacy.deployed_guarantee import (
     deployed_bound,
     deployed_guarantee,
 )
-from gossamer.privacy.grid_noise import GridGaussian, grid_epsilon
+from gossamer.privacy.grid_noise import GridGaussian
 from gossamer.privacy.guarantees import SIMULATED_NOISE, Guarantee, none, planned
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.release_times import OPEN_TIMES, PUBLIC_TIMES

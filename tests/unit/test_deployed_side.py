@@ -12,10 +12,12 @@ import pytest
 from scipy import stats
 from tests.reference import pools
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent, SpecError
+from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.parts import Part
 from gossamer.privacy.ledger import Plan
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation, NoNoise

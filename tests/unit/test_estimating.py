@@ -15,8 +15,9 @@ from gossamer.data.split import Split
 from gossamer.errors import DataError
 from gossamer.experiment import estimating
 from gossamer.experiment.estimating import estimate_problem, public_sample, synthetic_sample
+from gossamer.objectives.asked import Evaluation, Gradients
 from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.objective import Evaluation, Gradients, Objective
+from gossamer.objectives.objective import Objective
 
 DIGITS = DatasetSettings(name="digits")
 

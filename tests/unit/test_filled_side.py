@@ -11,9 +11,11 @@ import pytest
 import scipy.sparse as sp
 from tests.reference import pools
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
+from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.parts import Part
 from gossamer.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from gossamer.privacy.release_times import provided_for

@@ -15,7 +15,7 @@ from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.accountants import epsilon, renyi_divergence
 from gossamer.privacy.filters import EitherFilter, Entry, GaussianFilter, Total, widest_order_of
 from gossamer.privacy.gaussian_dp import gaussian_delta, gaussian_mu
-from gossamer.privacy.gaussian_fit import least_mu
+from gossamer.privacy.gaussian_fit import PlanCurve
 from gossamer.privacy.ledger import RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
@@ -117,10 +117,10 @@ def test_a_plan_enters_so_that_most_of_its_kind_fit() -> None:
     while found.covers(then := total.plus(entry := found.entry(plan, total))):
         total, entries = then, [*entries, entry]
     for entry in entries:
-        assert entry.mu == pytest.approx(least_mu(plan, entry.failure, ADD), rel=2.5e-3)
+        assert entry.mu == pytest.approx(PlanCurve.of(plan, ADD).mu(entry.failure), rel=2.5e-3)
     for step in range(11):
         failure = found.failures / 2**step
-        mu = least_mu(plan, failure, ADD)
+        mu = PlanCurve.of(plan, ADD).mu(failure)
         assert min(2**step, int(found.level / mu**2)) <= len(entries)
 
 

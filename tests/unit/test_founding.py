@@ -27,7 +27,7 @@ from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_spec, read_text, write_spec
 from gossamer.federation.errors import IdentityError, InvitationError
 from gossamer.federation.identity import Identity, PublicKey
-from gossamer.federation.invitations import parse_signed, read_invitation
+from gossamer.federation.invitations import parse_invitation, parse_signed
 from gossamer.runtimes.broker_config import access_list
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,7 +122,7 @@ def test_each_party_reads_its_own_invitation(tmp_path: Path) -> None:
     for name in ("a", "b", "server"):
         identity = Identity.load(tmp_path / name / "identity.key")
         path = tmp_path / name / "invitation.yaml"
-        invitation = read_invitation(path, identity, founded.organiser.fingerprint, now)
+        invitation = parse_invitation(path.read_bytes(), identity, founded.organiser.fingerprint, now)
         assert invitation.invited == name
         assert invitation.members == founded.invitation.members
         assert invitation.broker == BROKER

@@ -13,7 +13,7 @@ from tests.reference.gaussian_fit_slow import right_side, slow_least_mu
 from gossamer.errors import AccountingError
 from gossamer.privacy import accountants
 from gossamer.privacy.accountants import delta, quick_figures
-from gossamer.privacy.gaussian_fit import PlanCurve, full_mu, is_exact, least_mu, release_mu, response_mu
+from gossamer.privacy.gaussian_fit import PlanCurve, full_mu, is_exact, release_mu, response_mu
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.rows import row_of
@@ -36,7 +36,7 @@ def gaussian(multiplier: float, rate: float) -> ReleaseKind:
     ],
 )
 def test_mu_is_that_of_a_slow_reference(multiplier: float, rate: float, releases: int, failure: float) -> None:
-    found = least_mu({gaussian(multiplier, rate): releases}, failure, ADD)
+    found = PlanCurve.of({gaussian(multiplier, rate): releases}, ADD).mu(failure)
     arguments = (multiplier, rate, releases, failure)
     assert found >= slow_least_mu(*arguments, above=False) * (1 - 2e-4)
     assert found <= slow_least_mu(*arguments, above=True) * 1.005
@@ -60,7 +60,7 @@ def test_it_covers_every_loss_and_hardly_less_mu_does(
     plan: Counts, relation: NeighboringRelation, failure: float
 ) -> None:
     """By the accountant's divergences at losses that the search has not chosen, up to where they are below f."""
-    mu = least_mu(plan, failure, relation)
+    mu = PlanCurve.of(plan, relation).mu(failure)
     losses = np.linspace(0.0, 1.0, 20) ** 2 * 12 * max(mu, 0.3)
     found = np.array([delta(plan, float(loss), relation) for loss in losses])
     assert (found <= right_side(mu, failure, losses) * (1 + 1e-8)).all()
@@ -79,7 +79,7 @@ def test_it_covers_losses_whose_exponentials_are_no_numbers(
     kind: ReleaseKind, relation: NeighboringRelation, failure: float
 ) -> None:
     """Up to 2,700: by the closed form of a single release."""
-    pair, mu = row_of(kind, relation).profile(kind), least_mu({kind: 1}, failure, relation)
+    pair, mu = row_of(kind, relation).profile(kind), PlanCurve.of({kind: 1}, relation).mu(failure)
     losses = np.linspace(0.0, max(pair.largest(failure / 10)), 20_000)
     with np.errstate(over="ignore"):
         found = np.maximum(pair.forward(losses), pair.backward(losses))
@@ -89,8 +89,8 @@ def test_it_covers_losses_whose_exponentials_are_no_numbers(
 def test_gaussian_noise_on_all_data_is_exact() -> None:
     plan = {gaussian(2.0, 1.0): 4, gaussian(3.0, 1.0): 9, gaussian(1.0, 0.1): 0}
     assert is_exact(plan)
-    assert least_mu(plan, 1e-6, ADD) == pytest.approx(math.sqrt(4 / 4 + 9 / 9), rel=1e-12)
-    assert least_mu(plan, 1e-6, REPLACE) == pytest.approx(2 * math.sqrt(2), rel=1e-12)
+    assert PlanCurve.of(plan, ADD).mu(1e-6) == pytest.approx(math.sqrt(4 / 4 + 9 / 9), rel=1e-12)
+    assert PlanCurve.of(plan, REPLACE).mu(1e-6) == pytest.approx(2 * math.sqrt(2), rel=1e-12)
     assert not is_exact({gaussian(2.0, 0.5): 1})
 
 
@@ -121,7 +121,7 @@ def test_single_releases() -> None:
     assert release_mu(gaussian(4.0, 0.01), REPLACE) == 0.5
     assert release_mu(ReleaseKind(Laplace(1.0, 1.0), Poisson(1.0), 1), ADD) == pytest.approx(response_mu(1.0))
     assert release_mu(ReleaseKind(NoNoise(), Poisson(0.5), 1), ADD) == math.inf
-    assert least_mu({ReleaseKind(NoNoise(), Poisson(0.5), 1): 1}, 1e-6, ADD) == math.inf
+    assert PlanCurve.of({ReleaseKind(NoNoise(), Poisson(0.5), 1): 1}, ADD).mu(1e-6) == math.inf
     with pytest.raises(AccountingError, match="no accountant here is proved"):
         release_mu(FIXED, ADD)
 
@@ -129,13 +129,13 @@ def test_single_releases() -> None:
 @pytest.mark.parametrize("failure", [0.0, 1.0, math.nan, -1e-6])
 def test_impossible_failures_are_refused(failure: float) -> None:
     with pytest.raises(AccountingError, match="delta"):
-        least_mu({gaussian(1.0, 0.1): 1}, failure, ADD)
+        PlanCurve.of({gaussian(1.0, 0.1): 1}, ADD).mu(failure)
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, math.nan, math.inf, True])
 def test_impossible_counts_are_refused(count: float) -> None:
     with pytest.raises(AccountingError, match="a count of releases is a whole number"):
-        least_mu({gaussian(1.0, 0.1): count}, 1e-6, ADD)  # type: ignore[dict-item]
+        PlanCurve.of({gaussian(1.0, 0.1): count}, ADD).mu(1e-6)  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from tests.reference.graph_slow import factor, model_spread, noise_factor
 
-from gossamer.errors import AccountingError, SpecError, TopologyError
-from gossamer.experiment.graph_planning import (
+from gossamer.algorithms.graph_noise import (
     Measure,
     NoiseProblem,
     factorisations,
@@ -18,6 +17,7 @@ from gossamer.experiment.graph_planning import (
     plan_noise,
     privacy_loss,
 )
+from gossamer.errors import AccountingError, SpecError, TopologyError
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.gaussian_dp import gaussian_epsilon, gaussian_mu
 from gossamer.privacy.graph_bounds import GradientAt, RandomNoise, UpdateBound, gaussian_mu_of, laplace_epsilon_of

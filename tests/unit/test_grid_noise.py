@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.special import logsumexp
+from tests.reference.grid_accounting import grid_epsilon
 
 from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.discrete_gaussian_blocks import discrete_gaussian_blocks
-from gossamer.privacy.grid_noise import MOST, SMOOTHING, GridGaussian, grid_epsilon, smoothing_error, summation_error
+from gossamer.privacy.grid_noise import MOST, SMOOTHING, GridGaussian, smoothing_error, summation_error
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement

@@ -16,7 +16,7 @@ import pytest
 from gossamer.algorithms import graph_federated
 from gossamer.algorithms.graph_messages import Assignment, Average, Combine
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of
+from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
@@ -55,7 +55,7 @@ class Run:
         if lie is not None:
             lies_from(self.nodes[HOSTILE], lie)
         self.honest = [name for name in self.nodes if name.startswith("server-") and name != HOSTILE]
-        sides, _ = self.plan.sides(prepared, secret_seed(prepared, self.plan.noise, "run"))
+        sides = sides_of(prepared, self.plan, secret_seed(prepared, self.plan.noise, "run"))
         self.starts: dict[str, list[float]] = {}
         self.simulator = Simulator(self.nodes, sides, prepared.world, watch=self.look)
 

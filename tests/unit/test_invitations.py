@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gossamer.federation import invitations, plain_yaml
 from gossamer.federation.errors import InvitationError
 from gossamer.federation.identity import Identity
-from gossamer.federation.invitations import LARGEST, Member, invite, parse_invitation, read_invitation
+from gossamer.federation.invitations import LARGEST, Member, invite, parse_invitation, read_signed
 
 ORGANISER = Identity.of_seed(bytes(32))
 PARTIES = {name: Identity.of_seed(bytes([i + 1]) * 32) for i, name in enumerate(["hospital-a", "no", "server", "u1-2"])}
@@ -74,11 +74,11 @@ def test_the_file_is_for_people(tmp_path: Path) -> None:
     assert "  algorithm: {name: gossip, nodes: 4}\n" in text
     path = tmp_path / "hospital-a.yaml"
     path.write_text(text, encoding="utf-8")
-    assert read_invitation(path, PARTIES["hospital-a"], ORGANISER.public_key.fingerprint, NOW) == read(text)
+    assert read_signed(path, ORGANISER.public_key.fingerprint) == read(text)
     with pytest.raises(InvitationError, match=f"{tmp_path}/none: cannot read"):
-        read_invitation(tmp_path / "none", PARTIES["no"], "", NOW)
-    with pytest.raises(InvitationError, match=f"{path}: it is for hospital-a"):
-        read_invitation(path, PARTIES["no"], ORGANISER.public_key.fingerprint, NOW)
+        read_signed(tmp_path / "none")
+    with pytest.raises(InvitationError, match=f"{path}: expected the organiser with fingerprint"):
+        read_signed(path, PARTIES["no"].public_key.fingerprint)
 
 
 def test_the_canonical_bytes_are_what_the_docstring_says() -> None:

@@ -19,10 +19,10 @@ from torch import nn
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import glm_steps
+from gossamer.objectives.asked import LocalRound
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.local_steps import step_by_step
 from gossamer.objectives.models import build_model
-from gossamer.objectives.objective import LocalRound
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.vectors import Coordinates
 
@@ -336,8 +336,8 @@ MANY_FEATURES = """
 import resource
 import numpy as np, scipy.sparse as sp
 from gossamer.data.split import Split
+from gossamer.objectives.asked import LocalRound
 from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.objective import LocalRound
 
 rows, features, stored = 20_000, 20_958, 50
 rng = np.random.default_rng(0)

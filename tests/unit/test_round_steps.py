@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from gossamer.algorithms.round_sizes import RoundSizes
-from gossamer.algorithms.round_steps import RoundRate, constant_size_limit
+from gossamer.algorithms.round_steps import RoundRate
 from gossamer.algorithms.size_schedules import PowerSizes, TheorySizes
 
 ADAPTER: TypeAdapter[RoundRate] = TypeAdapter(RoundRate)
@@ -97,12 +97,6 @@ def test_theory_steps_are_those_of_lemma_b_4():
             y = t + (m + 1) ** 2 / 4
             tau = 2 * smoothness * 36 / mu + math.sqrt(y / (4 * math.log(y)))
             assert 12 * (1 - 1e-12) <= eta * mu * (t + 2 * tau) <= 36
-
-
-def test_the_limit_of_a_constant_size():
-    """C.2.1 with eta = 0.0025, mu = 1/10,000 and d = 1: 1/(2.5e-7 2) = 2,000,000, "which is typically large"."""
-    assert constant_size_limit(0.0025, 1e-4, 1) == pytest.approx(2_000_000)
-    assert constant_size_limit(0.1, 0.5, 0) == pytest.approx(20)
 
 
 @pytest.mark.parametrize(

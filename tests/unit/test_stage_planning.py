@@ -9,8 +9,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from gossamer.algorithms.mapa_schedule import Problem, gaussian_second_moment
+from gossamer.algorithms.mapa_stages import calibrate_stages, gaussian_epsilon, plan_stages
 from gossamer.errors import AccountingError, BudgetUnreachable, SpecError
-from gossamer.experiment.stage_planning import calibrate_stages, gaussian_epsilon, plan_stages
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.planner import calibrate_noise_multiplier
 from gossamer.privacy.sampling import Poisson

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,6 +91,31 @@ def test_a_snapshot_takes_the_place_of_the_entries_before_it(reopen: Callable[[]
     store.append([b"5"])
     store.commit()
     assert contents(reopen()) == (b"after 2", [b"5"])
+
+
+def test_an_interrupt_while_entries_are_read_reaches_the_caller(
+    reopen: Callable[[], SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is open between two entries: an interrupt at the end of something open would be printed and lost."""
+
+    @contextmanager
+    def interrupted(path: Path) -> Iterator[None]:
+        try:
+            yield
+        except GeneratorExit:
+            raise KeyboardInterrupt from None
+
+    lost: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", lost.append)
+    store = reopen()
+    for stage in (store.snapshot, store.append, store.append):
+        stage([b"1"])
+    store.commit()
+    monkeypatch.setattr("gossamer.runtimes.storage_file.explained", interrupted)
+    snapshot, entries = store.load()
+    assert (snapshot, next(entries)) == (b"1", b"1")
+    del entries
+    assert not lost
 
 
 @pytest.mark.parametrize("length", [*range(65_535, 65_543), (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (3 << 20) + 70_000])

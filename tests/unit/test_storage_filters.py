@@ -20,7 +20,7 @@ from gossamer.privacy.accountants import epsilon, renyi_divergence
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.correlated_noise import Factorisation
 from gossamer.privacy.filters import EitherFilter, Entry, Total
-from gossamer.privacy.gaussian_fit import least_mu, release_mu
+from gossamer.privacy.gaussian_fit import PlanCurve, release_mu
 from gossamer.privacy.ledger import Plan, RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.noise_streams import CorrelatedNoise
@@ -74,7 +74,7 @@ def test_a_run_that_renyi_refuses_is_admitted_and_counted_by_both(
     total = there.total("wards")
     assert total is not None
     assert there.spent("wards") == BUDGET.renyi.spent(plan)
-    assert math.sqrt(total.squared) == pytest.approx(least_mu(plan, total.failures, ADD), rel=2.5e-3)
+    assert math.sqrt(total.squared) == pytest.approx(PlanCurve.of(plan, ADD).mu(total.failures), rel=2.5e-3)
     (run,) = there.runs("wards")
     assert (run.releases, run.failure, run.series) == (3, total.failures, None)
     assert run.mu == pytest.approx(math.sqrt(total.squared))

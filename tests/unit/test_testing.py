@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.linked_nodes import LinkedNodes, Network, seeded_faults
 
 from gossamer.protocol.effects import CancelTimer, Compute, Effect, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Event, PeerDown, PeerUp, Received, Started
@@ -14,7 +15,7 @@ from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings
 from gossamer.protocol.trace import replay
-from gossamer.testing import Faults, LinkedNodes, Network, Partition
+from gossamer.testing.faults import Faults, Partition
 from gossamer.vectors import Released
 
 SETTINGS = SessionSettings(retry_after=1.0, longest_retry=4.0, silence=6.0)
@@ -139,7 +140,7 @@ def test_partition_is_reported_and_heals() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_trace_of_linked_nodes_replays(seed: int) -> None:
-    nodes = linked(Faults.seeded(seed, frames=100))
+    nodes = linked(seeded_faults(seed, frames=100))
     nodes.run()
     assert [value for _, name, value in records(nodes) if name == "pong"] == [1.0, 2.0, 3.0]
     traced = [step for step in nodes.trace if not isinstance(step.event, Started)]  # Task is not registered
@@ -177,9 +178,9 @@ def test_partition_cuts_only_between_the_group_and_the_rest() -> None:
 def test_seeded_faults_follow_their_law() -> None:
     """10,000 frames: the counts of losses and duplicates lie within 4.5 standard deviations and the mean delay within
     4.5 standard errors of their expectation; were the seed free, a false alarm in fewer than 3 of 100,000 runs."""
-    faults = Faults.seeded(3, frames=10_000, loss=0.3, duplicate=0.2, longest_delay=4.0)
-    assert faults == Faults.seeded(3, frames=10_000, loss=0.3, duplicate=0.2, longest_delay=4.0)
-    assert faults != Faults.seeded(4, frames=10_000, loss=0.3, duplicate=0.2, longest_delay=4.0)
+    faults = seeded_faults(3, frames=10_000, loss=0.3, duplicate=0.2, longest_delay=4.0)
+    assert faults == seeded_faults(3, frames=10_000, loss=0.3, duplicate=0.2, longest_delay=4.0)
+    assert faults != seeded_faults(4, frames=10_000, loss=0.3, duplicate=0.2, longest_delay=4.0)
     copies = np.array([len(fate) for fate in faults.fates])
     for count, probability in ((0, 0.3), (1, 0.5), (2, 0.2)):
         deviation = np.sqrt(10_000 * probability * (1 - probability))

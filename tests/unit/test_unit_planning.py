@@ -14,13 +14,14 @@ from scipy.stats import norm
 from tests.reference.graph_slow import factor
 
 import gossamer as gs
+from gossamer.algorithms.graph_plan import UnitPlan, first_rounds
 from gossamer.cli import main
 from gossamer.errors import CallerError
 from gossamer.experiment.planning import plan_run
+from gossamer.experiment.plans import sides_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import _deciding, secret_seed
-from gossamer.experiment.unit_plan import UnitPlan, first_rounds
 from gossamer.privacy.claims.gfl import THEOREM2
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.graph_bounds import RandomNoise, UpdateBound, gaussian_mu_of
@@ -223,7 +224,7 @@ def test_noise_of_agents_protects_them_from_their_own_server() -> None:
     server = plan.guarantees["own_server"]
     assert 0 < server.epsilon < math.inf
     assert server.delta == BUDGET["delta"]
-    _, ledgers = plan.sides(prepared, 1)
+    ledgers = sides_of(prepared, plan, 1).ledgers
     most = max(ledger.charges.most for ledger in ledgers if ledger.owner in prepared.names)
     assert 0 < most < T
     rho = most * (2 / 8.0) ** 2 / 2
@@ -267,10 +268,10 @@ def test_no_noise_or_no_bound_is_no_guarantee(chosen: gs.Experiment) -> None:
     prepared, plan = planned(chosen)
     assert {guarantee.epsilon for guarantee in plan.guarantees.values()} == {math.inf}
     assert set(plan.epsilons.values()) == {math.inf}
-    _, ledgers = plan.sides(prepared, 1)
-    assert plan.spent(prepared, ledgers) is None
+    ledgers = sides_of(prepared, plan, 1).ledgers
+    assert plan.spent(ledgers) is None
     assert {law.clip for law in plan.mechanisms.values()} == {math.inf}
-    facts = plan.facts(prepared)
+    facts = plan.facts
     assert (facts is None) == (not chosen.private)
     assert facts is None or prepared.algorithm.claims(chosen.algorithm, facts) == []
 
@@ -302,7 +303,7 @@ def test_units_with_other_numbers_of_links_have_no_common_number_of_records() ->
 def test_blank_slots_are_refused() -> None:
     prepared, plan = planned(spec())
     with pytest.raises(CallerError, match="none of its slots can be blank"):
-        plan.sides(prepared, 1, np.arange(3))
+        sides_of(prepared, plan, 1, np.arange(3))
 
 
 @pytest.mark.parametrize("temporal", ["independent", "random_walk", "sqrt_toeplitz", "banded"])
@@ -324,8 +325,8 @@ def test_random_noise_of_the_first_rounds() -> None:
 @pytest.mark.parametrize("changes", [{}, {"noise": "random"}, {"agents": (2, 3, 5, 9), "agents_sampled": None}])
 def test_a_reading_is_that_of_the_unit_that_has_spent_most(changes: dict[str, Any]) -> None:
     prepared, plan = planned(spec(changes))
-    _, ledgers = plan.sides(prepared, 1)
-    assert plan.spent(prepared, ledgers) == 0
+    ledgers = sides_of(prepared, plan, 1).ledgers
+    assert plan.spent(ledgers) == 0
     links = {ledger.owner: plan.units[ledger.owner].links for ledger in ledgers}
     first = ledgers[0]
 
@@ -335,15 +336,15 @@ def test_a_reading_is_that_of_the_unit_that_has_spent_most(changes: dict[str, An
     charge(first)  # of two links one is enough for a round to have begun
     unit = plan.units[first.owner]
     one = unit.epsilon(1, SIZE, BUDGET["delta"])
-    assert plan.spent(prepared, ledgers) == one > 0
+    assert plan.spent(ledgers) == one > 0
     for _ in range(2 * links[first.owner] - 1):
         charge(first)
     charge(ledgers[1])
-    assert plan.spent(prepared, ledgers) == unit.epsilon(2, SIZE, BUDGET["delta"]) > one
+    assert plan.spent(ledgers) == unit.epsilon(2, SIZE, BUDGET["delta"]) > one
     for ledger in ledgers:
         while ledger.releases < plan.units[ledger.owner].stream.records:
             charge(ledger)
-    assert plan.spent(prepared, ledgers) == plan.guarantee.epsilon
+    assert plan.spent(ledgers) == plan.guarantee.epsilon
 
 
 # Claims
@@ -352,7 +353,7 @@ def test_a_reading_is_that_of_the_unit_that_has_spent_most(changes: dict[str, An
 def test_the_claim_of_the_papers_run() -> None:
     """Independent homomorphic Laplace noise, hidden state: sqrt(2) mu B (1+T) T/sigma."""
     prepared, plan = planned(given(3.0, {"gradient_at": "hidden"}, mechanism="laplace"))
-    (claim,) = prepared.algorithm.claims(prepared.experiment.algorithm, plan.facts(prepared))
+    (claim,) = prepared.algorithm.claims(prepared.experiment.algorithm, plan.facts)
     assert claim.theorem == THEOREM2
     assert claim.epsilon == pytest.approx(math.sqrt(2) * MU * B * (1 + T) * T / 3)
     assert claim.valid
@@ -370,7 +371,7 @@ def test_the_claim_of_the_papers_run() -> None:
 )
 def test_other_runs_are_not_the_theorems(changes: dict[str, Any], law: str, reason: str) -> None:
     prepared, plan = planned(given(3.0, changes, mechanism=law))
-    (claim,) = prepared.algorithm.claims(prepared.experiment.algorithm, plan.facts(prepared))
+    (claim,) = prepared.algorithm.claims(prepared.experiment.algorithm, plan.facts)
     assert not claim.valid
     assert claim.why.partition(": ")[2].count(reason) == 1
     assert "," not in claim.why  # one reason alone

@@ -31,3 +31,5 @@ AlgorithmSettings = Annotated[
     Field(discriminator="name"),
 ]
 """The settings of any algorithm, told apart by ``name``."""
+DEFAULT = gossip.Settings()
+"""Of a spec that names no algorithm."""

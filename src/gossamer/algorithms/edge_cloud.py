@@ -41,7 +41,8 @@ from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 from gossamer.algorithms.algorithm import Context, Facts
 from gossamer.algorithms.edge_messages import SERVER
 from gossamer.algorithms.edge_node import EdgeNode
-from gossamer.algorithms.edge_server import ServerNode, Step, newest
+from gossamer.algorithms.edge_server import Course, ServerNode, newest
+from gossamer.algorithms.edge_server import Step as Step
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
 from gossamer.algorithms.learning_rate import ConstantRate, RateSchedule, StepRate, WarmupAnnealRate, from_number
 from gossamer.algorithms.staleness import StalenessSettings
@@ -168,8 +169,20 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     clip = policy.step_bound if isinstance(policy, QuantileClip) else None
     noise = noise_on_mean(context, clip)
     course = AudpCourse(settings.learning_rate, settings.nodes, settings.batch_size, per_epoch, noise)
+    return built(context, course, settings.staleness)
+
+
+def built(context: Context, course: Course, staleness: StalenessSettings) -> dict[str, Node]:
+    """The edges by name, and a server that takes the steps of ``course``."""
     edges: dict[str, Node] = {name: EdgeNode(name, context) for name in context.names}
-    return {**edges, SERVER: ServerNode(context, course, settings.staleness)}
+    return {**edges, SERVER: ServerNode(context, course, staleness)}
+
+
+def server_of(nodes: Mapping[str, Node]) -> ServerNode:
+    """The server."""
+    server = nodes[SERVER]
+    assert isinstance(server, ServerNode)
+    return server
 
 
 def model_of(node: Node) -> Model:

@@ -32,26 +32,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gossamer.algorithms import graph_rules
 from gossamer.algorithms.algorithm import Context, Facts, mean
 from gossamer.algorithms.graph_agent import AgentNode
 from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_combination import combination
 from gossamer.algorithms.graph_neighbours import Weights
+from gossamer.algorithms.graph_planning import plan_units
 from gossamer.algorithms.graph_reach import Reach
 from gossamer.algorithms.graph_server import ServerNode
 from gossamer.algorithms.graph_settings import Settings as Settings
-from gossamer.algorithms.graph_settings import drawn, units_of
+from gossamer.algorithms.graph_settings import server_of, units_of
 from gossamer.algorithms.graph_settings import servers as servers
+from gossamer.algorithms.graph_workload import local_queries, workload
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
-from gossamer.errors import DataError, SpecError
+from gossamer.errors import SpecError
 from gossamer.privacy.claims import Claim, gfl_claims
 from gossamer.privacy.graph_bounds import GradientAt
-from gossamer.privacy.unit_tasks import LocalQuery
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.protocol.node import Node
 from gossamer.vectors import Confined, Model
 
@@ -59,48 +61,9 @@ from gossamer.vectors import Confined, Model
 def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
     """The agents and their servers, which the topology joins; agents have copies of their server's model."""
     above = servers(settings)
-    trust = {agent: server for server, agents in units_of(settings, names).items() for agent in agents}
-    trust |= {server: server for server in above}
-    return Cast(names, above, joined=above, holders=above, trust=trust)
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """The workload: T rounds, which no number of epochs or updates cuts short."""
-
-    batches: Mapping[str, int]
-    quota: int
-
-    def of(self, name: str, update: int) -> int:
-        return self.batches[name]
-
-    def counts(self, name: str, updates: int) -> Mapping[int, int]:
-        return {self.batches[name]: updates}
-
-    def updates_in(self, epochs: float) -> Mapping[str, int]:
-        raise SpecError("graph_federated ends after algorithm.rounds, the same for all servers; leave stop.epochs out")
-
-    def check(self, updates: int) -> None:
-        if not self.batches:
-            raise DataError("graph_federated needs agents")
-
-
-def workload(settings: Settings, shard_sizes: Mapping[str, int], seed: int) -> Rounds:
-    """Mini-batches of each agent."""
-    sizes = drawn(settings.batch_size, seed, "batch_size", len(shard_sizes))
-    return Rounds(dict(zip(shard_sizes, sizes, strict=True)), settings.rounds)
-
-
-def local_queries(
-    settings: Settings, shard_sizes: Mapping[str, int], seed: int, clips: Mapping[str, float]
-) -> dict[str, LocalQuery]:
-    """How each agent makes its updates, by its clip and public coins."""
-    steps = drawn(settings.local_steps, seed, "local_steps", len(shard_sizes))
-    batches = workload(settings, shard_sizes, seed).batches
-    return {
-        name: LocalQuery(count, batches[name], settings.step_size, clips[name])
-        for name, count in zip(shard_sizes, steps, strict=True)
-    }
+    parents = server_of(settings, names)
+    trust = parents | {server: server for server in above}
+    return Cast(names, above, parents, joined=above, holders=above, trust=trust)
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
@@ -245,6 +208,7 @@ def small_runs(settings: Settings) -> SmallRuns:
         fitting={**fitting, "masking": masking},
         chunk=480 if masked else 112,  # messages about masks are longer than others
         unanswered=settings.consensus,
+        levels={"gaussian": {"standard_deviation": 1.0}},
     )
 
 
@@ -261,9 +225,12 @@ ALGORITHM = Algorithm(
     terms=lambda settings: Terms(
         noiseless=settings.noiseless,
         sampling="with_replacement",
-        between=settings.noise or "none",
-        masking=settings.masking.name,
+        unit="agent",
+        relation=NeighboringRelation.REPLACE_ONE,
+        hiding=settings.masking.name == "secure",
     ),
+    check=graph_rules.check,
+    plan=plan_units,
     laws=("gaussian", "laplace", "none"),
     clips=Clips(("fixed", "none")),
     workload=workload,

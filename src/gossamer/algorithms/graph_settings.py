@@ -197,6 +197,11 @@ def units_of(settings: Settings, names: tuple[str, ...]) -> dict[str, tuple[str,
     return found
 
 
+def server_of(settings: Settings, names: tuple[str, ...]) -> dict[str, str]:
+    """The server of each agent."""
+    return {agent: server for server, agents in units_of(settings, names).items() for agent in agents}
+
+
 def drawn(span: int | tuple[int, int], seed: int, name: str, count: int) -> tuple[int, ...]:
     """A number for each of ``count`` agents: the same, or drawn from the span by public coins."""
     if isinstance(span, int):

@@ -6,11 +6,16 @@ What an algorithm has to say is `build`, `model_of` and `output`; everything els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from gossamer.algorithms import sample_rules
 from gossamer.algorithms.algorithm import Batches, Context, Facts, InFlight, Workload
+from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.problem import Problem, Spec
+from gossamer.algorithms.sample_planning import plan_samples
+from gossamer.algorithms.terms import Terms as Terms
 from gossamer.privacy.claims import Claim
 from gossamer.privacy.clipping import ClipSettings, FixedClip
 from gossamer.protocol.node import Node
@@ -34,7 +39,7 @@ class Cast:
     servers : tuple of str
         Nodes beside them, which `Algorithm.build` puts last.
     parents : mapping of str to str
-        The node above each, where messages go up and down a tree; empty where the graph says who talks to whom.
+        The node above each that has one: messages go up and down. Those without may be joined by the graph.
     joined : tuple of str
         Whom the topology joins.
     holders : tuple of str
@@ -54,6 +59,12 @@ class Cast:
         for name in ("joined", "holders"):
             if not getattr(self, name):
                 object.__setattr__(self, name, self.workers)
+
+    @property
+    def hub(self) -> str | None:
+        """Whom all need: the one node above all others, if there is one."""
+        above = set(self.parents.values()) - self.parents.keys()
+        return above.pop() if len(above) == 1 else None
 
     @property
     def scopes(self) -> dict[str, tuple[str, ...]]:
@@ -82,40 +93,6 @@ class Clips(Generic[S]):
     policies: tuple[str, ...] = ("fixed",)
     default: ClipSettings = field(default_factory=FixedClip)
     first: Callable[[S], float] = lambda settings: 1.0
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What is released under some settings, as far as they decide it.
-
-    Attributes
-    ----------
-    noiseless : bool
-        Whether this is the algorithm without noise.
-    proved : bool
-        Whether a guarantee is proved for what is released.
-    sampling : str, optional
-        How examples are drawn; None where ``privacy.sampling`` says it.
-    sensitivity : float
-        How far one example moves what is released, in clips.
-    clipped_whole : bool
-        Whether what is released is clipped as a whole, and not example by example.
-    between : str, optional
-        The scheme of noise between servers of federated units; None where there are no units.
-    masking : str
-        How agents hide their updates from their own server: ``none``, ``secure`` or ``pairwise_noise``.
-    limit : int, optional
-        A bound on the run's length, beside ``updates_per_node``.
-    """
-
-    noiseless: bool = False
-    proved: bool = True
-    sampling: str | None = None
-    sensitivity: float = 1.0
-    clipped_whole: bool = False
-    between: str | None = None
-    masking: str = "none"
-    limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +127,8 @@ class SmallRuns:
         Bytes of a frame that cuts messages into two to six chunks.
     unanswered : int
         Updates of each server that are made of no answer of a data side.
+    levels : mapping of str to mapping
+        Amounts of noise in the section ``privacy``, for laws whose amount is another than usual.
     """
 
     sizes: tuple[Mapping[str, Any], ...]
@@ -157,6 +136,7 @@ class SmallRuns:
     bounded: tuple[str, ...] = ()
     chunk: int = 112
     unanswered: int = 0
+    levels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def _workers(settings: Any, names: tuple[str, ...]) -> Cast:
@@ -204,6 +184,10 @@ class Algorithm(Generic[S]):
         (settings, whether there is noise) -> the settings with the defaults filled in that depend on it.
     terms : callable
         settings -> what they decide about releases.
+    check : callable
+        (settings, the spec) -> what the spec says that does not fit, a line each.
+    plan : callable
+        problem -> the plan of a run; by default that of nodes which release noisy sums over samples of their examples.
     laws : tuple of str, optional
         The values of ``privacy.mechanism`` that it can do with; None is all.
     clips : Clips
@@ -243,6 +227,8 @@ class Algorithm(Generic[S]):
     topology: Callable[[S], Topology] = lambda settings: Ring()
     decided: Callable[[S, bool], S] = _decided
     terms: Callable[[S], Terms] = lambda settings: Terms()
+    check: Callable[[S, Spec], Iterable[str]] = sample_rules.check
+    plan: Callable[[Problem[S]], Plan] = plan_samples
     laws: tuple[str, ...] | None = None
     clips: Clips[S] = field(default_factory=Clips)
     workload: Callable[[S, Mapping[str, int], int], Workload] = _batches

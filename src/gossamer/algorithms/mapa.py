@@ -36,10 +36,6 @@ from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms import edge_cloud
 from gossamer.algorithms.algorithm import Context
-from gossamer.algorithms.edge_cloud import noise_on_mean
-from gossamer.algorithms.edge_messages import SERVER
-from gossamer.algorithms.edge_node import EdgeNode
-from gossamer.algorithms.edge_server import ServerNode, Step
 from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, SmallRuns
 from gossamer.algorithms.mapa_schedule import Problem, Schedule, initial_clip
 from gossamer.algorithms.staleness import StalenessSettings
@@ -104,10 +100,10 @@ class MapaCourse:
 
     schedule: Schedule
 
-    def at(self, update: int) -> Step:
+    def at(self, update: int) -> edge_cloud.Step:
         number, stage = self.schedule.at(update)
         values = {"number": float(number), **{name: float(value) for name, value in asdict(stage).items()}}
-        return Step(stage.learning_rate, number, stage.clip, values)
+        return edge_cloud.Step(stage.learning_rate, number, stage.clip, values)
 
 
 def problem_of(settings: Settings) -> Problem:
@@ -139,14 +135,12 @@ def first_clip(settings: Settings) -> float:
 def schedule_of(settings: Settings, context: Context) -> Schedule:
     """The stages of a run; raises as `problem_of`."""
     problem = problem_of(settings)
-    return Schedule(problem, partial(noise_on_mean, context), context.clipping.policy.initial_bound)
+    return Schedule(problem, partial(edge_cloud.noise_on_mean, context), context.clipping.policy.initial_bound)
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The edges by name, and the server."""
-    course = MapaCourse(schedule_of(settings, context))
-    edges: dict[str, Node] = {name: EdgeNode(name, context) for name in context.names}
-    return {**edges, SERVER: ServerNode(context, course, settings.staleness)}
+    return edge_cloud.built(context, MapaCourse(schedule_of(settings, context)), settings.staleness)
 
 
 def advice(settings: Settings, context: Context, updates: int) -> list[str]:
@@ -170,8 +164,7 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """How stale gradients were, and the stages that were entered."""
-    server = nodes[SERVER]
-    assert isinstance(server, ServerNode)
+    server = edge_cloud.server_of(nodes)
     assert isinstance(server.course, MapaCourse)
     stages = server.course.schedule.lengths(server.state.t + 1)
     return {**edge_cloud.report(nodes), "stages": [asdict(stage) for stage in stages]}

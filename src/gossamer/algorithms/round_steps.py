@@ -3,7 +3,7 @@
 References
 ----------
 "Asynchronous federated learning with increasing sample sizes": section E.2.3 (`diminishing1`, `diminishing2`), sections
-B.4 and C.2.2 (`theory`), C.2.1 (`constant_size_limit`).
+B.4 and C.2.2 (`theory`).
 """
 
 from __future__ import annotations
@@ -95,26 +95,3 @@ RoundRate = Annotated[
     BeforeValidator(from_number),
 ]
 """A number, or a mapping with a ``schedule``."""
-
-
-def constant_size_limit(step: float, strong_convexity: float, d: int) -> float:
-    """The most s_i = s, of all clients together, that a constant step size permits: 1/(eta mu (d + 1)).
-
-    With constant steps the theory permits a delay up to tau <= 1/(eta mu), and (2) with constant sizes asks for
-    tau >= (d + 1) s.
-
-    Parameters
-    ----------
-    step : float
-        eta, the constant step size.
-    strong_convexity : float
-        mu, of the objective.
-    d : int
-        By how many rounds a client may be ahead of its global model.
-
-    Returns
-    -------
-    float
-        The limit, not rounded.
-    """
-    return 1 / (step * strong_convexity * (d + 1))

@@ -14,7 +14,7 @@ from gossamer.experiment.attacking import Inversion, invert
 from gossamer.experiment.auditing import MembershipAudit, audit_membership, audit_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.results import to_json
-from gossamer.own_files import make_own_folder, write_own
+from gossamer.files import make_own_folder, write_own
 from gossamer.privacy.attacks.audit import REPORTED
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gossamer.algorithms.plan import Plan
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
 from gossamer.cli.printing import Bar, describe_row, print_json, say, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
 from gossamer.errors import BudgetSpent, CallerError, counted
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.repeating import repeat_run
 from gossamer.experiment.running import Result, run
@@ -142,7 +142,7 @@ def check_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_document(prepared: Prepared, plan: RunPlan) -> dict[str, Any]:
+def _check_document(prepared: Prepared, plan: Plan) -> dict[str, Any]:
     return {
         "algorithm": prepared.experiment.algorithm.name,
         "dataset": prepared.dataset.name,
@@ -150,7 +150,7 @@ def _check_document(prepared: Prepared, plan: RunPlan) -> dict[str, Any]:
         "parameters": prepared.objective.size,
         "updates": plan.updates,
         "mechanism": plan.describe(),
-        **plan.figures(prepared),
+        **plan.figures,
         **proved(plan),
         "plan": {
             name: {"examples": prepared.shard_sizes[name], "releases": plan.releases(name)} for name in prepared.names
@@ -158,7 +158,7 @@ def _check_document(prepared: Prepared, plan: RunPlan) -> dict[str, Any]:
     }
 
 
-def _check_report(prepared: Prepared, plan: RunPlan) -> str:
+def _check_report(prepared: Prepared, plan: Plan) -> str:
     document = _check_document(prepared, plan)
     rows = [
         (name, str(entry["examples"]), str(entry["releases"]), epsilon(plan.epsilons[name]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.algorithms.graph_noise import Measure, NoiseChoice, NoisePlan, NoiseProblem, plan_noise
 from gossamer.cli.option_ranges import (
     COUNT,
     POSITIVE,
@@ -19,7 +20,6 @@ from gossamer.cli.option_ranges import (
 )
 from gossamer.cli.printing import print_json, table, warn, wrapped
 from gossamer.errors import CallerError, DataError
-from gossamer.experiment.graph_planning import Measure, NoiseChoice, NoisePlan, NoiseProblem, plan_noise
 from gossamer.privacy.claims.gfl import gfl_theorem2_standard_deviation
 from gossamer.privacy.graph_bounds import GradientAt, UpdateBound
 from gossamer.privacy.graph_guarantees import graph_guarantees

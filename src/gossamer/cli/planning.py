@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gossamer.algorithms.mapa_schedule import Problem, gaussian_second_moment, l2_laplace_second_moment
+from gossamer.algorithms.mapa_stages import StagePlan, calibrate_stages, gaussian_epsilon, plan_stages
 from gossamer.cli import plan_graph_federated, plan_increasing
 from gossamer.cli.option_ranges import (
     COUNT,
@@ -21,7 +22,6 @@ from gossamer.cli.option_ranges import (
 )
 from gossamer.cli.printing import print_json, table, warn, wrapped
 from gossamer.errors import CallerError, counted
-from gossamer.experiment.stage_planning import StagePlan, calibrate_stages, gaussian_epsilon, plan_stages
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.weakness import remarks

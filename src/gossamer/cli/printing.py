@@ -11,8 +11,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from gossamer.algorithms.plan import Plan
 from gossamer.experiment.observing import Row
-from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.results import to_json
 from gossamer.privacy.guarantees import rounded_up
 
@@ -62,7 +62,7 @@ class Bar:
         self.total = 0
         self.next_line = 0
 
-    def planned(self, plan: RunPlan) -> None:
+    def planned(self, plan: Plan) -> None:
         self.total = plan.updates
         if plan.estimates is not None:
             say(str(plan.estimates))

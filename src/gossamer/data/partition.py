@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from gossamer.arrays import IndexArray
 from gossamer.data.partition_by_class import Dirichlet as Dirichlet
 from gossamer.data.partition_by_class import Pathological as Pathological
 from gossamer.data.partition_by_class import Shard as Shard
-from gossamer.data.partition_scheme import IndexArray, Population, Scheme, sizes_of
+from gossamer.data.partition_scheme import Population, Scheme, sizes_of
 from gossamer.errors import DataError, counted
 
 _UNUSED = -1

@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from gossamer.data.partition_scheme import IndexArray, Population, Scheme, sizes_of
+from gossamer.arrays import IndexArray
+from gossamer.data.partition_scheme import Population, Scheme, sizes_of
 from gossamer.errors import DataError, counted
 
 # A draw that fails a hundred times is one that the user should change, not wait for.

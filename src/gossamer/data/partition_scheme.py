@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import IndexArray
 from gossamer.errors import DataError
 from gossamer.section import Section
-
-IndexArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,10 @@ from itertools import groupby
 from operator import itemgetter
 
 import numpy as np
-import numpy.typing as npt
 
+from gossamer.arrays import IndexArray
 from gossamer.data.examples import Owners
 from gossamer.errors import DataError, RunWarning, counted
-
-IndexArray = npt.NDArray[np.int64]
 
 Held = tuple[tuple[int, int], ...]
 """Of one person: the nodes that hold examples, by rising number, and how many each of them holds."""

@@ -14,20 +14,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from gossamer.algorithms.plan import Plan, differing
 from gossamer.deployment.pacing import Paced, has_deadline
 from gossamer.errors import DataError
-from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared
-from gossamer.experiment.sample_plan import SamplePlan
-from gossamer.experiment.unit_plan import UnitPlan
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.data_side import Computer
-from gossamer.privacy.deployed_guarantee import Drawn, Times, deployed_bound, deployed_guarantee
+from gossamer.privacy.deployed_guarantee import Drawn, deployed_bound, deployed_guarantee
 from gossamer.privacy.guarantees import Guarantee
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.noise_streams import NoiseLaw
-from gossamer.privacy.release_times import OPEN_TIMES, PUBLIC_TIMES
-from gossamer.privacy.sampling import Poisson
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import Filled, TimedPool
 from gossamer.sides.home import Kept
@@ -44,7 +38,7 @@ if TYPE_CHECKING:
 
 def deployed_computer(
     prepared: Prepared,
-    plan: RunPlan,
+    plan: Plan,
     name: str,
     ledger: Ledger | None,
     *,
@@ -57,7 +51,7 @@ def deployed_computer(
     ----------
     prepared : Prepared
         Whose training examples are this party's, all of its shard.
-    plan : RunPlan
+    plan : Plan
         Of the run.
     name : str
         The party.
@@ -85,7 +79,7 @@ def deployed_computer(
 
     home = Deployed(opened, kept, signing, InPieces if filled is None else lambda objective, data: filled)
     shards = {} if rows is None else {name: Shard(rows)}
-    pool = open_pool({name: plan.side(prepared, name)}, shards, objective, data, home, trust=prepared.cast.trust)
+    pool = open_pool({name: plan.side(name)}, shards, objective, data, home, trust=prepared.cast.trust)
     return pool if filled is None else TimedPool(pool, filled, home)
 
 
@@ -100,19 +94,14 @@ def paced(computer: Pool | TimedPool, prepared: Prepared, say: Callable[[str], o
 # What is guaranteed
 
 
-def deployed_guarantees(prepared: Prepared, plan: RunPlan) -> tuple[Guarantee, Mapping[str, Guarantee]]:
+def deployed_guarantees(prepared: Prepared, plan: Plan) -> tuple[Guarantee, Mapping[str, Guarantee]]:
     """The plan's guarantee in a deployment, and those by observer where they differ."""
-    drawn = drawn_by(prepared, plan)
-    by_observer = {
-        observer: deployed_guarantee(guarantee, Drawn() if observer == "own_server" else drawn)
-        for observer, guarantee in plan.guarantees.items()
-    }
-    if isinstance(plan, UnitPlan):
-        return by_observer["other_units"], by_observer
-    return deployed_guarantee(plan.guarantee, drawn), by_observer
+    drawn = _drawn(prepared, plan)
+    by_observer = {o: deployed_guarantee(guarantee, drawn[o]) for o, guarantee in plan.guarantees.items()}
+    return next(iter(by_observer.values())), differing(by_observer)
 
 
-def deployed_epsilon(prepared: Prepared, plan: RunPlan, name: str) -> float:
+def deployed_epsilon(prepared: Prepared, plan: Plan, name: str) -> float:
     """What is proved for party ``name``, at the delta of `deployed_guarantees`; infinite where nothing is."""
     epsilon = plan.epsilons[name]
     if not math.isfinite(epsilon):
@@ -120,20 +109,12 @@ def deployed_epsilon(prepared: Prepared, plan: RunPlan, name: str) -> float:
     return deployed_bound(epsilon, prepared.experiment.delta, drawn_by(prepared, plan))[0]
 
 
-def drawn_by(prepared: Prepared, plan: RunPlan) -> Drawn:
-    """What the party that draws most draws for its plan."""
+def drawn_by(prepared: Prepared, plan: Plan) -> Drawn:
+    """Numbers of the party that draws most for its plan, against whom the noise is planned."""
+    return next(iter(_drawn(prepared, plan).values()))
+
+
+def _drawn(prepared: Prepared, plan: Plan) -> Mapping[str, Drawn]:
+    """The same by observer."""
     network = not isinstance(prepared.objective, LinearModel)
-    if isinstance(plan, UnitPlan):
-        streams = [unit.stream for unit in plan.units.values() if unit.stream.noise is not None]
-        exact = all(stream.noise is not None and stream.noise.law is NoiseLaw.GAUSSIAN for stream in streams)
-        most = max((stream.records * stream.size for stream in streams), default=0)
-        # Updates are shortened, all of them, in float64: whose gradients they are does not matter.
-        return Drawn(most if exact else 0, floating_point=bool(streams) and not exact)
-    assert isinstance(plan, SamplePlan)
-    releases = max(sum(schedule.values()) for schedule in plan.schedules.values())
-    poisson = any(isinstance(sampling, Poisson) for schedule in plan.schedules.values() for sampling in schedule)
-    samples, timely = releases * poisson, has_deadline(prepared, plan)
-    times = Times(PUBLIC_TIMES, samples) if timely else Times(OPEN_TIMES)
-    if not all(isinstance(law, Gaussian) for law in plan.mechanisms.values()):
-        return Drawn(floating_point=True, network=network, times=times)
-    return Drawn(releases * (plan.size + 1), samples, network=network, times=times)
+    return plan.drawn(network=network, deadline=has_deadline(prepared, plan))

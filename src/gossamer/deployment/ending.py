@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
+from gossamer.arrays import FloatArray
 from gossamer.deployment.holding import DataHeld
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed
 from gossamer.experiment.results import to_json
 from gossamer.parts import unpack
 from gossamer.runtimes.host import Host
-from gossamer.vectors import FloatArray
 from gossamer.version import __version__
 
 

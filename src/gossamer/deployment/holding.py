@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gossamer.algorithms.plan import Plan
 from gossamer.data.split import Split
 from gossamer.deployment.computing import (
     deployed_computer,
@@ -21,7 +22,6 @@ from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.side_file import SideFile
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed
-from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.guarantees import Guarantee
@@ -76,7 +76,7 @@ class DataHeld:
             self.agreed = invited.agreed.with_data(train, self.test)
             self._open(options, invited, train, folder)
         self.ledger = _ledger(self.agreed, self._owned, folder)
-        side = self.agreed.plan.side(self.agreed.prepared, self._name)
+        side = self.agreed.plan.side(self._name)
         kept = self._kept = _side_file(self.agreed, side, folder)
         computer = deployed_computer(
             self.agreed.prepared,
@@ -113,7 +113,7 @@ class DataHeld:
     @property
     def planned_releases(self) -> int | None:
         """How many releases this party's ledger is opened for at most; None for one that is charged nothing."""
-        return self.agreed.plan.side(self.agreed.prepared, self._name).most()
+        return self.agreed.plan.side(self._name).most()
 
     def describe(self) -> dict[str, Any]:
         """What is proved of this party's data, and what was released, as plain data."""
@@ -164,7 +164,7 @@ def _signing(invited: Invited) -> Signing:
 def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Ledger | None:
     """The ledger that the data side of this party charges, with the whole plan in it."""
     name, run = agreed.terms.me.name, agreed.terms.invitation.run
-    side = agreed.plan.side(agreed.prepared, name)
+    side = agreed.plan.side(name)
     if owned is None:
         return _server_ledger(side, name, run, folder) if side.owners else None
     charges, accounts = side.charges() or NO_CHARGES, _OwnersAccounts(agreed, side, owned, folder)
@@ -221,10 +221,8 @@ def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
     return encode((terms.invitation.spec_sha256, terms.me.name, unit, folder.instance))
 
 
-def planned_divergence(
-    prepared: Prepared, plan: RunPlan, name: str, order: float, relation: NeighboringRelation
-) -> float:
+def planned_divergence(prepared: Prepared, plan: Plan, name: str, order: float, relation: NeighboringRelation) -> float:
     """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
     if not math.isfinite(plan.epsilons[name]):
         return math.inf
-    return plan.outside(prepared, name).divergence(order, relation, Trust.SCOPE)
+    return plan.outside(name).divergence(order, relation, Trust.SCOPE)

@@ -7,21 +7,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gossamer.algorithms.graph_settings import Settings
 from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.policy import OwnerPolicy, read_policy
-from gossamer.deployment.policy_rules import EXAMPLE, Asked, refusals
+from gossamer.deployment.policy_rules import Asked, refusals
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.errors import CallerError, counted
-from gossamer.experiment.agent_sides import samplings
-from gossamer.experiment.sample_plan import SamplePlan, release_counts
 from gossamer.federation.errors import InvitationError
 from gossamer.federation.identity import Identity
 from gossamer.federation.invitations import Invitation, content_of, parse_invitation
 from gossamer.privacy import accountants
 from gossamer.privacy.clipping import FixedClip
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.releases import Counts
 
 
 class PolicyBroken(CallerError):
@@ -126,39 +122,18 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         epsilon=_epsilon(agreed),
         delta=spec.delta,
         relation=spec.privacy.relation,
-        unit="agent" if agreed.prepared.units else EXAMPLE,
-        smallest_sum=_smallest_sum(agreed),
+        unit=spec.terms.unit,
+        smallest_sum=plan.smallest_sum(me.name),
         agent_noise=spec.privacy.agent_noise,
         data=data,
-        planned=_planned(agreed),
+        planned=plan.counts(me.name),
     )
 
 
 def _epsilon(agreed: Agreed) -> float:
     """What is proved for this party's whole plan, of one example: policies and ledgers know no persons."""
-    found, planned, spec = agreed.plan.epsilons[agreed.terms.me.name], _planned(agreed), agreed.prepared.experiment
+    plan, me, spec = agreed.plan, agreed.terms.me.name, agreed.prepared.experiment
+    found, planned = plan.epsilons[me], plan.counts(me)
     if planned is None or spec.rows_per_person == 1 or not math.isfinite(found):
         return found
     return accountants.epsilon(planned, spec.delta, spec.privacy.relation).epsilon
-
-
-def _planned(agreed: Agreed) -> Counts | None:
-    """The releases of this party's plan, as its ledger counts them."""
-    plan, me = agreed.plan, agreed.terms.me.name
-    if not isinstance(plan, SamplePlan):
-        return None
-    return release_counts(plan.schedules[me], plan.mechanisms[me], plan.size)
-
-
-def _smallest_sum(agreed: Agreed) -> int | None:
-    """Of how many agents' updates the sums are that a server sees."""
-    settings = agreed.prepared.experiment.algorithm
-    if not isinstance(settings, Settings) or settings.masking.name != "secure":
-        return None
-    # Masks need cryptography, which is there, or no invitation could have been read.
-    from gossamer.algorithms.graph_masking import unit_of
-
-    me, clip = agreed.terms.me.name, agreed.plan.mechanisms[agreed.terms.me.name].clip
-    (sampling,) = [found for found in samplings(agreed.prepared, settings) if me in found.agents]
-    size = agreed.prepared.objective.size
-    return unit_of(settings, sampling.server, sampling.sampled, size, clip, 0.0).group.minimum

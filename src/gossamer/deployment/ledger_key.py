@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gossamer.deployment.fingerprints import KEY_BYTES
 from gossamer.errors import DataError
+from gossamer.files import write_own
 from gossamer.runtimes.storage_file import StorageError
 from gossamer.runtimes.storage_ledger import LedgerFile
 
@@ -113,20 +114,8 @@ def _mark(key: bytes) -> bytes:
 
 def _write(path: Path, key: bytes) -> None:
     """A new file, whole or not there."""
-    partial = path.with_name(f"{path.name}.partial")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="ascii") as file:
-            os.chmod(partial, 0o600)  # whatever the umask was, and whoever left it there
-            file.write(f"{key.hex()}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_own(path, f"{key.hex()}\n", durable=True)
     except OSError as error:
         raise StorageError(f"{path}: the key of the ledger cannot be written: {error.strerror}") from None
 

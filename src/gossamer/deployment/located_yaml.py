@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from gossamer.errors import SpecError
-from gossamer.experiment.reading import not_yaml
+from gossamer.files import load_yaml
 
 Key = tuple[str | int, ...]
 """Where a value stands: names of keys, and numbers of list items from 0."""
@@ -48,37 +48,21 @@ def read_located(path: Path) -> tuple[Any, Lines]:
         If it cannot be read, is not YAML, or has a key twice.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        lines: dict[Key, int] = dict(_located(path, node)) if node is not None else {(): 1}
-        # Typed as if a document could not be empty.
-        return loader.construct_document(node) if node is not None else None, Lines(path, lines)
+        content, node = load_yaml(path.read_text(encoding="utf-8"))
+        return content, Lines(path, {(): 1} if node is None else dict(_located(node)))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise SpecError(f"{path}: cannot be read: {reason}") from None
-    except SpecError:
-        raise
-    # A number of thousands of digits and a date that is none are ValueErrors.
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        between = ", " if getattr(error, "problem_mark", None) else ": "
-        raise SpecError(f"{path}{between}{not_yaml(error)}") from None
+    except SpecError as error:
+        raise SpecError(f"{path}{', ' if str(error).startswith('line ') else ': '}{error}") from None
 
 
-def _located(path: Path, node: yaml.Node, key: Key = (), line: int | None = None) -> Iterator[tuple[Key, int]]:
+def _located(node: yaml.Node, key: Key = (), line: int | None = None) -> Iterator[tuple[Key, int]]:
     """Each key with its line; a value's is its key's."""
     yield key, node.start_mark.line + 1 if line is None else line
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
-            yield from _located(path, item, (*key, number))
+            yield from _located(item, (*key, number))
     elif isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
         for name, value in node.value:
-            here = name.start_mark.line + 1
-            if not isinstance(name, yaml.ScalarNode):
-                raise SpecError(f"{path}, line {here}: expected a key, found a list or a mapping")
-            if name.value in seen:
-                first = seen[name.value]
-                raise SpecError(f"{path}, line {here}: {name.value!r} is given twice, first in line {first}; keep one")
-            seen[name.value] = here
-            yield from _located(path, value, (*key, name.value), here)
+            yield from _located(value, (*key, name.value), name.start_mark.line + 1)

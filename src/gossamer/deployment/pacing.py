@@ -19,9 +19,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from gossamer.experiment.plans import RunPlan
+from gossamer.algorithms.plan import Plan
 from gossamer.experiment.prepare import Prepared
-from gossamer.experiment.sample_plan import SamplePlan
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.data_side import Answer, Computer
 
@@ -34,13 +33,13 @@ _LONG = 0.05  # seconds
 _RUNS = 5
 
 
-def has_deadline(prepared: Prepared, plan: RunPlan) -> bool:
+def has_deadline(prepared: Prepared, plan: Plan) -> bool:
     """Whether the answers of a deployed data side go at multiples of a deadline.
 
     Only noisy sums over samples do: what agents of units hand over is computed on batches of a fixed size.
     """
     wanted = prepared.experiment.deployment.release_deadline
-    if not (isinstance(plan, SamplePlan) and prepared.experiment.private) or wanted == "off":
+    if not (plan.timed and prepared.experiment.private) or wanted == "off":
         return False
     return wanted != "auto" or not isinstance(prepared.objective, LinearModel)
 

@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from gossamer.errors import CallerError
 from gossamer.federation.private_files import write_private
+from gossamer.files import replaced
 
 ORGANISER_KEY = "organiser.key"
 AUTHORITY_KEY = "authority.key"
@@ -63,10 +64,5 @@ def _is_key(place: str) -> bool:
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
-    beside = path.with_name(f".{path.name}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with open(descriptor, "wb") as file:
+    with replaced(path, durable=True, opener=lambda beside, flags: os.open(beside, flags, mode)) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)

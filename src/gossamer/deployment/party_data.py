@@ -21,7 +21,7 @@ from gossamer.data.preparing import Classes, Treatment, classes_of, targets_of
 from gossamer.data.settings import DatasetSettings
 from gossamer.data.split import Features, Split
 from gossamer.errors import DataError
-from gossamer.own_files import replaced
+from gossamer.files import replaced
 
 
 def load_party_split(

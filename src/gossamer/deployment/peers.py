@@ -47,7 +47,6 @@ from gossamer.errors import PeerError, SpecError
 from gossamer.federation.errors import Reason, RefusedDatagram
 from gossamer.federation.identity import Identity
 from gossamer.federation.membership import Member
-from gossamer.federation.sealed_frames import OVERHEAD
 from gossamer.federation.secure_channel import SecureChannel
 from gossamer.protocol.frames import Frame
 
@@ -57,9 +56,6 @@ Outgoing = list[tuple[str, bytes]]
 STRANGER, QUARANTINED = "stranger", "quarantined"
 MALFORMED, REJECTED = "malformed content", "rejected by the node"
 """Reasons for dropping, beside those of `gossamer.federation.errors.Reason`."""
-
-DATAGRAM_OVERHEAD = OVERHEAD + 1
-"""By how many bytes a datagram is longer than the frame in it."""
 
 _STATES_EVERY = 60.0  # least seconds between two lines about the state of a peer
 

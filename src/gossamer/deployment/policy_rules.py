@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from gossamer.algorithms.terms import EXAMPLE as EXAMPLE
 from gossamer.deployment.located_yaml import Key
 from gossamer.deployment.policy import FINGERPRINT, OwnerPolicy
 from gossamer.errors import AccountingError
@@ -18,9 +19,6 @@ from gossamer.privacy.rows import row_of
 if TYPE_CHECKING:
     from gossamer.federation.identity import PublicKey
     from gossamer.federation.membership import Member
-
-EXAMPLE = "example"
-"""The unit of privacy of most algorithms; others protect all that a party has."""
 
 
 @dataclass(frozen=True)

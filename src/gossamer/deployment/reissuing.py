@@ -25,26 +25,6 @@ from gossamer.runtimes.certificates import Authority
 _MOMENT = timedelta(seconds=1)  # times in invitations have whole seconds
 
 
-def reissue(
-    folder: str | Path,
-    parties: Mapping[str, int],
-    *,
-    keys: Mapping[str, PublicKey] | None = None,
-    valid: timedelta = VALID,
-    organiser: Identity | None = None,
-) -> Founded:
-    """Issue everything again: `draft_again`, and written.
-
-    Raises
-    ------
-    CallerError
-        As `draft_again`.
-    """
-    again = draft_again(folder, parties, keys=keys, valid=valid, organiser=organiser)
-    again.write(folder)
-    return again
-
-
 def draft_again(
     folder: str | Path,
     parties: Mapping[str, int],

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 
 from gossamer.errors import CallerError, GossamerError
 from gossamer.experiment.results import to_json
-from gossamer.own_files import for_owner, make_own_folder
+from gossamer.files import for_owner, make_own_folder, write_own
 
 
 class NodeRuns(CallerError):
@@ -95,17 +95,7 @@ class StateFolder:
 
     def write(self, name: str, content: str | bytes, *, durable: bool = False) -> None:
         """Replace a file, whole or not at all; it is on disk when this returns, if it has to be ``durable``."""
-        fresh = self.path / f".{name}.new"
-        with open(fresh, "wb", opener=for_owner) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(fresh, self.path / name)
-        if durable:
-            folder = os.open(self.path, os.O_RDONLY)
-            os.fsync(folder)
-            os.close(folder)
+        write_own(self.path / name, content, durable=durable)
 
     def publish(self, status: Mapping[str, Any]) -> None:
         """Replace the status."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.algorithms.interface import SYNTHETIC
+from gossamer.algorithms.plan import Plan
 from gossamer.data.declared import blank_dataset
 from gossamer.data.split import Split
 from gossamer.deployment.federation_spec import check_no_files, check_secret
@@ -17,7 +18,7 @@ from gossamer.deployment.roster import roster
 from gossamer.errors import SpecError
 from gossamer.experiment.completing import estimates_on, needs_estimates
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import RunPlan, nodes_of
+from gossamer.experiment.plans import nodes_of
 from gossamer.experiment.prepare import Prepared, assemble, servers
 from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
@@ -126,13 +127,13 @@ class Agreed:
         Of the run.
     prepared : Prepared
         With this party's own examples, if it has any and they were given.
-    plan : RunPlan
+    plan : Plan
         Of the whole run: fixed before the first release, and the same at every party.
     """
 
     terms: Terms
     prepared: Prepared
-    plan: RunPlan
+    plan: Plan
 
     @classmethod
     def on(cls, terms: Terms) -> Agreed:

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from gossamer.algorithms.persons import spread
+from gossamer.algorithms.plan import Plan
 from gossamer.data.split import Split
 from gossamer.deployment.federation_spec import own_code
 from gossamer.deployment.founding import found
@@ -30,14 +32,12 @@ from gossamer.deployment.party_data import shard_settings, write_party_file
 from gossamer.deployment.state_folder import StateFolder
 from gossamer.deployment.terms import Agreed, Terms
 from gossamer.errors import CallerError, SpecError
-from gossamer.experiment.person_plan import spread
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.spec import Experiment
 from gossamer.federation.invitations import read_signed
-from gossamer.own_files import for_owner, write_own
+from gossamer.files import for_owner, write_own
 from gossamer.privacy.release_times import without_late
 from gossamer.privacy.renyi import renyi_epsilon
 from gossamer.protocol.node import Node
@@ -77,7 +77,7 @@ class LocalFederation:
         With a folder for each party.
     prepared : Prepared
         As a simulation of the same spec has it.
-    plan : RunPlan
+    plan : Plan
         As a simulation has it.
     members : tuple of str
         All parties.
@@ -87,7 +87,7 @@ class LocalFederation:
 
     folder: Path
     prepared: Prepared
-    plan: RunPlan
+    plan: Plan
     members: tuple[str, ...]
     organiser: str
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class LocalFederation:
             If the spec cannot be run, or the folder has something in it.
         """
         prepared = prepare(experiment)
-        if not prepared.units and spread(prepared):
+        if spread(prepared.experiment, prepared.holdings):
             raise SpecError(
                 "dataset.person: persons have examples at several parties, who cannot see that of each other, so no "
                 "joint guarantee is made; take partition: by_person, or leave budget.rows_per_person out"
@@ -134,7 +134,7 @@ class LocalFederation:
             "algorithms": [spec.algorithm.name],
             "smallest_noise_multiplier": 0.0,
         }
-        if self.prepared.units:
+        if self.prepared.cast.trust:
             rules |= {"trust_own_server": True, "smallest_sum": 1}
         if not (spec.private and math.isfinite(self.plan.epsilons[name])):
             rules |= {"without_privacy": True}

@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.releasing import released_gradients
 from gossamer.privacy.attacks.inversion import clipped_similarity, cosine_similarity, is_linear, recover_input
-from gossamer.privacy.attacks.releasing import released_gradients
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
 from gossamer.randomness import derive
 
-FloatArray = npt.NDArray[np.floating]
 Method = Literal["auto", "linear", "matching"]
 
 _NO_CLIP = 1.0
@@ -139,7 +139,7 @@ def invert(
     if examples < 1 or batch_size < 1:
         raise SpecError(f"expected at least 1 example and a batch size of at least 1, found {examples}, {batch_size}")
     if prepared.algorithm.rounds:
-        how = " --score loss" if prepared.experiment.in_units else ""
+        how = " --score loss" if prepared.cast.trust else ""
         raise SpecError(
             f"inversion is of the gradient of one batch, and {prepared.experiment.algorithm.name} releases sums of "
             f"whole rounds; take another algorithm, or audit this one with gossamer attack audit{how}"

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.listening import Listener, rows_of
@@ -23,14 +24,12 @@ from gossamer.experiment.reading import read_spec
 from gossamer.experiment.results import ResultsFolder, read_summary
 from gossamer.experiment.running import Progress, Result, run_prepared
 from gossamer.experiment.spec import Experiment
-from gossamer.objectives.objective import IndexArray
 from gossamer.parts import pack
 from gossamer.privacy.attacks.audit import REPORTED, epsilon_one_run
 from gossamer.privacy.attacks.canaries import Canaries, choose_canaries, judge, plant
 from gossamer.privacy.attacks.membership import membership
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.randomness import derive, stream
-from gossamer.vectors import FloatArray
 
 CanaryChoice = Literal["auto", "random", "mislabelled"]
 Score = Literal["gradient", "loss"]
@@ -100,7 +99,7 @@ def audit_run(
         raise SpecError(f"expected 1 to {canaries} guesses, at most one a canary, found {guesses}")
     epsilon_one_run(canaries, guesses, guesses, experiment.delta, experiment.privacy.relation, confidence)  # or raise
     prepared = prepare(experiment)
-    if prepared.units and score == "gradient":
+    if prepared.cast.trust and score == "gradient":
         raise SpecError(
             f"canaries are scored by what nodes release, and agents of {experiment.algorithm.name} release nothing of "
             "their own; score by loss"

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.algorithms.interface import SYNTHETIC
+from gossamer.algorithms.problem import Estimated as Estimated
+from gossamer.arrays import FloatArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
 from gossamer.experiment.estimating import estimate_problem, public_sample, synthetic_sample
 from gossamer.experiment.spec import Experiment
-from gossamer.objectives.objective import FloatArray, Objective
-
-
-@dataclass(frozen=True)
-class Estimated:
-    """Constants that the spec leaves out, as they were estimated on so many examples that are not the nodes'."""
-
-    constants: Mapping[str, float]
-    examples: int
-    smoothness_by: str
-
-    def __str__(self) -> str:
-        how = {"smoothness": f" ({self.smoothness_by})"}
-        found = ", ".join(f"{name} {value:.4g}{how.get(name, '')}" for name, value in self.constants.items())
-        return f"estimated on {self.examples} examples that are not the nodes': {found}"
+from gossamer.objectives.objective import Objective
 
 
 def needs_estimates(experiment: Experiment) -> bool:

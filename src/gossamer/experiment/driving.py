@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gossamer.experiment.spec import StopSettings
+from gossamer.algorithms.stopping import StopSettings
 from gossamer.runtimes.simulator import Simulator
 
 

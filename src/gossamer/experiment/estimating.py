@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.data.datasets import load_dataset
 from gossamer.data.features import unit_norm as to_unit_norm
 from gossamer.data.settings import DatasetSettings
 from gossamer.data.split import Features, Split
 from gossamer.errors import DataError
-from gossamer.objectives.objective import FloatArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.randomness import stream
 
 SAMPLE = 512

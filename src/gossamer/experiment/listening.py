@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
 from gossamer.experiment.prepare import Prepared
 from gossamer.privacy.attacks.canaries import Canaries, gradient_scores
@@ -15,7 +16,7 @@ from gossamer.privacy.tasks import Gradient, Round
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed
 from gossamer.protocol.trace import Step
-from gossamer.vectors import Coordinates, FloatArray
+from gossamer.vectors import Coordinates
 
 _BACKGROUND = 256
 """Examples in no slot whose mean gradient is taken off what a node released."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.algorithms.plan import Plan
 from gossamer.experiment.deviation import FloatVector, best_model, deviations, units_of
-from gossamer.experiment.planning import RunPlan
 from gossamer.experiment.prepare import Prepared
 from gossamer.protocol.node import Node
 from gossamer.runtimes.simulator import Simulator
@@ -31,7 +31,7 @@ class Evaluator:
     ----------
     prepared : Prepared
         What is run.
-    plan : RunPlan
+    plan : Plan
         Its schedule.
     simulator : Simulator
         Where.
@@ -46,7 +46,7 @@ class Evaluator:
     def __init__(
         self,
         prepared: Prepared,
-        plan: RunPlan,
+        plan: Plan,
         simulator: Simulator,
         spent: Callable[[], float | None],
         publish: Callable[[Row], None],

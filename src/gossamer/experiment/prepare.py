@@ -105,6 +105,10 @@ class Prepared:
     @cached_property
     def initial(self) -> Public:
         """The common starting model."""
+        return self.drawn_initial()
+
+    def drawn_initial(self) -> Public:
+        """The same, drawn anew."""
         vector = self.objective.initial(stream(public_seed(self.experiment), "initial model"))
         return Public(np.asarray(vector, self.objective.dtype))
 
@@ -136,7 +140,7 @@ class Prepared:
     def context(
         self,
         mechanisms: Mapping[str, Mechanism],
-        quotas: dict[str, int] | None,
+        quotas: Mapping[str, int] | None,
         *,
         blank: bool = False,
         lengths: ModelLengths | None = None,
@@ -173,7 +177,7 @@ class Prepared:
         clip = self.experiment.privacy.clip
         return Clipping() if clip is None else Clipping(clip)
 
-    def advice(self, mechanisms: Mapping[str, Mechanism], quotas: dict[str, int] | None, updates: int) -> list[str]:
+    def advice(self, mechanisms: Mapping[str, Mechanism], quotas: Mapping[str, int] | None, updates: int) -> list[str]:
         """What the algorithm warns of before a run of so many updates."""
         return self.algorithm.advice(self.experiment.algorithm, self.context(mechanisms, quotas), updates)
 

@@ -14,31 +14,11 @@ from pydantic import BaseModel, ValidationError
 
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.experiment.spec import Experiment, resolved
+from gossamer.files import load_yaml
 from gossamer.section import place, said
 
 _BARE_KEYS = {"privacy": "mechanism"}
 """What a section's bare name stands for, where it is not its ``name``."""
-
-
-class _Loader(yaml.SafeLoader):
-    """Plain YAML, in which a key given twice is an error."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: dict[Any, int] = {}
-    for key_node, _ in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise SpecError(f"line {line}: expected a key, found a list or a mapping")
-        key = loader.construct_object(key_node, deep=True)
-        if key in seen:
-            raise SpecError(f"line {line}: {key!r} is given twice, first in line {seen[key]}; keep one")
-        seen[key] = line
-    loader.flatten_mapping(node)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
 def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
@@ -58,7 +38,7 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     """
     path = Path(path)
     try:
-        content = _load(path.read_text(encoding="utf-8"))
+        content = load_yaml(path.read_text(encoding="utf-8"))[0]
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise SpecError(f"{path}: cannot read the spec: {reason}") from None
@@ -80,25 +60,7 @@ def read_text(text: str, settings: Sequence[str] = ()) -> Experiment:
     SpecError
         As `read_spec`.
     """
-    return parse_spec(override(_load(text) or {}, settings))
-
-
-def not_yaml(error: Exception) -> str:
-    """A line on what a YAML loader raised."""
-    mark = getattr(error, "problem_mark", None)
-    where = f"line {mark.line + 1}: " if mark else ""
-    problem = "it is nested too deeply" if isinstance(error, RecursionError) else getattr(error, "problem", error)
-    return f"{where}not YAML: {problem}"
-
-
-def _load(text: str) -> Any:
-    try:
-        return yaml.load(text, _Loader)
-    except SpecError:
-        raise
-    # A number of thousands of digits and a date that is none are ValueErrors.
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise SpecError(not_yaml(error)) from None
+    return parse_spec(override(load_yaml(text)[0] or {}, settings))
 
 
 def override(content: Any, settings: Sequence[str]) -> Any:
@@ -108,7 +70,7 @@ def override(content: Any, settings: Sequence[str]) -> Any:
         keys = key.strip().split(".")
         if not equals or not all(keys):
             raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {setting!r}")
-        content = _set(_with_default_name(content, keys), keys, _load(value), "")
+        content = _set(_with_default_name(content, keys), keys, load_yaml(value)[0], "")
     return content
 
 

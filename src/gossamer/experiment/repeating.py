@@ -11,11 +11,11 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
+from gossamer.algorithms.plan import Plan
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.comparing import Earlier
 from gossamer.experiment.noise_secret import FILE, KeptSecret, mark
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import RunPlan
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.results import ResultsFolder
@@ -105,7 +105,7 @@ def _secret_of(path: Path, experiment: Experiment) -> KeptSecret:
     return kept
 
 
-def _check_same(path: Path, kept: KeptSecret, prepared: Prepared, plan: RunPlan) -> None:
+def _check_same(path: Path, kept: KeptSecret, prepared: Prepared, plan: Plan) -> None:
     """Raise unless all that decides gradients is what it was, otherwise this is a release of its own; and the test."""
     if mark(secret_seed(prepared, plan.noise, "run", kept.secret)) != kept.run:
         raise DataError(

@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
-from gossamer.own_files import for_owner, make_own_folder, write_own
+from gossamer.files import for_owner, make_own_folder, write_own
 from gossamer.parts import Part, unpack
-from gossamer.vectors import FloatArray
 
 FILES = (
     "spec.yaml",

@@ -14,12 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from gossamer.algorithms.plan import Plan, differing
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import RunWarning
 from gossamer.experiment.driving import drive
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import RunPlan, nodes_of
+from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.results import ResultsFolder
@@ -27,19 +29,17 @@ from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.experiment.tracing import tracing
-from gossamer.objectives.objective import IndexArray
 from gossamer.parts import unpack
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
-from gossamer.vectors import FloatArray
 from gossamer.version import __version__
 
 
 class Progress(Protocol):
     """Is told how a run goes."""
 
-    def planned(self, plan: RunPlan) -> None: ...
+    def planned(self, plan: Plan) -> None: ...
     def updated(self, updates: int) -> None: ...
     def looked(self, row: Row) -> None: ...
 
@@ -47,7 +47,7 @@ class Progress(Protocol):
 class Silence:
     """Progress that nobody hears."""
 
-    def planned(self, plan: RunPlan) -> None:
+    def planned(self, plan: Plan) -> None:
         pass
 
     def updated(self, updates: int) -> None:
@@ -143,7 +143,7 @@ def run(
 
 def run_prepared(
     prepared: Prepared,
-    plan: RunPlan,
+    plan: Plan,
     folder: ResultsFolder | None = None,
     *,
     progress: Progress | None = None,
@@ -183,7 +183,7 @@ class _Run:
     """One run under way: the simulator, what was seen so far, and where it is written."""
 
     prepared: Prepared
-    plan: RunPlan
+    plan: Plan
     folder: ResultsFolder | None
     progress: Progress
     started: float
@@ -200,7 +200,7 @@ class _Run:
         nodes = nodes_of(prepared, plan)
         seed = secret_seed(prepared, plan.noise, self.purpose, self.secret)
         self.mark = mark(seed)
-        self.sides, self.ledgers = plan.sides(prepared, seed, self.blank)
+        self.sides = sides_of(prepared, plan, seed, self.blank)
         self.simulator = Simulator(
             nodes, self.sides, prepared.world, watch=self.watch, record=self.record, count=prepared.count
         )
@@ -244,7 +244,7 @@ class _Run:
             unpack(self.model, self.prepared.objective.parts),
             self.timing(),
             self.folder.path if self.folder is not None else None,
-            self.plan.guarantees,
+            differing(self.plan.guarantees),
             self.secret,
         )
 
@@ -269,7 +269,7 @@ class _Run:
         return self.evaluator.satisfied
 
     def spent(self) -> float | None:
-        return self.plan.spent(self.prepared, self.ledgers)
+        return self.plan.spent(self.sides.ledgers)
 
     # What is written
 
@@ -288,7 +288,7 @@ class _Run:
     def save(self) -> None:
         if self.folder is None:
             return
-        self.folder.write_lines("ledger.jsonl", (line for ledger in self.ledgers for line in ledger.lines()))
+        self.folder.write_lines("ledger.jsonl", (line for ledger in self.sides.ledgers for line in ledger.lines()))
         self.folder.write_model(self.model, self.prepared.objective.parts)
         self.folder.write_json("summary.json", self.summary())
         self.folder.write_json("timing.json", self.timing())

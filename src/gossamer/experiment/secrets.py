@@ -48,7 +48,7 @@ def secret_seed(
     prepared : Prepared
         What is run.
     noise : iterable of mapping
-        All that decides what noise is drawn, as plain data: `RunPlan.noise`.
+        All that decides what noise is drawn, as plain data: `Plan.noise`.
     purpose : str
         What else decides a gradient, such as the canaries of an audit.
     secret : NoiseSecret, optional

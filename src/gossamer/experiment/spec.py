@@ -18,25 +18,19 @@ from pydantic import (
     model_validator,
 )
 
-from gossamer.algorithms import ALGORITHMS, AlgorithmSettings
-from gossamer.algorithms.gossip import Settings as Gossip
-from gossamer.algorithms.interface import Terms
+from gossamer.algorithms import ALGORITHMS, DEFAULT, AlgorithmSettings
+from gossamer.algorithms.stopping import StopSettings as StopSettings
+from gossamer.algorithms.terms import Terms
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
 from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
-from gossamer.experiment.privacy_sections import Budget as Budget
-from gossamer.experiment.privacy_sections import PrivacySettings as PrivacySettings
-from gossamer.experiment.unit_rules import first_problem
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
-from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.settings import Budget as Budget
+from gossamer.privacy.settings import PrivacySettings as PrivacySettings
 from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.section import Section
-
-
-def _bare(key: str) -> BeforeValidator:
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+from gossamer.section import Section, bare
 
 
 class ObjectiveSettings(Section):
@@ -71,27 +65,6 @@ class ObjectiveSettings(Section):
         if self.name is not None and self.module is not None:
             raise ValueError(f"give a name or a module, found both {self.name!r} and {self.module!r}")
         return self
-
-
-class StopSettings(Section):
-    """When a run ends: at whichever comes first. Without any, after 20 epochs.
-
-    Attributes
-    ----------
-    updates : int, optional
-        Updates of all nodes together.
-    epochs : float, optional
-        Passes of each node over its own shard, in expectation; a node that is done goes on answering.
-    virtual_seconds : float, optional
-        Of the simulated clock.
-    accuracy : float, optional
-        Test accuracy of the mean model. Privacy is charged for the whole plan, so another bound is needed too.
-    """
-
-    updates: int | None = Field(default=None, ge=1, le=10**9)
-    epochs: float | None = Field(default=None, gt=0, le=1e6)
-    virtual_seconds: PositiveFloat | None = None
-    accuracy: float | None = Field(default=None, gt=0, le=1)
 
 
 class EvaluationSettings(Section):
@@ -145,17 +118,17 @@ class Experiment(Section):
     ... )
     """
 
-    dataset: Annotated[DatasetSettings, _bare("name")] = DatasetSettings(name="digits")
-    partition: Annotated[PartitionSettings, _bare("name")] = Iid()
-    objective: Annotated[ObjectiveSettings, _bare("name")] = ObjectiveSettings()
-    algorithm: Annotated[AlgorithmSettings, _bare("name")] = Gossip()
-    privacy: Annotated[PrivacySettings, _bare("mechanism")] = PrivacySettings()
+    dataset: Annotated[DatasetSettings, bare("name")] = DatasetSettings(name="digits")
+    partition: Annotated[PartitionSettings, bare("name")] = Iid()
+    objective: Annotated[ObjectiveSettings, bare("name")] = ObjectiveSettings()
+    algorithm: Annotated[AlgorithmSettings, bare("name")] = DEFAULT
+    privacy: Annotated[PrivacySettings, bare("mechanism")] = PrivacySettings()
     budget: Budget | None = None
-    speeds: Annotated[SpeedSettings, _bare("name")] = SpeedSettings()
+    speeds: Annotated[SpeedSettings, bare("name")] = SpeedSettings()
     links: LinkSettings = LinkSettings()
     faults: FaultSettings = FaultSettings()
     stop: StopSettings = StopSettings()
-    evaluation: Annotated[EvaluationSettings, _bare("name"), BeforeValidator(on_or_off)] = EvaluationSettings()
+    evaluation: Annotated[EvaluationSettings, bare("name"), BeforeValidator(on_or_off)] = EvaluationSettings()
     compute: ComputeSettings = ComputeSettings()
     deployment: DeploymentSettings = DeploymentSettings()
     seed: int = Field(default=0, ge=0)
@@ -185,12 +158,12 @@ class Experiment(Section):
         return self
 
     @model_validator(mode="after")
-    def _units_are_replaced(self) -> Experiment:
-        """Fill in the relation that goes with units, so that a written spec says it."""
-        if self.in_units and self.privacy.neighboring_relation is None:
-            relation = {"neighboring_relation": NeighboringRelation.REPLACE_ONE}
+    def _algorithm_agrees(self) -> Experiment:
+        """Fill in the relation that goes with the algorithm, so that a written spec says it; and ask for the rest."""
+        if self.terms.relation is not None and self.privacy.neighboring_relation is None:
+            relation = {"neighboring_relation": self.terms.relation}
             object.__setattr__(self, "privacy", self.privacy.model_copy(update=relation))
-        if (problem := first_problem(self)) is not None:
+        for problem in ALGORITHMS[self.algorithm.name].check(self.algorithm, self):
             raise ValueError(problem)
         return self
 
@@ -231,11 +204,6 @@ class Experiment(Section):
         return self
 
     @property
-    def in_units(self) -> bool:
-        """Whether nodes are in federated units, with noise between their servers."""
-        return self.terms.between is not None
-
-    @property
     def terms(self) -> Terms:
         """What the algorithm's settings decide about releases."""
         return ALGORITHMS[self.algorithm.name].terms(self.algorithm)
@@ -253,22 +221,12 @@ class Experiment(Section):
     @property
     def secretive(self) -> bool:
         """Whether a run draws what nobody may guess, noise or masks, so that it needs a noise secret."""
-        return not self.reproducible and (self.private or self.terms.masking == "secure")
+        return not self.reproducible and (self.private or self.terms.hiding)
 
     @property
     def proved(self) -> bool:
         """Whether a guarantee is proved for the noise, if there is any, and for what it is added to."""
         return self.privacy.proved and self.terms.proved
-
-    @property
-    def sensitivity(self) -> float:
-        """How far one example moves what is released, in clips."""
-        return self.terms.sensitivity
-
-    @property
-    def clipped_whole(self) -> bool:
-        """Whether what is released is clipped as a whole, and not example by example."""
-        return self.terms.clipped_whole
 
     @property
     def bounded(self) -> bool:

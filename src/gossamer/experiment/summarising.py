@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.experiment.plans import RunPlan
+from gossamer.algorithms.plan import Plan, differing
 from gossamer.experiment.prepare import Prepared
 from gossamer.runtimes.simulator import Simulator
 
@@ -64,7 +64,7 @@ class PrivacyReport:
     """The section ``privacy`` of a summary; all but the counts of releases is fixed by the plan."""
 
     prepared: Prepared
-    plan: RunPlan
+    plan: Plan
 
     def describe(self, releases: Callable[[str], int]) -> dict[str, Any]:
         """Plain data, with ``releases(name)`` the releases that a node has been charged."""
@@ -72,11 +72,11 @@ class PrivacyReport:
 
     @cached_property
     def _planned(self) -> dict[str, Any]:
-        known, settings = self.plan.facts(self.prepared), self.prepared.experiment.algorithm
+        known, settings = self.plan.facts, self.prepared.experiment.algorithm
         claims = self.prepared.algorithm.claims(settings, known) if known is not None else []
         return {
             **proved(self.plan),
-            **_all_finite(self.plan.figures(self.prepared)),
+            **_all_finite(self.plan.figures),
             "mechanism": self.plan.describe(),
             "claims": [_all_finite(claim.as_dict()) for claim in claims],
         }
@@ -92,9 +92,9 @@ class PrivacyReport:
         }
 
 
-def proved(plan: RunPlan) -> dict[str, Any]:
+def proved(plan: Plan) -> dict[str, Any]:
     """What is guaranteed, and where observers differ, against each, as plain data."""
-    others = {observer: guarantee.as_dict() for observer, guarantee in plan.guarantees.items()}
+    others = {observer: guarantee.as_dict() for observer, guarantee in differing(plan.guarantees).items()}
     return {"guarantee": plan.guarantee.as_dict(), **({"guarantees": others} if others else {})}
 
 

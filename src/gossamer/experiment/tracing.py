@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.prepare import Prepared
-from gossamer.own_files import for_owner
+from gossamer.files import for_owner
 from gossamer.protocol.trace import Step, write_step
 
 
@@ -27,7 +27,7 @@ def tracing(path: str | Path | None, prepared: Prepared) -> Iterator[Callable[[S
         yield None
         return
     with _open_trace(Path(path)) as file:
-        if prepared.world.units:
+        if prepared.cast.trust:
             warning = f"{path} will hold raw models of units: keep it as private as the data"
             warnings.warn(warning, RunWarning, stacklevel=4)
         yield lambda step: write_step(file, step)

@@ -87,11 +87,6 @@ def invite(
     }
 
 
-def read_invitation(path: str | Path, identity: Identity, organiser: str, now: datetime) -> Invitation:
-    """The invitation in a file; see `parse_invitation`."""
-    return _read(Path(path), lambda content: parse_invitation(content, identity, organiser, now))
-
-
 def read_signed(path: str | Path, organiser: str | None = None) -> Invitation:
     """The invitation in a file, whoever it is for; see `parse_signed`."""
     return _read(Path(path), lambda content: parse_signed(content, organiser))

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError
-from gossamer.objectives.objective import Clip, FloatArray, IndexArray, Objective, clips_of
+from gossamer.objectives.asked import Clip, Differentiable, clips_of
 from gossamer.vectors import Coordinates
 
 _NUMBERS = 2**23  # of per-example gradients that are held at once: 32 MiB in float32
@@ -29,7 +30,7 @@ class CoordinateSums(NamedTuple):
     sums : list of ndarray
         Of row k, [wheres[k].count(size)].
     zeroed, unclipped : ndarray [width] of int64
-        As in `objective.Gradients`, and raw like those.
+        As in `asked.Gradients`, and raw like those.
     """
 
     sums: list[FloatArray]
@@ -38,7 +39,7 @@ class CoordinateSums(NamedTuple):
 
 
 def clipped_on(
-    objective: Objective,
+    objective: Differentiable,
     models: FloatArray,
     data: Split,
     batches: Sequence[IndexArray],
@@ -53,7 +54,7 @@ def clipped_on(
 
     Parameters
     ----------
-    objective : Objective
+    objective : Differentiable
         What is differentiated.
     models : ndarray [width, size]
         Row k is the model at which batch k is evaluated.
@@ -96,7 +97,7 @@ def clipped_on(
 
 
 def _one_by_one(
-    objective: Objective,
+    objective: Differentiable,
     models: FloatArray,
     data: Split,
     batches: Sequence[IndexArray],
@@ -115,7 +116,7 @@ def _one_by_one(
 
 
 def _check(
-    objective: Objective, models: FloatArray, batches: Sequence[IndexArray], wheres: Sequence[Coordinates]
+    objective: Differentiable, models: FloatArray, batches: Sequence[IndexArray], wheres: Sequence[Coordinates]
 ) -> None:
     if not len(models) == len(batches) == len(wheres):
         raise DataError(

@@ -14,24 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import glm_kernels as kernels
 from gossamer.objectives import glm_steps, glm_updates, local_updates
+from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates, clips_of
 from gossamer.objectives.eigenvalues import largest_eigenvalue
 from gossamer.objectives.glm_losses import LOSSES, TargetArray
 from gossamer.objectives.local_steps import checked
 from gossamer.objectives.objective import (
-    Clip,
-    Evaluation,
-    FloatArray,
-    Gradients,
-    IndexArray,
-    LocalRound,
-    LocalSums,
-    LocalUpdates,
     Objective,
-    clips_of,
 )
 from gossamer.parts import Part
 

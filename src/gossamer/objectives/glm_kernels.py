@@ -26,7 +26,7 @@ _compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc
 
 
 @_compiled
-def residuals(loss, z, target):  # type: ignore[no-untyped-def]
+def residuals(loss, z, target):
     """Replace the outputs z [outputs] by the derivatives of the loss by each of them."""
     if loss == SOFTMAX:
         top = z[0]
@@ -51,7 +51,7 @@ def residuals(loss, z, target):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def clip_residuals(z, square, clip):  # type: ignore[no-untyped-def]
+def clip_residuals(z, square, clip):
     """Scale the residuals z so that the gradient's norm is at most ``clip``.
 
     ``square`` is |x|^2, plus one if there is an intercept, in float64: float32 features cannot overflow it.
@@ -73,7 +73,7 @@ def clip_residuals(z, square, clip):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def is_finite(values):  # type: ignore[no-untyped-def]
+def is_finite(values):
     """Whether no entry of ``values`` [n] is NaN or infinite."""
     total = values.dtype.type(0)
     for j in range(values.size):
@@ -82,7 +82,7 @@ def is_finite(values):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def dense_outputs(w, x, z, intercept):  # type: ignore[no-untyped-def]
+def dense_outputs(w, x, z, intercept):
     """z = W x + b for a dense x [features]; returns |x|^2 (plus one with an intercept)."""
     outputs, features = z.size, x.size
     for c in range(outputs):
@@ -98,7 +98,7 @@ def dense_outputs(w, x, z, intercept):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def dense_add(g, examples, four, z, intercept):  # type: ignore[no-untyped-def]
+def dense_add(g, examples, four, z, intercept):
     """g += the gradients with residuals z [4, outputs] at the examples ``four`` [4].
 
     Four at a time, because loading and storing g costs more than the arithmetic.
@@ -115,7 +115,7 @@ def dense_add(g, examples, four, z, intercept):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def csr_outputs(w, values, columns, z, features, intercept):  # type: ignore[no-untyped-def]
+def csr_outputs(w, values, columns, z, features, intercept):
     """`dense_outputs` for a sparse x with ``values`` [stored] in distinct ``columns`` [stored]."""
     outputs = z.size
     for c in range(outputs):
@@ -130,7 +130,7 @@ def csr_outputs(w, values, columns, z, features, intercept):  # type: ignore[no-
 
 
 @_compiled
-def csr_add(g, values, columns, z, features, intercept):  # type: ignore[no-untyped-def]
+def csr_add(g, values, columns, z, features, intercept):
     """`dense_add` for a sparse x."""
     outputs = z.size
     for c in range(outputs):
@@ -141,7 +141,7 @@ def csr_add(g, values, columns, z, features, intercept):  # type: ignore[no-unty
 
 
 @_compiled
-def dense_sums(loss, models, batches, targets, clips, shape, sums, zeroed, unclipped, examples):  # type: ignore[no-untyped-def]
+def dense_sums(loss, models, batches, targets, clips, shape, sums, zeroed, unclipped, examples):
     """Sums of clipped gradients over ragged batches of dense examples.
 
     Parameters
@@ -192,7 +192,7 @@ def dense_sums(loss, models, batches, targets, clips, shape, sums, zeroed, uncli
 
 
 @_compiled
-def csr_sums(loss, models, batches, targets, clips, shape, sums, zeroed, unclipped, *sparse):  # type: ignore[no-untyped-def]
+def csr_sums(loss, models, batches, targets, clips, shape, sums, zeroed, unclipped, *sparse):
     """`dense_sums` for examples in CSR form: ``values``, ``columns`` [stored] and ``rows`` [n + 1]."""
     values, columns, rows = sparse
     outputs, features, intercept = shape

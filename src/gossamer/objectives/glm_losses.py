@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.objectives import glm_kernels as kernels
-from gossamer.objectives.objective import FloatArray
 
 TargetArray = npt.NDArray[np.float64]
 

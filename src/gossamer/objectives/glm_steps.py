@@ -30,7 +30,7 @@ _SCALE = 2.0**10  # scales lie between its inverse and itself, which costs at mo
 
 
 @_compiled
-def reach_of(w):  # type: ignore[no-untyped-def]
+def reach_of(w):
     """A bound of the entries of w [size]; not finite if one of them is not."""
     total = 0.0
     for j in range(w.size):
@@ -39,7 +39,7 @@ def reach_of(w):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def is_within(w, most):  # type: ignore[no-untyped-def]
+def is_within(w, most):
     """Whether every entry of w [size] is a number between -most and most."""
     beyond = 0
     for j in range(w.size):
@@ -48,7 +48,7 @@ def is_within(w, most):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def clip_step(z, shares, square, factor, clip):  # type: ignore[no-untyped-def]
+def clip_step(z, shares, square, factor, clip):
     """Scale the residuals z so that ``factor`` times the gradient on some coordinates is at most ``clip`` long.
 
     ``square`` is |x|^2 as in `glm_kernels.clip_residuals`, and ``shares`` [outputs] the part of it on coordinates of
@@ -74,13 +74,13 @@ def clip_step(z, shares, square, factor, clip):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def first_on(start, first, step):  # type: ignore[no-untyped-def]
+def first_on(start, first, step):
     """How far from ``start`` the next of the coordinates ``first + k step``, k >= 0, lies."""
     return (first - start) % step
 
 
 @_compiled
-def dense_shares(x, square, shares, intercept, first, step):  # type: ignore[no-untyped-def]
+def dense_shares(x, square, shares, intercept, first, step):
     """Write the part [outputs] of |x|^2 (plus one with an intercept) on coordinates of each output."""
     outputs, features = shares.size, x.size
     for c in range(outputs):
@@ -93,7 +93,7 @@ def dense_shares(x, square, shares, intercept, first, step):  # type: ignore[no-
 
 
 @_compiled
-def dense_move(w, u, x, z, pace, decay, unit, intercept):  # type: ignore[no-untyped-def]
+def dense_move(w, u, x, z, pace, decay, unit, intercept):
     """u += step and w -= unit step, with the step ``pace z x' + decay w``."""
     outputs, features = z.size, x.size
     one = w.dtype.type
@@ -112,7 +112,7 @@ def dense_move(w, u, x, z, pace, decay, unit, intercept):  # type: ignore[no-unt
 
 
 @_compiled
-def dense_move_some(w, u, x, z, pace, decay, unit, intercept, first, step):  # type: ignore[no-untyped-def]
+def dense_move_some(w, u, x, z, pace, decay, unit, intercept, first, step):
     """`dense_move` on every ``step``-th coordinate from ``first``, with u [coordinates]."""
     outputs, features = z.size, x.size
     one = w.dtype.type
@@ -134,7 +134,7 @@ def dense_move_some(w, u, x, z, pace, decay, unit, intercept, first, step):  # t
 
 
 @_compiled
-def decay_only(w, u, decay, unit, first, step):  # type: ignore[no-untyped-def]
+def decay_only(w, u, decay, unit, first, step):
     """The step of an example that counts as zero: u += decay w and w -= unit decay w."""
     b, h = w.dtype.type(decay), w.dtype.type(unit)
     for q in range(u.size):
@@ -144,7 +144,7 @@ def decay_only(w, u, decay, unit, first, step):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def start_from(w, model, u, unit, first, step):  # type: ignore[no-untyped-def]
+def start_from(w, model, u, unit, first, step):
     """w = model, less what the round has done."""
     w[:] = model
     for q in range(u.size):
@@ -152,7 +152,7 @@ def start_from(w, model, u, unit, first, step):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def dense_round(loss, segments, steps, targets, limits, shape, where, u, examples):  # type: ignore[no-untyped-def]
+def dense_round(loss, segments, steps, targets, limits, shape, where, u, examples):
     """A round of sequential SGD on dense examples.
 
     Parameters
@@ -215,7 +215,7 @@ def dense_round(loss, segments, steps, targets, limits, shape, where, u, example
 
 
 @_compiled
-def csr_outputs_some(y, scale, x, at, z, shares, shape, first, step):  # type: ignore[no-untyped-def]
+def csr_outputs_some(y, scale, x, at, z, shares, shape, first, step):
     """`csr_outputs` and `dense_shares` at once, with the model ``scale y`` on the coordinates that move, else y."""
     outputs, features, intercept = shape
     square = 1.0 if intercept else 0.0
@@ -243,7 +243,7 @@ def csr_outputs_some(y, scale, x, at, z, shares, shape, first, step):  # type: i
 
 
 @_compiled
-def csr_move(y, u, x, at, z, down, up, shape, first, step):  # type: ignore[no-untyped-def]
+def csr_move(y, u, x, at, z, down, up, shape, first, step):
     """y -= down z x' and u += up z x' on every ``step``-th coordinate from ``first``."""
     outputs, features, intercept = shape
     for c in range(outputs):
@@ -264,7 +264,7 @@ def csr_move(y, u, x, at, z, down, up, shape, first, step):  # type: ignore[no-u
 
 
 @_compiled
-def fold(y, u, scale, weight, first, step):  # type: ignore[no-untyped-def]
+def fold(y, u, scale, weight, first, step):
     """u += weight y and y = scale y on the coordinates that move, so that the scale is 1 and the weight 0 again."""
     if weight != 0.0:  # zero times what is not finite would be no zero
         for j in range(first, y.size, step):
@@ -274,7 +274,7 @@ def fold(y, u, scale, weight, first, step):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def csr_round(loss, segments, steps, targets, limits, shape, where, sums, *sparse):  # type: ignore[no-untyped-def]
+def csr_round(loss, segments, steps, targets, limits, shape, where, sums, *sparse):
     """`dense_round` for examples in CSR form: ``values``, ``columns`` [stored] and ``rows`` [n + 1].
 
     Its sums are accumulated in float64, and so is its model.

@@ -25,7 +25,7 @@ csr_outputs, csr_add = _inlined(glm_kernels.csr_outputs.py_func), _inlined(glm_k
 
 
 @_inlined
-def dense_batch(g, w, loss, batch, targets, z, four, intercept, examples):  # type: ignore[no-untyped-def]
+def dense_batch(g, w, loss, batch, targets, z, four, intercept, examples):
     """g = the sum of the gradients of a batch at w. Returns whether all of them are finite."""
     sound, held = True, 0
     g[:] = 0
@@ -46,7 +46,7 @@ def dense_batch(g, w, loss, batch, targets, z, four, intercept, examples):  # ty
 
 
 @_inlined
-def csr_batch(g, w, loss, batch, targets, z, features, intercept, values, columns, rows):  # type: ignore[no-untyped-def]
+def csr_batch(g, w, loss, batch, targets, z, features, intercept, values, columns, rows):
     """`dense_batch` for examples in CSR form."""
     sound = True
     g[:] = 0
@@ -61,7 +61,7 @@ def csr_batch(g, w, loss, batch, targets, z, features, intercept, values, column
 
 
 @_inlined
-def root(total, h):  # type: ignore[no-untyped-def]
+def root(total, h):
     """The L2 norm of h [size], whose squares sum to ``total``, also where these overflow or vanish."""
     if total != total or 1e-280 < total < np.inf:
         return np.sqrt(total)
@@ -76,7 +76,7 @@ def root(total, h):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def mean_gradient(h, g, start, u, examples, l2):  # type: ignore[no-untyped-def]
+def mean_gradient(h, g, start, u, examples, l2):
     """h = g / examples + l2 (start + u). Returns its norm."""
     share, total = 1.0 / examples, 0.0
     for j in range(h.size):
@@ -86,7 +86,7 @@ def mean_gradient(h, g, start, u, examples, l2):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def move(u, w, start, h, norm, pace, clip):  # type: ignore[no-untyped-def]
+def move(u, w, start, h, norm, pace, clip):
     """Take a step along the mean gradient h, of which only the ``norm`` is known if that is not finite."""
     if norm < np.inf:
         length = pace if norm <= clip else pace * (clip / norm)
@@ -103,7 +103,7 @@ def move(u, w, start, h, norm, pace, clip):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def finish(update, u, most):  # type: ignore[no-untyped-def]
+def finish(update, u, most):
     """update = u, made at most ``most`` long, whatever rounding did, and of numbers that its dtype holds."""
     limits, total = np.finfo(update.dtype), 0.0
     for j in range(u.size):
@@ -119,7 +119,7 @@ def finish(update, u, most):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def dense_updates(loss, models, batches, targets, limits, shape, updates, not_finite, examples):  # type: ignore[no-untyped-def]
+def dense_updates(loss, models, batches, targets, limits, shape, updates, not_finite, examples):
     """Updates of agents with dense examples.
 
     Parameters
@@ -162,7 +162,7 @@ def dense_updates(loss, models, batches, targets, limits, shape, updates, not_fi
 
 
 @_compiled
-def csr_updates(loss, models, batches, targets, limits, shape, updates, not_finite, *sparse):  # type: ignore[no-untyped-def]
+def csr_updates(loss, models, batches, targets, limits, shape, updates, not_finite, *sparse):
     """`dense_updates` for examples in CSR form: ``values``, ``columns`` [stored] and ``rows`` [n + 1]."""
     (shapes, packed), (rates, clips, l2), (outputs, features, intercept) = batches, limits, shape
     values, columns, rows = sparse

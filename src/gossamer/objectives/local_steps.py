@@ -1,6 +1,6 @@
 """Local rounds of any objective, one call of its `clipped_gradients` a step for all rounds that still run.
 
-What a round is, and what it computes, is said in `objective.LocalRound` and `objective.Objective.local_steps`.
+What a round is, and what it computes, is said in `asked.LocalRound` and `objective.Objective.local_steps`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
+from gossamer.objectives.asked import Differentiable, LocalRound, LocalSums
 from gossamer.objectives.coordinates import clipped_on
-from gossamer.objectives.objective import FloatArray, IndexArray, LocalRound, LocalSums, Objective
 
 
-def step_by_step(objective: Objective, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
+def step_by_step(objective: Differentiable, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
     """`Objective.local_steps` for any objective.
 
     The sums are accumulated in float64, so that the model of each step is rounded once.
@@ -31,7 +32,7 @@ def step_by_step(objective: Objective, rounds: Sequence[LocalRound], data: Split
 
 
 def _run(
-    objective: Objective,
+    objective: Differentiable,
     rounds: Sequence[LocalRound],
     data: Split,
     sums: list[FloatArray],

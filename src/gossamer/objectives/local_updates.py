@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.objective import FloatArray, IndexArray, LocalUpdates, Objective, clips_of
+from gossamer.objectives.asked import Differentiable, LocalUpdates, clips_of
 
 __all__ = ["LocalUpdates", "Ragged", "checked", "step_by_step"]
 
@@ -82,7 +83,7 @@ def _packed(batches: Sequence[IndexArray]) -> Ragged:
 
 
 def step_by_step(
-    objective: Objective,
+    objective: Differentiable,
     models: FloatArray,
     data: Split,
     batches: Sequence[IndexArray],
@@ -112,7 +113,9 @@ def step_by_step(
     return LocalUpdates(totals.astype(objective.dtype), not_finite)
 
 
-def _gradients(objective: Objective, places: _Numbers, data: Split, rows: Sequence[IndexArray]) -> Iterator[_Numbers]:
+def _gradients(
+    objective: Differentiable, places: _Numbers, data: Split, rows: Sequence[IndexArray]
+) -> Iterator[_Numbers]:
     """The mean gradient [size] at each of ``places`` with the L2 term; NaN where it is not finite."""
     models = places.astype(objective.dtype)
     found = objective.clipped_gradients(models, data, rows, math.inf)

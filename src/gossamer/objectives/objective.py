@@ -8,116 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray as FloatArray
+from gossamer.arrays import IndexArray as IndexArray
 from gossamer.data.split import Split
-from gossamer.errors import DataError, SpecError
+from gossamer.objectives import local_steps, local_updates
+from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates
 from gossamer.parts import Part as Part
-from gossamer.vectors import Coordinates
-
-FloatArray = npt.NDArray[np.floating]
-IndexArray = npt.NDArray[np.int64]
-Clip = float | npt.NDArray[np.floating]
-
-
-class Gradients(NamedTuple):
-    """Sums of clipped per-example gradients.
-
-    Attributes
-    ----------
-    sums : ndarray [width, size]
-        Row k is ``sum_i clip(grad f(models[k]; x_i))`` over batch k; a zero row for an empty batch.
-    zeroed : ndarray [width] of int64
-        How many per-example gradients of batch k were not finite and counted as zero. Raw: it is computed
-        from data, so it never leaves the node.
-    unclipped : ndarray [width] of int64
-        How many per-example gradients of batch k were finite and had a norm of at most the clip: all finite
-        ones where the clip is infinite. Raw like ``zeroed``: without noise it never leaves the node.
-    """
-
-    sums: FloatArray
-    zeroed: npt.NDArray[np.int64]
-    unclipped: npt.NDArray[np.int64]
-
-
-class Evaluation(NamedTuple):
-    """What models score on a split, one entry a model.
-
-    Attributes
-    ----------
-    loss : ndarray [width] of float64
-        Mean loss over the examples, without the L2 term.
-    accuracy : ndarray [width] of float64
-        Share of examples classified correctly, in [0, 1]; NaN for a regression.
-    """
-
-    loss: npt.NDArray[np.float64]
-    accuracy: npt.NDArray[np.float64]
-
-
-class LocalRound(NamedTuple):
-    """Sequential SGD: one step an example, in order; the model may be swapped between steps.
-
-    Attributes
-    ----------
-    models : ndarray [segments, size]
-        The model at the round's start and at each swap, without what the round itself has done.
-    starts : ndarray [segments] of int64
-        How many of ``examples`` are evaluated before each model counts: ``starts[0]`` is 0, and they never fall.
-        Of several swaps at one place the last counts.
-    examples : ndarray [count] of int64
-        Rows of the split in the order of evaluation. May be empty; an index may occur several times.
-    rates : ndarray [count] of float64
-        Step size of each step.
-    unit : float
-        The step size that the result is given in units of.
-    clip : float
-        C > 0, the most L2 norm of one example's loss gradient; ``math.inf`` leaves gradients as they are.
-    where : Coordinates
-        Only these coordinates are computed and moved.
-    """
-
-    models: FloatArray
-    starts: IndexArray
-    examples: IndexArray
-    rates: npt.NDArray[np.float64]
-    unit: float
-    clip: float
-    where: Coordinates = Coordinates()
-
-
-class LocalSums(NamedTuple):
-    """What local rounds did.
-
-    Attributes
-    ----------
-    sums : list of ndarray
-        U of each round, [where.count(size)], of the objective's dtype.
-    zeroed : ndarray [rounds] of int64
-        How many per-example gradients of each round were not finite and counted as zero. Raw: it is computed from
-        data, so it never leaves the node.
-    """
-
-    sums: list[FloatArray]
-    zeroed: npt.NDArray[np.int64]
-
-
-class LocalUpdates(NamedTuple):
-    """What agents moved by in their mini-batch steps, one entry an agent.
-
-    Attributes
-    ----------
-    updates : ndarray [width, size]
-        The last model less the first, of the objective's dtype; finite whatever happened.
-    not_finite : ndarray [width] of int64
-        How many mean gradients were not finite. Raw: it is computed from data, so it never leaves the node.
-    """
-
-    updates: FloatArray
-    not_finite: npt.NDArray[np.int64]
 
 
 class Objective(ABC):
@@ -214,9 +114,7 @@ class Objective(ABC):
         Van Dijk et al., "Asynchronous federated learning with reduced number of rounds and with differential
         privacy from less aggregated Gaussian noise", arXiv:2007.09208, Algorithm 1 and Appendix C.1.
         """
-        from gossamer.objectives.local_steps import step_by_step  # which is made of what this file declares
-
-        return step_by_step(self, rounds, data)
+        return local_steps.step_by_step(self, rounds, data)
 
     def local_updates(
         self,
@@ -267,9 +165,7 @@ class Objective(ABC):
         ----------
         Rizk, Vlaski and Sayed, "Privatized graph federated learning", eq. 6.
         """
-        from gossamer.objectives.local_updates import step_by_step  # which is made of what this file declares
-
-        return step_by_step(self, models, data, batches, rates, clips)
+        return local_updates.step_by_step(self, models, data, batches, rates, clips)
 
     def steady(self) -> Objective:
         """The same objective, whose gradients take as long whatever numbers they are made of, if it can say so.
@@ -297,22 +193,3 @@ class Objective(ABC):
     def smoothness(self, data: Split) -> float | None:
         """An upper bound of the gradient's Lipschitz constant on ``data`` (L2 term included), or None."""
         return None
-
-
-def clips_of(clip: Clip, width: int) -> npt.NDArray[np.float64]:
-    """The clip of each of ``width`` models, [width], from one for all or one for each.
-
-    Raises
-    ------
-    SpecError
-        If one is not positive.
-    DataError
-        If there is not one for each model.
-    """
-    given = np.asarray(clip, np.float64)
-    positive = given > 0
-    if not positive.all():
-        raise SpecError(f"every clip must be a positive number, found {given[~positive].flat[0]:g}")
-    if given.shape not in ((), (width,)):
-        raise DataError(f"expected one clip, or an array [{width}] with one for each model, found {list(given.shape)}")
-    return np.array(np.broadcast_to(given, width))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gossamer.objectives.objective import IndexArray
+from gossamer.arrays import IndexArray
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

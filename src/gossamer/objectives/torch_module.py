@@ -12,6 +12,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
+from gossamer.arrays import FloatArray, IndexArray
+from gossamer.objectives.asked import Clip, Evaluation, Gradients, clips_of
 
 # isort: split
 import torch
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.objective import Clip, Evaluation, FloatArray, Gradients, IndexArray, Objective, clips_of
+from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_batching import Piece, available_cores, in_order, pieces, without_subnormals
 from gossamer.objectives.torch_checks import private_copy
 from gossamer.objectives.torch_gradients import Batch

@@ -36,10 +36,10 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import AccountingError, SpecError
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.nearly_gaussian import NearlyGaussian, sum_of_discrete_gaussians
-from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.renyi import check_delta, renyi_epsilon
 
 

@@ -55,10 +55,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
-FloatArray = npt.NDArray[np.float64]
+from gossamer.arrays import FloatArray
 
 _MOST_MU = 30.0  # beyond it exp(mu^2/2) comes near overflow
 _MOST_EXPONENT = 700.0  # exp of it is far above what matters, and no overflow
@@ -107,7 +106,8 @@ class ResponseFull:
 
     def divergence(self, losses: FloatArray) -> FloatArray:
         # (exp(epsilon) - exp(loss)) / (1 + exp(epsilon)), where that is positive
-        return -np.expm1(np.minimum(losses - self.epsilon, 0.0)) / (1.0 + math.exp(-self.epsilon))
+        found: FloatArray = -np.expm1(np.minimum(losses - self.epsilon, 0.0)) / (1.0 + math.exp(-self.epsilon))
+        return found
 
     def largest(self, tail: float) -> float:
         return self.epsilon

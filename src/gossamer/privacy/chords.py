@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from gossamer.arrays import FloatArray
 
 _CLOSE = 1e-5  # relative, on divergences: what chords may add, times 1 + log(1 / divergence)
 _DEEP = 90.0  # of log(1 / divergence): far less than counts, where they may add more

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from gossamer.arrays import FloatArray
+
 ComplexArray = npt.NDArray[np.complex128]
 
 _MOST_EXPONENT = 690.0  # a law's exp(order loss) beyond exp of this is added up by its logarithms

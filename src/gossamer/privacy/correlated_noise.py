@@ -52,13 +52,11 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.signal import lfilter
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, did_you_mean
-from gossamer.privacy.numbers import whole_number
-
-FloatArray = npt.NDArray[np.float64]
+from gossamer.numbers import whole_number
 
 
 class Temporal(StrEnum):
@@ -171,27 +169,6 @@ class Factorisation:
         padded = np.zeros(self.rounds)
         padded[: kernel.size] = kernel
         return padded
-
-
-def joint_sensitivity(factor: npt.ArrayLike) -> float:
-    """An upper bound of sqrt(max <C'C, X>, X psd, X_jj <= 1) for any C: exact where C'C has no negative entry.
-
-    Parameters
-    ----------
-    factor : array-like [rounds, rounds]
-        C: lower-triangular, with no zero on its diagonal, as A = B C needs.
-
-    Raises
-    ------
-    SpecError
-        The matrix is not such a C.
-    """
-    c = np.asarray(factor, np.float64)
-    if c.ndim != 2 or c.shape[0] != c.shape[1] or not c.size:
-        raise SpecError(f"a factor of the matrix of ones is square, found shape {c.shape}")
-    if not np.isfinite(c).all() or np.triu(c, 1).any() or not np.diagonal(c).all():
-        raise SpecError("a factor of the matrix of ones is finite, lower-triangular and has no zero on its diagonal")
-    return float(np.sqrt(np.abs(c.T @ c).sum()))
 
 
 def square_root_kernel(count: int) -> FloatArray:

@@ -19,12 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from gossamer.arrays import BoolArray, IntArray
 from gossamer.errors import SpecError
 
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 LARGEST = 1 << 56
 """The largest s: no variable that could ever be drawn leaves the range of 64-bit integers."""
 

@@ -32,10 +32,9 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import BoolArray, IntArray
 from gossamer.errors import SpecError
 
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 WordArray = npt.NDArray[np.uint64]
 Words = Callable[[int], WordArray]
 """So many independent uniform integers of 64 bits."""

@@ -22,10 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.privacy.analytic import Profile
 from gossamer.privacy.composition import Laws
-
-FloatArray = npt.NDArray[np.float64]
 
 # Relative, on divergences: far more than their formulas lose, and than is lost when chords' masses are added up. With
 # the larger one ahead, Q has a mass of at most 1 for certain: of more, losses would be too small by its logarithm.

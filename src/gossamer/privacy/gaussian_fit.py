@@ -30,14 +30,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri, ndtri_exp
 
+from gossamer.arrays import FloatArray
 from gossamer.privacy.accountants import Figures, quick_figures
 from gossamer.privacy.analytic import GaussianFull
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 from gossamer.privacy.renyi import check_delta
 from gossamer.privacy.rows import pure_epsilon, row_of
-
-FloatArray = npt.NDArray[np.float64]
 
 _FIRST, _RATIO = 12, 2**0.5  # losses looked at to begin with, and the ratio of neighbours
 _LOOSE = 2e-3  # relative; how much a chord may ask for more than its ends before it is cut
@@ -90,31 +89,6 @@ def is_exact(counts: Counts) -> bool:
     return all(isinstance(kind.mechanism, Gaussian) and kind.sampling.rate == 1 for kind, n in counts.items() if n)
 
 
-def least_mu(counts: Counts, failure: float, relation: NeighboringRelation) -> float:
-    """The least mu of releases that are fixed in advance, but for ``failure``; to 0.2 %, and never too small.
-
-    Parameters
-    ----------
-    counts : mapping of ReleaseKind to int
-        How many releases of each kind.
-    failure : float
-        f, in (0, 1).
-    relation : NeighboringRelation
-        Which data sets count as neighbours.
-
-    Returns
-    -------
-    float
-        Infinite where there is none.
-
-    Raises
-    ------
-    AccountingError
-        If a kind is not in `ROWS`, a count is not a number of releases, or failure is not inside (0, 1).
-    """
-    return PlanCurve.of(counts, relation).mu(failure)
-
-
 class PlanCurve:
     """What a plan reveals, for as many failure probabilities as one likes; made by `of`.
 
@@ -133,12 +107,24 @@ class PlanCurve:
 
     @classmethod
     def of(cls, counts: Counts, relation: NeighboringRelation) -> PlanCurve:
-        """The curve of releases that are fixed in advance; see `least_mu`."""
+        """The curve of releases that are fixed in advance: ``counts`` of each kind.
+
+        Raises
+        ------
+        AccountingError
+            If a kind is not in `ROWS`, or a count is not a number of releases.
+        """
         released = frozenset((kind, number) for kind, number in checked_counts(counts).items() if number)
         return _curve(released, NeighboringRelation(relation))
 
     def mu(self, failure: float) -> float:
-        """The least mu, but for ``failure``."""
+        """The least mu, but for ``failure`` in (0, 1): to 0.2 %, and never too small; infinite where there is none.
+
+        Raises
+        ------
+        AccountingError
+            If failure is not inside (0, 1).
+        """
         check_delta(failure)
         if self._exact:
             return self.full

@@ -54,13 +54,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, did_you_mean
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.numbers import real_number, whole_number
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class GradientAt(StrEnum):

@@ -48,23 +48,17 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.privacy.accountants import Accounted, epsilon
-from gossamer.privacy.discrete_gaussian_blocks import DISTANCE, LARGEST, SMALLEST, Words, discrete_gaussian_blocks
+from gossamer.numbers import real_number, whole_number
+from gossamer.privacy.discrete_gaussian_blocks import LARGEST, SMALLEST, Words, discrete_gaussian_blocks
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.numbers import real_number, whole_number
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.renyi import check_delta
-from gossamer.privacy.sampling import Sampling
-
-FloatArray = npt.NDArray[np.float64]
 
 MOST = 1 << 52
 """Steps to which a coordinate of the sum is bounded. No noise is longer, and a float64 has all integers to twice it."""
@@ -163,7 +157,7 @@ class GridGaussian:
 
     @property
     def equivalent(self) -> Gaussian:
-        """Continuous noise, with a clip, that each release is as private as; what is left over is in `grid_epsilon`.
+        """Continuous noise, with a clip, that each release is as private as, but for what `deployed_guarantee` adds.
 
         Good for every sampling and relation: a sum moves by its clip, or by twice that.
         """
@@ -247,43 +241,3 @@ def summation_error(clip: float, examples: int, dtype: npt.DTypeLike) -> float:
     if not relative < 0.5:
         raise SpecError(f"a sum of {examples} numbers in {np.dtype(dtype)} may be all error: add them in float64")
     return relative / (1 - relative) * examples * clip * _UP
-
-
-def grid_epsilon(
-    counts: Mapping[tuple[GridGaussian, Sampling], int], delta: float, relation: NeighboringRelation
-) -> Accounted:
-    """The smallest epsilon proved for so many releases of each noise on samples of each kind, fixed in advance.
-
-    Parameters
-    ----------
-    counts : mapping of (GridGaussian, Sampling) to int
-        How many releases of each.
-    delta : float
-        In (0, 1).
-    relation : NeighboringRelation
-        Which data sets count as neighbours.
-
-    Returns
-    -------
-    Accounted
-        With an infinite epsilon where delta is less than what the samplers' own errors need.
-
-    Raises
-    ------
-    AccountingError
-        If a combination is not accounted for, a count is no number of releases, or delta is not inside (0, 1).
-    """
-    check_delta(delta)
-    kinds: dict[ReleaseKind, int] = {}
-    for (noise, sampling), count in counts.items():
-        kind = ReleaseKind(noise.equivalent.unit(), sampling, noise.size)
-        kinds[kind] = kinds.get(kind, 0) + count
-    part = delta * (1 - 1e-9)
-    continuous = epsilon(kinds, part, relation)
-    draws = sum(kind.size * count for kind, count in kinds.items())
-    eta = draws * smoothing_error(SMOOTHING)
-    bound = (continuous.epsilon + 2 * eta) * _UP
-    # delta has to cover exp(eta) part and the distance of the drawn laws from the exact ones.
-    distance = (1 + math.exp(min(bound, 700.0))) * draws * DISTANCE
-    covered = math.expm1(min(eta, 1.0)) * part + distance <= delta - part
-    return Accounted(bound if covered else math.inf, f"{continuous.accountant}; discrete Gaussian on a grid")

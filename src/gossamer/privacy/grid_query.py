@@ -25,13 +25,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.privacy.discrete_gaussian_blocks import LARGEST, Words
 from gossamer.privacy.grid_noise import MOST, GridGaussian
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sum_rounding import Rounding
-
-FloatArray = npt.NDArray[np.float64]
 
 _UP = 1 + 1e-12
 

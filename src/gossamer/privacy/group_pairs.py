@@ -69,14 +69,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtri
 
+from gossamer.arrays import FloatArray
 from gossamer.privacy.analytic import Full
 from gossamer.privacy.chords import Chords, table
 from gossamer.privacy.group_sides import Replaced, SampledAhead, SampledBack
-
-FloatArray = npt.NDArray[np.float64]
 
 _ONE_BY_ONE = 2**12  # losses times numbers of rows, up to which every loss is answered exactly
 _FIRST, _FIRST_POINTS, _NOTHING = 1e-12, 120, 1e-300  # of a table: the first loss, relative to the last; how many

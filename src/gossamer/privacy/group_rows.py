@@ -37,7 +37,7 @@ from gossamer.privacy.l2_laplace import L2LaplaceFull
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.row_numbers import EVERY, RowNumbers, binomial, hypergeometric
-from gossamer.privacy.rows import ADD_OR_REMOVE, FEW, REPLACE, pure_epsilon, row_of
+from gossamer.privacy.rows import ADD_OR_REMOVE, FEW, REPLACE, gaussian_mu, pure_epsilon, row_of
 from gossamer.privacy.sampling import FixedSize, Poisson
 
 MOST_ROWS = 10_000
@@ -85,15 +85,10 @@ def group_pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation, rows: i
     return rows * pure_epsilon(kind, relation)
 
 
-def _gaussian_mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
-    assert isinstance(kind.mechanism, Gaussian)
-    return kind.mechanism.unit().sensitivity(relation) / kind.mechanism.noise_multiplier
-
-
 def _moved(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Full:
     """A release on the whole data that differ in so many rows."""
     if isinstance(kind.mechanism, Gaussian):
-        return GaussianFull(rows * _gaussian_mu(kind, relation))
+        return GaussianFull(rows * gaussian_mu(kind, relation))
     if isinstance(kind.mechanism, Laplace):
         return ResponseFull(rows * kind.mechanism.release_epsilon(relation, kind.size))
     assert isinstance(kind.mechanism, L2Laplace)
@@ -135,22 +130,22 @@ def _replaced(kind: ReleaseKind, rows: int) -> Profile:
 def _gaussian_sampled(kind: ReleaseKind, rows: int) -> Profile:
     if kind.sampling.rate == 1:
         return _sampled(kind, rows)
-    return GroupSampled(_gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, rows)
+    return GroupSampled(gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, rows)
 
 
 def _gaussian_replaced(kind: ReleaseKind, rows: int) -> Profile:
     if kind.sampling.rate == 1:
         return _replaced(kind, rows)
-    return GroupReplaced(_gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, rows)
+    return GroupReplaced(gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, rows)
 
 
 def _ball_sampled(kind: ReleaseKind, rows: int) -> Profile:
-    full = GaussianFull(_gaussian_mu(kind, ADD_OR_REMOVE))
+    full = GaussianFull(gaussian_mu(kind, ADD_OR_REMOVE))
     return PoissonSampled(full, _drawn(kind, rows).some) if kind.sampling.rate < 1 else FullBatch(full)
 
 
 def _ball_replaced(kind: ReleaseKind, rows: int) -> Profile:
-    full = GaussianFull(_gaussian_mu(kind, REPLACE))
+    full = GaussianFull(gaussian_mu(kind, REPLACE))
     return FixedSizeSampled(full, _drawn(kind, rows).some) if kind.sampling.rate < 1 else FullBatch(full)
 
 

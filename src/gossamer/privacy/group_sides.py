@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import expit, log_ndtr, ndtr, ndtri
 
+from gossamer.arrays import FloatArray
 from gossamer.privacy.chords import Chords, table
 from gossamer.privacy.row_numbers import RowNumbers, binomial
 
-FloatArray = npt.NDArray[np.float64]
 _Function = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 _AT_ONCE = 2**20  # numbers in a table of losses by rows
@@ -203,7 +202,8 @@ class SampledBack(Side):
 
     def _needed(self, losses: FloatArray) -> FloatArray:
         """1 - exp(loss) P(K = 0): where almost every sample has some row, the difference itself would cancel."""
-        return -np.expm1(losses + self.numbers.log_none)
+        needed: FloatArray = -np.expm1(losses + self.numbers.log_none)
+        return needed
 
 
 @dataclass(frozen=True)

@@ -64,15 +64,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import k0e, k1e
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import AccountingError
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.analytic import ResponseFull
 from gossamer.privacy.chords import Chords
-from gossamer.privacy.numbers import real_number, whole_number
-
-FloatArray = npt.NDArray[np.float64]
 
 _CELLS = 128  # per standard deviation of the angle
 _REACH = 40.0  # standard deviations of the angle on either side of its mode: beyond it there is less than _NOTHING

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gossamer.errors import SpecError, counted
+from gossamer.numbers import real_number
 from gossamer.privacy.accountants import renyi_divergence, renyi_level
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.numbers import real_number
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 
 

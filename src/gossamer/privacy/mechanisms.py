@@ -27,10 +27,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.privacy.numbers import real_number
-
-FloatArray = npt.NDArray[np.floating]
+from gossamer.numbers import real_number
 
 
 class NeighboringRelation(StrEnum):

@@ -24,11 +24,9 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.privacy.analytic import Profile
-
-FloatArray = npt.NDArray[np.float64]
 
 TOLERANCE = 5e-4
 """What merging may add to sum_i rate_i^2, relative to it. To second order epsilon grows by half of that."""

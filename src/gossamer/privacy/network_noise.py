@@ -45,13 +45,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
 
+from gossamer.arrays import FloatArray as FloatArray
 from gossamer.errors import SpecError, TopologyError
 from gossamer.privacy.correlated_noise import Factorisation
 from gossamer.privacy.graph_bounds import GradientAt, RandomNoise
 from gossamer.privacy.noise_streams import CorrelatedNoise
 from gossamer.topology.mixing import Matrix, check_connected, rho
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,11 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, did_you_mean
+from gossamer.numbers import real_number
 from gossamer.privacy.correlated_noise import Factorisation
-from gossamer.privacy.numbers import real_number
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class NoiseLaw(StrEnum):

@@ -20,9 +20,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.privacy.mechanisms import FloatArray, Mechanism, NeighboringRelation
-from gossamer.privacy.numbers import real_number, whole_number
+from gossamer.numbers import real_number, whole_number
+from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 
+from gossamer.arrays import FloatArray
 from gossamer.privacy.analytic import Profile
 from gossamer.privacy.mixtures import TOLERANCE, Group
 from gossamer.privacy.tuning import Releases, proved_delta, proved_epsilon, quick_delta, quick_epsilon
-
-FloatArray = npt.NDArray[np.float64]
 
 _OfMany = Callable[[Releases, float], float]
 

@@ -21,13 +21,11 @@ References
 ----------
 [1] Dwork and Roth, "The algorithmic foundations of differential privacy", 2014.
 [2] Kairouz, Oh and Viswanath, "The composition theorem for differential privacy", ICML 2015.
-[3] Balle, Barthe and Gaboardi, "Privacy amplification by subsampling", NeurIPS 2018, theorems 8 and 9.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from scipy.signal import lfilter
@@ -35,10 +33,7 @@ from scipy.stats import binom
 
 from gossamer.errors import AccountingError
 from gossamer.privacy import accountants
-from gossamer.privacy.analytic import Profile, Response
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.mixtures import merge
-from gossamer.privacy.pld import Composition
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.renyi import check_delta, check_epsilon
 from gossamer.privacy.rows import pure_epsilon
@@ -105,44 +100,6 @@ def optimal(epsilon: float, releases: int, delta: float) -> float:
     first = int(np.argmax(beyond > target))
     loss = (releases - 2 * int(lies[first])) * epsilon + math.log((upper[first] - target) / lower[first])
     return min(max(loss, 0.0), releases * epsilon)
-
-
-def optimal_of_many(counts: Mapping[float, int], delta: float) -> float:
-    """`optimal` for releases of different pure epsilons, from above: ``counts`` says how many there are of each.
-
-    The exact value is #P-hard to compute (Murtagh and Vadhan, TCC 2016); this one composes the privacy losses of
-    randomized response on a grid and is larger by at most a few parts in a thousand.
-
-    Raises
-    ------
-    AccountingError
-        If an epsilon is not a finite positive number, a count a negative one or delta not inside (0, 1).
-    """
-    for epsilon, count in counts.items():
-        _check(epsilon, count)
-    check_delta(delta)
-    used: dict[Profile, int] = {Response(epsilon): count for epsilon, count in counts.items() if count}
-    total = math.fsum(epsilon * count for epsilon, count in counts.items())
-    return min(Composition(merge(used)).epsilon(delta), total) if used else 0.0
-
-
-def amplified(epsilon: float, rate: float) -> float:
-    """log(1 + rate (exp(epsilon) - 1)): pure epsilon of a release on a sample with share ``rate`` of the data.
-
-    For a Poisson sample under add-or-remove-one, and for a batch of fixed size under replace-one, with the epsilon
-    that a full batch has under the *same* relation [3].
-
-    Raises
-    ------
-    AccountingError
-        If epsilon is not a finite positive number or rate not inside (0, 1].
-    """
-    check_epsilon(epsilon)
-    if not 0 < rate <= 1:
-        raise AccountingError(f"a sampling rate lies in (0, 1], found {rate!r}")
-    if epsilon > 1:
-        return epsilon + math.log(rate + (1 - rate) * math.exp(-epsilon))
-    return math.log1p(rate * math.expm1(epsilon))
 
 
 def compositions(kind: ReleaseKind, count: int, delta: float, relation: NeighboringRelation) -> dict[str, float]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gossamer.errors import AccountingError, SpecError
+from gossamer.numbers import whole_number
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.numbers import whole_number
 from gossamer.privacy.sampling import Sampling
 
 

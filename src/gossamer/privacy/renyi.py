@@ -24,7 +24,7 @@ from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from scipy.special import logsumexp
 
 from gossamer.errors import AccountingError
-from gossamer.privacy.numbers import real_number
+from gossamer.numbers import real_number
 
 _CANCELLED = 1e-14  # relative, on terms that cancel
 _MARGIN = 1e-9  # relative, added to what is computed by quadrature or subtracted from a level

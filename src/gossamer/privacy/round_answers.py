@@ -20,10 +20,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
+from gossamer.objectives.asked import LocalRound, LocalSums
 from gossamer.objectives.coordinates import clipped_on
-from gossamer.objectives.objective import FloatArray, IndexArray, LocalRound, LocalSums, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Round
 
 _NUMBERS = 2**20  # of models that are held at once

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-FloatArray = npt.NDArray[np.float64]
+from gossamer.arrays import FloatArray
 
 EVERY = 10**9
 """As many numbers in the middle as there are."""

@@ -100,7 +100,7 @@ _Combination = tuple[type[Sampling], NeighboringRelation]
 _OfKind = Callable[[ReleaseKind], Profile]
 
 
-def _mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
+def gaussian_mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
     """Sensitivity over standard deviation, both in units of the clip."""
     assert isinstance(kind.mechanism, Gaussian)
     return kind.mechanism.unit().sensitivity(relation) / kind.mechanism.noise_multiplier
@@ -132,18 +132,18 @@ def pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation) -> float:
 
 
 def _poisson_gaussian(kind: ReleaseKind) -> Profile:
-    full = GaussianFull(_mu(kind, ADD_OR_REMOVE))
+    full = GaussianFull(gaussian_mu(kind, ADD_OR_REMOVE))
     return PoissonSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
 
 
 def _poisson_gaussian_replaced(kind: ReleaseKind) -> Profile:
     if kind.sampling.rate < 1:
-        return PoissonReplaced(_mu(kind, ADD_OR_REMOVE), kind.sampling.rate)
-    return FullBatch(GaussianFull(_mu(kind, REPLACE)))
+        return PoissonReplaced(gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate)
+    return FullBatch(GaussianFull(gaussian_mu(kind, REPLACE)))
 
 
 def _fixed_size_gaussian(kind: ReleaseKind) -> Profile:
-    full = GaussianFull(_mu(kind, REPLACE))
+    full = GaussianFull(gaussian_mu(kind, REPLACE))
     return FixedSizeSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
 
 
@@ -185,7 +185,7 @@ def _fixed_size_l2_laplace(kind: ReleaseKind) -> Profile:
 
 
 def _fixed_size_divergence(kind: ReleaseKind, order: float) -> float:
-    return renyi.fixed_size_gaussian(_mu(kind, REPLACE), kind.sampling.rate, order)
+    return renyi.fixed_size_gaussian(gaussian_mu(kind, REPLACE), kind.sampling.rate, order)
 
 
 def _without_delta(
@@ -218,7 +218,7 @@ ROWS: tuple[Row, ...] = (
         "PLD",
         "sd/C",
         _poisson_gaussian,
-        lambda kind, order: renyi.poisson_gaussian(1 / _mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order),
+        lambda kind, order: renyi.poisson_gaussian(1 / gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order),
     ),
     Row(
         Gaussian,
@@ -227,7 +227,9 @@ ROWS: tuple[Row, ...] = (
         "PLD",
         "sd/C (the pair itself moves both ways)",
         _poisson_gaussian_replaced,
-        lambda kind, order: renyi.poisson_replaced_gaussian(_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order),
+        lambda kind, order: renyi.poisson_replaced_gaussian(
+            gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order
+        ),
     ),
     Row(
         Gaussian,
@@ -245,7 +247,7 @@ ROWS: tuple[Row, ...] = (
         "PLD",
         "sd/C",
         _poisson_gaussian,
-        lambda kind, order: renyi.poisson_gaussian(1 / _mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order),
+        lambda kind, order: renyi.poisson_gaussian(1 / gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order),
     ),
     Row(
         BallGaussian,

@@ -15,12 +15,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError
-from gossamer.privacy.numbers import real_number, whole_number
-
-IndexArray = npt.NDArray[np.int64]
+from gossamer.numbers import real_number, whole_number
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from gossamer.privacy.secret_randomness import BoolArray, IntArray, SecretRandomness
-
-FloatArray = npt.NDArray[np.floating]
+from gossamer.arrays import BoolArray, FloatArray, IntArray
+from gossamer.privacy.secret_randomness import SecretRandomness
 
 
 def secret_generator(source: SecretRandomness | None = None) -> np.random.Generator:

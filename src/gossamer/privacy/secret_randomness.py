@@ -21,11 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 import gossamer.privacy.masking.secure_extra  # noqa: F401  (says how to install cryptography where it is missing)
+from gossamer.arrays import BoolArray, IntArray
 from gossamer.errors import SpecError
 from gossamer.privacy.masking.masks import keystream
 
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 WordArray = npt.NDArray[np.uint64]
 
 MOST_BYTES = 1 << 34

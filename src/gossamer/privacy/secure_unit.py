@@ -20,12 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.discrete_gaussian import discrete_gaussian
 from gossamer.privacy.masking import FixedPoint, Group, MaskedSum, UintArray
 from gossamer.protocol.encoding import encode
-from gossamer.vectors import Blank, Confined, FloatArray
+from gossamer.vectors import Blank, Confined
 
 TAIL = 64
 """Standard deviations of an agent's noise for which there is room, before it is rounded up to whole steps."""

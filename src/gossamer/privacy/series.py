@@ -15,13 +15,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from gossamer.errors import AccountingError, SpecError
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.ledger import check_budget
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 
@@ -174,7 +175,7 @@ class Series:
         return self.name, float(self.epsilon), float(self.delta), tuple(plans)
 
     @classmethod
-    def of(cls, plain: tuple[object, ...]) -> Series:
+    def of(cls, plain: tuple[str, float, float, tuple[tuple[Any, ...], ...]]) -> Series:
         """What `plain` was made of."""
         name, epsilon, delta, plans = plain
-        return cls(name, epsilon, delta, tuple(SeriesPlan(*plan) for plan in plans))  # type: ignore[arg-type, attr-defined]
+        return cls(name, epsilon, delta, tuple(SeriesPlan(*plan) for plan in plans))

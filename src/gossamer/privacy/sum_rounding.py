@@ -34,14 +34,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.grid_noise import summation_error
 from gossamer.privacy.sampling import Sampling
-
-IndexArray = npt.NDArray[np.int64]
 
 UNLIKELY = 2.0**-170
 """Most probability of a Poisson sample that is larger than what is provided for."""

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import SpecError
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NoNoise
-from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement

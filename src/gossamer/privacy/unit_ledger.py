@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gossamer.errors import SpecError
+from gossamer.numbers import whole_number
 from gossamer.privacy.noise_streams import CorrelatedNoise
-from gossamer.privacy.numbers import whole_number
 
 
 @dataclass(frozen=True)

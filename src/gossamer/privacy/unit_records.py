@@ -30,10 +30,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.privacy.correlated_noise import Temporal
 from gossamer.privacy.grid_noise import MOST, GridGaussian
-from gossamer.privacy.kept_records import FloatArray, Forgetful, Moves, Record, Records
+from gossamer.privacy.kept_records import Forgetful, Moves, Record, Records
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.secret_generator import SecretGenerator

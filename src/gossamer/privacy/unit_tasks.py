@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gossamer.errors import SpecError
-from gossamer.privacy.numbers import real_number, whole_number
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.tasks import AtModel, Query
 from gossamer.protocol.encoding import register
 from gossamer.vectors import Confined, Model, Released

@@ -140,9 +140,9 @@ def decode_frame(data: bytes | memoryview, limit: int = 1 << 30) -> Frame:
         With the reason; nothing has happened yet.
     """
     # A data frame, its three integers, its message and that message's fields; other frames have fewer.
-    frame = encoding.decode(without_header(data, limit), most_values=5 + MOST_FIELDS, views=True)
+    frame: Frame = encoding.decode(without_header(data, limit), most_values=5 + MOST_FIELDS, views=True)
     try:
         check_frame(frame)
     except TypeError as error:
         raise MalformedMessage(str(error)) from error
-    return frame  # type: ignore[no-any-return]
+    return frame

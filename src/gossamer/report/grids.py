@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import DataError
-from gossamer.own_files import replaced
-
-FloatArray = npt.NDArray[np.floating]
+from gossamer.files import replaced
 
 _CELL, _GAP, _MARGIN = 84, 6, 10  # pixels: least side of a picture, between pictures, around the grid
 _FONT = 14

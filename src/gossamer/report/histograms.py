@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import DataError
-from gossamer.own_files import replaced
+from gossamer.files import replaced
 
 _BINS = 40
 

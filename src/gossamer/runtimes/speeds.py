@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import (
-    BeforeValidator,
     Field,
     NonNegativeFloat,
     PositiveFloat,
@@ -18,17 +17,12 @@ from pydantic import (
 
 from gossamer.errors import DataError, SpecError
 from gossamer.randomness import Stream, stream
-from gossamer.section import Section
+from gossamer.section import Section, bare
 
 Seconds = Callable[[int, int], float]
 """(node, number of the update) -> virtual seconds."""
 Slowdown = Callable[[int, int], float]
 """(node, number of the update) -> factor on its time."""
-
-
-def bare_name(value: Any) -> Any:
-    """Let a bare name stand for a mapping with that ``name``."""
-    return {"name": value} if isinstance(value, str) else value
 
 
 class OneSlow(Section):
@@ -65,7 +59,7 @@ class Even(Section):
         return lambda node, number: 1.0
 
 
-Scenario = Annotated[Annotated[OneSlow | RandomSlow | Even, Field(discriminator="name")], BeforeValidator(bare_name)]
+Scenario = Annotated[Annotated[OneSlow | RandomSlow | Even, Field(discriminator="name")], bare("name")]
 
 
 class SpeedSettings(Section):

@@ -138,8 +138,13 @@ class SqliteStore:
             self._logged += len(part)
 
     def _entries(self, table: str) -> Iterator[bytes]:
+        # A statement for each row: nothing is open while the caller works, so an interrupt then has nothing to close,
+        # which would print a traceback where nobody can catch it.
+        statement = f"SELECT number, last, part FROM {table} WHERE number > ? ORDER BY number LIMIT 1"
         parts: list[bytes] = []
-        for last, part in self._file.each(f"SELECT last, part FROM {table} ORDER BY number"):
+        number = 0
+        while found := self._file.rows(statement, number):
+            [(number, last, part)] = found
             parts.append(part)
             if last:
                 yield b"".join(parts)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import gossamer.privacy.tasks  # noqa: F401  gives mechanisms and sampling schemes their encodings
 from gossamer.errors import SpecError
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.accountants import renyi_divergence
 from gossamer.privacy.filters import NOTHING_PROVED, Entry, Total
 from gossamer.privacy.gaussian_fit import release_mu
 from gossamer.privacy.ledger import RenyiFilter
-from gossamer.privacy.numbers import real_number, whole_number
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.protocol.encoding import decode, encode
 from gossamer.runtimes.storage_filters import Budget, Place, places_for

@@ -150,11 +150,6 @@ class File:
         with explained(self.path):
             return self._connection.execute(statement, values).fetchall()
 
-    def each(self, statement: str) -> Iterator[tuple[Any, ...]]:
-        """Read, row by row."""
-        with explained(self.path):
-            yield from self._connection.execute(statement)
-
     def close(self) -> None:
         """Let others have it."""
         with explained(self.path):

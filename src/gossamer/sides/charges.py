@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import BudgetSpent, SpecError
+from gossamer.numbers import whole_number
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.ledger import Plan, Policy
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.numbers import whole_number
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.unit_ledger import StreamKind
 

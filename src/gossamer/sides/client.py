@@ -74,8 +74,7 @@ class UpdateRule:
     """Updates of one client. The round's number keys the coins of a raw one: asked again, it is the same update."""
 
     def __init__(self, name: str, plan: ClientUpdate, shard: Shard, updates: Updates, home: Home) -> None:
-        if shard.blank.size:
-            raise SpecError("local updates are made on all examples of a shard, and none of its slots can be blank")
+        shard.check_whole()
         self.name, self.plan, self.shard, self.updates = name, plan, shard, updates
         self._sampling = home.numbers(name, "sampling")
 

@@ -31,6 +31,7 @@ class MemberRule:
     def __init__(
         self, name: str, plan: MaskedMember, shard: Shard, updates: Updates, home: Home, ledger: Ledger | None
     ) -> None:
+        shard.check_whole()
         mark, seed = home.kept(name), home.seed(name)
         if seed is None and mark is None:
             raise DataError(f"{name}: an agent of masked sums needs a durable mark of the rounds it took part in")

@@ -42,6 +42,11 @@ class Shard:
         """A shard; of ``blank``, of any party's rows, those are blank that are in it."""
         return cls(rows) if blank is None else cls(rows, np.intersect1d(rows, blank))
 
+    def check_whole(self) -> None:
+        """Refuse blank rows."""
+        if self.blank.size:
+            raise SpecError("local updates are made on all examples of a shard, and none of its slots can be blank")
+
 
 class SampleRule:
     """Noisy sums over samples of one party's examples."""

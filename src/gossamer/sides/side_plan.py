@@ -11,11 +11,11 @@ from enum import StrEnum
 from typing import Protocol
 
 from gossamer.errors import SpecError
+from gossamer.numbers import whole_number
 from gossamer.privacy.accountants import renyi_divergence
 from gossamer.privacy.deployed_guarantee import Drawn
 from gossamer.privacy.filters import NOTHING_PROVED, Entry
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.numbers import whole_number
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.renyi import check_order
 from gossamer.privacy.sampling import Poisson

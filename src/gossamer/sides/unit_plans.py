@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gossamer.errors import SpecError
+from gossamer.numbers import whole_number
 from gossamer.privacy.agent_noise import AgentNoise
 from gossamer.privacy.deployed_guarantee import Drawn
 from gossamer.privacy.filters import NOTHING_PROVED, Entry
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.numbers import whole_number
 from gossamer.privacy.renyi import check_order
 from gossamer.privacy.unit_divergence import messages_divergence, messages_entry, own_entry
 from gossamer.privacy.unit_ledger import StreamKind

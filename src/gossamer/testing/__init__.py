@@ -1,8 +1,4 @@
-"""For tests of one's own: faulty networks in virtual time, and the contract of an algorithm.
+"""For tests of one's own: the contract of an algorithm, and runs with every kind of fault.
 
 The contract needs pytest, so it is imported by itself: ``from gossamer.testing.contracts import AlgorithmContract``.
 """
-
-from gossamer.testing.network import Faults, LinkedNodes, Network, Partition
-
-__all__ = ["Faults", "LinkedNodes", "Network", "Partition"]

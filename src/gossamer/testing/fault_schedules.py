@@ -13,7 +13,7 @@ import numpy as np
 
 from gossamer.protocol.session import SessionSettings
 from gossamer.randomness import stream
-from gossamer.testing.network import Faults, Partition
+from gossamer.testing.faults import Faults, Partition
 
 SETTINGS = SessionSettings(retry_after=1.0, longest_retry=2.0, silence=5.0)
 """Of sessions in these runs: a retry interval is at most 2 s."""

@@ -1,9 +1,9 @@
 """Seeds of faults: the first that fails, shortened, and how to run it again.
 
     trial = Trial.of(experiment)
-    failure = first_failure(trial, range(2000))
-    if failure is not None:
-        print(failure)
+    seed = first_failing(trial, range(2000))
+    if seed is not None:
+        print(Failure.of(trial, seed))
 
 A *trial* says what is run and what must hold (`fault_trials`); a *schedule* is all that goes wrong (`fault_schedules`).
 """
@@ -88,9 +88,3 @@ class Failure:
 def first_failing(trial: Trial, seeds: Iterable[int]) -> int | None:
     """The first of ``seeds`` that fails."""
     return next((seed for seed in seeds if trial.problem(trial.schedule(seed)) is not None), None)
-
-
-def first_failure(trial: Trial, seeds: Iterable[int]) -> Failure | None:
-    """The first of ``seeds`` that fails, shortened."""
-    seed = first_failing(trial, seeds)
-    return None if seed is None else Failure.of(trial, seed)

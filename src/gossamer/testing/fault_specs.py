@@ -16,11 +16,12 @@ import numpy as np
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.algorithms.interface import SmallRuns
+from gossamer.algorithms.plan import Plan
 from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
 from gossamer.errors import RunWarning, SpecError, TopologyError
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import RunPlan, nodes_of
+from gossamer.experiment.plans import nodes_of
 from gossamer.experiment.prepare import Prepared, assemble, public_seed
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.spec import Experiment
@@ -52,13 +53,14 @@ _COMMON = {
     "compute": None,
 }
 
-_LEVELS: dict[str, dict[str, Any]] = {
-    "gaussian": {"noise_multiplier": 1.0, "epsilon": None, "standard_deviation": None},
-    "l2_laplace": {"noise_multiplier": None, "epsilon": 1.0, "standard_deviation": None},
-    "laplace": {"noise_multiplier": None, "epsilon": None, "standard_deviation": 1.0},
-    "none": {"noise_multiplier": None, "epsilon": None, "standard_deviation": None},
+_LEVELS: Mapping[str, Mapping[str, float]] = {
+    "gaussian": {"noise_multiplier": 1.0},
+    "l2_laplace": {"epsilon": 1.0},
+    "laplace": {"standard_deviation": 1.0},
+    "none": {},
 }
-"""How much noise, for each law; in units, all laws have a standard deviation."""
+"""How much noise, for each law."""
+_NO_LEVEL = dict.fromkeys(("noise_multiplier", "epsilon", "standard_deviation"))
 
 _SECTIONS = {"stop", "privacy"}
 
@@ -74,7 +76,7 @@ class SmallRun:
     ----------
     prepared : Prepared
         Examples that are zeros, shards, and what follows from the spec.
-    plan : RunPlan
+    plan : Plan
         How many releases, and how noisy.
     nodes : mapping of str to Node
         As the algorithm builds them, and as they stay: hosts have nodes like these.
@@ -83,14 +85,14 @@ class SmallRun:
     """
 
     prepared: Prepared
-    plan: RunPlan
+    plan: Plan
     nodes: Mapping[str, Node]
     speeds: Speeds
 
     @cached_property
     def sides(self) -> dict[str, SidePlan]:
         """What leaves each party, at most."""
-        return {name: self.plan.side(self.prepared, name) for name in self.names}
+        return {name: self.plan.side(name) for name in self.names}
 
     def pool(self, home: Home, machine: Machine) -> Pool:
         """The data sides of all parties."""
@@ -132,7 +134,7 @@ def small_runs(experiment: Experiment) -> tuple[list[SmallRun], list[str]]:
     sizes = "; or ".join(map(_described, wanted.sizes))
     runs, remarks = [], [f"{name}: small runs of {SIZE} parameters, with {sizes}"]
     for size in wanted.sizes:
-        small, said = _shrunk(content, wanted, size, experiment.in_units)
+        small, said = _shrunk(content, wanted, size)
         runs.append(_built(small))
         remarks += said
     return runs, list(dict.fromkeys(remarks))
@@ -149,9 +151,7 @@ def _described(size: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
-def _shrunk(
-    content: dict[str, Any], wanted: SmallRuns, size: Mapping[str, Any], in_units: bool
-) -> tuple[Experiment, list[str]]:
+def _shrunk(content: dict[str, Any], wanted: SmallRuns, size: Mapping[str, Any]) -> tuple[Experiment, list[str]]:
     """The spec of one small run."""
     algorithm = dict(content["algorithm"])
     sections: dict[str, Any] = {**content, **_COMMON}
@@ -162,10 +162,8 @@ def _shrunk(
     remarks = _shorten_waits(algorithm, "algorithm")
     sections["stop"] = size.get("stop")
     privacy = {**content["privacy"], **size.get("privacy", {})}
-    level = dict(_LEVELS[privacy["mechanism"]])
-    if in_units:  # noise of a server, not of a clipped sum
-        level.update(noise_multiplier=None, standard_deviation=None if privacy["mechanism"] == "none" else 1.0)
-    sections.update(algorithm=algorithm, privacy={**privacy, **level})
+    law = privacy["mechanism"]
+    sections.update(algorithm=algorithm, privacy={**privacy, **_NO_LEVEL, **wanted.levels.get(law, _LEVELS[law])})
     try:
         return _fitting(sections), remarks
     except TopologyError as error:

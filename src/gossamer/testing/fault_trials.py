@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.algorithms.edge_messages import SERVER
 from gossamer.experiment.spec import Experiment
 from gossamer.privacy.ledger import RenyiFilter
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -134,7 +133,7 @@ class Trial:
             tell=tell,
         )
         algorithm, names = run.prepared.algorithm, run.prepared.names
-        progress = Progress(hosts, names, SERVER if SERVER in run.names else None)
+        progress = Progress(hosts, names, run.prepared.cast.hub)
         checks: list[Callable[[Sequence[Step]], str | None]] = [
             sides,
             Delivery(hosts),

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csgraph
 
-from gossamer.topology.graphs import Graph, IndexArray, Names, label, require_connected
+from gossamer.arrays import IndexArray
+from gossamer.topology.graphs import Graph, Names, label, require_connected
 
 _NAMED = 10
 """Up to so many dropped edges are named in the warning; of more, the number is given."""

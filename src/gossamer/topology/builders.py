@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.arrays import IndexArray
 from gossamer.errors import TopologyError
 from gossamer.topology.edge_list import read_edges
-from gossamer.topology.graphs import Graph, IndexArray, Names, require_connected
+from gossamer.topology.graphs import Graph, Names, require_connected
 from gossamer.topology.settings import ErdosRenyi, Grid, Regular, SmallWorld, Topology, parse_topology
 
 _DRAWS = 20

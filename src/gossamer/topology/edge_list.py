@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gossamer.arrays import IndexArray
 from gossamer.errors import TopologyError
-from gossamer.topology.graphs import IndexArray, Names
+from gossamer.topology.graphs import Names
 
 
 def read_edges(path: Path, nodes: int, names: Names = None) -> IndexArray:

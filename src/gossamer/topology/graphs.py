@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
+from gossamer.arrays import IndexArray
 from gossamer.errors import TopologyError
 
-IndexArray = npt.NDArray[np.int64]
 Names = Sequence[str] | None
 
 _LISTED = 5

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse import csgraph, linalg
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import TopologyError
 from gossamer.topology.graphs import Graph
 
-FloatArray = npt.NDArray[np.floating]
 Matrix: TypeAlias = FloatArray | sp.csr_array
 
 _DENSE = 500

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from gossamer.errors import SpecError
-from gossamer.section import Section
+from gossamer.section import Section, bare
 
 
 class Ring(Section):
@@ -96,14 +96,10 @@ class EdgeList(Section):
     path: Path
 
 
-def _bare_name(value: Any) -> Any:
-    return {"name": value} if isinstance(value, str) else value
-
-
 Topology = Annotated[
     Ring | Line | Star | Complete | Exponential | Grid | Regular | SmallWorld | ErdosRenyi | EdgeList,
     Field(discriminator="name"),
-    BeforeValidator(_bare_name),
+    bare("name"),
 ]
 """Any of the settings above; as a field of a pydantic model it takes a bare name too."""
 

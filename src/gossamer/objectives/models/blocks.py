@@ -11,6 +11,8 @@ Wu and He, "Group normalization", ECCV 2018. Hu, Shen and Sun, "Squeeze-and-exci
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from collections.abc import Mapping
 
 from torch import Tensor, nn
 
@@ -61,6 +63,13 @@ def conv_norm_relu(inputs: int, outputs: int, kernel: int, stride: int = 1, grou
 def classifier(channels: int, classes: int) -> nn.Sequential:
     """The mean over all positions of an image, then a linear layer."""
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+
+
+class ImageNetwork(nn.Sequential):
+    """Named layers, and a `classifier` of the ``channels`` that the last one leaves."""
+
+    def __init__(self, layers: Mapping[str, nn.Module], channels: int, classes: int) -> None:
+        super().__init__(OrderedDict(layers, classifier=classifier(channels, classes)))
 
 
 class Residual(nn.Module):

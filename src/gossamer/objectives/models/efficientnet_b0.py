@@ -10,14 +10,12 @@ block. Dropout and dropped connections are left out.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from torch import nn
 
 from gossamer.objectives.models.blocks import (
+    ImageNetwork,
     Residual,
     SqueezeExcite,
-    classifier,
     conv,
     conv_norm,
     group_norm,
@@ -52,7 +50,7 @@ def _block(inputs: int, outputs: int, expansion: int, kernel: int, stride: int) 
     return Residual(body, nn.Identity(), nn.Identity()) if inputs == outputs and stride == 1 else body
 
 
-class EfficientNetB0(nn.Sequential):
+class EfficientNetB0(ImageNetwork):
     """Sixteen inverted residual blocks with squeeze-and-excitation.
 
     Parameters
@@ -66,13 +64,11 @@ class EfficientNetB0(nn.Sequential):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> None:
         inputs = scaled(32, width)
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-        layers["stem"] = _conv_silu(image_channels("efficientnet_b0", input_shape), inputs, 3)
+        layers: dict[str, nn.Module] = {"stem": _conv_silu(image_channels("efficientnet_b0", input_shape), inputs, 3)}
         for number, (expansion, channels, depth, kernel, stride) in enumerate(_STAGES, start=1):
             outputs = scaled(channels, width)
             blocks = [_block(inputs, outputs, expansion, kernel, stride)]
             blocks += [_block(outputs, outputs, expansion, kernel, 1) for _ in range(depth - 1)]
             layers[f"stage{number}"] = nn.Sequential(*blocks)
             inputs = outputs
-        layers["classifier"] = classifier(inputs, classes)
-        super().__init__(layers)
+        super().__init__(layers, inputs, classes)

@@ -10,12 +10,10 @@ and dropout are left out.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import torch
 from torch import Tensor, nn
 
-from gossamer.objectives.models.blocks import classifier, conv_norm_relu, image_channels, scaled
+from gossamer.objectives.models.blocks import ImageNetwork, conv_norm_relu, image_channels, scaled
 
 # 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection; None halves the image
 _INCEPTIONS: dict[str, tuple[int, int, int, int, int, int] | None] = {
@@ -50,7 +48,7 @@ class _Inception(nn.Module):
         return torch.cat((self.one(x), self.three(x), self.five(x), self.pool(x)), dim=1)
 
 
-class GoogLeNet(nn.Sequential):
+class GoogLeNet(ImageNetwork):
     """Nine inception modules.
 
     Parameters
@@ -64,8 +62,7 @@ class GoogLeNet(nn.Sequential):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> None:
         channels = scaled(192, width)
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-        layers["stem"] = conv_norm_relu(image_channels("googlenet", input_shape), channels, 3)
+        layers: dict[str, nn.Module] = {"stem": conv_norm_relu(image_channels("googlenet", input_shape), channels, 3)}
         for name, branches in _INCEPTIONS.items():
             if branches is None:
                 layers[name] = nn.MaxPool2d(3, stride=2, padding=1)
@@ -73,5 +70,4 @@ class GoogLeNet(nn.Sequential):
             one, reduce3, three, reduce5, five, pool = (scaled(branch, width) for branch in branches)
             layers[name] = inception = _Inception(channels, one, reduce3, three, reduce5, five, pool)
             channels = inception.channels
-        layers["classifier"] = classifier(channels, classes)
-        super().__init__(layers)
+        super().__init__(layers, channels, classes)

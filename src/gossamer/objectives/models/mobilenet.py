@@ -8,11 +8,9 @@ the first convolution has stride 1, since the images are 7 times smaller.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from torch import nn
 
-from gossamer.objectives.models.blocks import classifier, conv_norm_relu, image_channels, scaled
+from gossamer.objectives.models.blocks import ImageNetwork, conv_norm_relu, image_channels, scaled
 
 _BLOCKS = (
     (64, 1),
@@ -27,7 +25,7 @@ _BLOCKS = (
 )  # channels, stride
 
 
-class MobileNet(nn.Sequential):
+class MobileNet(ImageNetwork):
     """Thirteen depthwise separable convolutions.
 
     Parameters
@@ -41,12 +39,10 @@ class MobileNet(nn.Sequential):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> None:
         inputs = scaled(32, width)
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-        layers["stem"] = conv_norm_relu(image_channels("mobilenet", input_shape), inputs, 3)
+        layers: dict[str, nn.Module] = {"stem": conv_norm_relu(image_channels("mobilenet", input_shape), inputs, 3)}
         for number, (channels, stride) in enumerate(_BLOCKS, start=1):
             outputs = scaled(channels, width)
             layers[f"depthwise{number}"] = conv_norm_relu(inputs, inputs, 3, stride, groups=inputs)
             layers[f"pointwise{number}"] = conv_norm_relu(inputs, outputs, 1)
             inputs = outputs
-        layers["classifier"] = classifier(inputs, classes)
-        super().__init__(layers)
+        super().__init__(layers, inputs, classes)

@@ -8,13 +8,11 @@ reductions are left out, since the images are 7 times smaller.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from torch import nn
 
 from gossamer.objectives.models.blocks import (
+    ImageNetwork,
     Residual,
-    classifier,
     conv,
     conv_norm,
     group_norm,
@@ -45,7 +43,7 @@ def _inverted_residual(inputs: int, outputs: int, expansion: int, stride: int) -
     return Residual(body, nn.Identity(), nn.Identity()) if inputs == outputs and stride == 1 else body
 
 
-class MobileNetV2(nn.Sequential):
+class MobileNetV2(ImageNetwork):
     """Seventeen inverted residual blocks.
 
     Parameters
@@ -59,8 +57,7 @@ class MobileNetV2(nn.Sequential):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> None:
         inputs = scaled(32, width)
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-        layers["stem"] = _conv_relu6(image_channels("mobilenetv2", input_shape), inputs, 3)
+        layers: dict[str, nn.Module] = {"stem": _conv_relu6(image_channels("mobilenetv2", input_shape), inputs, 3)}
         for number, (expansion, channels, depth, stride) in enumerate(_STAGES, start=1):
             outputs = scaled(channels, width)
             blocks = [_inverted_residual(inputs, outputs, expansion, stride)]
@@ -69,5 +66,4 @@ class MobileNetV2(nn.Sequential):
             inputs = outputs
         last = scaled(1280, width)
         layers["last"] = _conv_relu6(inputs, last, 1)
-        layers["classifier"] = classifier(last, classes)
-        super().__init__(layers)
+        super().__init__(layers, last, classes)

@@ -8,13 +8,11 @@ stride 1 and without pooling, as in their section 4.2 on CIFAR-10.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from torch import nn
 
 from gossamer.objectives.models.blocks import (
+    ImageNetwork,
     Residual,
-    classifier,
     conv_norm,
     conv_norm_relu,
     image_channels,
@@ -31,7 +29,7 @@ def basic_block(inputs: int, outputs: int, stride: int, *last: nn.Module) -> Res
     return Residual(body, projection(inputs, outputs, stride), nn.ReLU())
 
 
-class ResNet18(nn.Sequential):
+class ResNet18(ImageNetwork):
     """Four stages of two basic blocks.
 
     Parameters
@@ -45,12 +43,10 @@ class ResNet18(nn.Sequential):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> None:
         inputs = scaled(64, width)
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-        layers["stem"] = conv_norm_relu(image_channels("resnet18", input_shape), inputs, 3)
+        layers: dict[str, nn.Module] = {"stem": conv_norm_relu(image_channels("resnet18", input_shape), inputs, 3)}
         for number, (channels, stride) in enumerate(STAGES, start=1):
             outputs = scaled(channels, width)
             blocks = basic_block(inputs, outputs, stride), basic_block(outputs, outputs, 1)
             layers[f"stage{number}"] = nn.Sequential(*blocks)
             inputs = outputs
-        layers["classifier"] = classifier(inputs, classes)
-        super().__init__(layers)
+        super().__init__(layers, inputs, classes)

@@ -8,13 +8,11 @@ grouped convolution) and section 5.2 (the 29-layer network for CIFAR).
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from torch import nn
 
 from gossamer.objectives.models.blocks import (
+    ImageNetwork,
     Residual,
-    classifier,
     conv_norm,
     conv_norm_relu,
     image_channels,
@@ -37,7 +35,7 @@ def _bottleneck(inputs: int, group: int, stride: int) -> Residual:
     return Residual(body, projection(inputs, 2 * inner, stride), nn.ReLU())
 
 
-class ResNeXt29(nn.Sequential):
+class ResNeXt29(ImageNetwork):
     """Three stages of three bottlenecks, each with two parallel transformations.
 
     Parameters
@@ -51,13 +49,11 @@ class ResNeXt29(nn.Sequential):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> None:
         inputs = scaled(64, width)
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-        layers["stem"] = conv_norm_relu(image_channels("resnext29", input_shape), inputs, 3)
+        layers: dict[str, nn.Module] = {"stem": conv_norm_relu(image_channels("resnext29", input_shape), inputs, 3)}
         for number, (channels, stride) in enumerate(_STAGES, start=1):
             group = scaled(channels, width)
             outputs = 2 * _GROUPS * group
             later = (_bottleneck(outputs, group, 1) for _ in range(2))
             layers[f"stage{number}"] = nn.Sequential(_bottleneck(inputs, group, stride), *later)
             inputs = outputs
-        layers["classifier"] = classifier(inputs, classes)
-        super().__init__(layers)
+        super().__init__(layers, inputs, classes)

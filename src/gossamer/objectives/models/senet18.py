@@ -8,14 +8,12 @@ the sum) and section 6.1 (16 times fewer hidden units than channels).
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from torch import nn
 
 from gossamer.objectives.models.blocks import (
+    ImageNetwork,
     Residual,
     SqueezeExcite,
-    classifier,
     conv_norm_relu,
     image_channels,
     scaled,
@@ -27,7 +25,7 @@ def _block(inputs: int, outputs: int, stride: int) -> Residual:
     return basic_block(inputs, outputs, stride, SqueezeExcite(outputs, max(1, outputs // 16), nn.ReLU()))
 
 
-class SENet18(nn.Sequential):
+class SENet18(ImageNetwork):
     """Four stages of two basic blocks, each with a squeeze-and-excitation block.
 
     Parameters
@@ -41,11 +39,9 @@ class SENet18(nn.Sequential):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> None:
         inputs = scaled(64, width)
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-        layers["stem"] = conv_norm_relu(image_channels("senet18", input_shape), inputs, 3)
+        layers: dict[str, nn.Module] = {"stem": conv_norm_relu(image_channels("senet18", input_shape), inputs, 3)}
         for number, (channels, stride) in enumerate(STAGES, start=1):
             outputs = scaled(channels, width)
             layers[f"stage{number}"] = nn.Sequential(_block(inputs, outputs, stride), _block(outputs, outputs, 1))
             inputs = outputs
-        layers["classifier"] = classifier(inputs, classes)
-        super().__init__(layers)
+        super().__init__(layers, inputs, classes)

@@ -10,12 +10,10 @@ table 5 (1x); the first convolution has stride 1 and no pooling follows, since t
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import torch
 from torch import Tensor, nn
 
-from gossamer.objectives.models.blocks import classifier, conv_norm, conv_norm_relu, image_channels, scaled
+from gossamer.objectives.models.blocks import ImageNetwork, conv_norm, conv_norm_relu, image_channels, scaled
 
 _STAGES = ((116, 4), (232, 8), (464, 4))  # channels, units
 
@@ -58,7 +56,7 @@ class _Reduction(nn.Module):
         return _shuffle(self.left(x), self.right(x))
 
 
-class ShuffleNet(nn.Sequential):
+class ShuffleNet(ImageNetwork):
     """Three stages of shuffle units.
 
     Parameters
@@ -72,8 +70,7 @@ class ShuffleNet(nn.Sequential):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> None:
         inputs = scaled(24, width)
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-        layers["stem"] = conv_norm_relu(image_channels("shufflenet", input_shape), inputs, 3)
+        layers: dict[str, nn.Module] = {"stem": conv_norm_relu(image_channels("shufflenet", input_shape), inputs, 3)}
         for number, (channels, units) in enumerate(_STAGES, start=2):  # the paper's first stage is the stem
             outputs = scaled(channels, width)
             later = (_Unit(outputs) for _ in range(units - 1))
@@ -81,5 +78,4 @@ class ShuffleNet(nn.Sequential):
             inputs = outputs
         last = scaled(1024, width)
         layers["last"] = conv_norm_relu(inputs, last, 1)
-        layers["classifier"] = classifier(last, classes)
-        super().__init__(layers)
+        super().__init__(layers, last, classes)

@@ -25,13 +25,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import beta, binom
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
 from gossamer.privacy.mechanisms import NeighboringRelation
-
-FloatArray = npt.NDArray[np.floating]
 
 REPORTED = 0.95
 """Confidence of the bounds that commands report."""

@@ -20,9 +20,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.objective import FloatArray, IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.attacks.audit import REPORTED, LowerBound, epsilon_one_run
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.vectors import ALL, Coordinates

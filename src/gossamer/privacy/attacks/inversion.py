@@ -18,13 +18,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy.ndimage import gaussian_filter
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, ModelError
 from gossamer.parts import Part, unpack
 
-FloatArray = npt.NDArray[np.floating]
 Rule = Literal["least_squares", "largest"]
 
 _WINDOW, _SIGMA = 11, 1.5  # pixels, [2]

@@ -25,17 +25,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import ModelError, SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_batching import one_torch_thread
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.objectives.torch_network import Network
 
-FloatArray = npt.NDArray[np.floating]
 Matching = Literal["auto", "cosine", "euclidean"]
 
 _KINKED = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.Hardtanh, nn.Hardswish, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)

@@ -19,12 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import rankdata
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import DataError
-
-FloatArray = npt.NDArray[np.floating]
 
 LOW_RATES = (0.001, 0.01)
 """False positive rates at which the true positive rate is reported."""

@@ -36,9 +36,9 @@ from typing import Protocol
 from scipy.optimize import minimize_scalar
 
 from gossamer.errors import SpecError
+from gossamer.numbers import require_counts, require_fraction, require_positive
 from gossamer.privacy.claims.claim import Claim
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
-from gossamer.privacy.numbers import real_number, whole_number
 
 THEOREM2 = "A(DP)2SGD, Theorem 2"
 REMARK1 = "A(DP)2SGD, Remark 1"
@@ -262,24 +262,3 @@ def _divergence_per_order(setting: Adp2sgdSetting, sigma_mean: float) -> float:
     """c of `adp2sgd_theorem2`: T iterations are (alpha, c alpha)-Renyi DP."""
     data = setting.nodes * setting.smallest_shard
     return 20.0 * setting.lipschitz**2 * setting.iterations / (data * sigma_mean) ** 2
-
-
-def require_positive(**values: float) -> None:
-    """Raise SpecError unless every value is finite and positive."""
-    for name, value in values.items():
-        if not 0 < real_number(value) < math.inf:
-            raise SpecError(f"{name} must be a finite number > 0, found {value!r}")
-
-
-def require_counts(**values: int) -> None:
-    """Raise SpecError unless every value is a whole number, 1 or more."""
-    for name, value in values.items():
-        if not whole_number(value):
-            raise SpecError(f"{name} must be a whole number > 0, found {value!r}")
-
-
-def require_fraction(**values: float) -> None:
-    """Raise SpecError unless every value lies strictly between 0 and 1."""
-    for name, value in values.items():
-        if not 0 < real_number(value) < 1:
-            raise SpecError(f"{name} must lie between 0 and 1, found {value!r}")

@@ -28,16 +28,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gossamer.errors import SpecError
-from gossamer.privacy.claims.adp2sgd import (
-    Adp2sgdSetting,
-    adp2sgd_order,
-    adp2sgd_theorem2_variance,
-    require_counts,
-    require_positive,
-    theorem2_failures,
-)
+from gossamer.numbers import real_number, require_counts, require_positive
+from gossamer.privacy.claims.adp2sgd import Adp2sgdSetting, adp2sgd_order, adp2sgd_theorem2_variance, theorem2_failures
 from gossamer.privacy.claims.claim import UtilityClaim
-from gossamer.privacy.numbers import real_number
 
 PROPOSITION1 = "A(DP)2SGD, Proposition 1"
 PROPOSITION2 = "A(DP)2SGD, Proposition 2"

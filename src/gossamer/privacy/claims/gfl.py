@@ -31,7 +31,7 @@ import math
 import operator
 
 from gossamer.errors import SpecError
-from gossamer.privacy.claims.adp2sgd import require_positive
+from gossamer.numbers import require_positive
 from gossamer.privacy.claims.claim import Claim
 from gossamer.privacy.correlated_noise import Temporal
 from gossamer.privacy.graph_bounds import GradientAt, Noise, RandomNoise

@@ -38,8 +38,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.privacy.claims.adp2sgd import require_fraction, require_positive
+from gossamer.numbers import require_fraction, require_positive
 from gossamer.privacy.claims.claim import Claim
 from gossamer.privacy.claims.increasing_theorem import (
     LEAST_SIGMA,
@@ -51,8 +52,6 @@ from gossamer.privacy.claims.increasing_theorem import (
 
 FIRST = "increasing sample sizes, Theorem 3 (first)"
 MAIN = "increasing sample sizes, Theorem 3 (main)"
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def increasing_claims(

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from scipy.optimize import brentq
 
 from gossamer.errors import SpecError
-from gossamer.privacy.claims.adp2sgd import require_positive
-from gossamer.privacy.numbers import real_number
+from gossamer.numbers import real_number, require_positive
 
 LEAST_SIGMA = 1.137
 """The main theorem needs this much noise: u0 and u1 are below 1 for r0(sigma) then."""

@@ -32,7 +32,7 @@ Theorem 3.20, which the paper cites.
 
 from __future__ import annotations
 
-from gossamer.privacy.claims.adp2sgd import require_fraction, require_positive
+from gossamer.numbers import require_fraction, require_positive
 from gossamer.privacy.claims.claim import Claim
 from gossamer.privacy.pure_composition import advanced, simple
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from typing import Any
 
 from gossamer.errors import DataError, PeerError
 from gossamer.federation.identity import Identity
@@ -275,8 +276,8 @@ class MaskingAgent:
         if isinstance(incoming, DeliveredShares) and incoming.agent != state.agent:
             raise PeerError(f"expected shares for agent {state.agent}, found shares for agent {incoming.agent}")
 
-    def _become(self, step: Step, **changes: object) -> None:
-        self.state = replace(self.state, step=step.value, **changes)  # type: ignore[arg-type]
+    def _become(self, step: Step, **changes: Any) -> None:
+        self.state = replace(self.state, step=step.value, **changes)
 
     def _keys(self) -> Keys:
         state = self.state

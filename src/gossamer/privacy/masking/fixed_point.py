@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import PeerError, SpecError
+from gossamer.numbers import real_number
 from gossamer.privacy.masking.group import DTYPES, UintArray
-from gossamer.privacy.numbers import real_number
 
 SMALLEST_CLIP, LARGEST_CLIP = 1e-30, 1e30  # so that 2^f is far from the ends of float64
 

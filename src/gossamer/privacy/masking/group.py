@@ -106,15 +106,6 @@ class Group:
         """How many agents may vanish, at any steps, and the sum of the others is still found."""
         return self.size - self.minimum
 
-    @property
-    def most_colluders(self) -> int:
-        """How many agents may collude with a lying server, and it learns no more than sums of two or more others.
-
-        Both masks of one agent, or two sets of survivors, need 2 (t - c) honest answers of the n - c honest agents,
-        each of whom answers once: out of reach for c < 2 t - n.
-        """
-        return max(0, min(2 * self.threshold - self.size - 1, self.minimum - 2))
-
     def has(self, agent: object) -> bool:
         """Whether ``agent`` is the number of an agent."""
         return type(agent) is int and 1 <= agent <= self.size

@@ -3,7 +3,7 @@
 Every server makes as many rounds as the settings say, or fewer if something ends the run before; which never depends on
 how many were planned. So the plan is that of all rounds: one stream of noise a unit, opened before the first round.
 The noise is what the spec gives, or the least that its budget needs; how it goes from round to round is what the
-settings say, or with a budget what disturbs the models least (`graph_planning`).
+settings say, or with a budget what disturbs the models least (`graph_noise`).
 
 Where units sample different numbers of agents, one agent moves more in some than in others: the noise is that of the
 unit where one moves most, and each agent's own epsilon is reported.
@@ -16,15 +16,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gossamer.algorithms.graph_combination import FloatArray, combination
-from gossamer.algorithms.graph_federated import Settings
-from gossamer.algorithms.graph_settings import units_of
+from gossamer.algorithms.graph_noise import Measure, NoiseProblem, least_noise, plan_noise
+from gossamer.algorithms.graph_plan import UnitPlan, UnitTerms
+from gossamer.algorithms.graph_radius import planned_lengths
+from gossamer.algorithms.graph_settings import Settings, server_of, units_of
+from gossamer.algorithms.graph_sides import own_server
+from gossamer.algorithms.persons import asked
+from gossamer.algorithms.problem import Problem
 from gossamer.errors import SpecError
-from gossamer.experiment.agent_sides import own_server
-from gossamer.experiment.graph_planning import Measure, NoiseProblem, least_noise, plan_noise
-from gossamer.experiment.person_plan import asked
-from gossamer.experiment.prepare import Prepared
-from gossamer.experiment.unit_plan import UnitPlan, UnitTerms
-from gossamer.experiment.unit_radius import planned_lengths
 from gossamer.privacy.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound
 from gossamer.privacy.graph_guarantees import UNITS, graph_guarantees, no_guarantees
@@ -46,8 +45,8 @@ RUN_ASSUMPTIONS = (
 """Of a run's guarantees, beside those of graph federated learning."""
 
 
-def plan_units(prepared: Prepared) -> tuple[UnitPlan, list[str]]:
-    """Fix noise and guarantees of federated units; and what is to be said of them.
+def plan_units(problem: Problem[Settings]) -> UnitPlan:
+    """Fix noise and guarantees of federated units.
 
     Raises
     ------
@@ -58,40 +57,30 @@ def plan_units(prepared: Prepared) -> tuple[UnitPlan, list[str]]:
     AccountingError
         If the budget is out of its range.
     """
-    spec, settings = prepared.experiment, _settings(prepared)
-    matrix = combination(settings, prepared.graph)
+    spec, settings = problem.spec, problem.settings
+    matrix = combination(settings, problem.graph)
     clip = math.inf if spec.privacy.clip is None else spec.privacy.clip.initial_bound
     assert clip is not None  # the policies that these nodes follow have one
-    mechanisms: dict[str, Mechanism] = dict.fromkeys(prepared.names, NoNoise(clip))
-    prepared.algorithm.build(settings, prepared.context(mechanisms, None, blank=True))  # or raise, before a run
-    noise = _noise(prepared, settings, matrix, clip) if spec.private else None
-    units = _terms(prepared, settings, noise, clip)
-    lengths, advised = planned_lengths(prepared, settings, noise, clip)
-    plan = UnitPlan(
-        stop=spec.stop,
+    mechanisms: dict[str, Mechanism] = dict.fromkeys(problem.names, NoNoise(clip))
+    problem.check(mechanisms)
+    noise = _noise(problem, matrix, clip) if spec.private else None
+    units = _terms(problem, noise, clip)
+    lengths, advice = planned_lengths(problem, noise, clip)
+    return UnitPlan(
+        problem,
         mechanisms=mechanisms,
-        guarantees=_guarantees(prepared, settings, noise, clip),
+        guarantees=_guarantees(problem, noise, clip),
         noise_of_all=noise,
         units=units,
-        rounds=settings.rounds,
-        consensus=settings.consensus,
+        expected=None if noise is None else _expected(problem, noise, matrix),
         lengths=lengths,
-        size=prepared.objective.size,
-        delta=spec.delta,
-        expected=None if noise is None else _expected(prepared, settings, noise, matrix),
+        advice=advice,
     )
-    return plan, advised
 
 
-def _settings(prepared: Prepared) -> Settings:
-    settings = prepared.experiment.algorithm
-    assert isinstance(settings, Settings)  # the only algorithm that has units
-    return settings
-
-
-def _noise(prepared: Prepared, settings: Settings, matrix: FloatArray, clip: float) -> Noise:
+def _noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -> Noise:
     """What the spec gives, or the least that its budget needs."""
-    spec = prepared.experiment
+    spec, settings = problem.spec, problem.settings
     if settings.units == 1:
         raise SpecError(
             "algorithm.units: 1 sends no message to another unit, so noise protects nobody; take 2 units or more, or "
@@ -105,20 +94,20 @@ def _noise(prepared: Prepared, settings: Settings, matrix: FloatArray, clip: flo
         return CorrelatedNoise(_factorisation(settings, Temporal.INDEPENDENT), deviation, law)
     assert spec.budget is not None  # the spec checks it
     assert isinstance(spec.budget.epsilon, float)
-    problem = NoiseProblem(
+    wanted = NoiseProblem(
         spec.budget.epsilon,
         spec.budget.delta,
         settings.rounds,
         _bound(settings, clip, min(settings.sampled)),
-        prepared.objective.size,
+        problem.size,
         matrix,
         measure=Measure.MEAN,
         law=law,
     )
     if settings.noise == "random":
-        return least_noise(RandomNoise(settings.rounds, 1.0, links_of(matrix), law), problem)
+        return least_noise(RandomNoise(settings.rounds, 1.0, links_of(matrix), law), wanted)
     among = None if settings.temporal is None else (_factorisation(settings, Temporal(settings.temporal)),)
-    return plan_noise(problem, among).best.noise
+    return plan_noise(wanted, among).best.noise
 
 
 def _factorisation(settings: Settings, default: Temporal) -> Factorisation:
@@ -136,11 +125,11 @@ def _where(settings: Settings) -> GradientAt:
     return GradientAt(settings.gradient_at)
 
 
-def _terms(prepared: Prepared, settings: Settings, noise: Noise | None, clip: float) -> dict[str, UnitTerms]:
+def _terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, UnitTerms]:
     """What is planned for each unit, by its server."""
-    size, found = prepared.objective.size, {}
+    settings, size, found = problem.settings, problem.size, {}
     bounded = noise is not None and math.isfinite(clip)
-    for number, (server, agents) in enumerate(units_of(settings, prepared.names).items()):
+    for number, (server, agents) in enumerate(units_of(settings, problem.names).items()):
         bound = _bound(settings, clip, settings.sampled[number]) if bounded else None
         if isinstance(noise, RandomNoise):
             drawn: CorrelatedNoise | None
@@ -154,29 +143,30 @@ def _terms(prepared: Prepared, settings: Settings, noise: Noise | None, clip: fl
     return found
 
 
-def _guarantees(prepared: Prepared, settings: Settings, noise: Noise | None, clip: float) -> dict[str, Guarantee]:
+def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, Guarantee]:
     """By observer, of the unit where one change moves most."""
+    settings = problem.settings
     where, masked = _where(settings), settings.masking.name == "secure"
     if noise is None:
         reason = "privacy: none (nothing is noised, so messages may reveal updates)"
-        return no_guarantees(where, reason, masked=masked, signed=bool(prepared.run))
+        return no_guarantees(where, reason, masked=masked, signed=bool(problem.run))
     if not math.isfinite(clip):
         return no_guarantees(
             where,
             "privacy.clip: none (nothing bounds an update, so noise proves nothing)",
             masked=masked,
-            signed=bool(prepared.run),
+            signed=bool(problem.run),
         )
     bound = _bound(settings, clip, min(settings.sampled))
-    delta, agent_noise = prepared.experiment.delta, prepared.experiment.privacy.agent_noise
-    found = graph_guarantees(noise, bound, prepared.objective.size, delta, masked=masked, signed=bool(prepared.run))
+    delta, agent_noise = problem.spec.delta, problem.spec.privacy.agent_noise
+    found = graph_guarantees(noise, bound, problem.size, delta, masked=masked, signed=bool(problem.run))
     if agent_noise is not None:
-        found["own_server"] = own_server(prepared, clip, agent_noise, delta)
+        found["own_server"] = own_server(problem, clip)
         if settings.gradient_at == "hidden":  # the server's own state has that noise, too
             found["own_agents"] = found["own_server"]
-    examples = min(prepared.shard_sizes.values())
+    examples = min(problem.shard_sizes.values())
     return {
-        observer: remarked(_of_a_run(guarantee, _of_persons(prepared, guarantee)), examples)
+        observer: remarked(_of_a_run(guarantee, _of_persons(problem, guarantee)), examples)
         for observer, guarantee in found.items()
     }
 
@@ -187,14 +177,14 @@ def _of_a_run(guarantee: Guarantee, more: tuple[str, ...]) -> Guarantee:
     return replace(guarantee, assumptions=(*guarantee.assumptions, *more, *RUN_ASSUMPTIONS))
 
 
-def _of_persons(prepared: Prepared, guarantee: Guarantee) -> tuple[str, ...]:
+def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, ...]:
     """What a guarantee for agents or units says of persons, where the budget asks."""
-    if not (asked(prepared) and math.isfinite(guarantee.epsilon)):
+    if not (asked(problem.spec) and math.isfinite(guarantee.epsilon)):
         return ()
     # Where an agent's own noise counts, another agent of its unit is another place.
-    holdings, hidden = prepared.holdings, guarantee.unit == UNITS[GradientAt.HIDDEN]
+    holdings, hidden = problem.holdings, guarantee.unit == UNITS[GradientAt.HIDDEN]
     unit = "unit" if hidden else "agent"
-    place = [prepared.units[name] if hidden else name for name in prepared.names]
+    place = list(server_of(problem.settings, problem.names).values() if hidden else problem.names)
     for held in holdings.held if holdings is not None else ():
         if len({place[node] for node, _ in held}) > 1:
             raise SpecError(
@@ -204,14 +194,14 @@ def _of_persons(prepared: Prepared, guarantee: Guarantee) -> tuple[str, ...]:
     return (f"what protects the {unit} protects all examples that a person has there, however many",)
 
 
-def _expected(prepared: Prepared, settings: Settings, noise: Noise, matrix: FloatArray) -> Mapping[str, float]:
+def _expected(problem: Problem[Settings], noise: Noise, matrix: FloatArray) -> Mapping[str, float]:
     """What the noise alone is expected to do to the models that gradients are taken at."""
-    size = prepared.objective.size
+    size = problem.size
     caused: ModelNoise
     if isinstance(noise, RandomNoise):
         caused = random_model_noise(noise, matrix, size)
     else:
-        caused = model_noise(noise, matrix, size, _where(settings))
+        caused = model_noise(noise, matrix, size, _where(problem.settings))
     return {
         "disagreement": float(caused.disagreement.mean()),
         "last_disagreement": float(caused.disagreement[-1]),

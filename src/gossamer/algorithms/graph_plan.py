@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from gossamer.algorithms.algorithm import Facts
-from gossamer.algorithms.graph_settings import Settings
-from gossamer.errors import SpecError, counted
-from gossamer.experiment.agent_sides import agent_plans
-from gossamer.experiment.completing import Estimated
-from gossamer.experiment.prepare import Prepared
-from gossamer.experiment.spec import StopSettings
-from gossamer.objectives.objective import IndexArray
+from gossamer.algorithms.graph_settings import Settings, server_of
+from gossamer.algorithms.graph_sides import agent_plans, smallest_sum
+from gossamer.algorithms.problem import Estimated, Problem
+from gossamer.algorithms.stopping import StopSettings
+from gossamer.errors import counted
+from gossamer.privacy.deployed_guarantee import Drawn
 from gossamer.privacy.graph_bounds import Noise, RandomNoise, UpdateBound, gaussian_mu_of, laplace_epsilon_of
 from gossamer.privacy.graph_guarantees import proved_epsilon
 from gossamer.privacy.guarantees import Guarantee, reproducible
@@ -24,11 +23,7 @@ from gossamer.privacy.model_radius import ModelLengths
 from gossamer.privacy.noise_streams import NoiseLaw
 from gossamer.privacy.unit_ledger import StreamKind
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.making import open_pool
 from gossamer.sides.plan import SidePlan, Stream
-from gossamer.sides.pool import Pool
-from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
 
 
 @dataclass(frozen=True)
@@ -77,8 +72,8 @@ class UnitPlan:
 
     Attributes
     ----------
-    stop : StopSettings
-        As in the spec: rounds are the algorithm's own.
+    problem : Problem
+        What is planned for.
     mechanisms : dict of str to Mechanism
         What bounds the mean gradients of each agent; noise is added by servers.
     guarantees : dict of str to Guarantee
@@ -87,36 +82,50 @@ class UnitPlan:
         Of all units together.
     units : dict of str to UnitTerms
         By server.
-    rounds : int
-        T, of each server.
-    size : int
-        Number of parameters.
-    delta : float
-        At which epsilons are stated.
     expected : mapping of str to float, or None
         Disagreement of the models and moves of their mean, of the noise alone.
-    consensus : int
-        Rounds of averaging at the end.
     lengths : ModelLengths or None
         How long models can be, where sums are masked.
+    advice : tuple of str
+        What is to be said of the plan.
     repeatable : bool
         Whether the noise is reproducible, so that nothing is guaranteed.
     """
 
-    stop: StopSettings
+    problem: Problem[Settings] = field(repr=False, compare=False)
     mechanisms: dict[str, Mechanism]
     guarantees: dict[str, Guarantee]
     noise_of_all: Noise | None
     units: dict[str, UnitTerms]
-    rounds: int
-    size: int
-    delta: float
     expected: Mapping[str, float] | None
-    consensus: int = 0
     lengths: ModelLengths | None = None
-    quotas: dict[str, int] | None = None
-    estimates: Estimated | None = None
+    advice: tuple[str, ...] = ()
     repeatable: bool = False
+
+    quotas = None
+    """Rounds are the algorithm's own."""
+    estimates: ClassVar[Estimated | None] = None
+    timed = False
+
+    @property
+    def stop(self) -> StopSettings:
+        """As in the spec."""
+        return self.problem.spec.stop
+
+    @property
+    def rounds(self) -> int:
+        """T, of each server."""
+        return self.problem.settings.rounds
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return self.problem.size
+
+    @property
+    def delta(self) -> float:
+        """At which epsilons are stated."""
+        return self.problem.spec.delta
 
     def reproducible(self) -> UnitPlan:
         """The plan with noise that can be drawn again, so that nothing is guaranteed."""
@@ -157,7 +166,7 @@ class UnitPlan:
     @property
     def updates(self) -> int:
         """Rounds of all servers, those of averaging at the end included."""
-        return (self.rounds + self.consensus) * len(self.units)
+        return (self.rounds + self.problem.settings.consensus) * len(self.units)
 
     @cached_property
     def epsilons(self) -> dict[str, float]:
@@ -210,47 +219,58 @@ class UnitPlan:
         """What differs from unit to unit is in the ledger."""
         return {}
 
-    def figures(self, prepared: Prepared) -> dict[str, Any]:
+    @property
+    def figures(self) -> dict[str, Any]:
         """What the noise is expected to do to the models that gradients are taken at, and how far out these may be."""
         noise = {} if self.expected is None else {"expected_noise": dict(self.expected)}
         return noise | ({"masked_model_radius": self.radius} if math.isfinite(self.radius) else {})
 
-    def facts(self, prepared: Prepared) -> Facts | None:
+    @property
+    def facts(self) -> Facts | None:
         """For claims; of the agents' mechanisms only the clip says something."""
         if self.noise_of_all is None:
             return None
-        smallest = min(prepared.names, key=lambda name: prepared.shard_sizes[name])
-        return Facts(
-            nodes=len(prepared.names),
-            smallest_shard=prepared.shard_sizes[smallest],
-            batch_size=float(prepared.workload.of(smallest, 0)),
-            updates=self.updates,
-            mechanism=self.mechanisms[smallest],
-            delta=self.delta,
-            workload=prepared.workload,
-            smallest=smallest,
-            releases=self.releases(smallest),
-            noise=self.noise_of_all,
-        )
+        some = next(iter(self.mechanisms.values()))
+        return self.problem.facts(self.updates, some, self.releases, self.noise_of_all)
 
-    def side(self, prepared: Prepared, name: str) -> SidePlan:
+    def side(self, name: str) -> SidePlan:
         """What leaves the data of agent ``name``; of a server, what leaves its unit."""
         if name in self.units:
-            return self._stream(prepared, name)
-        return self._side_plans(prepared, (self._server_of[name],))[name]
+            return self._stream(name)
+        return self._side_plans((self._server_of[name],))[name]
 
-    def outside(self, prepared: Prepared, name: str) -> SidePlan:
+    def outside(self, name: str) -> SidePlan:
         """What leaves the unit of agent ``name``, with its data."""
-        return self._stream(prepared, self._server_of[name])
+        return self._stream(self._server_of[name])
 
-    def _side_plans(self, prepared: Prepared, servers: Iterable[str]) -> dict[str, SidePlan]:
+    @cached_property
+    def sides(self) -> dict[str, SidePlan]:
+        """Of each server, then of each agent."""
+        return self._side_plans(self.units)
+
+    def counts(self, name: str) -> None:
+        """What leaves a unit is its server's."""
+
+    def smallest_sum(self, name: str) -> int | None:
+        """Of how many agents' updates the sums are at least that a server sees; None where they are not masked."""
+        return smallest_sum(self.problem, name, self.clip)
+
+    def drawn(self, *, network: bool, deadline: bool) -> dict[str, Drawn]:
+        """Coordinates of the longest stream; whose gradients updates are does not matter, as all are shortened."""
+        streams = [unit.stream for unit in self.units.values() if unit.stream.noise is not None]
+        exact = all(stream.noise is not None and stream.noise.law is NoiseLaw.GAUSSIAN for stream in streams)
+        most = max((stream.records * stream.size for stream in streams), default=0)
+        drawn = Drawn(most if exact else 0, floating_point=bool(streams) and not exact)
+        # What protects from the own server is drawn by agents, whose sampler has the exact law.
+        return {observer: Drawn() if observer == "own_server" else drawn for observer in self.guarantees}
+
+    def _side_plans(self, servers: Iterable[str]) -> dict[str, SidePlan]:
         """Of the parties of some units, servers first."""
-        streams: dict[str, SidePlan] = {server: self._stream(prepared, server) for server in servers}
-        return streams | agent_plans(prepared, self.clip, _agent_noise(prepared), self.radius, streams)
+        streams: dict[str, SidePlan] = {server: self._stream(server) for server in servers}
+        return streams | agent_plans(self.problem, self.clip, self.radius, streams)
 
-    def _stream(self, prepared: Prepared, server: str) -> Stream:
-        unit, settings = self.units[server], prepared.experiment.algorithm
-        assert isinstance(settings, Settings)
+    def _stream(self, server: str) -> Stream:
+        unit = self.units[server]
         noise, bound = unit.noise, unit.bound
         proved: dict[str, float] = {}
         if noise is not None and bound is not None:
@@ -266,15 +286,16 @@ class UnitPlan:
             unit.stream.size,
             None if bound is None else bound.moved,
             1 if bound is None else bound.agents_sampled,
-            self._longest(settings.step_size, _agent_noise(prepared)),
+            self._longest,
             unit.agents,
             scope=frozenset((server, *unit.agents)),
             **proved,
         )
 
-    def _longest(self, step_size: float, agent_noise: float) -> float:
+    @property
+    def _longest(self) -> float:
         """The most L2 norm of a round's update, that of one change left aside."""
-        longest = step_size * self.clip
+        longest, agent_noise = self.problem.settings.step_size * self.clip, self.problem.spec.privacy.agent_noise
         if not agent_noise:
             return longest
         # What agents add is in a sum, too, in every coordinate, up to the range of the integers.
@@ -284,22 +305,9 @@ class UnitPlan:
 
     @cached_property
     def _server_of(self) -> dict[str, str]:
-        return {agent: server for server, unit in self.units.items() for agent in unit.agents}
+        return server_of(self.problem.settings, self.problem.names)
 
-    def sides(self, prepared: Prepared, seed: int, blank: IndexArray | None = None) -> tuple[Pool, list[Ledger]]:
-        """A data side for each agent, and one for each server; then their ledgers."""
-        if blank is not None:
-            raise SpecError("local updates are made on all examples of a shard, and none of its slots can be blank")
-        pool = open_pool(
-            self._side_plans(prepared, self.units),
-            {name: Shard(rows) for name, rows in zip(prepared.names, prepared.shards, strict=True)},
-            prepared.objective,
-            prepared.dataset.train,
-            Simulated(seed),
-        )
-        return pool, pool.ledgers
-
-    def spent(self, prepared: Prepared, ledgers: Iterable[Ledger]) -> float | None:
+    def spent(self, ledgers: Iterable[Ledger]) -> float | None:
         """Of the rounds that have begun to be released, against other units."""
         if not math.isfinite(self.guarantee.epsilon):
             return None
@@ -312,8 +320,3 @@ class UnitPlan:
             key = unit.noise, unit.bound
             begun[key] = unit, max(rounds, begun.get(key, (unit, 0))[1])
         return max((unit.epsilon(rounds, self.size, self.delta) for unit, rounds in begun.values()), default=0.0)
-
-
-def _agent_noise(prepared: Prepared) -> float:
-    """What agents add inside masked sums, in units of an update's most length."""
-    return prepared.experiment.privacy.agent_noise or 0.0

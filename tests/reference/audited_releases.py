@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.glm import LinearModel
@@ -34,7 +34,6 @@ from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Public
 
-FloatArray = npt.NDArray[np.float64]
 Statistic = Literal["projection", "distance"]
 
 _TOGETHER = 2**20  # numbers in the releases computed in one call

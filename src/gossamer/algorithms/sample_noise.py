@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from gossamer.algorithms.persons import kinds_of_persons, spread
+from gossamer.algorithms.problem import Problem
 from gossamer.errors import BudgetUnreachable, SpecError
-from gossamer.experiment.person_plan import kinds_of_persons, spread
-from gossamer.experiment.prepare import Prepared
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.planner import Family, calibrate, calibrate_jointly, gaussian_family, l2_laplace_family
@@ -20,7 +20,7 @@ Schedule = Mapping[Sampling, int]
 T = TypeVar("T")
 
 
-def choose_mechanisms(prepared: Prepared, schedules: Mapping[str, Schedule]) -> dict[str, Mechanism]:
+def choose_mechanisms(problem: Problem[Any], schedules: Mapping[str, Schedule]) -> dict[str, Mechanism]:
     """The noise of each node.
 
     Raises
@@ -30,26 +30,26 @@ def choose_mechanisms(prepared: Prepared, schedules: Mapping[str, Schedule]) -> 
     BudgetUnreachable
         If no noise meets a budget.
     """
-    privacy, budget = prepared.experiment.privacy, prepared.experiment.budget
-    if not prepared.experiment.private:
+    privacy, budget = problem.spec.privacy, problem.spec.budget
+    if not problem.spec.private:
         bound = None if privacy.clip is None else privacy.clip.initial_bound
-        clips = prepared.experiment.sensitivity
-        return dict.fromkeys(prepared.names, NoNoise(math.inf if bound is None else clips * bound))
+        clips = problem.spec.terms.sensitivity
+        return dict.fromkeys(problem.names, NoNoise(math.inf if bound is None else clips * bound))
     if privacy.level is not None:
         key = "privacy.noise_multiplier" if privacy.mechanism == "gaussian" else "privacy.epsilon"
-        law = _law(prepared)
-        return {name: law(level) for name, level in _each(prepared, key, privacy.level).items()}
+        law = _law(problem)
+        return {name: law(level) for name, level in _each(problem, key, privacy.level).items()}
     assert budget is not None  # the spec checks it
-    if spread(prepared):
-        return dict.fromkeys(prepared.names, _calibrated_jointly(prepared, schedules))
-    budgets = _each(prepared, "budget.epsilon", budget.epsilon)
-    found = {level: _calibrated(prepared, schedules, budgets, level) for level in set(budgets.values())}
+    if spread(problem.spec, problem.holdings):
+        return dict.fromkeys(problem.names, _calibrated_jointly(problem, schedules))
+    budgets = _each(problem, "budget.epsilon", budget.epsilon)
+    found = {level: _calibrated(problem, schedules, budgets, level) for level in set(budgets.values())}
     return {name: found[level] for name, level in budgets.items()}
 
 
-def _each(prepared: Prepared, key: str, values: T | tuple[T, ...]) -> dict[str, T]:
+def _each(problem: Problem[Any], key: str, values: T | tuple[T, ...]) -> dict[str, T]:
     """One value for each node."""
-    names = prepared.names
+    names = problem.names
     if not isinstance(values, tuple):
         return dict.fromkeys(names, values)
     if len(values) != len(names):
@@ -57,62 +57,55 @@ def _each(prepared: Prepared, key: str, values: T | tuple[T, ...]) -> dict[str, 
     return dict(zip(names, values, strict=True))
 
 
-def _law(prepared: Prepared) -> Callable[[float], Mechanism]:
+def _law(problem: Problem[Any]) -> Callable[[float], Mechanism]:
     """The mechanism of an amount of noise, as the spec gives it."""
-    privacy, clip = prepared.experiment.privacy, _first_clip(prepared)
+    privacy, clip = problem.spec.privacy, problem.first_clip
     if privacy.mechanism == "gaussian":
-        clips = prepared.experiment.sensitivity  # a mechanism's clip is how far one example moves a release
-        gaussian = _gaussian(prepared)
+        clips = problem.spec.terms.sensitivity  # a mechanism's clip is how far one example moves a release
+        gaussian = _gaussian(problem)
         return lambda multiplier: gaussian(clips * clip, multiplier / clips)
     if privacy.proved:
         return lambda epsilon: L2Laplace(clip, epsilon, privacy.relation)
-    scope = _first_layer(prepared) if privacy.noise_scope == "first_layer" else 0
+    scope = _first_layer(problem) if privacy.noise_scope == "first_layer" else 0
     return lambda epsilon: PaperNoise(clip, epsilon, privacy.relation, privacy.norm, scope)
 
 
-def _gaussian(prepared: Prepared) -> type[Gaussian]:
+def _gaussian(problem: Problem[Any]) -> type[Gaussian]:
     """The law of Gaussian noise; where one example comes or goes, sums clipped as a whole need none of their own."""
-    spec = prepared.experiment
+    spec = problem.spec
     several = spec.privacy.relation is NeighboringRelation.REPLACE_ONE or spec.rows_per_person > 1
-    return BallGaussian if spec.clipped_whole and several else Gaussian
+    return BallGaussian if spec.terms.clipped_whole and several else Gaussian
 
 
-def _first_clip(prepared: Prepared) -> float:
-    clip = prepared.experiment.privacy.clip
-    if clip is not None and clip.initial_bound is not None:
-        return clip.initial_bound
-    return prepared.algorithm.clips.first(prepared.experiment.algorithm)
-
-
-def _first_layer(prepared: Prepared) -> int:
+def _first_layer(problem: Problem[Any]) -> int:
     """How many leading coordinates belong to the first layer."""
-    parts = prepared.objective.parts
+    parts = problem.parts
     layers = [part.name.rpartition(".")[0] for part in parts]
     return sum(part.size for part, layer in zip(parts, layers, strict=True) if layer == layers[0])
 
 
 def _calibrated(
-    prepared: Prepared, schedules: Mapping[str, Schedule], budgets: Mapping[str, float], level: float
+    problem: Problem[Any], schedules: Mapping[str, Schedule], budgets: Mapping[str, float], level: float
 ) -> Mechanism:
     """The least noise with which every node of this budget ends within it."""
-    spec = prepared.experiment
+    spec = problem.spec
     assert spec.budget is not None
     own = [schedule for name, schedule in schedules.items() if budgets[name] == level]
     rows = spec.rows_per_person
-    return calibrate(level, spec.budget.delta, spec.privacy.relation, own, _family(prepared), rows=rows).mechanism
+    return calibrate(level, spec.budget.delta, spec.privacy.relation, own, _family(problem), rows=rows).mechanism
 
 
-def _calibrated_jointly(prepared: Prepared, schedules: Mapping[str, Schedule]) -> Mechanism:
+def _calibrated_jointly(problem: Problem[Any], schedules: Mapping[str, Schedule]) -> Mechanism:
     """The least noise with which every person ends within the budget, at all nodes together."""
-    spec = prepared.experiment
+    spec = problem.spec
     assert spec.budget is not None
-    persons = kinds_of_persons(prepared, {name: frozenset(schedule.items()) for name, schedule in schedules.items()})
+    persons = kinds_of_persons(problem, {name: frozenset(schedule.items()) for name, schedule in schedules.items()})
     holdings = [[(schedules[name], rows) for name, rows in parts] for parts in persons]
-    level = _one_budget(prepared, spec.budget.epsilon)
-    return calibrate_jointly(level, spec.budget.delta, spec.privacy.relation, holdings, _family(prepared)).mechanism
+    level = _one_budget(problem, spec.budget.epsilon)
+    return calibrate_jointly(level, spec.budget.delta, spec.privacy.relation, holdings, _family(problem)).mechanism
 
 
-def _one_budget(prepared: Prepared, epsilon: float | tuple[float, ...]) -> float:
+def _one_budget(problem: Problem[Any], epsilon: float | tuple[float, ...]) -> float:
     """The budget of persons whose examples are at several nodes."""
     if isinstance(epsilon, tuple):
         raise SpecError(
@@ -122,16 +115,16 @@ def _one_budget(prepared: Prepared, epsilon: float | tuple[float, ...]) -> float
     return epsilon
 
 
-def _family(prepared: Prepared) -> Family:
+def _family(problem: Problem[Any]) -> Family:
     """The noise laws that a budget chooses from."""
-    spec, clip = prepared.experiment, _first_clip(prepared)
+    spec, clip = problem.spec, problem.first_clip
     if spec.privacy.mechanism == "gaussian":
-        return gaussian_family(spec.sensitivity * clip, _gaussian(prepared))
-    return l2_laplace_family(prepared.objective.size, spec.privacy.relation, clip)
+        return gaussian_family(spec.terms.sensitivity * clip, _gaussian(problem))
+    return l2_laplace_family(problem.size, spec.privacy.relation, clip)
 
 
 def check_budget(
-    prepared: Prepared, schedules: Mapping[str, Schedule], epsilons: Mapping[str, float], joint: float | None
+    problem: Problem[Any], schedules: Mapping[str, Schedule], epsilons: Mapping[str, float], joint: float | None
 ) -> None:
     """Refuse noise that the spec gives and that does not meet its budget.
 
@@ -142,16 +135,16 @@ def check_budget(
     BudgetUnreachable
         For the node that exceeds it most.
     """
-    budget, privacy = prepared.experiment.budget, prepared.experiment.privacy
+    budget, privacy = problem.spec.budget, problem.spec.privacy
     if budget is None:
         return
     level = "noise_multiplier" if privacy.mechanism == "gaussian" else "epsilon"
-    if joint is not None and joint > (whole := _one_budget(prepared, budget.epsilon)):
+    if joint is not None and joint > (whole := _one_budget(problem, budget.epsilon)):
         raise BudgetUnreachable(
             f"privacy.{level} {privacy.level} needs epsilon {joint:.4g} at delta {budget.delta:g} for persons with "
             f"examples at several nodes, more than budget.epsilon {whole:g}; leave {level} out to calibrate it"
         )
-    budgets = _each(prepared, "budget.epsilon", budget.epsilon)
+    budgets = _each(problem, "budget.epsilon", budget.epsilon)
     worst = max(epsilons, key=lambda name: epsilons[name] / budgets[name])
     if epsilons[worst] > budgets[worst]:
         raise BudgetUnreachable(
@@ -172,7 +165,7 @@ def describe_law(mechanism: Mechanism) -> str:
     return "no noise" if isinstance(mechanism, NoNoise) else type(mechanism).__name__
 
 
-def advice_on_noise(prepared: Prepared, mechanisms: Mapping[str, Mechanism]) -> list[str]:
+def advice_on_noise(problem: Problem[Any], mechanisms: Mapping[str, Mechanism]) -> list[str]:
     """A warning where noise of a pure epsilon is larger than any signal.
 
     The mean of clipped gradients is at most as long as the clip G. The noise on it has the expected norm
@@ -182,9 +175,9 @@ def advice_on_noise(prepared: Prepared, mechanisms: Mapping[str, Mechanism]) -> 
     laws = {name: law for name, law in mechanisms.items() if isinstance(law, (L2Laplace, PaperNoise))}
     if not laws:
         return []
-    size = prepared.objective.size
+    size = problem.size
     name = min(laws, key=lambda name: laws[name].epsilon)
-    batch = prepared.workload.of(name, 0)
+    batch = problem.workload.of(name, 0)
     law = laws[name]
     needed = law.epsilon * law.mean_norm(size) / (law.clip * batch)
     if needed <= law.epsilon:

@@ -14,7 +14,7 @@ import yaml
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.experiment.reading import parse_spec
-from gossamer.own_files import for_owner, make_own_folder, replaced, write_own
+from gossamer.files import for_owner, make_own_folder, replaced, write_own
 
 PUBLIC = {"invitation.yaml", "ca.crt", "tls.crt", "authority.crt", "federation.yaml", "mosquitto.conf"}
 """Papers that the organiser hands out; the folders that they lie in are the organiser's."""

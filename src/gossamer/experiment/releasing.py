@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
-from gossamer.objectives.objective import FloatArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query

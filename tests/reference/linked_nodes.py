@@ -1,10 +1,8 @@
-"""Faulty links and virtual time, for tests of nodes and sessions.
+"""Sessions, and nodes on top of them, joined by faulty links in virtual time.
 
-A `Faults` is a schedule written out frame by frame, so a property test can generate it and shrink a failure to the
-shortest schedule that shows it. `Network` joins sessions by links with these faults; `LinkedNodes` puts nodes on
-top of them. Nothing here sleeps or draws a random number while it runs.
+Nothing here sleeps, or draws a random number while it runs.
 
-    nodes = LinkedNodes([Gossiper("a"), Gossiper("b")], faults=Faults.seeded(7))
+    nodes = LinkedNodes([Gossiper("a"), Gossiper("b")], faults=seeded_faults(7))
     nodes.start()
     nodes.run(until=60.0)
     assert nodes["a"].state.model == ...
@@ -25,66 +23,26 @@ from gossamer.protocol.node import Node
 from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit
 from gossamer.protocol.trace import Step
 from gossamer.randomness import stream
+from gossamer.testing.faults import Faults
+
+NO_FAULTS = Faults()
 
 
-@dataclass(frozen=True)
-class Partition:
-    """From ``start`` until ``end`` (seconds), no frame gets from ``group`` to the others or back."""
+def seeded_faults(
+    seed: int,
+    *,
+    frames: int = 1000,
+    loss: float = 0.2,
+    duplicate: float = 0.1,
+    longest_delay: float = 2.0,
+) -> Faults:
+    """A schedule for ``frames`` frames: each is lost or duplicated with these probabilities.
 
-    start: float
-    end: float
-    group: frozenset[str]
-
-    def __str__(self) -> str:
-        return f"from {self.start:g} s to {self.end:g} s: {', '.join(sorted(self.group))} cut off from the others"
-
-    def cuts(self, sender: str, to: str, now: float) -> bool:
-        """Whether a frame put on the link at ``now`` is lost."""
-        return self.start <= now < self.end and (sender in self.group) != (to in self.group)
-
-
-@dataclass(frozen=True)
-class Faults:
-    """What becomes of the frames of a run, in the order in which they are transmitted.
-
-    Attributes
-    ----------
-    fates : tuple of tuples of float
-        Entry i lists the delays, in seconds, after which the copies of frame i arrive: none for a loss, two for
-        a duplicate. Different delays reorder frames.
-    partitions : tuple of Partition
-        Who cannot reach whom, and when.
-    delay : float
-        Seconds that every frame after the last of ``fates`` takes.
+    Delays are uniform up to ``longest_delay`` seconds.
     """
-
-    fates: tuple[tuple[float, ...], ...] = ()
-    partitions: tuple[Partition, ...] = ()
-    delay: float = 0.1
-
-    @classmethod
-    def seeded(
-        cls,
-        seed: int,
-        *,
-        frames: int = 1000,
-        loss: float = 0.2,
-        duplicate: float = 0.1,
-        longest_delay: float = 2.0,
-    ) -> Faults:
-        """A schedule for ``frames`` frames: each is lost or duplicated with these probabilities.
-
-        Delays are uniform up to ``longest_delay`` seconds.
-        """
-        generator = stream(seed, "faults")
-        copies = generator.choice([0, 1, 2], frames, p=[loss, 1 - loss - duplicate, duplicate])
-        return cls(tuple(tuple(generator.uniform(0, longest_delay, count).tolist()) for count in copies))
-
-    def delays(self, index: int, sender: str, to: str, now: float) -> tuple[float, ...]:
-        """When the copies of frame ``index``, put on the link at ``now``, arrive: seconds from ``now``."""
-        if any(partition.cuts(sender, to, now) for partition in self.partitions):
-            return ()
-        return self.fates[index] if index < len(self.fates) else (self.delay,)
+    generator = stream(seed, "faults")
+    copies = generator.choice([0, 1, 2], frames, p=[loss, 1 - loss - duplicate, duplicate])
+    return Faults(tuple(tuple(generator.uniform(0, longest_delay, count).tolist()) for count in copies))
 
 
 @dataclass(frozen=True)
@@ -128,7 +86,7 @@ class Network:
         self,
         names: Iterable[str],
         settings: SessionSettings,
-        faults: Faults = Faults(),
+        faults: Faults = NO_FAULTS,
         on_event: Callable[[str, Event], None] | None = None,
     ) -> None:
         self.now = 0.0
@@ -229,7 +187,7 @@ class LinkedNodes:
     def __init__(
         self,
         nodes: Iterable[Node],
-        faults: Faults = Faults(),
+        faults: Faults = NO_FAULTS,
         settings: SessionSettings = SETTINGS,
         answer: Callable[[str, Effect], Event | None] | None = None,
     ) -> None:

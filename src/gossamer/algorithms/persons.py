@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
-from gossamer.data.persons import Held
+from gossamer.algorithms.problem import Held, Holdings, Problem, Spec
+from gossamer.algorithms.terms import EXAMPLE
 from gossamer.errors import SpecError
-from gossamer.experiment.prepare import Prepared
 from gossamer.privacy.accountants import Accounted, joint_epsilon
 from gossamer.privacy.guarantees import Known
 from gossamer.privacy.releases import Counts
@@ -20,25 +21,24 @@ Parts = tuple[tuple[str, int], ...]
 """Of one person: the nodes that hold examples, and how many."""
 
 
-def asked(prepared: Prepared) -> bool:
+def asked(spec: Spec) -> bool:
     """Whether the guarantee is to cover all examples of a person."""
-    budget = prepared.experiment.budget
-    return budget is not None and budget.rows_per_person is not None
+    return spec.budget is not None and spec.budget.rows_per_person is not None
 
 
-def knowledge(prepared: Prepared) -> Known:
+def knowledge(holdings: Holdings | None) -> Known:
     """What is known of where a person's examples are."""
-    if prepared.holdings is None:
+    if holdings is None:
         return Known.NOTHING
-    return Known.TOGETHER if prepared.holdings.together else Known.SPREAD
+    return Known.TOGETHER if holdings.together else Known.SPREAD
 
 
-def spread(prepared: Prepared) -> bool:
-    """Whether a guarantee for persons has to count several nodes together."""
-    return asked(prepared) and knowledge(prepared) is Known.SPREAD
+def spread(spec: Spec, holdings: Holdings | None) -> bool:
+    """Whether a guarantee for persons has to count several nodes together: one for all that a node has does not."""
+    return asked(spec) and knowledge(holdings) is Known.SPREAD and spec.terms.unit == EXAMPLE
 
 
-def check_room(prepared: Prepared) -> None:
+def check_room(problem: Problem[Any]) -> None:
     """Refuse more examples of a person than there can be: they would only cost noise.
 
     Raises
@@ -46,29 +46,33 @@ def check_room(prepared: Prepared) -> None:
     SpecError
         If ``budget.rows_per_person`` is above the number of training examples where a person's may be.
     """
-    sizes, rows = prepared.shard_sizes.values(), prepared.experiment.rows_per_person
-    room, where = (sum(sizes), "all nodes have") if spread(prepared) else (max(sizes), "the largest shard has")
-    if asked(prepared) and rows > room:
+    sizes, rows = problem.shard_sizes.values(), problem.spec.rows_per_person
+    room, where = (
+        (sum(sizes), "all nodes have")
+        if spread(problem.spec, problem.holdings)
+        else (max(sizes), "the largest shard has")
+    )
+    if asked(problem.spec) and rows > room:
         raise SpecError(
             f"budget.rows_per_person: {where} {room} training example{'s'[: room != 1]}, and a person is to have up to "
             f"{rows}; take the most that one person has"
         )
 
 
-def rows_at(prepared: Prepared) -> dict[str, int]:
+def rows_at(problem: Problem[Any]) -> dict[str, int]:
     """The most examples of one person that each node's own epsilon covers."""
-    rows = dict.fromkeys(prepared.names, prepared.experiment.rows_per_person)
-    if not spread(prepared):
+    rows = dict.fromkeys(problem.names, problem.spec.rows_per_person)
+    if not spread(problem.spec, problem.holdings):
         return rows
-    assert prepared.holdings is not None
+    assert problem.holdings is not None
     most: dict[int, int] = {}
-    for held in prepared.holdings.held:
+    for held in problem.holdings.held:
         for node, number in held:
             most[node] = max(number, most.get(node, 0))
-    return {name: most[node] for node, name in enumerate(prepared.names)}
+    return {name: most[node] for node, name in enumerate(problem.names)}
 
 
-def kinds_of_persons(prepared: Prepared, alike: Mapping[str, Hashable], most: int = MOST_KINDS) -> list[Parts]:
+def kinds_of_persons(problem: Problem[Any], alike: Mapping[str, Hashable], most: int = MOST_KINDS) -> list[Parts]:
     """Where persons hold examples: those kinds that no other exceeds, with nodes that are ``alike`` taken for one.
 
     Raises
@@ -76,13 +80,13 @@ def kinds_of_persons(prepared: Prepared, alike: Mapping[str, Hashable], most: in
     SpecError
         If there are more than ``most``.
     """
-    assert prepared.holdings is not None
-    names = prepared.names
+    assert problem.holdings is not None
+    names = problem.names
     first: dict[Hashable, int] = {}
     for node, name in enumerate(names):
         first.setdefault(alike[name], node)
     same = [first[alike[name]] for name in names]
-    found = {tuple(sorted((same[node], -rows) for node, rows in held)) for held in prepared.holdings.held}
+    found = {tuple(sorted((same[node], -rows) for node, rows in held)) for held in problem.holdings.held}
     front: list[Held] = []
     # One with more examples is never within one with fewer.
     for held in sorted(found, key=lambda held: (sum(rows for _, rows in held), held)):
@@ -110,7 +114,7 @@ def _by_node(held: Held) -> dict[int, Sequence[int]]:
     return {node: [rows for _, rows in group] for node, group in groupby(held, itemgetter(0))}
 
 
-def joint(prepared: Prepared, counts: Mapping[str, Counts], most: int = MOST_KINDS) -> Accounted:
+def joint(problem: Problem[Any], counts: Mapping[str, Counts], most: int = MOST_KINDS) -> Accounted:
     """What is proved of all that nodes release, for the person of whom most is released.
 
     Raises
@@ -118,8 +122,8 @@ def joint(prepared: Prepared, counts: Mapping[str, Counts], most: int = MOST_KIN
     SpecError
         If persons' examples lie at nodes in more than ``most`` ways.
     """
-    spec = prepared.experiment
-    persons = kinds_of_persons(prepared, {name: frozenset(of.items()) for name, of in counts.items()}, most)
+    spec = problem.spec
+    persons = kinds_of_persons(problem, {name: frozenset(of.items()) for name, of in counts.items()}, most)
     found: Iterable[Accounted] = (
         joint_epsilon([(counts[name], rows) for name, rows in parts], spec.delta, spec.privacy.relation)
         for parts in persons
@@ -127,10 +131,10 @@ def joint(prepared: Prepared, counts: Mapping[str, Counts], most: int = MOST_KIN
     return max(found, key=lambda accounted: accounted.epsilon)
 
 
-def advice_on_persons(prepared: Prepared) -> list[str]:
+def advice_on_persons(problem: Problem[Any]) -> list[str]:
     """A warning where the data say whose they are, and the guarantee is for single examples."""
-    holdings, spec = prepared.holdings, prepared.experiment
-    if holdings is None or asked(prepared) or not (spec.private and spec.proved) or holdings.most <= 1:
+    holdings, spec = problem.holdings, problem.spec
+    if holdings is None or asked(spec) or not (spec.private and spec.proved) or holdings.most <= 1:
         return []
     where = f", at up to {holdings.most_nodes} nodes" if holdings.most_nodes > 1 else ""
     return [

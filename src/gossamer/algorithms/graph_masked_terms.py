@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import TYPE_CHECKING
 
 from gossamer.algorithms.graph_coins import Sampling
-from gossamer.algorithms.graph_federated import local_queries
 from gossamer.algorithms.graph_settings import Settings
-from gossamer.experiment.prepare import Prepared, public_seed
+from gossamer.algorithms.graph_workload import local_queries
+from gossamer.algorithms.problem import Problem
 from gossamer.protocol.encoding import encode
 
 if TYPE_CHECKING:
@@ -19,10 +18,8 @@ if TYPE_CHECKING:
 # Masks need cryptography, which is optional, so what does is imported only where masks are wanted.
 
 
-def masked_unit(
-    prepared: Prepared, settings: Settings, sampling: Sampling, clip: float, agent_noise: float
-) -> SecureUnit:
-    """How the unit that ``sampling`` is of masks its updates.
+def masked_unit(problem: Problem[Settings], sampling: Sampling, clip: float) -> SecureUnit:
+    """The way in which the unit that ``sampling`` is of masks its updates.
 
     Raises
     ------
@@ -31,16 +28,16 @@ def masked_unit(
     """
     from gossamer.algorithms.graph_masking import unit_of
 
-    size, run = prepared.objective.size, prepared.run
-    return unit_of(settings, sampling.server, sampling.sampled, size, clip, agent_noise, run)
+    server, sampled, agent_noise = sampling.server, sampling.sampled, problem.spec.privacy.agent_noise or 0.0
+    return unit_of(problem.settings, server, sampled, problem.size, clip, agent_noise, problem.run)
 
 
-def masked_terms(prepared: Prepared, settings: Settings, clip: float, radius: float) -> RoundTerms:
+def masked_terms(problem: Problem[Settings], clip: float, radius: float) -> RoundTerms:
     """What all agents of the run know of all rounds: the same at each of them."""
     from gossamer.privacy.round_terms import RoundTerms
 
-    spec = json.dumps(prepared.experiment.model_dump(mode="json"), sort_keys=True)
-    agreed = hashlib.sha256(encode((spec, prepared.run))).digest()
-    clips = dict.fromkeys(prepared.names, clip)
-    queries = local_queries(settings, prepared.shard_sizes, public_seed(prepared.experiment), clips)
+    settings = problem.settings
+    agreed = hashlib.sha256(encode((problem.text, problem.run))).digest()
+    clips = dict.fromkeys(problem.names, clip)
+    queries = local_queries(settings, problem.shard_sizes, problem.seed, clips)
     return RoundTerms(agreed, queries, settings.rounds, radius)

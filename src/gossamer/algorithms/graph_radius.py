@@ -7,23 +7,23 @@ from dataclasses import replace
 
 import numpy as np
 
+from gossamer.algorithms.graph_masked_terms import masked_unit
 from gossamer.algorithms.graph_settings import Settings
+from gossamer.algorithms.graph_sides import samplings
+from gossamer.algorithms.problem import Problem
 from gossamer.errors import SpecError
-from gossamer.experiment.agent_sides import samplings
-from gossamer.experiment.masked_terms import masked_unit
-from gossamer.experiment.prepare import Prepared
 from gossamer.privacy.graph_bounds import Noise
 from gossamer.privacy.model_radius import ModelLengths, model_lengths
 
 
 def planned_lengths(
-    prepared: Prepared, settings: Settings, noise: Noise | None, clip: float
-) -> tuple[ModelLengths | None, list[str]]:
+    problem: Problem[Settings], noise: Noise | None, clip: float
+) -> tuple[ModelLengths | None, tuple[str, ...]]:
     """What an honest run does not exceed, with the radius that the spec says, if it does; None where nothing is masked.
 
     Returns
     -------
-    tuple of ModelLengths or None, and list of str
+    tuple of ModelLengths or None, and tuple of str
         With a line on the radius, if the spec's is smaller than what is proved of honest runs.
 
     Raises
@@ -31,21 +31,22 @@ def planned_lengths(
     SpecError
         If the common starting model is beyond it.
     """
+    settings = problem.settings
     if settings.masking.name != "secure":
-        return None, []
-    start = float(np.linalg.norm(np.asarray(prepared.initial.values, np.float64)))
+        return None, ()
+    start = float(np.linalg.norm(np.asarray(problem.initial.values, np.float64)))
     proved = model_lengths(
         start,
         settings.step_size * clip,
         settings.rounds,
-        prepared.objective.size,
+        problem.size,
         settings.units,
         noise,
-        _agents_add(prepared, settings, clip),
+        _agents_add(problem, clip),
     )
     given = settings.masking.radius
     if given is None:
-        return proved, []
+        return proved, ()
     if given < start:
         raise SpecError(
             f"algorithm.masking.radius is {given:g} and the starting model is {start:g} from zero, so no agent would "
@@ -53,20 +54,20 @@ def planned_lengths(
         )
     lengths = replace(proved, radius=given)
     if given >= proved.radius:
-        return lengths, []
+        return lengths, ()
     line = (
         f"algorithm.masking.radius is {given:g}, and the models of an honest run are proved to stay within "
         f"{proved.radius:.4g} only: agents take no part beyond the radius, so servers shorten what they ask about to "
         "it; raise it if models get that far"
     )
-    return lengths, [line]
+    return lengths, (line,)
 
 
-def _agents_add(prepared: Prepared, settings: Settings, clip: float) -> float:
+def _agents_add(problem: Problem[Settings], clip: float) -> float:
     """Standard deviation of a coordinate of what agents add to the mean of a round, in the unit where it is most."""
     found = [0.0]
-    for sampling in samplings(prepared, settings):
-        unit = masked_unit(prepared, settings, sampling, clip, prepared.experiment.privacy.agent_noise or 0.0)
+    for sampling in samplings(problem):
+        unit = masked_unit(problem, sampling, clip)
         if unit.noise is not None:
             found.append(unit.noise.scale * unit.fixed.resolution / math.sqrt(sampling.sampled))
     return max(found)

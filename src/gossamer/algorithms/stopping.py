@@ -1,0 +1,28 @@
+"""The section ``stop`` of a spec."""
+
+from __future__ import annotations
+
+from pydantic import Field, PositiveFloat
+
+from gossamer.section import Section
+
+
+class StopSettings(Section):
+    """When a run ends: at whichever comes first. Without any, after 20 epochs.
+
+    Attributes
+    ----------
+    updates : int, optional
+        Updates of all nodes together.
+    epochs : float, optional
+        Passes of each node over its own shard, in expectation; a node that is done goes on answering.
+    virtual_seconds : float, optional
+        Of the simulated clock.
+    accuracy : float, optional
+        Test accuracy of the mean model. Privacy is charged for the whole plan, so another bound is needed too.
+    """
+
+    updates: int | None = Field(default=None, ge=1, le=10**9)
+    epochs: float | None = Field(default=None, gt=0, le=1e6)
+    virtual_seconds: PositiveFloat | None = None
+    accuracy: float | None = Field(default=None, gt=0, le=1)

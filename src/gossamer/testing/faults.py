@@ -1,0 +1,51 @@
+"""Faulty links: what becomes of each frame.
+
+A `Faults` is a schedule written out frame by frame, so a property test can generate it and shrink a failure to the
+shortest schedule that shows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Partition:
+    """From ``start`` until ``end`` (seconds), no frame gets from ``group`` to the others or back."""
+
+    start: float
+    end: float
+    group: frozenset[str]
+
+    def __str__(self) -> str:
+        return f"from {self.start:g} s to {self.end:g} s: {', '.join(sorted(self.group))} cut off from the others"
+
+    def cuts(self, sender: str, to: str, now: float) -> bool:
+        """Whether a frame put on the link at ``now`` is lost."""
+        return self.start <= now < self.end and (sender in self.group) != (to in self.group)
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What becomes of the frames of a run, in the order in which they are transmitted.
+
+    Attributes
+    ----------
+    fates : tuple of tuples of float
+        Entry i lists the delays, in seconds, after which the copies of frame i arrive: none for a loss, two for
+        a duplicate. Different delays reorder frames.
+    partitions : tuple of Partition
+        Who cannot reach whom, and when.
+    delay : float
+        Seconds that every frame after the last of ``fates`` takes.
+    """
+
+    fates: tuple[tuple[float, ...], ...] = ()
+    partitions: tuple[Partition, ...] = ()
+    delay: float = 0.1
+
+    def delays(self, index: int, sender: str, to: str, now: float) -> tuple[float, ...]:
+        """When the copies of frame ``index``, put on the link at ``now``, arrive: seconds from ``now``."""
+        if any(partition.cuts(sender, to, now) for partition in self.partitions):
+            return ()
+        return self.fates[index] if index < len(self.fates) else (self.delay,)

@@ -1,0 +1,13 @@
+"""The first seed of faults that fails, shortened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gossamer.testing.fault_seeds import Failure, first_failing
+from gossamer.testing.fault_trials import Trial
+
+
+def first_failure(trial: Trial, seeds: Iterable[int]) -> Failure | None:
+    seed = first_failing(trial, seeds)
+    return None if seed is None else Failure.of(trial, seed)
