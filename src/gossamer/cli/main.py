@@ -23,18 +23,10 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from gossamer.cli import (
-    accounting,
-    attack,
-    datasets,
-    experiments,
-    federation,
-    node,
-    owned_data,
-    planning,
-    simulate_faults,
-    up,
-)
+from gossamer.cli.audit import accounting, attack
+from gossamer.cli.data import datasets, owned_data
+from gossamer.cli.federation import founding, node, up
+from gossamer.cli.runs import experiments, planning, simulate_faults
 from gossamer.errors import GossamerError
 from gossamer.version import __version__
 
@@ -64,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         planning,
         attack,
         datasets,
-        federation,
+        founding,
         owned_data,
         node,
         up,

@@ -8,7 +8,6 @@ from typing import Any
 
 from gossamer.algorithms.mapa_schedule import Problem, gaussian_second_moment, l2_laplace_second_moment
 from gossamer.algorithms.mapa_stages import StagePlan, calibrate_stages, gaussian_epsilon, plan_stages
-from gossamer.cli import plan_graph_federated, plan_increasing
 from gossamer.cli.option_ranges import (
     COUNT,
     POSITIVE,
@@ -21,6 +20,7 @@ from gossamer.cli.option_ranges import (
     given_of,
 )
 from gossamer.cli.printing import print_json, table, warn, wrapped
+from gossamer.cli.runs import plan_graph_federated, plan_increasing
 from gossamer.errors import CallerError, counted
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson

@@ -17,7 +17,7 @@ from gossamer.cli.option_ranges import (
 )
 from gossamer.cli.patience import patience
 from gossamer.cli.printing import warn
-from gossamer.cli.round_output import found_document, plan_document, print_document, print_found, print_plan
+from gossamer.cli.runs.round_output import found_document, plan_document, print_document, print_found, print_plan
 from gossamer.errors import CallerError, counted
 from gossamer.experiment.round_candidates import search_rounds
 from gossamer.experiment.round_planning import plan_rounds, prove

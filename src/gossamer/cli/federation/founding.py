@@ -206,7 +206,7 @@ def renew_command(options: argparse.Namespace) -> int:
 
 def show_command(options: argparse.Namespace) -> int:
     """Say what an invitation says."""
-    from gossamer.cli.federation_output import describe, document
+    from gossamer.cli.federation.federation_output import describe, document
     from gossamer.federation.invitations import read_signed
 
     invitation = read_signed(options.file, options.organiser)
@@ -223,7 +223,7 @@ def show_command(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed | None = None) -> int:
     """Write it, if what it says can be run, and say what it says."""
-    from gossamer.cli.federation_output import describe, document, next_steps
+    from gossamer.cli.federation.federation_output import describe, document, next_steps
 
     agreed = _own(founded.invitation) if agreed is None else agreed
     founded.write(options.folder)
