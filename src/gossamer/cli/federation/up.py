@@ -32,7 +32,7 @@ def add_commands(commands: Any) -> None:
 def up_command(options: argparse.Namespace) -> int:
     """Run the federation, and say what came of it."""
     # Both need what is optional, so they are imported only here.
-    from gossamer.deployment.up import LocalFederation
+    from gossamer.cli.federation.local_federation import LocalFederation
     from gossamer.runtimes.broker import EmbeddedBroker, Mosquitto
 
     experiment = read_experiment(options)

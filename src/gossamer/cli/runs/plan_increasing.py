@@ -6,6 +6,10 @@ import argparse
 import math
 from typing import Any
 
+from gossamer.algorithms.round_candidates import search_rounds
+from gossamer.algorithms.round_planning import plan_rounds, prove
+from gossamer.algorithms.round_search import POWERS, Objective, RoundSearch
+from gossamer.algorithms.round_selection import RoundProblem, maximal_r0
 from gossamer.cli.option_ranges import (
     POSITIVE,
     Range,
@@ -19,10 +23,6 @@ from gossamer.cli.patience import patience
 from gossamer.cli.printing import warn
 from gossamer.cli.runs.round_output import found_document, plan_document, print_document, print_found, print_plan
 from gossamer.errors import CallerError, counted
-from gossamer.experiment.round_candidates import search_rounds
-from gossamer.experiment.round_planning import plan_rounds, prove
-from gossamer.experiment.round_search import POWERS, Objective, RoundSearch
-from gossamer.experiment.round_selection import RoundProblem, maximal_r0
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.weakness import remarks
 

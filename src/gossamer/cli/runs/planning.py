@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gossamer.algorithms.mapa_stages import StagePlan, calibrate_stages, gaussian_epsilon, plan_stages
 from gossamer.algorithms.mapa_schedule import Problem, gaussian_second_moment, l2_laplace_second_moment
 from gossamer.algorithms.mapa_stages import StagePlan, calibrate_stages, gaussian_epsilon, plan_stages
 from gossamer.cli.option_ranges import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from gossamer.algorithms.round_calibration import Sizes
+from gossamer.algorithms.round_planning import Proved, RoundPlan
+from gossamer.algorithms.round_search import FoundRounds, Objective
 from gossamer.cli.printing import table, wrapped
 from gossamer.errors import counted
 from gossamer.experiment.results import to_json
-from gossamer.experiment.round_calibration import Sizes
-from gossamer.experiment.round_planning import Proved, RoundPlan
-from gossamer.experiment.round_search import FoundRounds, Objective
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 
