@@ -11,13 +11,11 @@ import pytest
 pytest.importorskip("amqtt", reason="needs the extra broker")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
-from gossamer.deployment.up import DATA, POLICY, LocalFederation
 from tests.reference.deployments import Parties, experiment, keep_history, parties, until
 from tests.reference.reissued import reissue
 
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import DATA, POLICY, LocalFederation
-from gossamer.deployment.reissuing import reissue
 from gossamer.protocol.node import Node
 from gossamer.runtimes.broker import EmbeddedBroker
 

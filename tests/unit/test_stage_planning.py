@@ -8,7 +8,6 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from gossamer.algorithms.mapa_stages import calibrate_stages, gaussian_epsilon, plan_stages
 from gossamer.algorithms.mapa_schedule import Problem, gaussian_second_moment
 from gossamer.algorithms.mapa_stages import calibrate_stages, gaussian_epsilon, plan_stages
 from gossamer.errors import AccountingError, BudgetUnreachable, SpecError

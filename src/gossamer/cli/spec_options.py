@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gossamer.experiment.reading import read_spec
-from gossamer.experiment.spec import Experiment
+if TYPE_CHECKING:
+    from gossamer.experiment.spec import Experiment
 
 
 def add_spec(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -36,6 +37,8 @@ def add_reproducible(command: argparse.ArgumentParser) -> None:
 
 def read_experiment(options: argparse.Namespace) -> Experiment:
     """The spec that was given, with its overrides."""
+    from gossamer.experiment.reading import read_spec
+
     seed = [] if options.seed is None else [f"seed={options.seed}"]
     weak = ["privacy.accept_weak=true"] * options.accept_weak
     reproducible = ["privacy.noise_secret=reproducible"] * getattr(options, "reproducible", False)

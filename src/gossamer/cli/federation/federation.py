@@ -22,14 +22,12 @@ _DAYS = 90
 _MOST_DAYS = 3650
 
 
-def add_commands(commands: Any) -> None:
-    """Add the command, with a subcommand for each thing that an organiser or a party does."""
-    federation = commands.add_parser(
-        "federation",
-        help="found a federation: keys, invitations, the broker's configuration",
-        description="Found a federation between organisations, and let parties in.",
-    )
-    actions = federation.add_subparsers(title="actions", metavar="ACTION", required=True)
+DESCRIPTION = "Found a federation between organisations, and let parties in."
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add a command for each thing that an organiser or a party does to its parser."""
+    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add_identity(actions)
     _add_new(actions)
     _add_joining(actions)
@@ -206,7 +204,7 @@ def renew_command(options: argparse.Namespace) -> int:
 
 def show_command(options: argparse.Namespace) -> int:
     """Say what an invitation says."""
-    from gossamer.cli.federation.federation_output import describe, document
+    from gossamer.cli.federation.output import describe, document
     from gossamer.federation.invitations import read_signed
 
     invitation = read_signed(options.file, options.organiser)
@@ -223,7 +221,7 @@ def show_command(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed | None = None) -> int:
     """Write it, if what it says can be run, and say what it says."""
-    from gossamer.cli.federation.federation_output import describe, document, next_steps
+    from gossamer.cli.federation.output import describe, document, next_steps
 
     agreed = _own(founded.invitation) if agreed is None else agreed
     founded.write(options.folder)
