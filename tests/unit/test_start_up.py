@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import pickle
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import gossamer
+from gossamer.cli.commands import COMMANDS
+from gossamer.cli.main import parser
 
 HEAVY = (
     "amqtt",
@@ -122,3 +125,54 @@ def test_all_types_are_found_where_nothing_was_imported() -> None:
     listed = "from gossamer.protocol.encoding import _TYPES; print(*sorted(_TYPES))"
     everything = output(f"import {', '.join(MODULES)}; {listed}")
     assert found.split() == everything.split()
+
+
+# The command
+
+CALLED = """
+import sys
+from gossamer.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as left:
+    assert not left.code, left.code
+"""
+QUICK = sorted(COMMANDS.keys() - {"account", "calibrate", "plan", "simulate-faults"})
+"""Commands whose help needs nothing heavy; the others name laws, compositions or algorithms in their help."""
+
+
+def test_the_commands_are_listed_without_anything_heavy() -> None:
+    assert loaded(CALLED, "--help") == set()
+    assert loaded(CALLED, "--version") == set()
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_help_of_a_command_needs_nothing_heavy(command: str) -> None:
+    assert loaded(CALLED, command, "--help") == set()
+
+
+def test_help_of_a_command_below_another_needs_nothing_heavy() -> None:
+    assert loaded(CALLED, "attack", "audit", "--help") == set()
+
+
+def modules_imported(*arguments: str) -> set[str]:
+    """Modules of commands that a call imports."""
+    ours = "import sys; print('loaded:', *(name for name in sys.modules if name.startswith('gossamer.cli.')))"
+    last = output(f"{CALLED}\n{ours}", *arguments).splitlines()[-1]
+    known = {entry.module for entry in COMMANDS.values()}
+    return {name.removeprefix("gossamer.cli.") for name in last.split()[1:]} & known
+
+
+def test_only_the_command_that_is_used_is_imported() -> None:
+    assert modules_imported("--help") == set()
+    assert modules_imported("status", "--help") == {"federation.status"}
+    assert modules_imported("datasets", "--json") == {"data.datasets"}
+
+
+def test_the_whole_parser_has_every_command_with_its_options() -> None:
+    (action,) = (one for one in parser()._actions if isinstance(one, argparse._SubParsersAction))
+    assert list(action.choices) == list(COMMANDS)
+    for name, below in action.choices.items():
+        assert below.description, name
+        assert below.module is None, name  # its arguments are there
+        assert len(below._actions) > 1, name

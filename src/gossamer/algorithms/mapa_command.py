@@ -27,6 +27,7 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.weakness import remarks
 
 ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
+_MULTIPLIER = Bounds(ge=0.01, le=10**6, words="between 0.01 and 10^6")
 _OF_L2_LAPLACE = ("epsilon",)
 _OF_GAUSSIAN = ("noise_multiplier", "budget", "delta", "dataset_size")
 
