@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from gossamer.cli.option_values import FileName
 
 if TYPE_CHECKING:
     from gossamer.experiment.spec import Experiment
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 def add_spec(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """Add the spec and its overrides to a command; ``optional`` if it can do without."""
     number = "?" if optional else None
-    command.add_argument("spec", type=Path, metavar="SPEC", nargs=number, help="the experiment, a YAML file")
+    command.add_argument("spec", action=FileName, metavar="SPEC", nargs=number, help="the experiment, a YAML file")
     command.add_argument(
         "--set",
         action="append",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from pathlib import Path
 from typing import Any
 
 from gossamer.cli.audit.releases import (
@@ -16,6 +15,7 @@ from gossamer.cli.audit.releases import (
     whose,
 )
 from gossamer.cli.delta_options import check_delta
+from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, warn
 from gossamer.errors import CallerError, counted
 from gossamer.privacy.accountants import epsilon
@@ -37,7 +37,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--epsilon", type=float, metavar="E", help="of l2_laplace: pure epsilon of one release on a full batch"
     )
     add_common(command)
-    command.add_argument("--rates", type=Path, metavar="FILE", help="lines rate,count instead of one rate and steps")
+    command.add_argument(
+        "--rates", action=FileName, metavar="FILE", help="lines rate,count instead of one rate and steps"
+    )
     command.add_argument(
         "--composition", choices=[*COMPOSITIONS, "all"], help="of l2_laplace: how releases add up (default: tight)"
     )

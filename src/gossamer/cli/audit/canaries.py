@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon
 from gossamer.cli.printing import Bar, print_json, say, table
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
@@ -35,7 +36,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="guess from all released gradients, or from the run's model alone (default: gradient)",
     )
     command.add_argument("--confidence", type=float, metavar="P", help="of the bound (default: 0.95)")
-    command.add_argument("--out", type=Path, help="folder for the results (default: runs/<spec>-audit-seed<seed>)")
+    command.add_argument(
+        "--out", action=FileName, help="folder for the results (default: runs/<spec>-audit-seed<seed>)"
+    )
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     command.set_defaults(command=audit_command)
 

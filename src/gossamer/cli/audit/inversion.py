@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.audit.own_folder import made_folder
+from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, table
 from gossamer.cli.spec_options import add_spec, read_experiment
 from gossamer.errors import CallerError, counted
@@ -33,7 +34,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--method", choices=["auto", "linear", "matching"], default="auto", help="how (default: by the first layer)"
     )
-    command.add_argument("--out", type=Path, help="folder for the figure (default: runs/<spec>-inversion)")
+    command.add_argument("--out", action=FileName, help="folder for the figure (default: runs/<spec>-inversion)")
     command.set_defaults(command=inversion_command)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.audit.own_folder import made_folder
+from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, table, wrapped
 from gossamer.errors import DataError, counted
 
@@ -18,8 +19,8 @@ DESCRIPTION = "Compare the losses of training and test examples at a run's model
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    command.add_argument("results", type=Path, metavar="RESULTS", help="the results folder of a run")
-    command.add_argument("--out", type=Path, help="folder for the figure (default: RESULTS)")
+    command.add_argument("results", action=FileName, metavar="RESULTS", help="the results folder of a run")
+    command.add_argument("--out", action=FileName, help="folder for the figure (default: RESULTS)")
     command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
     command.set_defaults(command=membership_command)
 

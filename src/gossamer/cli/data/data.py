@@ -6,9 +6,9 @@ import argparse
 import math
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, table
 from gossamer.errors import counted
 
@@ -35,7 +35,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         description="Accept a data set as it is now. Everything that was spent under its name stays spent.",
     )
     _add_common(update)
-    update.add_argument("--data", type=Path, metavar="PATH", help="the file or folder (default: the policy's path)")
+    update.add_argument(
+        "--data", action=FileName, metavar="PATH", help="the file or folder (default: the policy's path)"
+    )
     update.add_argument("--name", help="of the data set in the policy; not needed if it has one only")
     update.add_argument(
         "--new-key",
@@ -56,7 +58,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("policy", type=Path, metavar="POLICY", help="the owner's policy, a YAML file")
+    command.add_argument("policy", action=FileName, metavar="POLICY", help="the owner's policy, a YAML file")
     command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
+from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, table
 
 DESCRIPTION = "Say how nodes are, and how they find their peers."
@@ -13,7 +13,7 @@ DESCRIPTION = "Say how nodes are, and how they find their peers."
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    command.add_argument("store", type=Path, nargs="+", metavar="STORE", help="the state folder of a node")
+    command.add_argument("store", action=FileName, nargs="+", metavar="STORE", help="the state folder of a node")
     command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
     command.set_defaults(command=status_command)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_spec, read_experiment
 from gossamer.errors import GossamerError
@@ -20,7 +21,7 @@ DESCRIPTION = (
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     add_spec(command)
-    command.add_argument("--out", type=Path, help="folder of the federation (default: runs/<spec>-up-seed<seed>)")
+    command.add_argument("--out", action=FileName, help="folder of the federation (default: runs/<spec>-up-seed<seed>)")
     command.add_argument("--broker", choices=("embedded", "mosquitto"), default="embedded", help="default: embedded")
     command.add_argument(
         "--trace", action="store_true", help="each party also writes every event and effect to trace.bin"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
 from gossamer.cli.printing import Bar, describe_row, print_json, say, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
@@ -28,10 +29,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--repeat", metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
     )
-    command.add_argument("--out", type=Path, help="folder for the results (default: runs/<spec>-seed<seed>)")
+    command.add_argument("--out", action=FileName, help="folder for the results (default: runs/<spec>-seed<seed>)")
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
-    command.add_argument("--trace", type=Path, metavar="FILE", help="also write every event and effect to FILE")
+    command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
     command.set_defaults(command=run_command)
 
 
