@@ -144,7 +144,7 @@ BASE_60 = "found 1:30, which YAML reads in base 60; write the number without a c
         ("privacy: none\n? null\n: 3\n", "line 2: expected a key, found null, which is null; write its name"),
         (
             "privacy: none\nalgorithm: {name: gossip, : 3}\n",
-            "line 2: expected a key, found nothing before the colon; write its name",
+            ("privacy: none\n?\n: 3\n", "line 2: expected a key, found nothing before the colon; write its name"),
         ),
         ("algorithm:\n  name: gossip\n  ~: 3\n", "line 3: expected a key, found ~, which is null; write its name"),
         ("privacy: none\nseed: 1:30\n", f"line 2: expected a number, {BASE_60}"),

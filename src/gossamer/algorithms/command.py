@@ -137,8 +137,8 @@ class Option:
         What it is.
     metavar : str, optional
         What stands for its value.
-    bounds : Bounds, optional
-        Of a number.
+    bounds : Bounds or str, optional
+        Of a number; a text is the name of the algorithm's setting that has the same bounds.
     also : tuple of str
         Other flags of it.
     asked : str, optional
@@ -147,7 +147,7 @@ class Option:
 
     help: str
     metavar: str | None = None
-    bounds: Bounds | None = None
+    bounds: Bounds | str | None = None
     also: tuple[str, ...] = ()
     asked: str | None = None
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from gossamer.algorithms.command import COUNT, POSITIVE, Answer, Bounds, Command, Doing, Option, Table
-from gossamer.algorithms.gossip import Settings
 from gossamer.privacy.claims.adp2sgd_utility import (
     Adp2sgdNetwork,
     Adp2sgdProblem,
@@ -24,8 +23,8 @@ there is gossamer account."""
 class Options:
     """Options of the command; bounds of what is also a setting are the setting's."""
 
-    nodes: Annotated[int, Option("K, number of nodes", "K", Bounds.of(Settings, "nodes"))]
-    batch_size: Annotated[int, Option("B, examples in a batch", "B", Bounds.of(Settings, "batch_size"))]
+    nodes: Annotated[int, Option("K, number of nodes", "K", "nodes")]
+    batch_size: Annotated[int, Option("B, examples in a batch", "B", "batch_size")]
     iterations: Annotated[int, Option("T, updates of all nodes together", "T", COUNT)]
     staleness: Annotated[int, Option("tau, most updates between pull and use", "TAU", Bounds(ge=0, whole=True))]
     rho: Annotated[float, Option("max(|lambda_2|, |lambda_K|) of E[A'A], below 1", "R", Bounds(ge=0, lt=1))]

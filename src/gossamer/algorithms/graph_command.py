@@ -22,7 +22,6 @@ from gossamer.algorithms.command import (
     Table,
 )
 from gossamer.algorithms.graph_noise import Measure, NoiseChoice, NoisePlan, NoiseProblem, plan_noise
-from gossamer.algorithms.graph_settings import Settings
 from gossamer.errors import CallerError, DataError
 from gossamer.privacy.claims.gfl import gfl_theorem2_standard_deviation
 from gossamer.privacy.graph_bounds import GradientAt, UpdateBound
@@ -58,7 +57,7 @@ class Options:
     ] = None
     agents_sampled: Annotated[
         int | None,
-        Option("agents of a unit in a round; for released", "L", Bounds.of(Settings, "agents_sampled")),
+        Option("agents of a unit in a round; for released", "L", "agents_sampled"),
     ] = None
     gradient_at: Annotated[GradientAt, Option("default released")] = GradientAt.RELEASED
     contraction: Annotated[

@@ -18,7 +18,6 @@ from gossamer.algorithms.command import (
     Table,
     refuse,
 )
-from gossamer.algorithms.mapa import Settings
 from gossamer.algorithms.mapa_schedule import Problem, gaussian_second_moment, l2_laplace_second_moment
 from gossamer.algorithms.mapa_stages import StagePlan, calibrate_stages, gaussian_epsilon, plan_stages
 from gossamer.errors import CallerError, counted
@@ -32,24 +31,18 @@ _OF_L2_LAPLACE = ("epsilon",)
 _OF_GAUSSIAN = ("noise_multiplier", "budget", "delta", "dataset_size")
 
 
-def _like(name: str) -> Bounds:
-    return Bounds.of(Settings, name)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of the command; bounds of what is also a setting are the setting's."""
 
-    batch_size: Annotated[int, Option("b, examples in a mini-batch", "B", _like("batch_size"))]
-    gradient_sd: Annotated[float, Option("s, of one example's gradient, in L2 norm", "S", _like("gradient_sd"))]
-    smoothness: Annotated[float, Option("Lipschitz constant of the gradient", "L", _like("smoothness"))]
-    loss_gap: Annotated[float, Option("upper bound of F(x_0) - F*", "F", _like("loss_gap"))]
-    staleness: Annotated[
-        int, Option("most updates between pull and use of a model", "TAU", _like("schedule_staleness"))
-    ]
+    batch_size: Annotated[int, Option("b, examples in a mini-batch", "B", "batch_size")]
+    gradient_sd: Annotated[float, Option("s, of one example's gradient, in L2 norm", "S", "gradient_sd")]
+    smoothness: Annotated[float, Option("Lipschitz constant of the gradient", "L", "smoothness")]
+    loss_gap: Annotated[float, Option("upper bound of F(x_0) - F*", "F", "loss_gap")]
+    staleness: Annotated[int, Option("most updates between pull and use of a model", "TAU", "schedule_staleness")]
     size: Annotated[int, Option("number of parameters", "D", COUNT)]
-    kappa: Annotated[float, Option("failure probability of the first clip (default 0.1)", None, _like("kappa"))] = 0.1
-    reduction: Annotated[float, Option("of the clip, a stage (default 0.5)", "RHO", _like("reduction"))] = 0.5
+    kappa: Annotated[float, Option("failure probability of the first clip (default 0.1)", None, "kappa")] = 0.1
+    reduction: Annotated[float, Option("of the clip, a stage (default 0.5)", "RHO", "reduction")] = 0.5
     clip: Annotated[float | None, Option("first clip; default: that of Theorem 3", "G", POSITIVE)] = None
     stages: Annotated[int, Option("how many stages (default 5)", "N", COUNT)] = 5
     noise: Annotated[

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from gossamer.algorithms import ALGORITHMS
-from gossamer.algorithms.command import Answer, Command, Line, Option, Table, flag_of
+from gossamer.algorithms.command import Answer, Bounds, Command, Line, Option, Table, flag_of
 from gossamer.cli.commands import CommandParser
 from gossamer.cli.delta_options import check_delta
 from gossamer.cli.patience import patience
@@ -80,9 +80,11 @@ def _read(name: str, command: Command[Any], options: argparse.Namespace) -> Any:
     given = {field: getattr(options, field) for field in known}
     _check_needed(name, command, given)
     for field, (_, option) in known.items():
-        value = given[field]
-        if option.bounds is not None and value is not None and not option.bounds.hold(value):
-            raise CallerError(f"{flag_of(field)} must be {option.bounds.refusal(value)}")
+        value, bounds = given[field], option.bounds
+        if isinstance(bounds, str):
+            bounds = Bounds.of(ALGORITHMS[name].Settings, bounds)
+        if bounds is not None and value is not None and not bounds.hold(value):
+            raise CallerError(f"{flag_of(field)} must be {bounds.refusal(value)}")
     if "delta" in known:
         check_delta(options)
     return command.options(**{field: _value(known[field][0], value) for field, value in given.items()})
