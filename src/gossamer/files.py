@@ -90,7 +90,8 @@ def _mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
             raise SpecError(f"line {line}: expected a key, found a list or a mapping")
         key = loader.construct_object(key_node, deep=True)
         if key is None:
-            found = f"{key_node.value}, which is null" if key_node.value else "nothing before the colon"
+            written = key_node.value or "nothing before the colon"
+            found = f"{written}, which YAML reads as null" if key_node.value == "~" else written
             raise SpecError(f"line {line}: expected a key, found {found}; write its name, or delete the line")
         if key in seen:
             raise SpecError(f"line {line}: {key!r} is given twice, first in line {seen[key]}; keep one")

@@ -141,12 +141,12 @@ BASE_60 = "found 1:30, which YAML reads in base 60; write the number without a c
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("privacy: none\n? null\n: 3\n", "line 2: expected a key, found null, which is null; write its name"),
+        ("privacy: none\n? null\n: 3\n", "line 2: expected a key, found null; write its name"),
+        ("privacy: none\n?\n: 3\n", "line 2: expected a key, found nothing before the colon; write its name"),
         (
-            "privacy: none\nalgorithm: {name: gossip, : 3}\n",
-            ("privacy: none\n?\n: 3\n", "line 2: expected a key, found nothing before the colon; write its name"),
+            "algorithm:\n  name: gossip\n  ~: 3\n",
+            "line 3: expected a key, found ~, which YAML reads as null; write",
         ),
-        ("algorithm:\n  name: gossip\n  ~: 3\n", "line 3: expected a key, found ~, which is null; write its name"),
         ("privacy: none\nseed: 1:30\n", f"line 2: expected a number, {BASE_60}"),
         (
             "privacy: none\nstop: {seconds: 1:30.5}\n",
