@@ -3,46 +3,56 @@
 >>> import gossamer as gs
 >>> result = gs.run(gs.Experiment(dataset="digits", budget=gs.Budget(epsilon=5, delta=1e-4)))  # doctest: +SKIP
 >>> print(result.guarantee)  # doctest: +SKIP
+
+A name is imported when it is first asked for, so that ``import gossamer`` and the command's ``--help`` are quick.
 """
 
-from gossamer.algorithms.allreduce import Settings as Allreduce
-from gossamer.algorithms.edge_cloud import Settings as EdgeCloud
-from gossamer.algorithms.gossip import Settings as Gossip
-from gossamer.algorithms.graph_federated import Settings as GraphFederated
-from gossamer.algorithms.increasing import Settings as Increasing
-from gossamer.algorithms.mapa import Settings as Mapa
-from gossamer.errors import (
-    AccountingError,
-    BudgetSpent,
-    BudgetUnreachable,
-    CallerError,
-    DataError,
-    GossamerError,
-    MalformedMessage,
-    ModelError,
-    PeerError,
-    RunWarning,
-    SpecError,
-    TopologyError,
-)
-from gossamer.experiment.noise_secret import NoiseSecret
-from gossamer.experiment.reading import read_spec
-from gossamer.experiment.repeating import repeat_run
-from gossamer.experiment.replaying import replay_run
-from gossamer.experiment.running import Result, run
-from gossamer.experiment.spec import (
-    Budget,
-    ComputeSettings,
-    EvaluationSettings,
-    Experiment,
-    ObjectiveSettings,
-    PrivacySettings,
-    StopSettings,
-)
-from gossamer.privacy.clipping import FixedClip, NoClip, QuantileClip, StageClip
-from gossamer.privacy.guarantees import Guarantee
-from gossamer.privacy.mechanisms import NeighboringRelation
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gossamer.protocol.registries import known_by
 from gossamer.version import __version__
+
+if TYPE_CHECKING:
+    from gossamer.algorithms.allreduce import Settings as Allreduce
+    from gossamer.algorithms.edge_cloud import Settings as EdgeCloud
+    from gossamer.algorithms.gossip import Settings as Gossip
+    from gossamer.algorithms.graph_federated import Settings as GraphFederated
+    from gossamer.algorithms.increasing import Settings as Increasing
+    from gossamer.algorithms.mapa import Settings as Mapa
+    from gossamer.errors import (
+        AccountingError,
+        BudgetSpent,
+        BudgetUnreachable,
+        CallerError,
+        DataError,
+        GossamerError,
+        MalformedMessage,
+        ModelError,
+        PeerError,
+        RunWarning,
+        SpecError,
+        TopologyError,
+    )
+    from gossamer.experiment.noise_secret import NoiseSecret
+    from gossamer.experiment.reading import read_spec
+    from gossamer.experiment.repeating import repeat_run
+    from gossamer.experiment.replaying import replay_run
+    from gossamer.experiment.running import Result, run
+    from gossamer.experiment.spec import (
+        Budget,
+        ComputeSettings,
+        EvaluationSettings,
+        Experiment,
+        ObjectiveSettings,
+        PrivacySettings,
+        StopSettings,
+    )
+    from gossamer.privacy.clipping import FixedClip, NoClip, QuantileClip, StageClip
+    from gossamer.privacy.guarantees import Guarantee
+    from gossamer.privacy.mechanisms import NeighboringRelation
 
 __all__ = [
     "AccountingError",
@@ -84,3 +94,74 @@ __all__ = [
     "replay_run",
     "run",
 ]
+
+_SETTINGS = {
+    "Allreduce": "gossamer.algorithms.allreduce",
+    "EdgeCloud": "gossamer.algorithms.edge_cloud",
+    "Gossip": "gossamer.algorithms.gossip",
+    "GraphFederated": "gossamer.algorithms.graph_federated",
+    "Increasing": "gossamer.algorithms.increasing",
+    "Mapa": "gossamer.algorithms.mapa",
+}
+"""Where the settings of each algorithm are, which are called `Settings` there."""
+_HOMES = {
+    "gossamer.errors": (
+        "AccountingError",
+        "BudgetSpent",
+        "BudgetUnreachable",
+        "CallerError",
+        "DataError",
+        "GossamerError",
+        "MalformedMessage",
+        "ModelError",
+        "PeerError",
+        "RunWarning",
+        "SpecError",
+        "TopologyError",
+    ),
+    "gossamer.experiment.noise_secret": ("NoiseSecret",),
+    "gossamer.experiment.reading": ("read_spec",),
+    "gossamer.experiment.repeating": ("repeat_run",),
+    "gossamer.experiment.replaying": ("replay_run",),
+    "gossamer.experiment.running": (
+        "Result",
+        "run",
+    ),
+    "gossamer.experiment.spec": (
+        "Budget",
+        "ComputeSettings",
+        "EvaluationSettings",
+        "Experiment",
+        "ObjectiveSettings",
+        "PrivacySettings",
+        "StopSettings",
+    ),
+    "gossamer.privacy.clipping": (
+        "FixedClip",
+        "NoClip",
+        "QuantileClip",
+        "StageClip",
+    ),
+    "gossamer.privacy.guarantees": ("Guarantee",),
+    "gossamer.privacy.mechanisms": ("NeighboringRelation",),
+}
+"""Module -> what is called the same there."""
+_PLACES = {
+    **{name: (module, "Settings") for name, module in _SETTINGS.items()},
+    **{name: (module, name) for module, names in _HOMES.items() for name in names},
+}
+
+for _module in ("gossamer.algorithms", "gossamer.experiment.replaying"):
+    known_by(_module)  # what was stored or sent may be read where nothing else was imported
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, there = _PLACES[name]
+    found = globals()[name] = getattr(import_module(module), there)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

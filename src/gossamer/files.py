@@ -79,7 +79,7 @@ def make_own_folder(path: Path) -> None:
 
 
 class StrictLoader(yaml.SafeLoader):
-    """Plain YAML, in which a key given twice is an error."""
+    """Plain YAML, in which a key given twice is an error, a key that is none, and a number in base 60."""
 
 
 def _mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -89,6 +89,10 @@ def _mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
         if not isinstance(key_node, yaml.ScalarNode):
             raise SpecError(f"line {line}: expected a key, found a list or a mapping")
         key = loader.construct_object(key_node, deep=True)
+        if key is None:
+            written = key_node.value or "nothing before the colon"
+            found = f"{written}, which YAML reads as null" if key_node.value == "~" else written
+            raise SpecError(f"line {line}: expected a key, found {found}; write its name, or delete the line")
         if key in seen:
             raise SpecError(f"line {line}: {key!r} is given twice, first in line {seen[key]}; keep one")
         seen[key] = line
@@ -96,7 +100,20 @@ def _mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
+def _number(loader: StrictLoader, node: yaml.ScalarNode) -> Any:
+    """A number; YAML 1.1 takes 1:30 for 90, in base 60, which nobody means."""
+    if ":" in node.value:
+        raise SpecError(
+            f"line {node.start_mark.line + 1}: expected a number, found {node.value}, which YAML reads in base 60; "
+            "write the number without a colon, or a text in quotes"
+        )
+    whole = node.tag == "tag:yaml.org,2002:int"
+    return loader.construct_yaml_int(node) if whole else loader.construct_yaml_float(node)
+
+
 StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+StrictLoader.add_constructor("tag:yaml.org,2002:int", _number)
+StrictLoader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def load_yaml(text: str) -> tuple[Any, yaml.Node | None]:

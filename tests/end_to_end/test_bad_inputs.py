@@ -133,3 +133,56 @@ def test_models_that_grow_beyond_everything_end_a_run_as_any_other(name: str) ->
     result = gs.run(parse_spec({"algorithm": algorithm, "privacy": "none"}))
     assert result.summary["status"] == "finished"
     assert result.summary["rejected_messages"] == 0
+
+
+BASE_60 = "found 1:30, which YAML reads in base 60; write the number without a colon, or a text in quotes"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("privacy: none\n? null\n: 3\n", "line 2: expected a key, found null; write its name"),
+        ("privacy: none\n?\n: 3\n", "line 2: expected a key, found nothing before the colon; write its name"),
+        (
+            "algorithm:\n  name: gossip\n  ~: 3\n",
+            "line 3: expected a key, found ~, which YAML reads as null; write",
+        ),
+        ("privacy: none\nseed: 1:30\n", f"line 2: expected a number, {BASE_60}"),
+        (
+            "privacy: none\nstop: {seconds: 1:30.5}\n",
+            "line 2: expected a number, found 1:30.5, which YAML reads in base",
+        ),
+    ],
+    ids=["null", "empty", "tilde", "base 60", "a fraction in base 60"],
+)
+def test_yaml_that_means_something_else(capsys: pytest.CaptureFixture[str], content: str, expected: str) -> None:
+    Path("spec.yaml").write_text(content)
+    assert expected in refused(capsys, "check", "spec.yaml")
+
+
+def test_a_text_in_quotes_may_have_a_colon(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("spec.yaml").write_text(f'{NONE}dataset: "1:30"\n')
+    assert "no data set is called '1:30'" in refused(capsys, "check", "spec.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["run", ""], "SPEC"),
+        (["check", ""], "SPEC"),
+        (["run", "spec.yaml", "--out", ""], "--out"),
+        (["node", "--invitation", ""], "--invitation"),
+        (["status", "a", ""], "STORE"),
+        (["federation", "show", ""], "FILE"),
+        (["data", "show", ""], "POLICY"),
+    ],
+)
+def test_an_empty_file_name(capsys: pytest.CaptureFixture[str], arguments: list[str], name: str) -> None:
+    line = f"gossamer: error: {name}: expected the name of a file or folder, found an empty one; give one"
+    assert refused(capsys, *arguments).startswith(line)
+
+
+def test_an_invitation_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """The key would be looked for beside it, so the invitation is looked for first."""
+    expected = "nowhere: cannot read the invitation: No such file or directory; give the file that the organiser sent"
+    assert refused(capsys, "node", "--invitation", "nowhere") == f"gossamer: error: {expected}\n"

@@ -28,7 +28,7 @@ from tests.reference.deployments import (
 )
 
 from gossamer.cli import main
-from gossamer.deployment.up import LocalFederation
+from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.runtimes.broker import EmbeddedBroker
 
 GOSSIP = """

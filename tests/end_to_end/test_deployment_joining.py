@@ -15,7 +15,7 @@ from tests.reference.deployments import Parties, experiment, keep_history, parti
 from tests.reference.reissued import reissue
 
 from gossamer.cli import main
-from gossamer.deployment.up import DATA, POLICY, LocalFederation
+from gossamer.cli.federation.local_federation import DATA, POLICY, LocalFederation
 from gossamer.protocol.node import Node
 from gossamer.runtimes.broker import EmbeddedBroker
 

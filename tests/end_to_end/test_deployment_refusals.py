@@ -35,8 +35,8 @@ from tests.reference.deployments import (
 from tests.reference.founded_broker import FoundedBroker, free_port
 
 from gossamer.cli import main
+from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.deployment.founding import found
-from gossamer.deployment.up import LocalFederation
 from gossamer.federation.identity import Identity
 from gossamer.federation.invitations import invite, read_signed
 from gossamer.protocol.events import Completed

@@ -98,7 +98,7 @@ def test_a_federation_on_one_machine(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_shard_that_a_party_is_dealt(tmp_path: Path) -> None:
     """All that `gossamer up` writes before it starts a process."""
     pytest.importorskip("cryptography", reason="needs the extra secure")
-    from gossamer.deployment.up import LocalFederation
+    from gossamer.cli.federation.local_federation import LocalFederation
 
     LocalFederation.found(parse_spec(yaml.safe_load(SPEC)), tmp_path / "up", "mqtt://127.0.0.1:1")
     assert (tmp_path / "up" / "node-0" / "data.npz").exists()

@@ -19,8 +19,8 @@ from tests.reference.deployments import experiment, parties, until
 from tests.reference.hostile_inputs import Junk
 
 from gossamer.algorithms.gossip import Answer, Offer
+from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.deployment.peers import Peers, PeerSettings
-from gossamer.deployment.up import LocalFederation
 from gossamer.federation.identity import Identity
 from gossamer.federation.invitations import parse_invitation
 from gossamer.protocol.frames import Data

@@ -114,6 +114,7 @@ def test_people_get_a_table_and_a_line_on_privacy(capsys: pytest.CaptureFixture[
     [
         ({**L2_LAPLACE, "--noise": None}, "needs --noise l2_laplace or --noise gaussian"),
         ({**L2_LAPLACE, "--size": None, "--staleness": None}, "plan mapa needs --staleness, --size"),
+        ({**L2_LAPLACE, "--batch-size": "9" * 400}, "--batch-size must be a whole number >= 1 and <= 10^15, found a"),
         ({**L2_LAPLACE, "--epsilon": "0"}, "--epsilon must be a finite number > 0, found 0"),
         ({**L2_LAPLACE, "--epsilon": "-1"}, "--epsilon must be a finite number > 0, found -1"),
         ({**L2_LAPLACE, "--epsilon": "nan"}, "--epsilon must be a finite number > 0, found nan"),

@@ -26,7 +26,7 @@ budget: {epsilon: 10, delta: %s}
 @pytest.mark.parametrize("delta", ["1.0e-4", "1.0e-12", "1.0e-15"])
 def test_the_policies_it_writes_have_room_for_the_run(tmp_path: Path, delta: str) -> None:
     """Of a tiny delta late answers may take nearly all, and the policy's epsilon is for the rest of it."""
-    from gossamer.deployment.up import LocalFederation
+    from gossamer.cli.federation.local_federation import LocalFederation
 
     made = LocalFederation.found(parse_spec(yaml.safe_load(SPEC % delta)), tmp_path / "up", "mqtt://127.0.0.1:1")
     for name in made.prepared.names:

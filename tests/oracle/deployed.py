@@ -24,12 +24,12 @@ from tests.oracle.called import Hashes, plain, sha256, sha256_of_file
 from tests.oracle.handles import KnownRandomness, known_randomness
 from tests.oracle.specs import SPECS
 
+from gossamer.cli.federation.local_federation import DATA, POLICY, STATE, LocalFederation
 from gossamer.deployment.ending import write_results
 from gossamer.deployment.holding import DataHeld
 from gossamer.deployment.joining import Invited, accept
 from gossamer.deployment.party_options import PartyOptions
 from gossamer.deployment.state_folder import StateFolder
-from gossamer.deployment.up import DATA, POLICY, STATE, LocalFederation
 from gossamer.errors import RunWarning
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.planning import plan_run

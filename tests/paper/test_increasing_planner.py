@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gossamer.algorithms.round_calibration import constant_schedule, proved_epsilon, schedule_of
+from gossamer.algorithms.round_candidates import search_rounds
+from gossamer.algorithms.round_planning import Proved, RoundPlan, plan_rounds, power_sizes, prove
+from gossamer.algorithms.round_search import FoundRounds, Objective, RoundSearch
+from gossamer.algorithms.round_selection import SETTLED, Pass, RoundProblem, maximal_r0, selection_pass
 from gossamer.errors import BudgetUnreachable, SpecError
-from gossamer.experiment.round_calibration import constant_schedule, proved_epsilon, schedule_of
-from gossamer.experiment.round_candidates import search_rounds
-from gossamer.experiment.round_planning import Proved, RoundPlan, plan_rounds, power_sizes, prove
-from gossamer.experiment.round_search import FoundRounds, Objective, RoundSearch
-from gossamer.experiment.round_selection import SETTLED, Pass, RoundProblem, maximal_r0, selection_pass
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
 

@@ -19,7 +19,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.deployments import QUICK, Life, check_lives, experiment, keep_history, parties
 
 import gossamer as gs
-from gossamer.deployment.up import LocalFederation, Together
+from gossamer.cli.federation.local_federation import LocalFederation, Together
 from gossamer.experiment.spec import Experiment
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.node import Node, state_of

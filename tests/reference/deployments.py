@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from gossamer.algorithms.algorithm import InFlight
+from gossamer.cli.federation.local_federation import POLICY, STATE, LocalFederation
 from gossamer.deployment.policy import read_policy
 from gossamer.deployment.state_folder import ENDED, StateFolder
 from gossamer.deployment.terms import Agreed, Terms
-from gossamer.deployment.up import POLICY, STATE, LocalFederation
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment

@@ -16,6 +16,7 @@ import gossamer as gs
 from gossamer.algorithms.persons import MOST_KINDS, kinds_of_persons
 from gossamer.algorithms.sample_plan import SamplePlan, release_counts
 from gossamer.algorithms.sample_readings import epsilon_so_far
+from gossamer.cli.federation.local_federation import DATA, POLICY, LocalFederation
 from gossamer.cli.main import main
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.partition import ByPerson, Iid, partition
@@ -26,7 +27,6 @@ from gossamer.deployment.party_data import load_party_split, write_party_file
 from gossamer.deployment.policy import read_policy
 from gossamer.deployment.policy_rules import refusals
 from gossamer.deployment.terms import Agreed, Terms
-from gossamer.deployment.up import DATA, POLICY, LocalFederation
 from gossamer.errors import BudgetUnreachable, DataError, RunWarning, SpecError
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import Prepared, prepare

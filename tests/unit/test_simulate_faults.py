@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.reference.planted_bugs import BUGS
 
-from gossamer.cli import simulate_faults as command
 from gossamer.cli.main import main
+from gossamer.cli.runs import simulate_faults as command
 from gossamer.experiment.reading import parse_spec, read_spec
 from gossamer.experiment.spec import Experiment
 from gossamer.testing.fault_specs import small_runs

@@ -39,6 +39,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gossamer.algorithms.algorithm import Context, Facts, InFlight, mean, updates_per_epoch
+from gossamer.algorithms.command import Command
 from gossamer.algorithms.gossip_exchange import Answer as Answer
 from gossamer.algorithms.gossip_exchange import Offer as Offer
 from gossamer.algorithms.gossip_exchange import State
@@ -244,6 +245,13 @@ def claims(settings: Settings, facts: Facts) -> list[Claim]:
     return adp2sgd_claims(facts)
 
 
+def command() -> Command[Any]:
+    """Return what ``gossamer plan gossip`` does."""
+    from gossamer.algorithms.gossip_command import COMMAND
+
+    return COMMAND
+
+
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
@@ -263,4 +271,5 @@ ALGORITHM = Algorithm(
         ),
         fitting={"batch_size": 4},
     ),
+    command=command,
 )

@@ -38,6 +38,7 @@ import numpy as np
 
 from gossamer.algorithms import graph_rules
 from gossamer.algorithms.algorithm import Context, Facts, mean
+from gossamer.algorithms.command import Command
 from gossamer.algorithms.graph_agent import AgentNode
 from gossamer.algorithms.graph_coins import Sampling
 from gossamer.algorithms.graph_combination import combination
@@ -213,6 +214,13 @@ def small_runs(settings: Settings) -> SmallRuns:
 
 
 # That noise cancels is tested at each combination step: nothing is kept after every event.
+def command() -> Command[Any]:
+    """Return what ``gossamer plan graph_federated`` does."""
+    from gossamer.algorithms.graph_command import COMMAND
+
+    return COMMAND
+
+
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
@@ -241,4 +249,5 @@ ALGORITHM = Algorithm(
     remarks=remarks,
     claims=claims,
     small_runs=small_runs,
+    command=command,
 )

@@ -52,6 +52,7 @@ from dataclasses import replace
 from typing import Any
 
 from gossamer.algorithms.algorithm import Context, Facts
+from gossamer.algorithms.command import Command
 from gossamer.algorithms.increasing_client import ClientNode
 from gossamer.algorithms.increasing_messages import SERVER
 from gossamer.algorithms.increasing_rounds import PublicRounds as PublicRounds
@@ -195,6 +196,13 @@ def claims(settings: Settings, facts: Facts) -> list[Claim]:
 
 
 # What the server's model holds is tested against its updates, one by one.
+def command() -> Command[Any]:
+    """Return what ``gossamer plan increasing`` does."""
+    from gossamer.algorithms.increasing_command import COMMAND
+
+    return COMMAND
+
+
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
@@ -225,4 +233,5 @@ ALGORITHM = Algorithm(
         ),
         fitting={"sizes": {"name": "power", "a": 3, "b": 6}, "weights": "equal", "gradients": None},
     ),
+    command=command,
 )

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from gossamer.algorithms import sample_rules
 from gossamer.algorithms.algorithm import Batches, Context, Facts, InFlight, Workload
+from gossamer.algorithms.command import Command
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.sample_planning import plan_samples
@@ -216,6 +217,8 @@ class Algorithm(Generic[S]):
         (settings, facts) -> what the paper claims of such a run, never its guarantee.
     small_runs : callable
         settings -> runs for simulated faults.
+    command : callable, optional
+        What ``gossamer plan NAME`` does; called, and so imported, when the command is used.
     """
 
     Settings: type[S]
@@ -243,3 +246,4 @@ class Algorithm(Generic[S]):
     advice: Callable[[S, Context, int], list[str]] = _no_lines
     claims: Callable[[S, Facts], list[Claim]] = _no_lines
     small_runs: Callable[[S], SmallRuns] = lambda settings: SmallRuns(({},))
+    command: Callable[[], Command[Any]] | None = None

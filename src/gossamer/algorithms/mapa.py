@@ -36,6 +36,7 @@ from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms import edge_cloud
 from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.command import Command
 from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, SmallRuns
 from gossamer.algorithms.mapa_schedule import Problem, Schedule, initial_clip
 from gossamer.algorithms.staleness import StalenessSettings
@@ -177,6 +178,13 @@ def small_runs(settings: Settings) -> SmallRuns:
     return replace(few, fitting={**few.fitting, **stages})
 
 
+def command() -> Command[Any]:
+    """Return what ``gossamer plan mapa`` does."""
+    from gossamer.algorithms.mapa_command import COMMAND
+
+    return COMMAND
+
+
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
@@ -191,4 +199,5 @@ ALGORITHM = Algorithm(
     advice=advice,
     claims=edge_cloud.claims,
     small_runs=small_runs,
+    command=command,
 )

@@ -21,20 +21,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from tqdm import tqdm
-
-from gossamer.cli import (
-    accounting,
-    attack,
-    datasets,
-    experiments,
-    federation,
-    node,
-    owned_data,
-    planning,
-    simulate_faults,
-    up,
-)
+from gossamer.cli.commands import COMMANDS, CommandParser, add_commands
 from gossamer.errors import GossamerError
 from gossamer.version import __version__
 
@@ -48,29 +35,17 @@ EPILOG = """examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands."""
-    root = argparse.ArgumentParser(
+def parser(*, filled: bool = True) -> CommandParser:
+    """Return the parser of all commands; unless ``filled``, a command's module is imported once the command is used."""
+    root = CommandParser(
         prog="gossamer",
         description="Train one model across parties that keep their data, wait for nobody, and prove what leaked.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument("--version", action="version", version=f"gossamer {__version__}")
-    commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (
-        experiments,
-        accounting,
-        planning,
-        attack,
-        datasets,
-        federation,
-        owned_data,
-        node,
-        up,
-        simulate_faults,
-    ):
-        module.add_commands(commands)
+    add_commands(root, "commands", "COMMAND", COMMANDS)
+    root.fill(below=filled)
     return root
 
 
@@ -78,8 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; what the console script calls."""
     signal.signal(signal.SIGTERM, _interrupt)
     warnings.showwarning = _warn
-    options = parser().parse_args(arguments)
     try:
+        options = parser(filled=False).parse_args(arguments)
         status: int = options.command(options)
         sys.stdout.flush()
         return status
@@ -113,5 +88,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    from tqdm import tqdm
+
     # On a line of its own, also beside a progress bar.
     tqdm.write(f"gossamer: warning: {' '.join(str(message).split())}", file=sys.stderr)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from gossamer.cli.printing import table, wrapped
-from gossamer.privacy.guarantees import Guarantee, rounded_up
+
+if TYPE_CHECKING:
+    from gossamer.privacy.guarantees import Guarantee
 
 _NODES = 16
 """How many nodes a report lists one by one."""
@@ -27,6 +30,8 @@ def _against(guarantee: Guarantee) -> str:
 
 def epsilon(value: float | None) -> str:
     """An epsilon for a table."""
+    from gossamer.privacy.guarantees import rounded_up
+
     return "none" if value is None or math.isinf(value) else rounded_up(value)
 
 

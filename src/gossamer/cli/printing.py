@@ -7,14 +7,13 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
+if TYPE_CHECKING:  # these take long to import, and help needs none of them
+    from tqdm import tqdm
 
-from gossamer.algorithms.plan import Plan
-from gossamer.experiment.observing import Row
-from gossamer.experiment.results import to_json
-from gossamer.privacy.guarantees import rounded_up
+    from gossamer.algorithms.plan import Plan
+    from gossamer.experiment.observing import Row
 
 
 def say(text: str = "") -> None:
@@ -30,6 +29,8 @@ def warn(remarks: Iterable[str]) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
+    from gossamer.experiment.results import to_json
+
     print(to_json(value, indent=2))
 
 
@@ -69,6 +70,8 @@ class Bar:
         say(f"plan: {plan}")
         warn(plan.guarantee.remarks)
         if self.terminal:
+            from tqdm import tqdm
+
             self.bar = tqdm(total=plan.updates, unit="update", file=sys.stderr, dynamic_ncols=True, leave=True)
 
     def updated(self, updates: int) -> None:
@@ -92,6 +95,8 @@ class Bar:
 
 def describe_row(row: Row) -> str:
     """The figures of an evaluation, in brief."""
+    from gossamer.privacy.guarantees import rounded_up
+
     spent = row["epsilon_so_far"]
     privacy = "" if spent is None else f"; epsilon so far {rounded_up(spent, 3)}"
     if "mean_model_test_accuracy" in row:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gossamer.experiment.reading import read_spec
-from gossamer.experiment.spec import Experiment
+from gossamer.cli.option_values import FileName
+
+if TYPE_CHECKING:
+    from gossamer.experiment.spec import Experiment
 
 
 def add_spec(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """Add the spec and its overrides to a command; ``optional`` if it can do without."""
     number = "?" if optional else None
-    command.add_argument("spec", type=Path, metavar="SPEC", nargs=number, help="the experiment, a YAML file")
+    command.add_argument("spec", action=FileName, metavar="SPEC", nargs=number, help="the experiment, a YAML file")
     command.add_argument(
         "--set",
         action="append",
@@ -36,6 +38,8 @@ def add_reproducible(command: argparse.ArgumentParser) -> None:
 
 def read_experiment(options: argparse.Namespace) -> Experiment:
     """The spec that was given, with its overrides."""
+    from gossamer.experiment.reading import read_spec
+
     seed = [] if options.seed is None else [f"seed={options.seed}"]
     weak = ["privacy.accept_weak=true"] * options.accept_weak
     reproducible = ["privacy.noise_secret=reproducible"] * getattr(options, "reproducible", False)

@@ -57,9 +57,9 @@ def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
     CallerError
         With one line: what cannot be read, is not genuine, does not fit, or is not allowed.
     """
+    text = content_of(options.invitation) if text is None else text  # first, as the key is looked for beside it
     identity = Identity.load(options.key)
     policy = None if options.policy is None else read_policy(options.policy)
-    text = content_of(options.invitation) if text is None else text
     try:
         modules = (*options.modules, *(() if policy is None else policy.modules))
         terms = Terms.of(_read(text, options, identity, policy), modules)

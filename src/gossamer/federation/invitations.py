@@ -163,7 +163,9 @@ def content_of(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(LARGEST + 1)
     except OSError as error:
-        raise InvitationError(f"{path}: cannot read the invitation: {error.strerror}") from None
+        raise InvitationError(
+            f"{path}: cannot read the invitation: {error.strerror}; give the file that the organiser sent"
+        ) from None
 
 
 def _read(path: Path, parse: Callable[[bytes], Invitation]) -> Invitation:

@@ -52,7 +52,6 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from scipy.signal import lfilter
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, did_you_mean
@@ -178,6 +177,8 @@ def square_root_kernel(count: int) -> FloatArray:
 
 
 def _banded_noise(factorisation: Factorisation) -> FloatArray:
+    from scipy.signal import lfilter  # slow to import, and seldom needed
+
     # 1/((1-x) c(x)). The coefficients of c fall, so by Enestrom and Kakeya no root of c is inside the unit circle or on
     # it: errors of the recursion die out.
     impulse = np.zeros(factorisation.rounds)

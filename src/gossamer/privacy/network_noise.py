@@ -43,7 +43,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.signal import lfilter
 
 from gossamer.arrays import FloatArray as FloatArray
 from gossamer.errors import SpecError, TopologyError
@@ -192,6 +191,8 @@ def _checked(mixing: Matrix) -> FloatArray:
 
 def _squares(factorisation: Factorisation, where: GradientAt, eigenvalue: float, contraction: float) -> FloatArray:
     """k_0^2 + ... + k_i^2 of an eigenvalue, [rounds]."""
+    from scipy.signal import lfilter  # slow to import, and seldom needed
+
     noise = np.zeros(factorisation.rounds)
     noise[: factorisation.noise_kernel.size] = factorisation.noise_kernel
     above = [eigenvalue - 1.0] if where is GradientAt.HIDDEN else [eigenvalue, -eigenvalue]

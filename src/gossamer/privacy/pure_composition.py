@@ -28,8 +28,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.signal import lfilter
-from scipy.stats import binom
 
 from gossamer.errors import AccountingError
 from gossamer.privacy import accountants
@@ -80,6 +78,9 @@ def optimal(epsilon: float, releases: int, delta: float) -> float:
     AccountingError
         If epsilon is not a finite positive number, releases a negative one or delta not inside (0, 1).
     """
+    from scipy.signal import lfilter  # both are slow to import, and seldom needed
+    from scipy.stats import binom
+
     _check(epsilon, releases)
     check_delta(delta)
     lie = math.exp(-epsilon) / (1 + math.exp(-epsilon))

@@ -17,14 +17,16 @@ References
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import dp_accounting
 import numpy as np
-from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from scipy.special import logsumexp
 
 from gossamer.errors import AccountingError
 from gossamer.numbers import real_number
+
+if TYPE_CHECKING:  # slow to import: functions import it
+    import dp_accounting
 
 _CANCELLED = 1e-14  # relative, on terms that cancel
 _MARGIN = 1e-9  # relative, added to what is computed by quadrature or subtracted from a level
@@ -33,6 +35,8 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 def poisson_gaussian(noise_multiplier: float, rate: float, order: float) -> float:
     """Of Gaussian noise on a Poisson sample, under add-or-remove-one; the multiplier is sd/C."""
+    import dp_accounting
+
     event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise_multiplier))
     found = _accounted(event, order, dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     # Its sum has terms of about order * rate that cancel: of a tiny divergence that is no small part.
@@ -112,7 +116,11 @@ def renyi_epsilon(order: float, total: float, delta: float) -> float:
     check_delta(delta)
     if not real_number(total) >= 0:
         raise AccountingError(f"a divergence is a number, 0 or more, found {total!r}")
-    return float(compute_epsilon([order], [total], delta)[0]) if total < math.inf else math.inf
+    if total == math.inf:
+        return math.inf
+    from dp_accounting.rdp import compute_epsilon
+
+    return float(compute_epsilon([order], [total], delta)[0])
 
 
 def renyi_level(order: float, epsilon: float, delta: float) -> float:
@@ -175,6 +183,8 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def _accounted(event: dp_accounting.DpEvent, order: float, relation: dp_accounting.NeighboringRelation) -> float:
+    from dp_accounting.rdp import RdpAccountant
+
     accountant = RdpAccountant([order], relation)
     accountant.compose(event)
     return float(accountant.rdp[0])

@@ -33,6 +33,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gossamer.errors import MalformedMessage
+from gossamer.protocol import registries
 from gossamer.vectors import Confined, Masked, Public, Released, Vector
 
 _DTYPES = [np.dtype(code) for code in ("<f4", "<f8", "<i4", "<i8", "<u4", "<u8", "|u1")]
@@ -309,6 +310,8 @@ class _Reader:
 
     def instance(self, depth: int) -> Any:
         name = self.text(self.take(1)[0])
+        if name not in _TYPES:
+            registries.import_all()
         cls = _TYPES.get(name)
         if cls is None:
             raise MalformedMessage(f"unknown type {name!r}")

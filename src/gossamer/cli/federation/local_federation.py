@@ -269,7 +269,7 @@ class LocalFederation:
 
 # Processes are forked off one that has all modules loaded: a hundred of them share its memory, and start at once.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["gossamer.deployment.forked"])
+_CONTEXT.set_forkserver_preload(["gossamer.cli.federation.forked"])
 
 
 def _run_node(arguments: list[str], output: str) -> None:

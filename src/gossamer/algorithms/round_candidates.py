@@ -20,8 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gossamer.errors import BudgetUnreachable
-from gossamer.experiment.round_calibration import (
+from gossamer.algorithms.round_calibration import (
     Sizes,
     estimated_sigma,
     full_batch_sigma,
@@ -29,9 +28,10 @@ from gossamer.experiment.round_calibration import (
     schedule_of,
     smallest_sigma,
 )
-from gossamer.experiment.round_planning import Places, power_sizes, rounds_for, sizes_at
-from gossamer.experiment.round_search import LEAST_M, FoundRounds, Objective, RoundSearch, constant_noise
-from gossamer.experiment.round_selection import MOST_ROUNDS
+from gossamer.algorithms.round_planning import Places, power_sizes, rounds_for, sizes_at
+from gossamer.algorithms.round_search import LEAST_M, FoundRounds, Objective, RoundSearch, constant_noise
+from gossamer.algorithms.round_selection import MOST_ROUNDS
+from gossamer.errors import BudgetUnreachable
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.planner import LEAST_MULTIPLIER
 from gossamer.privacy.releases import ReleaseKind

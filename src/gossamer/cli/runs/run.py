@@ -1,48 +1,39 @@
-"""``gossamer run`` and ``gossamer check``."""
+"""``gossamer run``."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gossamer.algorithms.plan import Plan
+from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
 from gossamer.cli.printing import Bar, describe_row, print_json, say, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
 from gossamer.errors import BudgetSpent, CallerError, counted
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import Prepared, prepare
-from gossamer.experiment.repeating import repeat_run
-from gossamer.experiment.running import Result, run
-from gossamer.experiment.summarising import proved
 
-Start = tuple[Path, Callable[[Bar], Result]]
+if TYPE_CHECKING:
+    from gossamer.experiment.running import Result
+
+DESCRIPTION = "Run an experiment."
+
+Start = tuple[Path, Callable[[Bar], "Result"]]
 """The folder for results, and a function that makes them."""
 
 
-def add_commands(commands: Any) -> None:
-    """Add the two commands to the parser."""
-    running = commands.add_parser("run", help="run an experiment", description="Run an experiment.")
-    add_spec(running, optional=True)
-    add_reproducible(running)
-    running.add_argument(
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    add_spec(command, optional=True)
+    add_reproducible(command)
+    command.add_argument(
         "--repeat", metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
     )
-    running.add_argument("--out", type=Path, help="folder for the results (default: runs/<spec>-seed<seed>)")
-    running.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
-    running.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
-    running.add_argument("--trace", type=Path, metavar="FILE", help="also write every event and effect to FILE")
-    running.set_defaults(command=run_command)
-    checking = commands.add_parser(
-        "check",
-        help="say what a run would do and guarantee, without running it",
-        description="Check a spec: load its data, fix its schedule and noise, and say what is guaranteed.",
-    )
-    add_spec(checking)
-    add_reproducible(checking)
-    checking.set_defaults(command=check_command)
+    command.add_argument("--out", action=FileName, help="folder for the results (default: runs/<spec>-seed<seed>)")
+    command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
+    command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
+    command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
+    command.set_defaults(command=run_command)
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -72,6 +63,8 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> Start:
+    from gossamer.experiment.running import run
+
     if options.spec is None:
         raise CallerError("expected a SPEC to run, or --repeat RESULTS, found neither; give one")
     experiment = read_experiment(options)
@@ -81,6 +74,8 @@ def _run(options: argparse.Namespace) -> Start:
 
 
 def _repeat(options: argparse.Namespace) -> Start:
+    from gossamer.experiment.repeating import repeat_run
+
     given = {
         "SPEC": options.spec is not None,
         "--set": bool(options.set),
@@ -127,46 +122,3 @@ def _claim(claim: dict[str, Any]) -> str:
         return f"{claim['theorem']} claims nothing of such a run: {claim['why']}"
     said = f"Claimed, not proved: {claim['theorem']}: epsilon {claim['epsilon']:.4g} at delta {claim['delta']:g}"
     return said if claim["valid"] else f"{said}, but its own conditions fail: {claim['why']}"
-
-
-def check_command(options: argparse.Namespace) -> int:
-    """Say what would happen."""
-    prepared = prepare(read_experiment(options))
-    plan = plan_run(prepared)
-    if plan.estimates is not None:
-        say(str(plan.estimates))
-    if options.json:
-        print_json(_check_document(prepared, plan))
-    else:
-        print(_check_report(prepared, plan))
-    return 0
-
-
-def _check_document(prepared: Prepared, plan: Plan) -> dict[str, Any]:
-    return {
-        "algorithm": prepared.experiment.algorithm.name,
-        "dataset": prepared.dataset.name,
-        "nodes": len(prepared.names),
-        "parameters": prepared.objective.size,
-        "updates": plan.updates,
-        "mechanism": plan.describe(),
-        **plan.figures,
-        **proved(plan),
-        "plan": {
-            name: {"examples": prepared.shard_sizes[name], "releases": plan.releases(name)} for name in prepared.names
-        },
-    }
-
-
-def _check_report(prepared: Prepared, plan: Plan) -> str:
-    document = _check_document(prepared, plan)
-    rows = [
-        (name, str(entry["examples"]), str(entry["releases"]), epsilon(plan.epsilons[name]))
-        for name, entry in document["plan"].items()
-    ]
-    return (
-        f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), "
-        f"{counted(document['parameters'], 'parameter')}\nplan: {plan}\n\n"
-        f"{node_table(('node', 'examples', 'releases', 'epsilon'), rows)}\n\n"
-        f"{guarantees(plan.guarantee, plan.guarantees)}\n\nThe spec is sound."
-    )

@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
-from gossamer.errors import SpecError
-from gossamer.experiment.round_calibration import (
+from gossamer.algorithms.round_calibration import (
     Sizes,
     constant_schedule,
     proved_epsilon,
     schedule_of,
     smallest_sigma,
 )
-from gossamer.experiment.round_selection import MOST_ROUNDS, require_count, require_number
+from gossamer.algorithms.round_selection import MOST_ROUNDS, require_count, require_number
+from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.planner import LEAST_MULTIPLIER
 from gossamer.privacy.renyi import check_delta, check_epsilon

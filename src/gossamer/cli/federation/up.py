@@ -7,32 +7,34 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_spec, read_experiment
 from gossamer.errors import GossamerError
 
+DESCRIPTION = (
+    "Deal the data of a spec out to its nodes, found a federation of them, and run each as a process of its own over a "
+    "broker on this machine. For trying out: parties of real federations hold their own data."
+)
 
-def add_commands(commands: Any) -> None:
-    """Add the command to the parser."""
-    up = commands.add_parser(
-        "up",
-        help="run a whole federation on this machine, a process for each party",
-        description="Deal the data of a spec out to its nodes, found a federation of them, and run each as a process "
-        "of its own over a broker on this machine. For trying out: parties of real federations hold their own data.",
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    add_spec(command)
+    command.add_argument("--out", action=FileName, help="folder of the federation (default: runs/<spec>-up-seed<seed>)")
+    command.add_argument("--broker", choices=("embedded", "mosquitto"), default="embedded", help="default: embedded")
+    command.add_argument(
+        "--trace", action="store_true", help="each party also writes every event and effect to trace.bin"
     )
-    add_spec(up)
-    up.add_argument("--out", type=Path, help="folder of the federation (default: runs/<spec>-up-seed<seed>)")
-    up.add_argument("--broker", choices=("embedded", "mosquitto"), default="embedded", help="default: embedded")
-    up.add_argument("--trace", action="store_true", help="each party also writes every event and effect to trace.bin")
     # Not offered: who knows it from other commands is told why a federation has none.
-    up.add_argument("--reproducible", action="store_true", help=argparse.SUPPRESS)
-    up.set_defaults(command=up_command)
+    command.add_argument("--reproducible", action="store_true", help=argparse.SUPPRESS)
+    command.set_defaults(command=up_command)
 
 
 def up_command(options: argparse.Namespace) -> int:
     """Run the federation, and say what came of it."""
     # Both need what is optional, so they are imported only here.
-    from gossamer.deployment.up import LocalFederation
+    from gossamer.cli.federation.local_federation import LocalFederation
     from gossamer.runtimes.broker import EmbeddedBroker, Mosquitto
 
     experiment = read_experiment(options)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gossamer.cli.printing import print_json, table
-from gossamer.data.datasets import DatasetRecord, known_datasets
-from gossamer.data.search import search_path
+
+if TYPE_CHECKING:
+    from gossamer.data.datasets import DatasetRecord
 
 
-def add_commands(commands: Any) -> None:
-    """Add the command to the parser."""
-    listing = commands.add_parser(
-        "datasets",
-        help="list known datasets and where their files are looked for",
-        description="List known datasets and where their files are looked for. GOSSAMER_DATA adds folders.",
-    )
-    listing.add_argument("--json", action="store_true", help="print one JSON document on stdout")
-    listing.set_defaults(command=datasets_command)
+DESCRIPTION = "List known datasets and where their files are looked for. GOSSAMER_DATA adds folders."
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    command.set_defaults(command=datasets_command)
 
 
 def datasets_command(options: argparse.Namespace) -> int:
     """Print the list."""
+    from gossamer.data.datasets import known_datasets
+    from gossamer.data.search import search_path
+
     records = known_datasets()
     if options.json:
         print_json(

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say
 from gossamer.errors import CallerError
 
@@ -22,14 +23,12 @@ _DAYS = 90
 _MOST_DAYS = 3650
 
 
-def add_commands(commands: Any) -> None:
-    """Add the command, with a subcommand for each thing that an organiser or a party does."""
-    federation = commands.add_parser(
-        "federation",
-        help="found a federation: keys, invitations, the broker's configuration",
-        description="Found a federation between organisations, and let parties in.",
-    )
-    actions = federation.add_subparsers(title="actions", metavar="ACTION", required=True)
+DESCRIPTION = "Found a federation between organisations, and let parties in."
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add a command for each thing that an organiser or a party does to its parser."""
+    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add_identity(actions)
     _add_new(actions)
     _add_joining(actions)
@@ -44,7 +43,9 @@ def _add_identity(actions: Any) -> None:
         description="Make a party's private key, which stays on this machine, and the public key for the organiser.",
     )
     making.add_argument("name", metavar="NAME", help="the party")
-    making.add_argument("--out", type=Path, metavar="FOLDER", help="where to keep it (default: a new folder NAME)")
+    making.add_argument(
+        "--out", action=FileName, metavar="FOLDER", help="where to keep it (default: a new folder NAME)"
+    )
     _finish(making, identity_command)
 
 
@@ -54,8 +55,8 @@ def _add_new(actions: Any) -> None:
         help="write an invitation for each party, and the broker's configuration",
         description="Found a federation: write an invitation for each party, and the broker's configuration.",
     )
-    founding.add_argument("folder", type=Path, metavar="DIR", help="a new folder for all of it")
-    founding.add_argument("--spec", type=Path, required=True, metavar="SPEC", help="the experiment, a YAML file")
+    founding.add_argument("folder", action=FileName, metavar="DIR", help="a new folder for all of it")
+    founding.add_argument("--spec", action=FileName, required=True, metavar="SPEC", help="the experiment, a YAML file")
     founding.add_argument("--nodes", type=_names, required=True, metavar="A,B", help="the parties with data")
     founding.add_argument("--broker", required=True, metavar="URL", help="such as mqtts://broker.example.org:8883")
     founding.add_argument("--insecure", action="store_true", help="accept mqtt:// to another machine, without TLS")
@@ -69,7 +70,7 @@ def _add_joining(actions: Any) -> None:
         help="let another party into a running federation",
         description="Write new invitations to the same run for everybody, with parties that join.",
     )
-    joining.add_argument("folder", type=Path, metavar="DIR", help="the folder that `new` made")
+    joining.add_argument("folder", action=FileName, metavar="DIR", help="the folder that `new` made")
     joining.add_argument("--nodes", "--node", type=_names, required=True, metavar="D", dest="nodes", help="who joins")
     _add_issuing(joining)
     _finish(joining, add_command)
@@ -81,7 +82,7 @@ def _add_renewing(actions: Any) -> None:
         help="write everything again before it expires",
         description="Write new invitations and certificates for the same parties. Keys stay what they were.",
     )
-    renewing.add_argument("folder", type=Path, metavar="DIR", help="the folder that `new` made")
+    renewing.add_argument("folder", action=FileName, metavar="DIR", help="the folder that `new` made")
     _add_signing(renewing)
     _finish(renewing, renew_command)
 
@@ -92,7 +93,7 @@ def _add_show(actions: Any) -> None:
         help="say what an invitation says",
         description="Check an invitation's signature and say what it says, and what the run would release.",
     )
-    showing.add_argument("file", type=Path, metavar="FILE", help="the invitation")
+    showing.add_argument("file", action=FileName, metavar="FILE", help="the invitation")
     showing.add_argument("--organiser", metavar="FINGERPRINT", help="whose signature it must have")
     showing.add_argument(
         "--module", dest="modules", action="append", default=[], metavar="REFERENCE", help="model code to allow"
@@ -104,7 +105,9 @@ def _add_issuing(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--examples", type=_numbers, default={}, metavar="A=N,B=N", help="each one's training examples, which is public"
     )
-    command.add_argument("--keys", type=Path, metavar="FOLDER", help="public keys NAME.pub that parties have sent")
+    command.add_argument(
+        "--keys", action=FileName, metavar="FOLDER", help="public keys NAME.pub that parties have sent"
+    )
     _add_signing(command)
 
 
@@ -113,7 +116,7 @@ def _add_signing(command: argparse.ArgumentParser) -> None:
         "--expires", type=int, default=_DAYS, metavar="DAYS", help=f"for how long all is good (default: {_DAYS})"
     )
     command.add_argument(
-        "--organiser", type=Path, metavar="KEYFILE", help="the organiser's key (default: organiser.key in DIR)"
+        "--organiser", action=FileName, metavar="KEYFILE", help="the organiser's key (default: organiser.key in DIR)"
     )
 
 
@@ -206,7 +209,7 @@ def renew_command(options: argparse.Namespace) -> int:
 
 def show_command(options: argparse.Namespace) -> int:
     """Say what an invitation says."""
-    from gossamer.cli.federation_output import describe, document
+    from gossamer.cli.federation.output import describe, document
     from gossamer.federation.invitations import read_signed
 
     invitation = read_signed(options.file, options.organiser)
@@ -223,7 +226,7 @@ def show_command(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed | None = None) -> int:
     """Write it, if what it says can be run, and say what it says."""
-    from gossamer.cli.federation_output import describe, document, next_steps
+    from gossamer.cli.federation.output import describe, document, next_steps
 
     agreed = _own(founded.invitation) if agreed is None else agreed
     founded.write(options.folder)

@@ -21,15 +21,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.errors import SpecError, counted
-from gossamer.experiment.round_calibration import (
+from gossamer.algorithms.round_calibration import (
     Sizes,
     constant_schedule,
     proved_epsilon,
     schedule_of,
     smallest_sigma,
 )
-from gossamer.experiment.round_selection import SETTLED, Pass, RoundProblem, selection_passes
+from gossamer.algorithms.round_selection import SETTLED, Pass, RoundProblem, selection_passes
+from gossamer.errors import SpecError, counted
 from gossamer.privacy.claims import Claim, increasing_claims
 from gossamer.privacy.claims.increasing_theorem import MainTheorem
 from gossamer.privacy.mechanisms import NeighboringRelation

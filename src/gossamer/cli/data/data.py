@@ -6,27 +6,22 @@ import argparse
 import math
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, table
-from gossamer.deployment.ledger_key import key_path
-from gossamer.deployment.owned_data import OwnedData
-from gossamer.deployment.policy import read_policy
-from gossamer.deployment.spending import Spending, spendings
 from gossamer.errors import counted
-from gossamer.privacy.guarantees import rounded_up
-from gossamer.privacy.ledger import RenyiFilter
+
+if TYPE_CHECKING:  # these need what is slow to import, so commands import them when they run
+    from gossamer.deployment.spending import Spending
 
 
-def add_commands(commands: Any) -> None:
-    """Add the two commands to the parser."""
-    data = commands.add_parser(
-        "data",
-        help="what a data owner's data have spent, over all runs",
-        description="What a data owner's data have spent over all runs, and what they consist of.",
-    )
-    below = data.add_subparsers(title="commands", metavar="COMMAND", required=True)
+DESCRIPTION = "What a data owner's data have spent over all runs, and what they consist of."
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the two commands below it to its parser."""
+    below = command.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = below.add_parser(
         "show",
         help="what was spent, and what is left",
@@ -40,7 +35,9 @@ def add_commands(commands: Any) -> None:
         description="Accept a data set as it is now. Everything that was spent under its name stays spent.",
     )
     _add_common(update)
-    update.add_argument("--data", type=Path, metavar="PATH", help="the file or folder (default: the policy's path)")
+    update.add_argument(
+        "--data", action=FileName, metavar="PATH", help="the file or folder (default: the policy's path)"
+    )
     update.add_argument("--name", help="of the data set in the policy; not needed if it has one only")
     update.add_argument(
         "--new-key",
@@ -61,12 +58,15 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("policy", type=Path, metavar="POLICY", help="the owner's policy, a YAML file")
+    command.add_argument("policy", action=FileName, metavar="POLICY", help="the owner's policy, a YAML file")
     command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
 
 
 def show_command(options: argparse.Namespace) -> int:
     """Print what was spent."""
+    from gossamer.deployment.policy import read_policy
+    from gossamer.deployment.spending import spendings
+
     policy = read_policy(options.policy)
     found = spendings(policy)
     if options.json:
@@ -80,6 +80,10 @@ def show_command(options: argparse.Namespace) -> int:
 
 def update_command(options: argparse.Namespace) -> int:
     """Accept a data set as it is."""
+    from gossamer.deployment.ledger_key import key_path
+    from gossamer.deployment.owned_data import OwnedData
+    from gossamer.deployment.policy import read_policy
+
     policy = read_policy(options.policy)
     key = key_path(policy.ledger_path)
     there = key.exists()
@@ -150,6 +154,8 @@ def _budget(spending: Spending) -> str:
 
 
 def _spent(spending: Spending) -> str:
+    from gossamer.privacy.guarantees import rounded_up
+
     budget, shares, epsilon = spending.budget, spending.shares, spending.epsilon
     if budget is None or shares is None or epsilon is None:
         return f"divergence {spending.divergence:.4g}"
@@ -162,6 +168,8 @@ def _spent(spending: Spending) -> str:
 
 def _counted(spending: Spending) -> Iterator[str]:
     """What each filter has counted; the one with more left is the one that counts."""
+    from gossamer.privacy.ledger import RenyiFilter
+
     filters, shares = spending.filter, spending.shares
     if filters is None or shares is None:
         return

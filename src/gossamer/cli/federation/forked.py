@@ -2,6 +2,7 @@
 
 import gc
 
+import gossamer.cli.federation.node
 import gossamer.cli.main
 import gossamer.deployment.party  # noqa: F401
 

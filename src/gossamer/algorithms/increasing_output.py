@@ -1,17 +1,17 @@
-"""What ``gossamer plan increasing`` prints: as text, and as one JSON document."""
+"""What ``gossamer plan increasing`` prints: as text, and as plain data."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gossamer.cli.printing import table, wrapped
+from gossamer.algorithms.command import Answer, Line, Table
+from gossamer.algorithms.round_calibration import Sizes
+from gossamer.algorithms.round_planning import Proved, RoundPlan
+from gossamer.algorithms.round_search import FoundRounds, Objective
 from gossamer.errors import counted
-from gossamer.experiment.results import to_json
-from gossamer.experiment.round_calibration import Sizes
-from gossamer.experiment.round_planning import Proved, RoundPlan
-from gossamer.experiment.round_search import FoundRounds, Objective
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.weakness import remarks
 
 _SHOWN = 6  # sizes on either side of the dots
 
@@ -43,12 +43,6 @@ def plan_document(plan: RoundPlan, proved: Proved) -> dict[str, Any]:
     }
 
 
-def print_document(document: dict[str, Any]) -> None:
-    """One JSON document on stdout, a line for each key: there are too many sizes for lines of their own."""
-    lines = ",\n".join(f"  {to_json(key)}: {to_json(value)}" for key, value in document.items())
-    print(f"{{\n{lines}\n}}")
-
-
 def _formula(start: int, m: float, power: float) -> str:
     """The sizes, with enough digits to compute them."""
     if power == 0:
@@ -66,38 +60,32 @@ def _listed(sizes: Sizes) -> str:
     return f"  {', '.join(shown)} ({counted(sizes.size, 'round')}, {counted(int(sizes.sum()), 'gradient')})"
 
 
-def print_plan(plan: RoundPlan, proved: Proved, relation: NeighboringRelation) -> None:
-    """A plan as text: what is claimed beside what is proved."""
+def plan_answer(plan: RoundPlan, proved: Proved, relation: NeighboringRelation) -> Answer:
+    """Return a plan: what is claimed beside what is proved."""
     asked, theorem = plan.problem, plan.theorem
-    print(f"Sizes: ceil({asked.dataset_size} q (i + m)^{asked.power:g}), q = {plan.q:.5g}, m = {plan.m:.5g}")
-    print(wrapped(_listed(plan.sizes)))
+    sizes = Line(f"Sizes: ceil({asked.dataset_size} q (i + m)^{asked.power:g}), q = {plan.q:.5g}, m = {plan.m:.5g}")
     limits = (
         f"  r0 {theorem.r0:.4g}, r {theorem.r:.4g}, m/T {plan.passes[-1].found:.4g} after {len(plan.passes)} passes; "
         f"K {asked.gradients}, K- {theorem.k_minus(asked.epsilon, plan.q, asked.dataset_size):.6g}, "
         f"K+ {theorem.k_plus(asked.epsilon, plan.q, asked.dataset_size):.6g}, "
         f"K* {theorem.k_star(plan.q, asked.dataset_size):.6g}, budget B {plan.budget:.4g}"
     )
-    print(wrapped(limits))
-    print()
     smallest = "above 1000" if proved.smallest_sigma is None else f"{proved.smallest_sigma:.5g}"
-    rows = [
+    both = [
         ["", "claimed (main theorem)", f"proved ({relation.value})"],
         ["epsilon", f"{asked.epsilon:g}", rounded_up(proved.epsilon)],
         ["at delta", f"{plan.delta:.4g}", f"{plan.delta:.4g}"],
         ["with sigma", f"{asked.sigma:g}", f"{asked.sigma:g}"],
         [f"sigma needed for epsilon {asked.epsilon:g}", f"{asked.sigma:g}", smallest],
     ]
-    print(table(rows))
-    print()
-    print(wrapped(_which_counts(plan)))
-    print()
-    rows = [
+    claimed = [
         ["by the claim", "these sizes", f"always {asked.initial_size}"],
         ["rounds", str(plan.rounds), str(plan.constant_rounds)],
         ["aggregate noise, sqrt(rounds) sigma", f"{plan.aggregate_noise:.4g}", f"{plan.constant_noise:.4g}"],
     ]
-    print(table(rows))
-    print(wrapped(_by_proof(plan, proved)))
+    text = (sizes, _listed(plan.sizes), limits, "", Table(both), "", _which_counts(plan), "", Table(claimed))
+    weak = remarks(proved.epsilon, plan.delta)  # of this delta, which is the claim's, the plan says it itself
+    return Answer(plan_document(plan, proved), (*text, _by_proof(plan, proved)), weak, flat=True)
 
 
 def _which_counts(plan: RoundPlan) -> str:
@@ -161,22 +149,19 @@ def found_document(found: FoundRounds) -> dict[str, Any]:
     }
 
 
-def print_found(found: FoundRounds) -> None:
-    """What a search found, as text."""
+def found_answer(found: FoundRounds) -> Answer:
+    """Return what a search found."""
     asked = found.search
     if found.power == 0:
-        print(f"Sizes: always {found.initial_size}")
+        sizes = f"always {found.initial_size}"
     else:
-        print(f"Sizes: ceil({asked.dataset_size} q (i + m)^{found.power:g}), q = {found.q:.5g}, m = {found.m:.5g}")
-    print(wrapped(_listed(found.sizes)))
-    print()
+        sizes = f"ceil({asked.dataset_size} q (i + m)^{found.power:g}), q = {found.q:.5g}, m = {found.m:.5g}"
     noise = "sigma above 1000" if found.constant_noise is None else f"{found.constant_noise:.4g}"
     rows = [
         ["by proof", "these sizes", f"always {found.initial_size}"],
         ["rounds", str(found.rounds), str(found.constant_rounds)],
         ["aggregate noise, sqrt(rounds) sigma", f"{found.aggregate_noise:.4g}", noise],
     ]
-    print(table(rows))
     goal = "fewest rounds" if asked.objective is Objective.ROUNDS else "least aggregate noise"
     powers, starts = (", ".join(f"{value:g}" for value in values) for values in (asked.powers, sorted(asked.starts)))
     tried = (
@@ -188,4 +173,6 @@ def print_found(found: FoundRounds) -> None:
     )
     if found.power == 0 and not asked.initial_sizes:
         tried += "\nSizes that do not grow win where the first round may be large; --initial-size makes it start small."
-    print(wrapped(tried))
+    text = (Line(f"Sizes: {sizes}"), _listed(found.sizes), "", Table(rows), tried)
+    weak = remarks(found.epsilon, asked.delta, asked.dataset_size, "the client")
+    return Answer(found_document(found), text, weak, flat=True)

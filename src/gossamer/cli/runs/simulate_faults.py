@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Any
 
 from gossamer.cli.patience import patience
 from gossamer.cli.printing import print_json, say
@@ -23,15 +22,14 @@ from gossamer.testing.fault_trials import Trial
 _CHUNK = 50  # seeds that a process takes at a time
 
 
-def add_commands(commands: Any) -> None:
-    """Add ``simulate-faults`` to the parser."""
-    command = commands.add_parser(
-        "simulate-faults",
-        help="drive an algorithm's nodes through generated faults",
-        description="Drive small runs of a spec's algorithm, with sessions, stores, ledgers and data sides, through "
-        "generated loss, delay, repetition, reordering, partitions and killed processes, and check after every event "
-        "what must hold.",
-    )
+DESCRIPTION = (
+    "Drive small runs of a spec's algorithm, with sessions, stores, ledgers and data sides, through generated loss, "
+    "delay, repetition, reordering, partitions and killed processes, and check after every event what must hold."
+)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     add_spec(command)
     command.add_argument("--seeds", type=int, default=100, metavar="N", help="how many (default: 100)")
     command.add_argument("--first", type=int, default=0, metavar="K", help="the first of them (default: 0)")

@@ -1,0 +1,1 @@
+"""Commands about guarantees: accounting for releases, and attacks on what a run releases."""

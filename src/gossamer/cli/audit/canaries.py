@@ -1,0 +1,90 @@
+"""``gossamer attack audit``: a run with canaries."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from gossamer.cli.option_values import FileName
+from gossamer.cli.plan_output import epsilon
+from gossamer.cli.printing import Bar, print_json, say, table
+from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
+
+DESCRIPTION = (
+    "Run a spec once with canaries, each included by a fair coin, and guess the coins from what was released: a lower "
+    "bound of epsilon beside the proved upper one."
+)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    add_spec(command)
+    add_reproducible(command)
+    command.add_argument("--canaries", type=int, required=True, metavar="M", help="how many coins are flipped")
+    command.add_argument("--guesses", type=int, required=True, metavar="R", help="about how many of them to guess")
+    command.add_argument(
+        "--canary",
+        choices=["auto", "random", "mislabelled"],
+        default="auto",
+        help="what canaries are (default: random signs, and mislabelled examples where features are sparse)",
+    )
+    command.add_argument(
+        "--score",
+        choices=["gradient", "loss"],
+        default="gradient",
+        help="guess from all released gradients, or from the run's model alone (default: gradient)",
+    )
+    command.add_argument("--confidence", type=float, metavar="P", help="of the bound (default: 0.95)")
+    command.add_argument(
+        "--out", action=FileName, help="folder for the results (default: runs/<spec>-audit-seed<seed>)"
+    )
+    command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
+    command.set_defaults(command=audit_command)
+
+
+def audit_command(options: argparse.Namespace) -> int:
+    """Run with canaries, and say what is measured and what is proved."""
+    from gossamer.experiment.auditing import audit_run
+
+    experiment = read_experiment(options)
+    bar = Bar()
+    try:
+        result = audit_run(
+            experiment,
+            options.out or Path("runs") / f"{options.spec.stem}-audit-seed{experiment.seed}",
+            canaries=options.canaries,
+            guesses=options.guesses,
+            kind=options.canary,
+            score=options.score,
+            overwrite=options.overwrite,
+            progress=bar,
+            **({} if options.confidence is None else {"confidence": options.confidence}),
+        )
+    finally:
+        bar.close()
+    audit = result.summary["privacy"]["audits"]["one_run"]
+    if options.json:
+        print_json(result.summary)
+    else:
+        print(_audit_report(audit))
+        print(f"Results: {result.folder}")
+    if audit["refuted"]:
+        say("gossamer: the lower bound is above what is proved: the guarantee of such a run does not hold")
+        return 1
+    return 0
+
+
+def _audit_report(audit: dict[str, Any]) -> str:
+    reproducible = "would_be_epsilon" in audit
+    rows = [
+        ("measured: epsilon is at least", f"{audit['epsilon_lower_bound']:.4g}", f"confidence {audit['confidence']:g}"),
+        ("proved: epsilon is at most", epsilon(audit["proved_epsilon"]), "reproducible noise" * reproducible),
+    ]
+    if reproducible:
+        rows.append(("with a noise secret: at most", epsilon(audit["would_be_epsilon"]), ""))
+    return (
+        f"\n{audit['correct']} of {audit['guesses']} guesses are right, about {audit['canaries']} canaries "
+        f"({audit['canary']}, scored by {audit['score']})\n\n{table(rows)}\n\n"
+        f"at delta {audit['delta']:g}, {audit['neighboring_relation']}\n"
+    )

@@ -1,0 +1,78 @@
+"""The table of commands, and a parser that imports the module of a command once the command is used.
+
+A command's module has a ``DESCRIPTION`` and ``add_arguments``, which says, too, what the command runs:
+``parser.set_defaults(command=...)``, a function of the parsed options that returns the exit code. A new command is a
+module of its own, in the folder of those whom it is for, and a line here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command.
+
+    Attributes
+    ----------
+    module : str
+        Below `gossamer.cli`.
+    help : str
+        Its line among the commands.
+    """
+
+    module: str
+    help: str
+
+
+COMMANDS: Mapping[str, Entry] = {
+    "run": Entry("runs.run", "run an experiment"),
+    "check": Entry("runs.check", "say what a run would do and guarantee, without running it"),
+    "account": Entry("audit.account", "epsilon of a number of noisy releases"),
+    "calibrate": Entry("audit.calibrate", "the least noise for a budget"),
+    "plan": Entry("runs.plan", "what a run would be made of, such as MAPA's stages"),
+    "attack": Entry("audit.attack", "attack what a run releases, and audit its guarantee"),
+    "datasets": Entry("data.datasets", "list known datasets and where their files are looked for"),
+    "federation": Entry("federation.federation", "found a federation: keys, invitations, the broker's configuration"),
+    "data": Entry("data.data", "what a data owner's data have spent, over all runs"),
+    "node": Entry("federation.node", "run a party of a federation"),
+    "status": Entry("federation.status", "how a party's node is"),
+    "stop": Entry("federation.stop", "end a party's node"),
+    "up": Entry("federation.up", "run a whole federation on this machine, a process for each party"),
+    "simulate-faults": Entry("runs.simulate_faults", "drive an algorithm's nodes through generated faults"),
+}
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose arguments are those of a module, which is imported when they are needed."""
+
+    module: str | None = None
+    """Below `gossamer.cli`; None where all arguments are there."""
+
+    def fill(self, *, below: bool = False) -> None:
+        """Add the arguments, if that was not done before; with ``below``, of all commands below this one too."""
+        if self.module is not None:
+            module, self.module = import_module(f"gossamer.cli.{self.module}"), None
+            self.description = module.DESCRIPTION
+            module.add_arguments(self)
+        for action in self._actions if below else ():
+            if isinstance(action, argparse._SubParsersAction):
+                for parser in action.choices.values():
+                    parser.fill(below=True)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As the base class has it; this is where a parser of several hands over to that of one command."""
+        self.fill()
+        return super().parse_known_args(args, namespace)
+
+
+def add_commands(parser: CommandParser, title: str, metavar: str, table: Mapping[str, Entry]) -> None:
+    """Add the commands of a table below a parser."""
+    below = parser.add_subparsers(title=title, metavar=metavar, required=True)
+    for name, entry in table.items():
+        below.add_parser(name, help=entry.help).module = entry.module

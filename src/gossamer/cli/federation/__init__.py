@@ -1,0 +1,1 @@
+"""Commands for federations of organisations: founding them, and running their parties."""

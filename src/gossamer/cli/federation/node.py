@@ -1,0 +1,56 @@
+"""``gossamer node``: one party of a federation."""
+
+from __future__ import annotations
+
+import argparse
+
+from gossamer.cli.option_values import FileName, seconds
+
+DESCRIPTION = (
+    "Run a party's node until its part in the run is over. Interrupted, or killed, it goes on where it was when it is "
+    "started again."
+)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add what `PartyOptions` holds."""
+    add = command.add_argument
+    add(
+        "--invitation", action=FileName, required=True, metavar="FILE", help="the invitation; its folder holds the keys"
+    )
+    add("--organiser", metavar="FINGERPRINT", help="the organiser's fingerprint (default: those in the policy)")
+    add(
+        "--identity",
+        action=FileName,
+        metavar="FILE",
+        help="the private key (default: identity.key beside the invitation)",
+    )
+    add(
+        "--data",
+        action=FileName,
+        metavar="PATH",
+        help="the training examples, a file or folder (default: as in the policy)",
+    )
+    add("--data-name", metavar="NAME", help="what the policy calls the data, if it knows several")
+    add("--test", action=FileName, metavar="PATH", help="examples to test the model on at the end")
+    add("--policy", action=FileName, metavar="FILE", help="what the data's owner allows")
+    add("--module", dest="modules", action="append", default=[], metavar="REFERENCE", help="model code to allow")
+    add("--store", action=FileName, metavar="DIR", help="the state folder (default: state beside the invitation)")
+    add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on from the store if there is one")
+    add("--connect-timeout", type=seconds, default=60.0, metavar="S", help="for the first connection (default: 60)")
+    add("--wait", type=seconds, default=60.0, metavar="S", help="for neighbours, before the start (default: 60)")
+    add("--gone-after", type=seconds, default=300.0, metavar="S", help="silence that counts as gone (default: 300)")
+    add("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
+    add("--quiet", action="store_true", help="write to the log alone")
+    command.set_defaults(command=node_command)
+
+
+def node_command(options: argparse.Namespace) -> int:
+    """Run the node."""
+    # It needs what is optional, so it is imported only here.
+    from gossamer.deployment.party import run_party
+    from gossamer.deployment.party_options import PartyOptions
+
+    chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
+    run_party(PartyOptions(**chosen))
+    return 0

@@ -1,0 +1,37 @@
+"""Values of options, read from their text."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import CallerError
+
+
+class FileName(argparse.Action):
+    """The name of a file or folder, or several: an empty one, which would mean the current folder, is a mistake."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        names = values if isinstance(values, list) else [values]
+        if "" in names:
+            raise CallerError(
+                f"{option_string or self.metavar}: expected the name of a file or folder, found an empty one; give one "
+                "(a variable of the shell may be unset)"
+            )
+        paths = [None if name is None else Path(name) for name in names]
+        setattr(namespace, self.dest, paths if isinstance(values, list) else paths[0])
+
+
+def seconds(text: str) -> float:
+    """Read a length of time; the parser prints what is wrong with it."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise argparse.ArgumentTypeError(f"expected seconds, 0 or more, found {text!r}")
+    return found

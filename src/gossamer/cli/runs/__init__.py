@@ -1,0 +1,1 @@
+"""Commands for who runs experiments: running, checking, planning, faults."""

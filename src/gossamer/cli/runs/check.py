@@ -1,0 +1,72 @@
+"""``gossamer check``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from gossamer.cli.plan_output import epsilon, guarantees, node_table
+from gossamer.cli.printing import print_json, say
+from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
+from gossamer.errors import counted
+
+if TYPE_CHECKING:
+    from gossamer.algorithms.plan import Plan
+    from gossamer.experiment.prepare import Prepared
+
+DESCRIPTION = "Check a spec: load its data, fix its schedule and noise, and say what is guaranteed."
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    add_spec(command)
+    add_reproducible(command)
+    command.set_defaults(command=check_command)
+
+
+def check_command(options: argparse.Namespace) -> int:
+    """Say what would happen."""
+    from gossamer.experiment.planning import plan_run
+    from gossamer.experiment.prepare import prepare
+
+    prepared = prepare(read_experiment(options))
+    plan = plan_run(prepared)
+    if plan.estimates is not None:
+        say(str(plan.estimates))
+    if options.json:
+        print_json(_check_document(prepared, plan))
+    else:
+        print(_check_report(prepared, plan))
+    return 0
+
+
+def _check_document(prepared: Prepared, plan: Plan) -> dict[str, Any]:
+    from gossamer.experiment.summarising import proved
+
+    return {
+        "algorithm": prepared.experiment.algorithm.name,
+        "dataset": prepared.dataset.name,
+        "nodes": len(prepared.names),
+        "parameters": prepared.objective.size,
+        "updates": plan.updates,
+        "mechanism": plan.describe(),
+        **plan.figures,
+        **proved(plan),
+        "plan": {
+            name: {"examples": prepared.shard_sizes[name], "releases": plan.releases(name)} for name in prepared.names
+        },
+    }
+
+
+def _check_report(prepared: Prepared, plan: Plan) -> str:
+    document = _check_document(prepared, plan)
+    rows = [
+        (name, str(entry["examples"]), str(entry["releases"]), epsilon(plan.epsilons[name]))
+        for name, entry in document["plan"].items()
+    ]
+    return (
+        f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), "
+        f"{counted(document['parameters'], 'parameter')}\nplan: {plan}\n\n"
+        f"{node_table(('node', 'examples', 'releases', 'epsilon'), rows)}\n\n"
+        f"{guarantees(plan.guarantee, plan.guarantees)}\n\nThe spec is sound."
+    )

@@ -1,0 +1,121 @@
+"""``gossamer plan``: what a run would be made of, computed from public constants only, by its algorithm."""
+
+from __future__ import annotations
+
+import argparse
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from gossamer.algorithms import ALGORITHMS
+from gossamer.algorithms.command import Answer, Bounds, Command, Line, Option, Table, flag_of
+from gossamer.cli.commands import CommandParser
+from gossamer.cli.delta_options import check_delta
+from gossamer.cli.patience import patience
+from gossamer.cli.printing import print_json, table, warn, wrapped
+from gossamer.errors import CallerError
+from gossamer.experiment.results import to_json
+
+DESCRIPTION = "Compute what a run would be made of from public constants. No data is read."
+
+
+def add_arguments(command: CommandParser) -> None:
+    """Add the plan of each algorithm that has one to the command's parser."""
+    plans = command.add_subparsers(title="plans", metavar="PLAN", required=True)
+    for name, algorithm in ALGORITHMS.items():
+        if algorithm.command is not None:
+            own = algorithm.command()
+            parser = plans.add_parser(name, help=own.help, description=own.description)
+            for field, (kind, option) in _options(own).items():
+                _add(parser, field, kind, option, _default(own, field))
+            parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+            parser.set_defaults(command=partial(plan_command, name, own))
+
+
+def _options(command: Command[Any]) -> dict[str, tuple[Any, Option]]:
+    """The type of each option, without None, and what else is known of it."""
+    found = {}
+    for name, annotation in typing.get_type_hints(command.options, include_extras=True).items():
+        (option,) = (one for one in annotation.__metadata__ if isinstance(one, Option))
+        kinds = [kind for kind in typing.get_args(annotation.__origin__) if kind is not type(None)]
+        literal = typing.get_origin(annotation.__origin__) is typing.Literal
+        found[name] = (kinds[0] if kinds and not literal else annotation.__origin__, option)
+    return found
+
+
+def _default(command: Command[Any], name: str) -> Any:
+    (field,) = (field for field in fields(command.options) if field.name == name)
+    return None if field.default is MISSING else field.default
+
+
+def _add(parser: argparse.ArgumentParser, name: str, kind: Any, option: Option, default: Any) -> None:
+    flags = (flag_of(name), *option.also)
+    if kind is bool:
+        parser.add_argument(*flags, action="store_true", help=option.help)
+    elif typing.get_origin(kind) is typing.Literal or issubclass(kind, StrEnum):
+        values = typing.get_args(kind) or [member.value for member in kind]
+        shown = default.value if isinstance(default, StrEnum) else default
+        parser.add_argument(*flags, choices=[*values], default=shown, help=option.help)
+    else:
+        parser.add_argument(*flags, type=kind, default=default, metavar=option.metavar, help=option.help)
+
+
+def plan_command(name: str, command: Command[Any], options: argparse.Namespace) -> int:
+    """Print an algorithm's plan."""
+    answer = command.answer(_read(name, command, options), patience)
+    warn(answer.remarks)
+    if options.json:
+        _print_document(answer)
+    else:
+        _print_text(answer)
+    return 0
+
+
+def _read(name: str, command: Command[Any], options: argparse.Namespace) -> Any:
+    """The options as the command takes them, once they were checked."""
+    known = _options(command)
+    given = {field: getattr(options, field) for field in known}
+    _check_needed(name, command, given)
+    for field, (_, option) in known.items():
+        value, bounds = given[field], option.bounds
+        if isinstance(bounds, str):
+            bounds = Bounds.of(ALGORITHMS[name].Settings, bounds)
+        if bounds is not None and value is not None and not bounds.hold(value):
+            raise CallerError(f"{flag_of(field)} must be {bounds.refusal(value)}")
+    if "delta" in known:
+        check_delta(options)
+    return command.options(**{field: _value(known[field][0], value) for field, value in given.items()})
+
+
+def _check_needed(name: str, command: Command[Any], given: Mapping[str, Any]) -> None:
+    needed: Sequence[str]
+    if command.needed is None:
+        needed, flag = [field.name for field in fields(command.options) if field.default is MISSING], ""
+    else:
+        needed, flag = command.needed(given)
+    asked = {field: option.asked or flag_of(field) for field, (_, option) in _options(command).items()}
+    if missing := [asked[field] for field in needed if given[field] is None]:
+        raise CallerError(f"plan {name}{flag and ' '}{flag} needs {', '.join(missing)}")
+
+
+def _value(kind: Any, value: Any) -> Any:
+    return kind(value) if isinstance(kind, type) and issubclass(kind, StrEnum) and value is not None else value
+
+
+def _print_document(answer: Answer) -> None:
+    if not answer.flat:
+        print_json(answer.document)
+        return
+    lines = ",\n".join(f"  {to_json(key)}: {to_json(value)}" for key, value in answer.document.items())
+    print(f"{{\n{lines}\n}}")
+
+
+def _print_text(answer: Answer) -> None:
+    for piece in answer.text:
+        if isinstance(piece, Table):
+            print(table(piece.rows))
+        else:
+            print(piece.text if isinstance(piece, Line) else wrapped(piece))
