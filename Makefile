@@ -25,7 +25,6 @@ demo: $(READY) ## eight nodes learn digits without a server, one of them ten tim
 
 # A worker for each core: more threads in each of them would wait for one another.
 test test-slow test-deployment: export OMP_NUM_THREADS = 1
-test test-slow test-deployment: export OPENBLAS_NUM_THREADS = 1
 
 test: $(READY) ## run the tests (what CI runs)
 	@$(BIN)/python -m pytest -n auto --dist worksteal
