@@ -23,6 +23,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## eight nodes learn digits without a server, one of them ten times slower
 	@$(BIN)/gossamer run examples/digits-gossip.yaml --out runs/demo --overwrite
 
+# A worker for each core: more threads in each of them would wait for one another.
+test test-slow test-deployment: export OMP_NUM_THREADS = 1
+
 test: $(READY) ## run the tests (what CI runs)
 	@$(BIN)/python -m pytest -n auto --dist worksteal
 
@@ -39,8 +42,8 @@ fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by defau
 		$(BIN)/gossamer simulate-faults $$spec "$$@" --seeds $(SEEDS) --jobs $(JOBS) || exit 1; \
 	done
 
-test-deployment: $(READY) ## also run the slow tests of real processes over brokers (what CI runs)
-	@$(BIN)/python -m pytest -n auto --dist worksteal --slow tests/end_to_end/test_mqtt_transport.py \
+test-deployment: $(READY) ## the slow tests of real processes over brokers; `make test` runs the others (what CI runs)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --slow -m slow tests/end_to_end/test_mqtt_transport.py \
 		tests/end_to_end/test_broker_access.py tests/end_to_end/test_federation_*.py tests/end_to_end/test_founded_*.py \
 		tests/end_to_end/test_deployment_*.py tests/end_to_end/test_hostile_party.py tests/parity
 

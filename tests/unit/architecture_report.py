@@ -16,15 +16,17 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from tests.unit.architecture_rules import ROOT, RULES, SOURCE, found, imports, trees
+from tests.unit.architecture_rules import ROOT, RULES, SOURCE, found, imports, trees, walked
 
 TESTS = ROOT / "tests"
 
 # Import circles
 
 
+@cache
 def modules_imported(*, types: bool = False) -> dict[str, set[str]]:
     """The files that each file imports; with ``types``, for the sake of types alone too."""
     known = {_module(file): file for file in trees()}
@@ -74,10 +76,15 @@ def _reached(graph: Mapping[str, Iterable[str]], start: str) -> set[str]:
 # Sizes
 
 
+@cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def lines_of_code(text: str) -> int:
     """Lines that have code: no blank ones, no comments, no docstrings, of names neither."""
     documented = set[int]()
-    for node in ast.walk(ast.parse(text)):
+    for node in walked(_parsed(text)):
         alone = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if alone and isinstance(node.value.value, str):
             documented.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
@@ -106,8 +113,8 @@ class Size:
 
 def asserts() -> int:
     """`assert` statements of all tests."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in TESTS.rglob("*.py")]
-    return sum(isinstance(node, ast.Assert) for tree in trees for node in ast.walk(tree))
+    trees = [_parsed(path.read_text(encoding="utf-8")) for path in TESTS.rglob("*.py")]
+    return sum(isinstance(node, ast.Assert) for tree in trees for node in walked(tree))
 
 
 def tests_by_mark() -> dict[str, int]:

@@ -81,7 +81,7 @@ def owner(file: str) -> str | None:
 def imports(file: str, tree: ast.Module, *, types: bool = False) -> Iterator[tuple[int, str]]:
     """The line and absolute name of every import, inside functions too; with ``types``, those of types alone too."""
     package = ["gossamer", *Path(file).parts[:-1]]
-    for node in ast.walk(tree) if types else _running(tree):
+    for node in walked(tree) if types else _running(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -90,12 +90,25 @@ def imports(file: str, tree: ast.Module, *, types: bool = False) -> Iterator[tup
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
 
 
-def _running(tree: ast.AST) -> Iterator[ast.AST]:
+@cache
+def walked(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All nodes, found once for all rules."""
+    return tuple(ast.walk(tree))
+
+
+@cache
+def _running(tree: ast.AST) -> tuple[ast.AST, ...]:
     """All nodes but those under ``if TYPE_CHECKING:``."""
-    yield tree
-    for child in ast.iter_child_nodes(tree):
-        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
-            yield from _running(child)
+    found, todo = [], [tree]
+    while todo:
+        found.append(node := todo.pop())
+        children = list(ast.iter_child_nodes(node))
+        todo += [child for child in reversed(children) if not _for_types(child)]
+    return tuple(found)
+
+
+def _for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 # An algorithm, outside its own files
@@ -117,7 +130,7 @@ def imports_of_algorithms(file: str, tree: ast.Module) -> Iterator[Place]:
 def literals_of_names(file: str, tree: ast.Module) -> Iterator[Place]:
     """A text that is an algorithm's name and nothing else."""
     if owner(file) is None:
-        for node in ast.walk(tree):
+        for node in walked(tree):
             if isinstance(node, ast.Constant) and node.value in NAMES:
                 yield Place(file, node.lineno, repr(node.value))
 
@@ -125,7 +138,7 @@ def literals_of_names(file: str, tree: ast.Module) -> Iterator[Place]:
 def attributes_asked_for(file: str, tree: ast.Module) -> Iterator[Place]:
     """`getattr` or `hasattr` on an algorithm, its settings or module, with a name that mypy could have checked."""
     if owner(file) is None:
-        for node in ast.walk(tree):
+        for node in walked(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
                 about, what = node.args[0], node.args[1]
                 if isinstance(what, ast.Constant) and _ALGORITHM.search(ast.unparse(about)):
@@ -136,7 +149,7 @@ def settings_by_class(file: str, tree: ast.Module) -> Iterator[Place]:
     """`isinstance` with a class of settings, or ``type: ignore`` where an algorithm's settings are taken for one."""
     if owner(file) is not None:
         return
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Call) and _classes(node) & SETTINGS_CLASSES:
             yield Place(file, node.lineno, ast.unparse(node))
     for number, line in enumerate(source(file).splitlines(), 1):
@@ -151,7 +164,7 @@ def kinds_by_class(file: str, tree: ast.Module) -> Iterator[Place]:
     """`isinstance`, `match` or ``type(...) is`` with a class of plans, sides or tasks."""
     if MAKING.fullmatch(file):
         return
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Call) and _classes(node) & KINDS:
             yield Place(file, node.lineno, ast.unparse(node))
         elif isinstance(node, ast.MatchClass) and _last(node.cls) in KINDS:
@@ -164,7 +177,7 @@ def kinds_by_facts(file: str, tree: ast.Module) -> Iterator[Place]:
     """A comparison with what tells the kind of sides, a reading of ``in_units``, or whether there are units."""
     if MAKING.fullmatch(file) or owner(file) is not None:
         return
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Compare):
             sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
             if any(KIND_FACTS.search(side) for side in sides):

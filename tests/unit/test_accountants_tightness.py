@@ -114,13 +114,13 @@ def test_a_single_release_is_its_closed_form() -> None:
     assert back >= epsilon * (1 - 1e-9)
 
 
-EXTREMES: list[tuple[Mechanism, Sampling, int, int]] = [
-    (Gaussian(1.0, 0.01), Poisson(1e-12), 1, 10**12),
+EXTREMES = [
+    pytest.param(Gaussian(1.0, 0.01), Poisson(1e-12), 1, 10**12, marks=pytest.mark.slow),
     (Gaussian(1.0, 0.01), Poisson(0.3), 1, 100),
     (Gaussian(1.0, 1e4), Poisson(1e-12), 1, 10**12),
     (Gaussian(1.0, 1e4), Poisson(0.999), 1, 3),
-    (Gaussian(1.0, 0.3), FixedSize(10**6, 1), 1, 10**8),
-    (L2Laplace(1.0, 1000.0, REPLACE), Poisson(1.0), 7850, 1000),
+    pytest.param(Gaussian(1.0, 0.3), FixedSize(10**6, 1), 1, 10**8, marks=pytest.mark.slow),
+    pytest.param(L2Laplace(1.0, 1000.0, REPLACE), Poisson(1.0), 7850, 1000, marks=pytest.mark.slow),
     (L2Laplace(1.0, 1e-3, REPLACE), Poisson(1e-6), 1, 10**8),
     (Laplace(1.0, 1e-3), Poisson(1e-4), 1, 10**9),
     (Laplace(1.0, 500.0), Poisson(0.5), 3, 2),

@@ -20,9 +20,13 @@ RELATION = NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
 def larger(count: int, rate: Fraction, most: int) -> Fraction:
-    """The probability that more than ``most`` of ``count`` are in a Poisson sample, exactly."""
-    terms = (math.comb(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(most + 1, count + 1))
-    return sum(terms, start=Fraction(0))
+    """The probability that more than ``most`` of ``count`` are in a Poisson sample, exactly.
+
+    In whole numbers: with the rate a/b, the law of the size has a^k (b-a)^(n-k) n!/(k! (n-k)!) out of b^n at k.
+    """
+    of, taken, left = rate.denominator, rate.numerator, rate.denominator - rate.numerator
+    within = sum(math.comb(count, k) * taken**k * left ** (count - k) for k in range(most + 1))
+    return 1 - Fraction(within, of**count)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Protocol
 
 from gossamer.algorithms.persons import joint, spread
@@ -10,6 +10,7 @@ from gossamer.algorithms.problem import Problem
 from gossamer.errors import SpecError
 from gossamer.privacy.accountants import epsilon
 from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.sampling import Poisson
 
 _MOST_READINGS = 32
 
@@ -43,7 +44,8 @@ def epsilon_so_far(problem: Problem[Any], ledgers: Iterable[Charged]) -> float |
     most = _undominated(ledger.counts for ledger in ledgers)
     if len(most) > _MOST_READINGS or not all(kind.mechanism.private for counts in most for kind in counts):
         return None
-    return max((epsilon(counts, spec.delta, spec.privacy.relation, rows).epsilon for counts in most), default=0.0)
+    worst = revealing(most, rows)
+    return max((epsilon(counts, spec.delta, spec.privacy.relation, rows).epsilon for counts in worst), default=0.0)
 
 
 def _joint_so_far(problem: Problem[Any], counts: Mapping[str, Counts]) -> float | None:
@@ -69,6 +71,29 @@ def _undominated(all_counts: Iterable[Counts]) -> list[Counts]:
         if not any(_within(counts, other) for other in front):
             front = [other for other in front if not _within(other, counts)] + [counts]
     return front
+
+
+def revealing(all_counts: Iterable[Counts], rows: int) -> list[Counts]:
+    """Those of several nodes' counts that no other exceeds in both rate and count: what is revealed grows with both.
+
+    Where a person has several ``rows``, how many of them are drawn in batches of fixed size depends on more than the
+    rate (`planner.calibrate` compares nodes likewise).
+    """
+    found: list[Counts] = []
+    by_rate: list[tuple[ReleaseKind, int]] = []
+    for counts in all_counts:
+        kinds = list(counts.items())
+        if len(kinds) == 1 and (rows == 1 or isinstance(kinds[0][0].sampling, Poisson)):
+            by_rate += kinds
+        else:
+            found.append(counts)
+    most: dict[Hashable, int] = {}
+    for kind, count in sorted(by_rate, key=lambda item: (-item[0].sampling.rate, -item[1])):
+        family = kind.mechanism, type(kind.sampling), kind.size
+        if count > most.get(family, 0):
+            found.append({kind: count})
+            most[family] = count
+    return found
 
 
 def _within(some: Counts, others: Counts) -> bool:

@@ -124,6 +124,12 @@ class ComposedLoss:
             self._log_weights = np.log1p(-self._weight), np.log(self._weight)
         self._powers = np.stack([laws.losses, laws.losses**2, np.abs(laws.losses)])
         self._plain = bool(np.all((self._lower == self._upper) | (self._weight == 1.0)))
+        self._same = bool(np.all(self._lower == self._upper))
+        # Searches come back to orders that they have been at.
+        self._moments: dict[float, Moments] = {}
+        self._last: tuple[float, _Tilted] | None = None
+        self._used = np.where(laws.probabilities > 0, laws.losses, 0.0)
+        self._ends = np.max(self._used, axis=1), np.min(self._used, axis=1)
 
     @property
     def infinite(self) -> float:
@@ -152,6 +158,12 @@ class ComposedLoss:
 
     def moments(self, order: float) -> Moments:
         """The tilt of ``order``, any real number."""
+        found = self._moments.get(order)
+        if found is None:
+            found = self._moments[order] = self._computed(order)
+        return found
+
+    def _computed(self, order: float) -> Moments:
         logs, weights, summed = self._tilted(order)
         total = self._of_terms(logs)
         share = self._shares(logs, total)
@@ -159,7 +171,7 @@ class ComposedLoss:
         mean = self._mixed(first, share)
         variance = np.maximum(self._mixed(second, share) - mean**2, 0.0)
         sums = (total, mean, variance, self._mixed(absolute, share), self._mixed(summed, share))
-        return Moments(order, *(float(np.sum(self._count * each)) for each in sums))
+        return Moments(order, *(float(np.add.reduce(self._count * each)) for each in sums))
 
     def density(self, order: float) -> FloatArray:
         """Number of releases, tilted by ``order``, at each of the atoms: shape [atoms]."""
@@ -198,18 +210,28 @@ class ComposedLoss:
         return result, larger
 
     def _tilted(self, order: float) -> _Tilted:
+        if self._last is None or self._last[0] != order:
+            self._last = order, self._tilt(order)
+        return self._last[1]
+
+    def _tilt(self, order: float) -> _Tilted:
         probabilities, infinite = self.laws.probabilities, self.laws.infinite
-        exponents = np.where(probabilities > 0, order * self.laws.losses, 0.0)
-        near = np.max(exponents, axis=1) < _MOST_EXPONENT
-        moved = probabilities * np.expm1(np.where(near[:, None], exponents, 0.0))
-        excess = np.sum(moved, axis=1) - infinite
+        exponents = order * self._used
+        near = order * self._ends[0 if order >= 0 else 1] < _MOST_EXPONENT
+        if not near.all():
+            exponents = np.where(near[:, None], exponents, 0.0)
+        moved = probabilities * np.expm1(exponents)
+        excess = np.add.reduce(moved, axis=1) - infinite
         # Each law by itself: what is lost by logarithms is nothing to large losses, and much to many small ones.
         near &= excess > -0.9
         logs = np.log1p(np.maximum(excess, -0.9))
-        summed = np.sum(np.abs(moved), axis=1) * np.exp(-logs)
+        summed = np.add.reduce(np.abs(moved), axis=1) * np.exp(-logs)
+        exponents -= logs[:, None]
+        if not near.all():
+            exponents = np.where(near[:, None], exponents, 0.0)
         with np.errstate(under="ignore"):
-            weights = probabilities * np.exp(np.where(near[:, None], exponents - logs[:, None], 0.0))
-        if np.all(near):
+            weights = probabilities * np.exp(exponents)
+        if near.all():
             return _Tilted(logs, weights, summed)
         far, tilted = self._by_logarithms(order)
         return _Tilted(np.where(near, logs, far), np.where(near[:, None], weights, tilted), np.where(near, summed, 2.0))
@@ -244,6 +266,9 @@ class ComposedLoss:
         return np.where((self._lower == self._upper) | (self._weight == 1.0), 1.0, share)
 
     def _mixed(self, values: FloatArray, share: FloatArray) -> FloatArray:
+        if self._same:
+            one: FloatArray = values[self._upper]
+            return one
         mixed: FloatArray = (1 - share) * values[self._lower] + share * values[self._upper]
         return mixed
 

@@ -217,10 +217,14 @@ class AlgorithmContract:
         assert type(self.algorithm.output(simulator.nodes)) is Released
 
     def test_state_is_plain_data(self, world: World) -> None:
+        seen: dict[str, bytes] = {}
+
         def look(simulator: Simulator) -> None:
-            for node in simulator.nodes.values():
-                state = state_of(node)
-                assert encode(decode(encode(state))) == encode(state)
+            for name, node in simulator.nodes.items():
+                data = encode(state_of(node))
+                if seen.get(name) != data:  # most events change one node
+                    assert encode(decode(data)) == data
+                    seen[name] = data
 
         self.run(world, look=look)
 
