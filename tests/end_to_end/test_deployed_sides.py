@@ -36,6 +36,7 @@ from gossamer.protocol.effects import Release
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.storage_file import IN_MEMORY
 from gossamer.sides.charges import Receipt
+from gossamer.sides.client import steps_of
 from gossamer.sides.filled import TimedPool
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.plan import Nothing
@@ -225,7 +226,7 @@ def test_masked_agents_need_a_mark_and_a_ledger() -> None:
         deployed_computer(own(prepared, "node-0"), plan, "node-0", None, kept=SideFile(IN_MEMORY, "run", "node-0"))
     quiet = prepared_of("units masked")
     assert plan_run(quiet).side("node-0").charges() is None
-    assert plan_run(prepared_of("units")).side(prepared_of("units"), "node-0").charges() is None
+    assert plan_run(prepared_of("units")).side("node-0").charges() is None
 
 
 @pytest.mark.parametrize("name", ["units", "units masked"])
@@ -239,7 +240,8 @@ def test_agents_draw_what_nobody_can_repeat(name: str) -> None:
         computer: Any = deployed_computer(own(prepared, "node-0"), plan, "node-0", None, kept=mark)
         side = computer.sides["node-0"]
         masked = name == "units masked"
-        drawn = [side.rule._talk.batches(task) if masked else side.draw(side.admit(task)).rows for _ in range(2)]
+        of = (side.rule._shard, side.rule._sampling) if masked else (side.rule.shard, side.rule._sampling)
+        drawn = [steps_of(side.admit(task), *of).rows for _ in range(2)]
         batches |= {rows.tobytes() for rows in drawn}
         secrets |= {side.rule._talk._secret(0) for _ in range(2)} if masked else set(range(4))
     assert len(batches) == len(secrets) == 4
