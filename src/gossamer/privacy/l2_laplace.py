@@ -83,7 +83,7 @@ _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 
 @dataclass(frozen=True)
 class L2LaplaceFull:
-    """L2-Laplace noise in ``size`` dimensions, moved by its sensitivity: a `gossamer.privacy.analytic.Full` pair.
+    """L2-Laplace noise in ``size`` dimensions, moved by its sensitivity: a pair like `analytic.Full`.
 
     Attributes
     ----------

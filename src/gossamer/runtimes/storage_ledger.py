@@ -246,7 +246,7 @@ class LedgerFile:
 
 
 class DurableLedger:
-    """What one run has released from one data set: a `gossamer.privacy.ledger.Ledger` that outlives its process.
+    """What one run has released from one data set, kept beyond the end of its process.
 
     Made by `LedgerFile.open`.
 

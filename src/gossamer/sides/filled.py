@@ -84,7 +84,7 @@ class Filled(InPieces):
 
 
 class TimedPool:
-    """A pool of one party whose answers take equally long, so that they can have a deadline (`deployment.pacing`).
+    """A pool of one party whose answers take equally long, so that they can have a deadline.
 
     Parameters
     ----------
