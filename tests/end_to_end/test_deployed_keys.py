@@ -214,4 +214,6 @@ def test_what_an_invitation_settles_is_signed_for_its_run() -> None:
     with pytest.raises(DataError, match="expected the agents' identities, found none"):
         deployed_computer(prepared, agreed.plan, VICTIM, None, kept=mark)
     with pytest.raises(DataError, match="identities are for one with signed=True"):
-        deployed_computer(own(one, VICTIM), agreed.plan, VICTIM, None, kept=mark, signing=signing_of(prepared, VICTIM))
+        deployed_computer(
+            own(one, VICTIM), plan_run(one), VICTIM, None, kept=mark, signing=signing_of(prepared, VICTIM)
+        )
