@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 
-from gossamer.privacy import accountants
+from gossamer.privacy.accounting import accountants
+from gossamer.privacy.accounting.planner import calibrate_noise_multiplier, gaussian_releases
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.planner import calibrate_noise_multiplier, gaussian_releases
 from gossamer.privacy.sampling import Poisson, Sampling
 
 DELTA, ADD = 1e-5, NeighboringRelation.ADD_OR_REMOVE_ONE

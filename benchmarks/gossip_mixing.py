@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.algorithms import gossip
-from gossamer.algorithms.algorithm import Context
-from gossamer.algorithms.gossip import Answer, GossipNode, Offer
-from gossamer.algorithms.promises import Promise
-from gossamer.privacy import data_side
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.gossip import box as gossip
+from gossamer.algorithms.gossip.box import Answer, GossipNode, Offer
+from gossamer.algorithms.gossip.promises import Promise
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
@@ -33,6 +32,7 @@ from gossamer.randomness import stream
 from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.sides import answers as data_side
 from gossamer.topology.builders import build_graph
 from gossamer.topology.settings import parse_topology
 from gossamer.vectors import Public, Released

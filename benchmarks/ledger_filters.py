@@ -23,17 +23,17 @@ from typing import NamedTuple
 import numpy as np
 
 from gossamer.errors import BudgetSpent
-from gossamer.privacy.accountants import epsilon
-from gossamer.privacy.filters import EitherFilter, Total, widest_order_of
-from gossamer.privacy.gaussian_fit import PlanCurve
-from gossamer.privacy.ledger import RenyiFilter
+from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.privacy.accounting.filters import EitherFilter, Total, widest_order_of
+from gossamer.privacy.accounting.gaussian_fit import PlanCurve
+from gossamer.privacy.accounting.ledger import RenyiFilter
+from gossamer.privacy.accounting.planner import calibrate_noise_multiplier, gaussian_releases
+from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
+from gossamer.privacy.accounting.series import Series, SeriesPlan
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.planner import calibrate_noise_multiplier, gaussian_releases
 from gossamer.privacy.releases import Counts
-from gossamer.privacy.renyi import renyi_epsilon, widest_order
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
-from gossamer.privacy.series import Series, SeriesPlan
-from gossamer.runtimes.storage_ledger import LedgerFile
+from gossamer.runtimes.storage.ledger import LedgerFile
 
 DELTA = 1e-5
 TARGETS = 1.0, 2.0, 4.0, 8.0

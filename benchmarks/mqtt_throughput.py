@@ -36,9 +36,9 @@ import numpy as np
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from gossamer.federation.identity import Identity
-from gossamer.federation.sealed_frames import OVERHEAD
-from gossamer.federation.secure_channel import SecureChannel
+from gossamer.deployment.channel.sealed_frames import OVERHEAD
+from gossamer.deployment.channel.secure_channel import SecureChannel
+from gossamer.keys.identity import Identity
 from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Received, Stop
 from gossamer.protocol.frames import CHUNK_OVERHEAD, decode_frame, encode_frame
@@ -46,12 +46,12 @@ from gossamer.protocol.messages import Message, encoded_size, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.broker import HOST, EmbeddedBroker, LocalBroker, Mosquitto
-from gossamer.runtimes.broker_config import ServerTls
-from gossamer.runtimes.certificates import Authority
 from gossamer.runtimes.host import Arrived, Host, Input, Outcome, Rejected, Wake
-from gossamer.runtimes.mqtt import BrokerAddress, MqttTransport, Tls, TransportSettings
-from gossamer.runtimes.storage import SqliteStore
+from gossamer.runtimes.mqtt.broker import HOST, EmbeddedBroker, LocalBroker, Mosquitto
+from gossamer.runtimes.mqtt.broker_config import ServerTls
+from gossamer.runtimes.mqtt.certificates import Authority
+from gossamer.runtimes.mqtt.transport import BrokerAddress, MqttTransport, Tls, TransportSettings
+from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.vectors import Blank, Public
 
 CONTEXT = multiprocessing.get_context("spawn")

@@ -33,16 +33,16 @@ from torch import nn
 
 from gossamer.arrays import IndexArray
 from gossamer.data.split import Split
-from gossamer.deployment.pacing import Paced
-from gossamer.deployment.tasks import Tasks, Worker
+from gossamer.deployment.party.pacing import Paced
+from gossamer.deployment.party.tasks import Tasks, Worker
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_module import TorchModule
-from gossamer.privacy.data_side import Computer
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute
+from gossamer.sides.answers import Computer
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import Filled, TimedPool
 from gossamer.sides.ledger import MemoryLedger

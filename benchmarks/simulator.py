@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from gossamer.algorithms import gossip
-from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.gossip import box as gossip
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

@@ -22,7 +22,7 @@ from figures import draw  # noqa: E402
 from sweeps import KEPT, Paper, Record, Variant, main  # noqa: E402
 
 import gossamer as gs  # noqa: E402
-from gossamer.algorithms.round_sizes import RoundSizes  # noqa: E402
+from gossamer.algorithms.increasing.sizes import RoundSizes  # noqa: E402
 from gossamer.data.datasets import DatasetSettings, load_dataset  # noqa: E402
 from gossamer.data.split import Split  # noqa: E402
 

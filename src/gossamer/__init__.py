@@ -16,12 +16,12 @@ from gossamer.protocol.registries import known_by
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
-    from gossamer.algorithms.allreduce import Settings as Allreduce
-    from gossamer.algorithms.edge_cloud import Settings as EdgeCloud
-    from gossamer.algorithms.gossip import Settings as Gossip
-    from gossamer.algorithms.graph_federated import Settings as GraphFederated
-    from gossamer.algorithms.increasing import Settings as Increasing
-    from gossamer.algorithms.mapa import Settings as Mapa
+    from gossamer.algorithms.allreduce.box import Settings as Allreduce
+    from gossamer.algorithms.edge_cloud.box import Settings as EdgeCloud
+    from gossamer.algorithms.gossip.box import Settings as Gossip
+    from gossamer.algorithms.graph_federated.box import Settings as GraphFederated
+    from gossamer.algorithms.increasing.box import Settings as Increasing
+    from gossamer.algorithms.mapa.box import Settings as Mapa
     from gossamer.errors import (
         AccountingError,
         BudgetSpent,
@@ -96,12 +96,12 @@ __all__ = [
 ]
 
 _SETTINGS = {
-    "Allreduce": "gossamer.algorithms.allreduce",
-    "EdgeCloud": "gossamer.algorithms.edge_cloud",
-    "Gossip": "gossamer.algorithms.gossip",
-    "GraphFederated": "gossamer.algorithms.graph_federated",
-    "Increasing": "gossamer.algorithms.increasing",
-    "Mapa": "gossamer.algorithms.mapa",
+    "Allreduce": "gossamer.algorithms.allreduce.box",
+    "EdgeCloud": "gossamer.algorithms.edge_cloud.box",
+    "Gossip": "gossamer.algorithms.gossip.box",
+    "GraphFederated": "gossamer.algorithms.graph_federated.box",
+    "Increasing": "gossamer.algorithms.increasing.box",
+    "Mapa": "gossamer.algorithms.mapa.box",
 }
 """Where the settings of each algorithm are, which are called `Settings` there."""
 _HOMES = {
@@ -151,7 +151,7 @@ _PLACES = {
     **{name: (module, name) for module, names in _HOMES.items() for name in names},
 }
 
-for _module in ("gossamer.algorithms", "gossamer.experiment.replaying"):
+for _module in ("gossamer.algorithms.table", "gossamer.experiment.replaying"):
     known_by(_module)  # what was stored or sent may be read where nothing else was imported
 
 

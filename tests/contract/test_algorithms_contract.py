@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from gossamer.algorithms import allreduce, edge_cloud, gossip, graph_federated, increasing, mapa
+from gossamer.algorithms.allreduce import box as allreduce
+from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.gossip import box as gossip
+from gossamer.algorithms.graph_federated import box as graph_federated
+from gossamer.algorithms.increasing import box as increasing
+from gossamer.algorithms.mapa import box as mapa
 from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
 from gossamer.runtimes.simulator import World
 from gossamer.testing.contracts import WORLDS, AlgorithmContract, FixedAnswers

@@ -11,15 +11,20 @@ from tests.reference.client_level import SERVER, ClientLevel, Update
 from tests.reference.side_kinds import Kept
 
 from gossamer.data.split import Split
+from gossamer.faults.fault_injector import Reaper
+from gossamer.faults.home import Laboratory
+from gossamer.faults.hosts import LinkedHosts
+from gossamer.faults.schedules import SETTINGS, Schedule
+from gossamer.faults.sides import WatchedSides
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.ledger import RenyiFilter
+from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator, World
-from gossamer.runtimes.storage_ledger import LedgerFile
-from gossamer.runtimes.storage_sides import stored_ledger
+from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.runtimes.storage.sides import stored_ledger
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
@@ -29,11 +34,6 @@ from gossamer.sides.plan import SidePlan, Trust
 from gossamer.sides.pool import Pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
-from gossamer.testing.fault_home import Laboratory
-from gossamer.testing.fault_schedules import SETTINGS, Schedule
-from gossamer.testing.fault_sides import WatchedSides
-from gossamer.testing.hosts import LinkedHosts
-from gossamer.testing.reaper import Reaper
 from gossamer.vectors import Confined, Released
 
 CLIENTS, SIZE, ROUNDS, BOUND = ("a", "b", "c"), 4, 3, 0.5

@@ -9,7 +9,7 @@ from typing import Any
 from tests.contract.test_algorithms_contract import _Units, units
 from tests.reference.masked_sides import MaskedAnswers, masked_sides
 
-from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.context import Context
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step

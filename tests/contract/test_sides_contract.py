@@ -31,7 +31,7 @@ from tests.reference.side_kinds import (
 )
 
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.privacy.secret_randomness import SecretRandomness
+from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.tasks import StepSizes
 from gossamer.randomness import Stream
 from gossamer.sides.machine import Side

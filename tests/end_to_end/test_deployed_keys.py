@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from tests.end_to_end.test_deployed_sides import BASE, UNITS, Parties, identity_of, own, prepared_of, run, signing_of
 
-from gossamer.algorithms.graph_masking import MaskingServerNode
-from gossamer.algorithms.graph_sides import samplings
-from gossamer.deployment.computing import deployed_computer
-from gossamer.deployment.founding import draft
-from gossamer.deployment.side_file import SideFile
-from gossamer.deployment.terms import Agreed, Terms
+from gossamer.algorithms.graph_federated.masking import MaskingServerNode
+from gossamer.algorithms.graph_federated.sides import samplings
+from gossamer.deployment.founding.founding import draft
+from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.computing import deployed_computer
+from gossamer.deployment.party.side_file import SideFile
 from gossamer.errors import DataError
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec, write_spec
-from gossamer.federation.identity import Identity
+from gossamer.keys.identity import Identity
 from gossamer.privacy.masking import (
     Announcement,
     Group,
@@ -33,9 +33,9 @@ from gossamer.privacy.masking import (
     unpacked,
 )
 from gossamer.privacy.masking.sizes import REPLIES
-from gossamer.privacy.masking_steps import REFUSED, MaskingStep
+from gossamer.privacy.masking.steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
-from gossamer.runtimes.storage_file import IN_MEMORY
+from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.vectors import Public
 
 RUN, EARLIER = "0" * 32, "1" * 32

@@ -11,13 +11,8 @@ import pytest
 
 from gossamer.algorithms.plan import differing
 from gossamer.data.split import Split
-from gossamer.deployment.computing import (
-    deployed_computer,
-    deployed_epsilon,
-    deployed_guarantees,
-    drawn_by,
-)
-from gossamer.deployment.side_file import SideFile
+from gossamer.deployment.party.computing import deployed_computer, deployed_epsilon, deployed_guarantees, drawn_by
+from gossamer.deployment.party.side_file import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.planning import plan_run
@@ -25,20 +20,20 @@ from gossamer.experiment.plans import sides_of
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
-from gossamer.federation.identity import Identity
-from gossamer.privacy.data_side import Computer
-from gossamer.privacy.deployed_guarantee import Drawn, Times
-from gossamer.privacy.masked_side import Signing
+from gossamer.keys.identity import Identity
+from gossamer.privacy.accounting.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.simulator import Simulator
-from gossamer.runtimes.storage_file import IN_MEMORY
+from gossamer.runtimes.storage.file import IN_MEMORY
+from gossamer.sides.answers import Computer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.client import steps_of
+from gossamer.sides.deployed_guarantee import Drawn, Times
 from gossamer.sides.filled import TimedPool
 from gossamer.sides.ledger import MemoryLedger
+from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import Nothing
 from gossamer.vectors import Confined
 

@@ -29,7 +29,7 @@ from tests.reference.deployments import (
 
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
-from gossamer.runtimes.broker import EmbeddedBroker
+from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 
 GOSSIP = """
 dataset: digits

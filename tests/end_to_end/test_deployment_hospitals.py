@@ -19,9 +19,9 @@ from tests.reference.founded_broker import FoundedBroker, free_port
 
 import gossamer as gs
 from gossamer.cli import main
+from gossamer.deployment.founding.invitations import read_signed
 from gossamer.experiment.prepare import prepare
-from gossamer.federation.invitations import read_signed
-from gossamer.runtimes.broker import HOST, Mosquitto
+from gossamer.runtimes.mqtt.broker import HOST, Mosquitto
 
 pytestmark = pytest.mark.usefixtures("called_here")
 

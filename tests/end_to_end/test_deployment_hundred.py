@@ -12,7 +12,7 @@ pytest.importorskip("amqtt", reason="needs the extra broker")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.cli import main
-from gossamer.runtimes.broker import EmbeddedBroker, Mosquitto
+from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("called_here")]
 

@@ -17,7 +17,7 @@ from tests.reference.reissued import reissue
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import DATA, POLICY, LocalFederation
 from gossamer.protocol.node import Node
-from gossamer.runtimes.broker import EmbeddedBroker
+from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("called_here")]
 

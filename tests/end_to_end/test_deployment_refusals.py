@@ -36,11 +36,11 @@ from tests.reference.founded_broker import FoundedBroker, free_port
 
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
-from gossamer.deployment.founding import found
-from gossamer.federation.identity import Identity
-from gossamer.federation.invitations import invite, read_signed
+from gossamer.deployment.founding.founding import found
+from gossamer.deployment.founding.invitations import invite, read_signed
+from gossamer.keys.identity import Identity
 from gossamer.protocol.events import Completed
-from gossamer.runtimes.broker import HOST, EmbeddedBroker, Mosquitto
+from gossamer.runtimes.mqtt.broker import HOST, EmbeddedBroker, Mosquitto
 
 pytestmark = [
     pytest.mark.usefixtures("called_here"),

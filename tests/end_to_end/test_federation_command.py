@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.cli import main
-from gossamer.federation.identity import Identity, PublicKey
-from gossamer.federation.invitations import read_signed
+from gossamer.deployment.founding.invitations import read_signed
+from gossamer.keys.identity import Identity, PublicKey
 
 pytestmark = pytest.mark.usefixtures("called_here")
 

@@ -12,7 +12,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.cli import main
 from gossamer.cli.main import parser
-from gossamer.deployment.policy import read_policy
+from gossamer.deployment.owner.policy import read_policy
 
 pytestmark = pytest.mark.usefixtures("called_here")
 

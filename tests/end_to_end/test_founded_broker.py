@@ -17,12 +17,19 @@ from tests.reference.founded_broker import FoundedBroker, free_port
 from tests.reference.mqtt_client import HOST, LONG, Client
 from tests.reference.reissued import reissue
 
-from gossamer.deployment.founding import found
-from gossamer.federation.identity import Identity
-from gossamer.federation.invitations import read_signed
-from gossamer.runtimes.broker import Mosquitto
-from gossamer.runtimes.certificates import Authority
-from gossamer.runtimes.mqtt import BrokerAddress, BrokerUnreachable, MqttTransport, Tls, TransportSettings, topic
+from gossamer.deployment.founding.founding import found
+from gossamer.deployment.founding.invitations import read_signed
+from gossamer.keys.identity import Identity
+from gossamer.runtimes.mqtt.broker import Mosquitto
+from gossamer.runtimes.mqtt.certificates import Authority
+from gossamer.runtimes.mqtt.transport import (
+    BrokerAddress,
+    BrokerUnreachable,
+    MqttTransport,
+    Tls,
+    TransportSettings,
+    topic,
+)
 
 pytestmark = [
     pytest.mark.slow,  # real brokers, which a busy machine keeps waiting

@@ -19,8 +19,8 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.founded_broker import FoundedBroker, free_port
 
 from gossamer.cli import main
-from gossamer.federation.invitations import read_signed
-from gossamer.runtimes.broker import HOST, Mosquitto
+from gossamer.deployment.founding.invitations import read_signed
+from gossamer.runtimes.mqtt.broker import HOST, Mosquitto
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("called_here")]
 

@@ -12,7 +12,7 @@ import pytest
 
 import gossamer as gs
 from gossamer.data.declared import blank_dataset
-from gossamer.deployment.party_data import load_party_split
+from gossamer.deployment.party.data import load_party_split
 from gossamer.experiment.prepare import prepare
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -18,14 +18,14 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.deployments import experiment, parties, until
 from tests.reference.hostile_inputs import Junk
 
-from gossamer.algorithms.gossip import Answer, Offer
+from gossamer.algorithms.gossip.box import Answer, Offer
 from gossamer.cli.federation.local_federation import LocalFederation
-from gossamer.deployment.peers import Peers, PeerSettings
-from gossamer.federation.identity import Identity
-from gossamer.federation.invitations import parse_invitation
+from gossamer.deployment.founding.invitations import parse_invitation
+from gossamer.deployment.peers.peers import Peers, PeerSettings
+from gossamer.keys.identity import Identity
 from gossamer.protocol.frames import Data
-from gossamer.runtimes.broker import EmbeddedBroker
-from gossamer.runtimes.mqtt import BrokerAddress, MqttTransport
+from gossamer.runtimes.mqtt.broker import EmbeddedBroker
+from gossamer.runtimes.mqtt.transport import BrokerAddress, MqttTransport
 from gossamer.vectors import Public, Released
 
 SPEC = """

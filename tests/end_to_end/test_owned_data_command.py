@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from gossamer.cli import main
-from gossamer.deployment.owned_data import OwnedData
-from gossamer.deployment.policy import read_policy
+from gossamer.deployment.owner.owned_data import OwnedData
+from gossamer.deployment.owner.policy import read_policy
 from gossamer.errors import DataError
-from gossamer.privacy.accountants import renyi_divergence
-from gossamer.privacy.filters import GaussianFilter
-from gossamer.privacy.gaussian_dp import gaussian_epsilon
-from gossamer.privacy.gaussian_fit import PlanCurve
+from gossamer.privacy.accounting.accountants import renyi_divergence
+from gossamer.privacy.accounting.filters import GaussianFilter
+from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
+from gossamer.privacy.accounting.gaussian_fit import PlanCurve
+from gossamer.privacy.accounting.release_times import without_late
+from gossamer.privacy.accounting.renyi import renyi_epsilon, renyi_level
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.release_times import without_late
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.renyi import renyi_epsilon, renyi_level
 from gossamer.privacy.sampling import Poisson
 
 pytestmark = pytest.mark.usefixtures("called_here")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gossamer.cli import main
-from gossamer.privacy.gaussian_dp import gaussian_mu
+from gossamer.privacy.accounting.gaussian_dp import gaussian_mu
 
 pytestmark = pytest.mark.usefixtures("called_here")
 

@@ -337,7 +337,7 @@ def test_a_folder_that_is_not_whole_is_refused_before_anything_runs(
 
 
 def test_a_federation_takes_no_reproducible_noise(capsys: pytest.CaptureFixture[str]) -> None:
-    from gossamer.deployment.federation_spec import federation_spec
+    from gossamer.deployment.founding.federation_spec import federation_spec
 
     text = yaml.safe_dump({**SMALL, "privacy": {"noise_multiplier": 1.0, "noise_secret": "reproducible"}})
     with pytest.raises(SpecError, match="reproducible is for simulations"):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gossamer as gs
-from gossamer.algorithms.graph_plan import UnitPlan
+from gossamer.algorithms.graph_federated.plan import UnitPlan
 from gossamer.cli import main
 from gossamer.errors import SpecError
 from gossamer.experiment.auditing import audit_run

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from gossamer.cli import main
-from gossamer.deployment.holding import planned_divergence
-from gossamer.deployment.policy import read_policy
-from gossamer.deployment.spending import spendings
+from gossamer.deployment.owner.policy import read_policy
+from gossamer.deployment.owner.spending import spendings
+from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.experiment.reading import parse_spec
 
 pytest.importorskip("cryptography", reason="needs the extra secure")

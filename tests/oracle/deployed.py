@@ -25,21 +25,21 @@ from tests.oracle.handles import KnownRandomness, known_randomness
 from tests.oracle.specs import SPECS
 
 from gossamer.cli.federation.local_federation import DATA, POLICY, STATE, LocalFederation
-from gossamer.deployment.ending import write_results
-from gossamer.deployment.holding import DataHeld
-from gossamer.deployment.joining import Invited, accept
-from gossamer.deployment.party_options import PartyOptions
-from gossamer.deployment.state_folder import StateFolder
+from gossamer.deployment.party.data_side import DataHeld
+from gossamer.deployment.party.joining import Invited, accept
+from gossamer.deployment.party.options import PartyOptions
+from gossamer.deployment.party.results import write_results
+from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import RunWarning
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.reading import parse_spec
-from gossamer.federation.identity import Identity
+from gossamer.faults.hosts import LinkedHosts
+from gossamer.keys.identity import Identity
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import Speeds
-from gossamer.testing.hosts import LinkedHosts
 
 FOUNDED = (
     "gossip",

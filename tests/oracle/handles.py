@@ -15,10 +15,10 @@ from unittest.mock import patch
 from gossamer.errors import RunWarning
 from gossamer.experiment import noise_secret
 from gossamer.experiment.reading import parse_spec
+from gossamer.faults.specs import small_runs
+from gossamer.faults.trials import Trial
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.host import Host
-from gossamer.testing.fault_specs import small_runs
-from gossamer.testing.fault_trials import Trial
 
 # Noise secrets
 

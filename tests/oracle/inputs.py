@@ -22,7 +22,7 @@ from tests.oracle.specs import HERE, SPECS
 import gossamer
 from gossamer import randomness
 from gossamer.algorithms.plan import differing
-from gossamer.deployment import side_file
+from gossamer.deployment.party import side_file
 from gossamer.errors import RunWarning
 from gossamer.experiment import results, secrets
 from gossamer.experiment.noise_secret import NoiseSecret
@@ -33,7 +33,8 @@ from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run_prepared
 from gossamer.protocol import encoding
 from gossamer.protocol.node import state_of
-from gossamer.runtimes import storage, storage_account
+from gossamer.runtimes.storage import account as storage_account
+from gossamer.runtimes.storage import store as storage
 
 TEXT = HERE / "expected" / "inputs.txt"
 CHEAP = (

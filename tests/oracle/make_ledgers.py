@@ -11,16 +11,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gossamer.privacy.agent_noise import AgentNoise
-from gossamer.privacy.correlated_noise import Factorisation
-from gossamer.privacy.ledger import RenyiFilter
+from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
-from gossamer.privacy.noise_streams import CorrelatedNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson
-from gossamer.privacy.unit_ledger import StreamKind
-from gossamer.runtimes.storage_contents import Content
-from gossamer.runtimes.storage_ledger import LedgerFile
+from gossamer.privacy.streams.agent_noise import AgentNoise
+from gossamer.privacy.streams.correlated_noise import Factorisation
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise
+from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.runtimes.storage.contents import Content
+from gossamer.runtimes.storage.ledger import LedgerFile
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 POISSON = ReleaseKind(Gaussian(1.0, 5.0), Poisson(0.125), 4)

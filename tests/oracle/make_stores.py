@@ -23,12 +23,12 @@ from tests.oracle import make_ledgers
 from tests.oracle.deployed import Federation, federation
 from tests.oracle.stores import FOLDER, described
 
-from gossamer.privacy.filters import EitherFilter
-from gossamer.privacy.series import Series, SeriesPlan
-from gossamer.runtimes.storage import SqliteStore
-from gossamer.runtimes.storage_account import FORMAT
-from gossamer.runtimes.storage_ledger import LedgerFile
-from gossamer.testing.hosts import LinkedHosts
+from gossamer.faults.hosts import LinkedHosts
+from gossamer.privacy.accounting.filters import EitherFilter
+from gossamer.privacy.accounting.series import Series, SeriesPlan
+from gossamer.runtimes.storage.account import FORMAT
+from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.runtimes.storage.store import SqliteStore
 
 # Noise is given, not calibrated: so plans are the same to the last bit on every machine.
 _LEVEL = {"clip": 1.0, "noise_multiplier": 2.0}

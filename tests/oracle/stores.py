@@ -18,19 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.deployment.holding import DataHeld
-from gossamer.deployment.joining import Invited
-from gossamer.deployment.party_options import PartyOptions
-from gossamer.deployment.policy import read_policy
-from gossamer.deployment.renewing import open_host
-from gossamer.deployment.state_folder import StateFolder
-from gossamer.deployment.terms import Agreed, Terms
+from gossamer.deployment.founding.invitations import parse_signed
+from gossamer.deployment.owner.policy import read_policy
+from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.data_side import DataHeld
+from gossamer.deployment.party.joining import Invited
+from gossamer.deployment.party.options import PartyOptions
+from gossamer.deployment.party.renewing import open_host
+from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import RunWarning
-from gossamer.federation.identity import Identity
-from gossamer.federation.invitations import parse_signed
+from gossamer.keys.identity import Identity
 from gossamer.protocol.encoding import name_of
-from gossamer.runtimes.storage import SqliteStore
-from gossamer.runtimes.storage_ledger import LedgerFile
+from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.vectors import Vector
 
 FOLDER = Path(__file__).resolve().parent / "stores"

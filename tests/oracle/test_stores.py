@@ -14,10 +14,10 @@ from tests.oracle.called import ROOT
 from tests.oracle.make_ledgers import ADD, POISSON
 from tests.oracle.stores import FOLDER, LEDGERS, PARTIES, described, unpacked
 
-from gossamer.privacy.filters import EitherFilter
-from gossamer.privacy.ledger import RenyiFilter
-from gossamer.runtimes.storage_account import FORMAT
-from gossamer.runtimes.storage_ledger import LedgerFile
+from gossamer.privacy.accounting.filters import EitherFilter
+from gossamer.privacy.accounting.ledger import RenyiFilter
+from gossamer.runtimes.storage.account import FORMAT
+from gossamer.runtimes.storage.ledger import LedgerFile
 
 KINDS = tuple(sorted({name.split("-")[1] for name in PARTIES}))
 ALONE = [pytest.param(kind, marks=() if kind == "unit" else pytest.mark.slow) for kind in KINDS]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.paper.conversations import SPECS, conversation
 
-from gossamer.algorithms import ALGORITHMS
+from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning
 from gossamer.experiment.reading import read_spec
 

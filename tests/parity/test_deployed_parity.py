@@ -24,7 +24,7 @@ from gossamer.experiment.spec import Experiment
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.node import Node, state_of
 from gossamer.protocol.trace import Step, read_steps, replay
-from gossamer.runtimes.broker import EmbeddedBroker
+from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.filterwarnings("ignore::gossamer.errors.RunWarning")  # a schedule that is cut short
 

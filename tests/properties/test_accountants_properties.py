@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gossamer.privacy import accountants
-from gossamer.privacy.analytic import (
+from gossamer.privacy.accounting import accountants
+from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
     Full,
     GaussianFull,
@@ -21,9 +21,9 @@ from gossamer.privacy.analytic import (
     Response,
     ResponseFull,
 )
+from gossamer.privacy.accounting.mixtures import Group, merge
+from gossamer.privacy.accounting.pld import Composition
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
-from gossamer.privacy.mixtures import Group, merge
-from gossamer.privacy.pld import Composition
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.reference.linked_nodes import Network, seeded_faults
 
+from gossamer.faults.network import Faults, Partition
 from gossamer.protocol.chunks import CHUNK_WINDOW
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Received
 from gossamer.protocol.frames import Chunk, Progress, encode_frame, frame_size
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.session import Session, SessionSettings
-from gossamer.testing.faults import Faults, Partition
 from gossamer.vectors import Public
 
 

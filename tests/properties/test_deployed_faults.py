@@ -14,16 +14,16 @@ from tests.end_to_end.test_deployed_sides import own
 from tests.reference.failing import first_failure
 from tests.reference.graph_slow import noise_factor
 
-from gossamer.deployment import computing
-from gossamer.deployment.computing import deployed_computer
+from gossamer.deployment.party import computing
+from gossamer.deployment.party.computing import deployed_computer
 from gossamer.experiment.reading import parse_spec
-from gossamer.privacy.unit_records import Record
+from gossamer.faults.specs import SmallRun, small_runs
+from gossamer.faults.trials import Ledgers, Trial
+from gossamer.privacy.streams.records import Record
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import TimedPool
 from gossamer.sides.machine import Side
 from gossamer.sides.pool import Pool
-from gossamer.testing.fault_specs import SmallRun, small_runs
-from gossamer.testing.fault_trials import Ledgers, Trial
 
 SAMPLES, NOISE = {"noise_multiplier": 1.0}, {"standard_deviation": 1.0}
 UNITS = {"name": "graph_federated"}

@@ -11,10 +11,10 @@ from tests.reference.failing import first_failure
 from tests.reference.planted_bugs import BUGS
 
 from gossamer.experiment.reading import parse_spec
-from gossamer.testing.fault_schedules import Crash, Fate, Schedule, shortened
-from gossamer.testing.fault_seeds import Failure
-from gossamer.testing.fault_trials import MOST_EVENTS, Trial
-from gossamer.testing.faults import Partition
+from gossamer.faults.network import Partition
+from gossamer.faults.schedules import Crash, Fate, Schedule, shortened
+from gossamer.faults.seeds import Failure
+from gossamer.faults.trials import MOST_EVENTS, Trial
 
 SAMPLES, UNITS = {"noise_multiplier": 1.0}, {"standard_deviation": 1.0}
 SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

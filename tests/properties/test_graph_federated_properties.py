@@ -11,20 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference import graph_federated as reference
 
-from gossamer.algorithms import graph_federated
-from gossamer.algorithms.algorithm import Context
-from gossamer.algorithms.graph_combination import combination
-from gossamer.algorithms.graph_server import ServerNode
-from gossamer.algorithms.graph_settings import Settings, drawn, servers, units_of
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.graph_federated import box as graph_federated
+from gossamer.algorithms.graph_federated.combination import combination
+from gossamer.algorithms.graph_federated.server import ServerNode
+from gossamer.algorithms.graph_federated.settings import Settings, drawn, servers, units_of
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.data.split import Split
 from gossamer.errors import TopologyError
 from gossamer.experiment.driving import Blind, drive
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.correlated_noise import Factorisation
 from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseState, NoiseStream
 from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.streams.correlated_noise import Factorisation
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream, stream
 from gossamer.runtimes.links import FaultSettings, LinkSettings

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gossamer.privacy import accountants
-from gossamer.privacy.group_pairs import GroupReplaced, GroupSampled
-from gossamer.privacy.group_rows import group_pair
+from gossamer.privacy.accounting import accountants
+from gossamer.privacy.accounting.group_pairs import GroupReplaced, GroupSampled
+from gossamer.privacy.accounting.group_rows import group_pair
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson

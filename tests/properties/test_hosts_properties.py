@@ -8,12 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gossamer.algorithms import allreduce, edge_cloud, gossip, graph_federated
+from gossamer.algorithms.allreduce import box as allreduce
+from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.gossip import box as gossip
+from gossamer.algorithms.graph_federated import box as graph_federated
+from gossamer.faults.checks import Conserved, Delivery
+from gossamer.faults.hosts import LinkedHosts, fresh
+from gossamer.faults.schedules import Crash, Fate, Schedule
 from gossamer.protocol.encoding import encode
 from gossamer.testing.contracts import AlgorithmContract, FixedAnswers
-from gossamer.testing.fault_checks import Conserved, Delivery
-from gossamer.testing.fault_schedules import Crash, Fate, Schedule
-from gossamer.testing.hosts import LinkedHosts, fresh
 
 
 class Gossip(AlgorithmContract):

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.algorithms import increasing
-from gossamer.algorithms.algorithm import Context
-from gossamer.algorithms.increasing_messages import GlobalModel, RoundUpdate
-from gossamer.algorithms.round_delay import WithinTau
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.increasing import box as increasing
+from gossamer.algorithms.increasing.delay import WithinTau
+from gossamer.algorithms.increasing.messages import GlobalModel, RoundUpdate
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query, Round

@@ -14,11 +14,11 @@ from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.agent_sides import ChargingMaskedSide
 from tests.reference.masked_sides import masked_sides
 
-from gossamer.federation.identity import Identity
-from gossamer.privacy.masked_side import Signing
+from gossamer.keys.identity import Identity
 from gossamer.privacy.masking import Announcement, DeliveredShares, EncryptedShares, Roster, Step, packed, unpacked
-from gossamer.privacy.masking_steps import REFUSED, MaskingStep
+from gossamer.privacy.masking.steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.sides.masked_side import Signing
 from gossamer.vectors import Masked, Public
 
 SIZE, CLIP = 3, 10.0

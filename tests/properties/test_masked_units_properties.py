@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference.shuffled_unit import SERVER, ShuffledUnit
 
-from gossamer.algorithms.graph_settings import Settings
+from gossamer.algorithms.graph_federated.settings import Settings
 
 SOME = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 STEPS_OF_A_ROUND = 15

@@ -8,9 +8,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.reference.delay_slow import assignment, consistent, rho
 
-from gossamer.algorithms.round_delay import PowerDelay, RoundsAhead, WithinTau, first_breach, first_stall, steps_allowed
-from gossamer.algorithms.round_sizes import RoundSizes
-from gossamer.algorithms.size_schedules import PowerSizes
+from gossamer.algorithms.increasing.delay import (
+    PowerDelay,
+    RoundsAhead,
+    WithinTau,
+    first_breach,
+    first_stall,
+    steps_allowed,
+)
+from gossamer.algorithms.increasing.size_schedules import PowerSizes
+from gossamer.algorithms.increasing.sizes import RoundSizes
 
 ROUNDS = 6
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference.sealed_pairs import OTHER, channel, state
 
-from gossamer.federation.errors import Reason, RefusedDatagram
+from gossamer.keys.errors import Reason, RefusedDatagram
 
 MANY = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 NAMES = st.sampled_from(["a", "b"])

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.reference.linked_nodes import Network, seeded_faults
 
+from gossamer.faults.network import Faults, Partition
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import PeerDown, PeerUp, Received
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.session import Session, SessionSettings
-from gossamer.testing.faults import Faults, Partition
 
 
 @message("test.faults.note")

@@ -21,8 +21,9 @@ from tests.reference.ledgers import Ledger
 from tests.reference.side_scripts import Runner, Script, known_randomness
 
 from gossamer.data.split import Split
+from gossamer.faults.home import Laboratory
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.ledger import Plan, Unlimited
+from gossamer.privacy.accounting.ledger import Plan, Unlimited
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
@@ -35,7 +36,6 @@ from gossamer.sides.plan import Samples
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
 from gossamer.sides.sums import InPieces
-from gossamer.testing.fault_home import Laboratory
 from gossamer.vectors import Coordinates, Public
 
 SOME = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])

@@ -21,22 +21,22 @@ from tests.reference.side_kinds import Kept
 from tests.reference.side_scripts import Runner, Script, known_randomness, seen
 from tests.reference.unit_sides import PairwiseNoiseSide, UnitSide, UnitSides
 
-from gossamer.algorithms.graph_coins import Sampling
-from gossamer.algorithms.graph_federated import local_queries
-from gossamer.algorithms.graph_masking import unit_of
+from gossamer.algorithms.graph_federated.box import local_queries
+from gossamer.algorithms.graph_federated.coins import Sampling
+from gossamer.algorithms.graph_federated.masking import unit_of
 from gossamer.data.split import Split
 from gossamer.errors import GossamerError
+from gossamer.faults.home import Laboratory
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.graph_bounds import GradientAt, UpdateBound
 from gossamer.privacy.masking import MaskingServer, Step, packed, unpacked
 from gossamer.privacy.masking.messages import MaskedVector
 from gossamer.privacy.masking.sizes import REPLIES
-from gossamer.privacy.masking_steps import REFUSED, MaskingStep
-from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.round_terms import RoundTerms
-from gossamer.privacy.unit_ledger import StreamKind
-from gossamer.privacy.unit_records import Record
+from gossamer.privacy.masking.steps import REFUSED, MaskingStep
+from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
+from gossamer.privacy.streams.records import Record
+from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.randomness import derive
@@ -44,9 +44,9 @@ from gossamer.sides.deployed import Deployed
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.making import open_pool
 from gossamer.sides.plan import ClientUpdate, MaskedMember, Pairwise, SidePlan, Stream
+from gossamer.sides.round_terms import RoundTerms
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
-from gossamer.testing.fault_home import Laboratory
 from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public
 
 SOME = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from tests.contract import test_algorithms_contract as contracts
 from tests.reference.durable_node import Writer
 
+from gossamer.faults.memory_journal import MemoryJournal
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Frame, decode_frame, encode_frame
 from gossamer.protocol.node import state_of
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.runtimes.host import Arrived, End, Host, HostBroken, Input, Wake, restore_state
 from gossamer.runtimes.simulator import World
-from gossamer.runtimes.storage import SqliteStore
+from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.testing.contracts import WORLDS, AlgorithmContract
-from gossamer.testing.memory_journal import MemoryJournal
 
 MANY = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(MANY, max_examples=40)  # every commit waits for the disk

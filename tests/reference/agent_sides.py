@@ -10,14 +10,14 @@ from tests.reference.ledgers import AgentLedger
 
 from gossamer.errors import DataError
 from gossamer.objectives.objective import IndexArray
-from gossamer.privacy.data_side import Answer
-from gossamer.privacy.masked_side import MaskedSide, Members, Signing
-from gossamer.privacy.masking_steps import REFUSED, MaskingStep
-from gossamer.privacy.number_source import numbers_of
-from gossamer.privacy.round_mark import RoundMark
-from gossamer.privacy.round_terms import RoundTerms
-from gossamer.privacy.secure_unit import SecureUnit
+from gossamer.privacy.masking.steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.sides.answers import Answer
+from gossamer.sides.masked_side import MaskedSide, Members, Signing
+from gossamer.sides.number_source import numbers_of
+from gossamer.sides.round_mark import RoundMark
+from gossamer.sides.round_terms import RoundTerms
+from gossamer.sides.secure_unit import SecureUnit
 from gossamer.vectors import Confined, FloatArray
 
 

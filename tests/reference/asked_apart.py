@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from tests.end_to_end.test_deployed_sides import own, signing_of
 
-from gossamer.algorithms.graph_sides import samplings
-from gossamer.deployment.computing import deployed_computer
-from gossamer.deployment.side_file import SideFile
+from gossamer.algorithms.graph_federated.sides import samplings
+from gossamer.deployment.party.computing import deployed_computer
+from gossamer.deployment.party.side_file import SideFile
 from gossamer.errors import TooFewAgents
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.plans import sides_of
@@ -21,9 +21,9 @@ from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum, Step
 from gossamer.privacy.masking.packed_server import PackedServer, start_sum
-from gossamer.privacy.masking_steps import REFUSED, MaskingStep
+from gossamer.privacy.masking.steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
-from gossamer.runtimes.storage_file import IN_MEMORY
+from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.ledger import Ledger
 from gossamer.vectors import Public
 

@@ -21,10 +21,10 @@ from typing import Literal
 import numpy as np
 
 from gossamer.arrays import FloatArray
+from gossamer.attacks.audit import REPORTED, LowerBound, epsilon_from_runs
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.attacks.audit import REPORTED, LowerBound, epsilon_from_runs
 from gossamer.privacy.mechanisms import Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query

@@ -14,10 +14,10 @@ from gossamer.arrays import IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.data_side import Answer, divided, post_processed
-from gossamer.privacy.round_answers import RoundSum, Turns, amended, rates_of, round_sum
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.randomness import Stream
+from gossamer.sides.answers import Answer, divided, post_processed
+from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of, round_sum
 from gossamer.vectors import Released
 
 

@@ -13,19 +13,19 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.data_side import Answer, post_processed
-from gossamer.privacy.graph_bounds import UpdateBound
-from gossamer.privacy.grid_query import GridQuery
+from gossamer.privacy.accounting.release_times import provided_for
+from gossamer.privacy.exact.secret_generator import secret_generator
+from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.release_times import provided_for
-from gossamer.privacy.round_answers import RoundSum, Turns, amended, rates_of, round_sum
-from gossamer.privacy.secret_generator import secret_generator
-from gossamer.privacy.secret_randomness import SecretRandomness
-from gossamer.privacy.sum_rounding import Rounding
+from gossamer.privacy.streams.graph_bounds import UpdateBound
+from gossamer.privacy.streams.records import Forgetful, Record, RecordNoise, Records
 from gossamer.privacy.tasks import Gradient, Query, Round
-from gossamer.privacy.unit_records import Forgetful, Record, RecordNoise, Records
 from gossamer.protocol.effects import Release
+from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.filled import nobody_like
+from gossamer.sides.grid_query import GridQuery
+from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of, round_sum
+from gossamer.sides.sum_rounding import Rounding
 from gossamer.vectors import Released
 
 
@@ -52,7 +52,7 @@ class Ticket:
 
 
 class DeployedSide:
-    """The data side of one party, a `data_side.Computer`.
+    """The data side of one party, a `sides.answers.Computer`.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ class AdmittedRecord:
 
 
 class DeployedUnitSide:
-    """The data side of one unit's server, a `data_side.Computer`.
+    """The data side of one unit's server, a `sides.answers.Computer`.
 
     Parameters
     ----------

@@ -20,16 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.algorithms.algorithm import InFlight
+from gossamer.algorithms.context import InFlight
 from gossamer.cli.federation.local_federation import POLICY, STATE, LocalFederation
-from gossamer.deployment.policy import read_policy
-from gossamer.deployment.state_folder import ENDED, StateFolder
-from gossamer.deployment.terms import Agreed, Terms
+from gossamer.deployment.founding.invitations import parse_invitation
+from gossamer.deployment.owner.policy import read_policy
+from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.state_folder import ENDED, StateFolder
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
-from gossamer.federation.identity import Identity
-from gossamer.federation.invitations import parse_invitation
+from gossamer.faults.hosts import MemoryJournal
+from gossamer.keys.identity import Identity
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Completed, Received
@@ -37,9 +38,8 @@ from gossamer.protocol.link import Link
 from gossamer.protocol.messages import Message
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host, Input
-from gossamer.runtimes.storage import SqliteStore
-from gossamer.runtimes.storage_ledger import LedgerFile
-from gossamer.testing.hosts import MemoryJournal
+from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.runtimes.storage.store import SqliteStore
 
 LONG = 120.0
 """Seconds that a busy machine may need."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gossamer.testing.fault_seeds import Failure, first_failing
-from gossamer.testing.fault_trials import Trial
+from gossamer.faults.seeds import Failure, first_failing
+from gossamer.faults.trials import Trial
 
 
 def first_failure(trial: Trial, seeds: Iterable[int]) -> Failure | None:

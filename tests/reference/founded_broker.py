@@ -7,8 +7,8 @@ import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gossamer.federation.invitations import read_signed
-from gossamer.runtimes.broker import HOST, LocalBroker, Mosquitto
+from gossamer.deployment.founding.invitations import read_signed
+from gossamer.runtimes.mqtt.broker import HOST, LocalBroker, Mosquitto
 
 
 class FoundedBroker(LocalBroker):

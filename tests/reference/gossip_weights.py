@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.algorithms import gossip
-from gossamer.algorithms.algorithm import Context
-from gossamer.privacy.data_side import Answer
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.gossip import box as gossip
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator, World
+from gossamer.sides.answers import Answer
 from gossamer.topology.builders import build_graph
 from gossamer.topology.settings import parse_topology
 from gossamer.vectors import Public, Released

@@ -1,16 +1,16 @@
-"""Epsilon of noise on a grid, with its remainder spent from delta: the proof in `gossamer.privacy.grid_noise`."""
+"""Epsilon of noise on a grid, with its remainder spent from delta: the proof in `gossamer.privacy.exact.grid_noise`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
-from gossamer.privacy.accountants import Accounted, epsilon
-from gossamer.privacy.discrete_gaussian_blocks import DISTANCE
-from gossamer.privacy.grid_noise import SMOOTHING, GridGaussian, smoothing_error
+from gossamer.privacy.accounting.accountants import Accounted, epsilon
+from gossamer.privacy.accounting.renyi import check_delta
+from gossamer.privacy.exact.discrete_gaussian_blocks import DISTANCE
+from gossamer.privacy.exact.grid_noise import SMOOTHING, GridGaussian, smoothing_error
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.renyi import check_delta
 from gossamer.privacy.sampling import Sampling
 
 _UP = 1 + 1e-12  # more than the rounding of a few operations

@@ -22,11 +22,11 @@ from tests.reference.hostile_nodes import SETTINGS as ALGORITHMS
 from tests.reference.hostile_nodes import HostileMembers
 from tests.reference.linked_peers import SETTINGS, Linked
 
-from gossamer.algorithms.gossip import Answer, Offer
-from gossamer.deployment.peer_standing import Limits
-from gossamer.deployment.words import Heartbeat, encode_content
+from gossamer.algorithms.gossip.box import Answer, Offer
+from gossamer.deployment.peers.payloads import Heartbeat, encode_content
+from gossamer.deployment.peers.standing import Limits
 from gossamer.errors import PeerError
-from gossamer.privacy.masking_steps import MaskingStep
+from gossamer.privacy.masking.steps import MaskingStep
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.frames import Acknowledge, Chunk, Data, Frame, Progress, decode_frame, encode_frame
 from gossamer.protocol.messages import decode_message, encode_message

@@ -10,11 +10,16 @@ from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.hostile_inputs import Junk
 from tests.reference.masked_sides import MaskedAnswers, masked_sides
 
-from gossamer.algorithms import allreduce, edge_cloud, gossip, graph_federated, increasing, mapa
-from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.allreduce import box as allreduce
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.gossip import box as gossip
+from gossamer.algorithms.graph_federated import box as graph_federated
+from gossamer.algorithms.increasing import box as increasing
+from gossamer.algorithms.mapa import box as mapa
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
-from gossamer.privacy.masking_steps import MaskingStep
+from gossamer.privacy.masking.steps import MaskingStep
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

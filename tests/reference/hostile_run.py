@@ -12,8 +12,8 @@ from tests.reference.hostile_inputs import Junk
 from tests.reference.hostile_nodes import HostileMembers
 from tests.reference.linked_peers import RUN, identity, member
 
-from gossamer.deployment.peers import Peers, PeerSettings
-from gossamer.deployment.words import Heartbeat, encode_content
+from gossamer.deployment.peers.payloads import Heartbeat, encode_content
+from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Release
 from gossamer.protocol.encoding import Buffer

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from gossamer.faults.network import Faults
 from gossamer.protocol.effects import CancelTimer, Effect, Send, SetTimer
 from gossamer.protocol.events import Elapsed, Event, Received, Started
 from gossamer.protocol.frames import Frame, decode_frame, encode_frame
@@ -23,7 +24,6 @@ from gossamer.protocol.node import Node
 from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit
 from gossamer.protocol.trace import Step
 from gossamer.randomness import stream
-from gossamer.testing.faults import Faults
 
 NO_FAULTS = Faults()
 

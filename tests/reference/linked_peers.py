@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gossamer.deployment.peers import Peers, PeerSettings
-from gossamer.federation.identity import Identity
-from gossamer.federation.membership import Member
+from gossamer.deployment.peers.peers import Peers, PeerSettings
+from gossamer.keys.identity import Identity
+from gossamer.keys.membership import Member
 from gossamer.protocol.frames import Frame
 
 RUN = "0" * 31 + "7"

@@ -9,14 +9,14 @@ import numpy as np
 from tests.reference.agent_sides import AdmittedStep, ChargingMaskedSide
 from tests.reference.ledgers import AgentLedger
 
-from gossamer.algorithms.graph_coins import Sampling
-from gossamer.algorithms.graph_federated import local_queries
-from gossamer.algorithms.graph_masking import unit_of
-from gossamer.algorithms.graph_settings import Settings, units_of
-from gossamer.privacy.data_side import Answer
-from gossamer.privacy.masking_steps import MaskingStep
-from gossamer.privacy.round_terms import RoundTerms
+from gossamer.algorithms.graph_federated.box import local_queries
+from gossamer.algorithms.graph_federated.coins import Sampling
+from gossamer.algorithms.graph_federated.masking import unit_of
+from gossamer.algorithms.graph_federated.settings import Settings, units_of
+from gossamer.privacy.masking.steps import MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.sides.answers import Answer
+from gossamer.sides.round_terms import RoundTerms
 from gossamer.vectors import LARGEST_VALUE, Sendable
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.federation.identity import Identity
+from gossamer.keys.identity import Identity
 from gossamer.privacy.masking import (
     Group,
     MaskedSum,

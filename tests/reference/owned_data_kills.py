@@ -18,10 +18,10 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from gossamer.deployment.fingerprints import content_of, examples_at
-from gossamer.deployment.owned_data import OwnedData
-from gossamer.deployment.policy import read_policy
-from gossamer.privacy.accountants import renyi_divergence
+from gossamer.deployment.owner.fingerprints import content_of, examples_at
+from gossamer.deployment.owner.owned_data import OwnedData
+from gossamer.deployment.owner.policy import read_policy
+from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from gossamer.errors import BudgetSpent
-from gossamer.privacy.data_side import Answer
 from gossamer.protocol.events import Completed
 from gossamer.protocol.frames import Data
 from gossamer.protocol.session import Deliver
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Resume
+from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.machine import Side, Ticket
 from gossamer.sides.simulated import Simulated

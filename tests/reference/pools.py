@@ -9,7 +9,7 @@ import numpy as np
 
 from gossamer.data.split import Split
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.ledger import Plan, Policy, Unlimited
+from gossamer.privacy.accounting.ledger import Plan, Policy, Unlimited
 from gossamer.privacy.tasks import Query
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import Filled, TimedPool

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gossamer.federation.identity import Identity
-from gossamer.federation.secure_channel import SecureChannel
+from gossamer.deployment.channel.secure_channel import SecureChannel
+from gossamer.keys.identity import Identity
 
 RUN = "0" * 31 + "7"
 SEEDS = {"a": bytes([1]) * 32, "b": bytes([4]) * 32}

@@ -9,13 +9,13 @@ import numpy as np
 from tests.reference.agent_sides import AdmittedStep
 from tests.reference.masked_sides import masked_sides
 
-from gossamer.algorithms import graph_federated
-from gossamer.algorithms.algorithm import Context
-from gossamer.algorithms.graph_coins import Sampling
-from gossamer.algorithms.graph_masking import MaskingServerNode, unit_of
-from gossamer.algorithms.graph_messages import Contribution
-from gossamer.algorithms.graph_settings import Settings, units_of
-from gossamer.privacy.masking_steps import MaskingStep
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.graph_federated import box as graph_federated
+from gossamer.algorithms.graph_federated.coins import Sampling
+from gossamer.algorithms.graph_federated.masking import MaskingServerNode, unit_of
+from gossamer.algorithms.graph_federated.messages import Contribution
+from gossamer.algorithms.graph_federated.settings import Settings, units_of
+from gossamer.privacy.masking.steps import MaskingStep
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

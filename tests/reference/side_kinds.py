@@ -9,25 +9,24 @@ from typing import Any
 import numpy as np
 
 from gossamer.data.split import Split
+from gossamer.faults.home import Laboratory
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.ledger import RenyiFilter
+from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.masking import MaskingServer, packed, unpacked
 from gossamer.privacy.masking.messages import MaskedVector
 from gossamer.privacy.masking.sizes import REPLIES
-from gossamer.privacy.masking_steps import MASK, REFUSED, MaskingStep
+from gossamer.privacy.masking.steps import MASK, REFUSED, MaskingStep
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation, NoNoise
-from gossamer.privacy.noise_streams import CorrelatedNoise
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.round_terms import RoundTerms
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.secure_unit import SecureUnit, secure_unit
+from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise
+from gossamer.privacy.streams.records import Record
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
-from gossamer.privacy.unit_records import Record
 from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
-from gossamer.runtimes.storage_ledger import LedgerFile
-from gossamer.runtimes.storage_sides import stored_ledger
+from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.runtimes.storage.sides import stored_ledger
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
@@ -45,9 +44,10 @@ from gossamer.sides.plan import (
     Trust,
 )
 from gossamer.sides.pool import Pool
+from gossamer.sides.round_terms import RoundTerms
 from gossamer.sides.samples import Shard
+from gossamer.sides.secure_unit import SecureUnit, secure_unit
 from gossamer.sides.simulated import Simulated
-from gossamer.testing.fault_home import Laboratory
 from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public, Released
 
 SIZE, MOST, BOUND = 3, 3, 0.5

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from gossamer.errors import GossamerError
-from gossamer.privacy import masked_side
-from gossamer.privacy.secret_randomness import SecretRandomness
+from gossamer.privacy.exact.secret_randomness import SecretRandomness
+from gossamer.sides import masked_side
 
 Script = list[tuple[Any, ...]]
 

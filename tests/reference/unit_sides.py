@@ -14,12 +14,12 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.data_side import Answer
-from gossamer.privacy.noise_streams import NoiseState, NoiseStream
-from gossamer.privacy.pairwise_noise import pairwise_noise
+from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream, derive
+from gossamer.sides.answers import Answer
+from gossamer.sides.pairwise_noise import pairwise_noise
 from gossamer.vectors import Confined, Released
 
 

@@ -19,7 +19,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.deployments import Parties, charges, check_lives, experiment, keep_history, parties, until
 
 from gossamer.cli.federation.local_federation import LocalFederation
-from gossamer.runtimes.broker import EmbeddedBroker
+from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.slow
 

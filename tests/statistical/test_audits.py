@@ -14,8 +14,8 @@ import pytest
 from scipy.stats import binom
 from tests.reference.audited_releases import Statistic, audit_release
 
-from gossamer.privacy.accountants import epsilon as proved_epsilon
-from gossamer.privacy.attacks.audit import LowerBound, epsilon_from_runs, epsilon_one_run
+from gossamer.attacks.audit import LowerBound, epsilon_from_runs, epsilon_one_run
+from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind

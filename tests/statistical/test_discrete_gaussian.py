@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.privacy.discrete_gaussian import LARGEST, discrete_gaussian
+from gossamer.privacy.exact.discrete_gaussian import LARGEST, discrete_gaussian
 
 LEVEL = 1e-6
 COUNT = 200_000

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.privacy.discrete_gaussian import discrete_gaussian
-from gossamer.privacy.discrete_gaussian_blocks import LARGEST, discrete_gaussian_blocks
+from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
+from gossamer.privacy.exact.discrete_gaussian_blocks import LARGEST, discrete_gaussian_blocks
 
 LEVEL = 1e-6
 COUNT = 400_000

@@ -13,11 +13,11 @@ from scipy import stats
 from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.shuffled_unit import SERVER, ShuffledUnit
 
-from gossamer.algorithms.graph_masking_messages import MaskingReply
+from gossamer.algorithms.graph_federated.masking_messages import MaskingReply
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.masking_steps import MASK
+from gossamer.privacy.masking.steps import MASK
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.messages import decode_message
 from gossamer.sides.client import Update

@@ -14,10 +14,10 @@ import pytest
 from scipy import stats
 from tests.reference.pools import simulated
 
+from gossamer.attacks.audit import epsilon_from_runs
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.accountants import epsilon as proved_epsilon
-from gossamer.privacy.attacks.audit import epsilon_from_runs
+from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.privacy.tasks import Query, Round, StepSizes, Swap

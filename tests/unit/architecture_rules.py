@@ -16,25 +16,17 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from gossamer.algorithms.table import ALGORITHMS
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gossamer"
 
-NAMES = ("gossip", "allreduce", "audp", "asgd", "csgd", "edge_cloud", "mapa", "increasing", "graph_federated")
-"""What algorithms and their modules are called."""
-TABLE = "algorithms/__init__.py"
-OWN = {
-    "gossip": r"gossip(_\w+)?|promises",
-    "allreduce": r"allreduce|ring(_\w+)?",
-    "edge_cloud": r"edge_\w+",
-    "mapa": r"mapa(_\w+)?",
-    "increasing": r"increasing(_\w+)?|round_\w+|size_schedules",
-    "graph_federated": r"graph_\w+",
-}
-"""The modules of each algorithm in `algorithms`, where they have no folder of their own."""
-MAKING = re.compile(
-    r"sides/\w+\.py|deployment/computing\.py|algorithms/graph_sides\.py|"
-    r"privacy/(\w+_side|deployed_unit|round_answers|tasks|unit_tasks|masking_steps|unit_records|number_source)\.py"
-)
+ROOMS = tuple(sorted(path.parent.name for path in (SOURCE / "algorithms").glob("*/__init__.py")))
+"""The packages of algorithms."""
+NAMES = (*ROOMS, *(name for name in ALGORITHMS if name not in ROOMS))
+"""What algorithms and their packages are called."""
+TABLE = "algorithms/table.py"
+MAKING = re.compile(r"sides/\w+\.py")
 """Where data sides are made, and what they are made of."""
 KINDS = frozenset(
     (
@@ -69,13 +61,9 @@ Rule = Callable[[str, ast.Module], Iterator[Place]]
 
 
 def owner(file: str) -> str | None:
-    """Whose a file in `algorithms` is: an algorithm's, or nobody's, which all may use."""
+    """The algorithm in whose package a file is, if any."""
     parts = Path(file).parts
-    if parts[0] != "algorithms":
-        return None
-    if len(parts) > 2:
-        return parts[1] if parts[1] in NAMES else None
-    return next((name for name, own in OWN.items() if re.fullmatch(own, Path(file).stem)), None)
+    return parts[1] if parts[0] == "algorithms" and len(parts) > 2 else None
 
 
 def imports(file: str, tree: ast.Module, *, types: bool = False) -> Iterator[tuple[int, str]]:
@@ -121,7 +109,7 @@ def imports_of_algorithms(file: str, tree: ast.Module) -> Iterator[Place]:
         parts = name.split(".")
         if parts[:2] != ["gossamer", "algorithms"] or len(parts) < 3:
             continue
-        found = owner("/".join(parts[1:3]) + ".py") or (parts[2] if parts[2] in NAMES else None)
+        found = parts[2] if parts[2] in ROOMS else None
         if found is not None and found != owner(file) and (line, found) not in seen:
             seen.add((line, found))
             yield Place(file, line, f"imports {found}")

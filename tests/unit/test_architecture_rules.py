@@ -9,10 +9,10 @@ from tests.unit import architecture_rules as rules
 from tests.unit.architecture_report import circles, lines_of_code, report
 
 SEEN = [
-    (rules.imports_of_algorithms, "experiment/x.py", "from gossamer.algorithms.gossip import Settings"),
-    (rules.imports_of_algorithms, "experiment/x.py", "from gossamer.algorithms import graph_coins"),
-    (rules.imports_of_algorithms, "algorithms/mapa.py", "import gossamer.algorithms.edge_node"),
-    (rules.imports_of_algorithms, "cli/x.py", "def f():\n    from gossamer.algorithms.ring import Ring"),
+    (rules.imports_of_algorithms, "experiment/x.py", "from gossamer.algorithms.gossip.box import Settings"),
+    (rules.imports_of_algorithms, "experiment/x.py", "from gossamer.algorithms.graph_federated import coins"),
+    (rules.imports_of_algorithms, "algorithms/mapa/box.py", "import gossamer.algorithms.edge_cloud.node"),
+    (rules.imports_of_algorithms, "cli/x.py", "def f():\n    from gossamer.algorithms.allreduce.ring import Ring"),
     (rules.imports_of_algorithms, "sides/x.py", "from gossamer.algorithms.gossip.nodes import Gossip"),
     (rules.literals_of_names, "cli/x.py", "if name == 'graph_federated': pass"),
     (rules.attributes_asked_for, "cli/x.py", "getattr(prepared.algorithm, 'report', None)"),
@@ -27,18 +27,22 @@ SEEN = [
     (rules.kinds_by_facts, "deployment/x.py", "if prepared.units: pass"),
 ]
 NOT_SEEN = [
-    (rules.imports_of_algorithms, "algorithms/graph_server.py", "from gossamer.algorithms.graph_state import State"),
-    (rules.imports_of_algorithms, "experiment/x.py", "from gossamer.algorithms import ALGORITHMS"),
+    (
+        rules.imports_of_algorithms,
+        "algorithms/graph_federated/server.py",
+        "from gossamer.algorithms.graph_federated.state import State",
+    ),
+    (rules.imports_of_algorithms, "experiment/x.py", "from gossamer.algorithms.table import ALGORITHMS"),
     (rules.imports_of_algorithms, "experiment/x.py", "from gossamer.algorithms.learning_rate import Constant"),
-    (rules.imports_of_algorithms, "x.py", "if TYPE_CHECKING:\n    from gossamer.algorithms.gossip import Settings"),
-    (rules.literals_of_names, "algorithms/gossip.py", "name = 'gossip'"),
+    (rules.imports_of_algorithms, "x.py", "if TYPE_CHECKING:\n    from gossamer.algorithms.gossip.box import Settings"),
+    (rules.literals_of_names, "algorithms/gossip/box.py", "name = 'gossip'"),
     (rules.literals_of_names, "cli/x.py", "print('gossip runs')"),
     (rules.attributes_asked_for, "cli/x.py", "getattr(settings, name)"),
     (rules.attributes_asked_for, "cli/x.py", "getattr(options, 'reproducible', False)"),
     (rules.settings_by_class, "cli/main.py", "isinstance(x, SpeedSettings)"),
-    (rules.kinds_by_class, "privacy/masked_side.py", "isinstance(task, MaskingStep)"),
+    (rules.kinds_by_class, "sides/masked_side.py", "isinstance(task, MaskingStep)"),
     (rules.kinds_by_class, "cli/x.py", "isinstance(value, dict)"),
-    (rules.kinds_by_facts, "algorithms/graph_server.py", "settings.masking.name == 'secure'"),
+    (rules.kinds_by_facts, "algorithms/graph_federated/server.py", "settings.masking.name == 'secure'"),
 ]
 
 

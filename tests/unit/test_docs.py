@@ -18,11 +18,12 @@ import pytest
 import yaml
 
 import gossamer as gs
-from gossamer.algorithms import ALGORITHMS
+from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli import main
 from gossamer.cli.main import parser
 from gossamer.experiment.reading import parse_spec
-from gossamer.privacy import accountants, guarantees
+from gossamer.privacy import guarantees
+from gossamer.privacy.accounting import accountants
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

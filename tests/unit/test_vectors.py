@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.parts import Part, pack, unpack
+from gossamer.parameters import Part, pack, unpack
 from gossamer.vectors import (
     LARGEST_VALUE,
     Blank,

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from gossamer.algorithms import sample_rules
-from gossamer.algorithms.algorithm import Batches, Context, Facts, InFlight, Workload
 from gossamer.algorithms.command import Command
+from gossamer.algorithms.context import Batches, Context, Facts, InFlight, Workload
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.algorithms.terms import Terms as Terms
-from gossamer.privacy.claims import Claim
+from gossamer.privacy.claim import Claim
 from gossamer.privacy.clipping import ClipSettings, FixedClip
 from gossamer.protocol.node import Node
 from gossamer.topology.settings import Ring, Topology

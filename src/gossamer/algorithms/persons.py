@@ -10,7 +10,7 @@ from typing import Any
 from gossamer.algorithms.problem import Held, Holdings, Problem, Spec
 from gossamer.algorithms.terms import EXAMPLE
 from gossamer.errors import SpecError
-from gossamer.privacy.accountants import Accounted, joint_epsilon
+from gossamer.privacy.accounting.accountants import Accounted, joint_epsilon
 from gossamer.privacy.guarantees import Known
 from gossamer.privacy.releases import Counts
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
-from gossamer.algorithms.algorithm import Facts
+from gossamer.algorithms.context import Facts
 from gossamer.algorithms.problem import Estimated
 from gossamer.algorithms.stopping import StopSettings
-from gossamer.privacy.deployed_guarantee import Drawn
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.model_radius import ModelLengths
 from gossamer.privacy.releases import Counts
+from gossamer.privacy.streams.model_radius import ModelLengths
+from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.plan import SidePlan
 
 

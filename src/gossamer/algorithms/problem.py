@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from gossamer.algorithms.algorithm import Facts, Workload
+from gossamer.algorithms.context import Facts, Workload
+from gossamer.algorithms.privacy_settings import Budget, PrivacySettings
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.algorithms.terms import Terms
-from gossamer.parts import Part
+from gossamer.parameters import Part
 from gossamer.privacy.clipping import Clipping
-from gossamer.privacy.graph_bounds import Noise
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.sampling import Sampling
-from gossamer.privacy.settings import Budget, PrivacySettings
+from gossamer.privacy.streams.graph_bounds import Noise
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
 

@@ -9,9 +9,15 @@ from typing import Any, TypeVar
 from gossamer.algorithms.persons import kinds_of_persons, spread
 from gossamer.algorithms.problem import Problem
 from gossamer.errors import BudgetUnreachable, SpecError
+from gossamer.privacy.accounting.planner import (
+    Family,
+    calibrate,
+    calibrate_jointly,
+    gaussian_family,
+    l2_laplace_family,
+)
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.privacy.planner import Family, calibrate, calibrate_jointly, gaussian_family, l2_laplace_family
 from gossamer.privacy.sampling import Sampling
 
 Schedule = Mapping[Sampling, int]

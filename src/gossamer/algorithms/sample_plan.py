@@ -13,21 +13,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from gossamer.algorithms.algorithm import Facts
+from gossamer.algorithms.context import Facts
 from gossamer.algorithms.persons import asked
 from gossamer.algorithms.problem import Estimated, Problem
 from gossamer.algorithms.sample_noise import Schedule, describe_law
 from gossamer.algorithms.sample_readings import Charged, epsilon_so_far
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import counted
-from gossamer.privacy.deployed_guarantee import Drawn, Times
+from gossamer.privacy.accounting.pure_composition import compositions
+from gossamer.privacy.accounting.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.guarantees import Guarantee, reproducible
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NoNoise
-from gossamer.privacy.pure_composition import compositions
-from gossamer.privacy.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
+from gossamer.sides.deployed_guarantee import Drawn, Times
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.plan import Nothing, Samples, SidePlan
 

@@ -16,7 +16,7 @@ from gossamer.algorithms.sample_plan import SamplePlan, release_counts
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError
 from gossamer.privacy import guarantees
-from gossamer.privacy.accountants import epsilon
+from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Mechanism

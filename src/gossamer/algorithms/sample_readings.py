@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gossamer.algorithms.persons import joint, spread
 from gossamer.algorithms.problem import Problem
 from gossamer.errors import SpecError
-from gossamer.privacy.accountants import epsilon
+from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
 

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gossamer.arrays import FloatArray
+from gossamer.attacks.inversion import clipped_similarity, cosine_similarity, is_linear, recover_input
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.releasing import released_gradients
-from gossamer.privacy.attacks.inversion import clipped_similarity, cosine_similarity, is_linear, recover_input
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
 from gossamer.randomness import derive
 
@@ -206,7 +206,7 @@ def _linear(prepared: Prepared) -> Callable[[FloatArray, Mechanism], FloatArray]
 
 def _matching(prepared: Prepared, span: tuple[float, float]) -> Callable[[FloatArray, Mechanism], FloatArray]:
     # Networks need torch, which is optional.
-    from gossamer.privacy.attacks.matching import match_gradient
+    from gossamer.attacks.matching import match_gradient
 
     shape = tuple(prepared.dataset.train.features.shape[1:])
     model = np.asarray(prepared.initial.values)

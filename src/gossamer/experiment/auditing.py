@@ -14,9 +14,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from gossamer.arrays import FloatArray, IndexArray
+from gossamer.attacks.audit import REPORTED, epsilon_one_run
+from gossamer.attacks.canaries import Canaries, choose_canaries, judge, plant
+from gossamer.attacks.membership import membership
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.experiment.listening import Listener, rows_of
+from gossamer.experiment.eavesdropper import Listener, rows_of
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
@@ -24,10 +27,7 @@ from gossamer.experiment.reading import read_spec
 from gossamer.experiment.results import ResultsFolder, read_summary
 from gossamer.experiment.running import Progress, Result, run_prepared
 from gossamer.experiment.spec import Experiment
-from gossamer.parts import pack
-from gossamer.privacy.attacks.audit import REPORTED, epsilon_one_run
-from gossamer.privacy.attacks.canaries import Canaries, choose_canaries, judge, plant
-from gossamer.privacy.attacks.membership import membership
+from gossamer.parameters import pack
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.randomness import derive, stream
 

@@ -16,8 +16,8 @@ from secrets import token_bytes
 from typing import Any
 
 from gossamer.errors import DataError, SpecError
-from gossamer.federation.errors import IdentityError
-from gossamer.federation.private_files import read_private, write_private
+from gossamer.keys.errors import IdentityError
+from gossamer.keys.private_files import read_private, write_private
 from gossamer.randomness import derive
 from gossamer.version import __version__
 

@@ -13,8 +13,8 @@ from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Quotas
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.completing import estimates_on
 from gossamer.experiment.driving import Blind, drive
+from gossamer.experiment.estimates import estimates_on
 from gossamer.experiment.prepare import Prepared, public_seed
 from gossamer.experiment.spec import Experiment
 from gossamer.privacy.mechanisms import Mechanism, NoNoise

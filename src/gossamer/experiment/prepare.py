@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.algorithms import ALGORITHMS
-from gossamer.algorithms.algorithm import Context, Workload
+from gossamer.algorithms.context import Context, Workload
 from gossamer.algorithms.interface import Algorithm, Cast
+from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.partition import partition
 from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.split import Split
 from gossamer.errors import DataError, ModelError, SpecError, did_you_mean
-from gossamer.experiment.completing import Estimated, needs_estimates, with_estimates
+from gossamer.experiment.estimates import Estimated, needs_estimates, with_estimates
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.model_radius import ModelLengths
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
+from gossamer.privacy.streams.model_radius import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
 from gossamer.randomness import derive, stream

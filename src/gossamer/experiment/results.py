@@ -30,7 +30,7 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
 from gossamer.files import for_owner, make_own_folder, write_own
-from gossamer.parts import Part, unpack
+from gossamer.parameters import Part, unpack
 
 FILES = (
     "spec.yaml",

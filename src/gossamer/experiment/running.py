@@ -29,7 +29,7 @@ from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.experiment.tracing import tracing
-from gossamer.parts import unpack
+from gossamer.parameters import unpack
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator

@@ -18,15 +18,15 @@ from pydantic import (
     model_validator,
 )
 
-from gossamer.algorithms import ALGORITHMS, DEFAULT, AlgorithmSettings
+from gossamer.algorithms.privacy_settings import Budget as Budget
+from gossamer.algorithms.privacy_settings import PrivacySettings as PrivacySettings
 from gossamer.algorithms.stopping import StopSettings as StopSettings
+from gossamer.algorithms.table import ALGORITHMS, DEFAULT, AlgorithmSettings
 from gossamer.algorithms.terms import Terms
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
 from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
-from gossamer.privacy.settings import Budget as Budget
-from gossamer.privacy.settings import PrivacySettings as PrivacySettings
 from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings

@@ -26,7 +26,7 @@ from gossamer.objectives.local_steps import checked
 from gossamer.objectives.objective import (
     Objective,
 )
-from gossamer.parts import Part
+from gossamer.parameters import Part
 
 # An evaluation holds at once
 _ROWS = 1024  # examples,

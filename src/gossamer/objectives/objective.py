@@ -17,7 +17,7 @@ from gossamer.arrays import IndexArray as IndexArray
 from gossamer.data.split import Split
 from gossamer.objectives import local_steps, local_updates
 from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates
-from gossamer.parts import Part as Part
+from gossamer.parameters import Part as Part
 
 
 class Objective(ABC):

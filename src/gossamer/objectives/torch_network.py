@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from gossamer.parts import Part
+from gossamer.parameters import Part
 
 
 @dataclass(frozen=True)

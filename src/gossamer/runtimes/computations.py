@@ -16,12 +16,12 @@ from itertools import islice
 from typing import Any
 
 from gossamer.errors import BudgetSpent
-from gossamer.privacy.data_side import Answer, Computer
 from gossamer.privacy.tasks import Round
 from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Update
 from gossamer.protocol.events import Answered, Completed, Event, Refused
-from gossamer.runtimes.post import Action
+from gossamer.runtimes.mail import Action
 from gossamer.runtimes.speeds import Speeds
+from gossamer.sides.answers import Answer, Computer
 from gossamer.vectors import Released
 
 _ROUNDING = 1e-9  # of a step: so that a step that ends now counts as done, whatever the clock's last bits are

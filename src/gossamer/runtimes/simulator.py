@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.algorithms.algorithm import InFlight
+from gossamer.algorithms.context import InFlight
 from gossamer.errors import PeerError, SpecError
-from gossamer.privacy.data_side import Computer
 from gossamer.protocol.effects import (
     CancelTimer,
     Compute,
@@ -33,8 +32,9 @@ from gossamer.protocol.trace import Step
 from gossamer.randomness import stream
 from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.links import FaultSettings, LinkSettings
-from gossamer.runtimes.post import Action, Post
+from gossamer.runtimes.mail import Action, Post
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
+from gossamer.sides.answers import Computer
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.numbers import whole_number
-from gossamer.privacy.agent_noise import AgentNoise
-from gossamer.privacy.ledger import Plan, Policy
+from gossamer.privacy.accounting.ledger import Plan, Policy
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.unit_ledger import StreamKind
+from gossamer.privacy.streams.agent_noise import AgentNoise
+from gossamer.privacy.streams.unit_ledger import StreamKind
 
 Kind = ReleaseKind | StreamKind | AgentNoise
 """A law that something is released by."""

@@ -10,19 +10,19 @@ import numpy as np
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import FloatArray, IndexArray, Objective
-from gossamer.privacy.data_side import Answer
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.number_source import Numbers
-from gossamer.privacy.pairwise_noise import pairwise_noise
-from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.randomness import derive
+from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
 from gossamer.sides.machine import NOTHING_PROVIDED, Due, Ticket, Together
+from gossamer.sides.number_source import Numbers
+from gossamer.sides.pairwise_noise import pairwise_noise
 from gossamer.sides.plan import WHOLE, ClientUpdate, Pairwise
 from gossamer.sides.samples import Shard
+from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided
 from gossamer.vectors import Confined, Released
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from gossamer.privacy.accountants import epsilon
-from gossamer.privacy.agent_noise import own_server_guarantee
+from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.guarantees import CODE, SIMULATED_NOISE, Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
+from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember
 
 UNIT = "client with all of its data"

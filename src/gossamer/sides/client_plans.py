@@ -20,14 +20,14 @@ import math
 from dataclasses import dataclass, field
 
 from gossamer.errors import SpecError
-from gossamer.privacy.deployed_guarantee import Drawn
-from gossamer.privacy.filters import NOTHING_PROVED, Entry
-from gossamer.privacy.ledger import Plan, Unlimited
+from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.accounting.ledger import Plan, Unlimited
+from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.renyi import check_order
 from gossamer.privacy.unit_tasks import LocalQuery
 from gossamer.sides.charges import CuratorCharges, ReleaseCharges
+from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import (
     WHOLE,
     ByKind,

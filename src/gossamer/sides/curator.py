@@ -14,14 +14,14 @@ import numpy as np
 
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import FloatArray, Objective
-from gossamer.privacy.data_side import Answer
-from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.unit_tasks import CuratedSum
+from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.client import SLACK
 from gossamer.sides.home import Home
 from gossamer.sides.machine import Due, Ticket
 from gossamer.sides.plan import WHOLE, Curator
+from gossamer.sides.sum_rounding import Rounding
 from gossamer.vectors import Released
 
 

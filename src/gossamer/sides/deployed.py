@@ -16,18 +16,18 @@ import numpy.typing as npt
 
 from gossamer.data.split import Split
 from gossamer.objectives.objective import FloatArray, Objective
-from gossamer.privacy.grid_query import GridQuery
-from gossamer.privacy.kept_records import FloatArray as Doubles
-from gossamer.privacy.kept_records import Record
+from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.number_source import Numbers, numbers_of
-from gossamer.privacy.secret_randomness import SecretRandomness
-from gossamer.privacy.sum_rounding import Rounding
+from gossamer.privacy.streams.kept_records import FloatArray as Doubles
+from gossamer.privacy.streams.kept_records import Record
+from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_records import RecordNoise
+from gossamer.sides.grid_query import GridQuery
 from gossamer.sides.home import Kept
 from gossamer.sides.ledger import Ledger
+from gossamer.sides.number_source import Numbers, numbers_of
 from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import InPieces, Provided, Sums
 
 
@@ -112,7 +112,7 @@ class Deployed:
 
 
 class GridStream:
-    """Correlated noise that a restart does not lose, drawn on a grid; see `unit_records`.
+    """Correlated noise that a restart does not lose, drawn on a grid; see `streams.records`.
 
     Raises
     ------

@@ -17,13 +17,13 @@ import scipy.sparse as sp
 
 from gossamer.data.split import Split
 from gossamer.objectives.objective import IndexArray, Objective
-from gossamer.privacy.data_side import Answer, post_processed
-from gossamer.privacy.release_times import provided_for
-from gossamer.privacy.round_answers import RoundSum, Turns
+from gossamer.privacy.accounting.release_times import provided_for
 from gossamer.privacy.tasks import Gradient, Round, Swap
+from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.home import Home
 from gossamer.sides.machine import Ticket
 from gossamer.sides.pool import Pool
+from gossamer.sides.round_answers import RoundSum, Turns
 from gossamer.sides.sums import Charged, InPieces, Total
 
 

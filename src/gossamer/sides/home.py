@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from gossamer.data.split import Split
 from gossamer.objectives.objective import FloatArray, Objective
-from gossamer.privacy.kept_records import FloatArray as Doubles
-from gossamer.privacy.kept_records import Record, Records
-from gossamer.privacy.number_source import Numbers
-from gossamer.privacy.sum_rounding import Rounding
+from gossamer.privacy.streams.kept_records import FloatArray as Doubles
+from gossamer.privacy.streams.kept_records import Record, Records
 from gossamer.privacy.tasks import Query
 from gossamer.sides.ledger import Ledger
+from gossamer.sides.number_source import Numbers
 from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided, Sums
 
 CHARGING, DRAWING = "charging a release", "drawing noise"
@@ -44,7 +44,7 @@ class StreamNoise(Protocol):
 
 
 class RoundMark(Protocol):
-    """See `gossamer.privacy.round_mark.RoundMark`."""
+    """See `gossamer.sides.round_mark.RoundMark`."""
 
     @property
     def round(self) -> int: ...

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import SpecError
-from gossamer.privacy.data_side import Answer
+from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import CHARGING, Home
 from gossamer.sides.ledger import Ledger

@@ -8,15 +8,15 @@ import numpy as np
 
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.objective import FloatArray
-from gossamer.privacy.data_side import Answer
-from gossamer.privacy.masked_side import MaskedSide
-from gossamer.privacy.masking_steps import REFUSED, MaskingStep
+from gossamer.privacy.masking.steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.client import SLACK, Steps, Update, Updates, clipped, steps_of
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Due, Ticket, Together
+from gossamer.sides.masked_side import MaskedSide
 from gossamer.sides.plan import MaskedMember
 from gossamer.sides.samples import Shard
 

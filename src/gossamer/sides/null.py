@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gossamer.errors import SpecError
-from gossamer.privacy.data_side import Answer
-from gossamer.privacy.masking_steps import MaskingStep
+from gossamer.privacy.masking.steps import MaskingStep
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.round_answers import amended
 from gossamer.privacy.tasks import Gradient, Round
+from gossamer.sides.answers import Answer
 from gossamer.sides.machine import Due, Ticket
+from gossamer.sides.round_answers import amended
 from gossamer.vectors import Blank, Sendable
 
 

@@ -17,13 +17,13 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from gossamer.privacy.deployed_guarantee import Drawn
-from gossamer.privacy.ledger import Plan, Unlimited
+from gossamer.privacy.accounting.ledger import Plan, Unlimited
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.tasks import Query
 from gossamer.sides.charges import ReleaseCharges
 from gossamer.sides.client_plans import ClientUpdate, Curator, Pairwise
+from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import WHOLE, ByKind, Members, SidePlan, Trust, drawn_for, of_kinds
 from gossamer.sides.unit_plans import MaskedMember, Stream
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gossamer.privacy.data_side import Answer
+from gossamer.sides.answers import Answer
 from gossamer.sides.home import DRAWING, Home
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Side, Ticket, Together
 
 
 class Pool:
-    """The data sides of one process, a `gossamer.privacy.data_side.Computer`.
+    """The data sides of one process, a `gossamer.sides.answers.Computer`.
 
     Attributes
     ----------

@@ -9,14 +9,14 @@ import numpy as np
 
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import IndexArray
-from gossamer.privacy.data_side import Answer, post_processed
-from gossamer.privacy.round_answers import RoundSum, Turns, amended, rates_of
-from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Gradient, Query, Round
+from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
 from gossamer.sides.machine import Due, Ticket, Together
 from gossamer.sides.plan import Samples
+from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of
+from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Batch, Provided, Run, Sums, Total
 from gossamer.vectors import Released
 

@@ -12,14 +12,14 @@ from typing import Protocol
 
 from gossamer.errors import SpecError
 from gossamer.numbers import whole_number
-from gossamer.privacy.accountants import renyi_divergence
-from gossamer.privacy.deployed_guarantee import Drawn
-from gossamer.privacy.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.accounting.accountants import renyi_divergence
+from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.renyi import check_order
 from gossamer.privacy.sampling import Poisson
 from gossamer.sides.charges import Charges
+from gossamer.sides.deployed_guarantee import Drawn
 
 WHOLE = Poisson(1.0)
 """The sampling of a release that all data of a client are in."""

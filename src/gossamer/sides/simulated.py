@@ -9,16 +9,16 @@ import numpy.typing as npt
 
 from gossamer.data.split import Split
 from gossamer.objectives.objective import FloatArray, Objective
-from gossamer.privacy.data_side import divided
-from gossamer.privacy.kept_records import FloatArray as Doubles
-from gossamer.privacy.kept_records import Record
-from gossamer.privacy.noise_streams import NoiseState, NoiseStream
-from gossamer.privacy.number_source import Numbers
-from gossamer.privacy.sum_rounding import Rounding
+from gossamer.privacy.streams.kept_records import FloatArray as Doubles
+from gossamer.privacy.streams.kept_records import Record
+from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream as Generators
+from gossamer.sides.answers import divided
 from gossamer.sides.ledger import Ledger, MemoryLedger
+from gossamer.sides.number_source import Numbers
 from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided, Sums, Together
 
 _NOTHING = Provided()

@@ -3,7 +3,7 @@
 A record is charged, then drawn, and drawn once. After a crash the server's node is what its journal says, and asks for
 the next record, or for the last one again. One that was answered is answered with the same bytes; one that was charged
 and not kept was given to nobody, and is drawn now under the charge that stands. Records that later ones are made of are
-kept before they are answered (`unit_records`).
+kept before they are answered (`streams.records`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.privacy.data_side import Answer
-from gossamer.privacy.kept_records import FloatArray, Record
+from gossamer.privacy.streams.kept_records import FloatArray, Record
 from gossamer.protocol.effects import Release
+from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
 from gossamer.sides.machine import Due, Ticket

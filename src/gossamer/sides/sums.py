@@ -10,10 +10,10 @@ import numpy as np
 
 from gossamer.data.split import Split
 from gossamer.objectives.objective import FloatArray, IndexArray, Objective
-from gossamer.privacy.grid_query import GridQuery
-from gossamer.privacy.round_answers import RoundSum, Turns, round_sum
-from gossamer.privacy.sum_rounding import Rounding
 from gossamer.privacy.tasks import Gradient, Round
+from gossamer.sides.grid_query import GridQuery
+from gossamer.sides.round_answers import RoundSum, Turns, round_sum
+from gossamer.sides.sum_rounding import Rounding
 
 
 @dataclass(frozen=True, slots=True)

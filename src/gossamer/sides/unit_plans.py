@@ -6,8 +6,8 @@ Proofs
 data, so T sums have Renyi divergence T rho a at every order a. Taking a client's data away, which makes its update 0,
 is one of these replacements.
 
-**Streams.** `unit_divergence`: the records are mu-Gaussian or epsilon-differentially private jointly, against all that
-are not in their unit.
+**Streams.** `streams.divergence`: the records are mu-Gaussian or epsilon-differentially private jointly, against all
+that are not in their unit.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING
 
 from gossamer.errors import SpecError
 from gossamer.numbers import whole_number
-from gossamer.privacy.agent_noise import AgentNoise
-from gossamer.privacy.deployed_guarantee import Drawn
-from gossamer.privacy.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.renyi import check_order
-from gossamer.privacy.unit_divergence import messages_divergence, messages_entry, own_entry
-from gossamer.privacy.unit_ledger import StreamKind
+from gossamer.privacy.streams.agent_noise import AgentNoise
+from gossamer.privacy.streams.divergence import messages_divergence, messages_entry, own_entry
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
+from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.sides.charges import StreamCharges, SumCharges
+from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import ByKind, Members, SidePlan, Trust, behind_scope, check_number
 
 if TYPE_CHECKING:  # masks need cryptography, which is optional
-    from gossamer.privacy.round_terms import RoundTerms
-    from gossamer.privacy.secure_unit import SecureUnit
+    from gossamer.sides.round_terms import RoundTerms
+    from gossamer.sides.secure_unit import SecureUnit
 
 
 @dataclass(frozen=True)

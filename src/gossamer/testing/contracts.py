@@ -16,12 +16,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from gossamer.algorithms import ALGORITHMS
-from gossamer.algorithms.algorithm import Context
+from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast
+from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import BudgetSpent, PeerError
 from gossamer.privacy.clipping import Clipping
-from gossamer.privacy.data_side import Answer
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round
@@ -36,6 +35,7 @@ from gossamer.randomness import stream
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.sides.answers import Answer
 from gossamer.sides.null import DryRun
 from gossamer.topology.builders import build_graph
 from gossamer.vectors import LARGEST_VALUE, Blank, Public, Released, Sendable, Vector

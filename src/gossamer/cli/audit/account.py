@@ -18,9 +18,9 @@ from gossamer.cli.delta_options import check_delta
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, warn
 from gossamer.errors import CallerError, counted
-from gossamer.privacy.accountants import epsilon
+from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.privacy.accounting.pure_composition import COMPOSITIONS, compositions
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
-from gossamer.privacy.pure_composition import COMPOSITIONS, compositions
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.weakness import remarks
 

@@ -13,7 +13,7 @@ from gossamer.cli.printing import print_json, say, table
 from gossamer.errors import counted
 
 if TYPE_CHECKING:  # these need what is slow to import, so commands import them when they run
-    from gossamer.deployment.spending import Spending
+    from gossamer.deployment.owner.spending import Spending
 
 
 DESCRIPTION = "What a data owner's data have spent over all runs, and what they consist of."
@@ -64,8 +64,8 @@ def _add_common(command: argparse.ArgumentParser) -> None:
 
 def show_command(options: argparse.Namespace) -> int:
     """Print what was spent."""
-    from gossamer.deployment.policy import read_policy
-    from gossamer.deployment.spending import spendings
+    from gossamer.deployment.owner.policy import read_policy
+    from gossamer.deployment.owner.spending import spendings
 
     policy = read_policy(options.policy)
     found = spendings(policy)
@@ -80,9 +80,9 @@ def show_command(options: argparse.Namespace) -> int:
 
 def update_command(options: argparse.Namespace) -> int:
     """Accept a data set as it is."""
-    from gossamer.deployment.ledger_key import key_path
-    from gossamer.deployment.owned_data import OwnedData
-    from gossamer.deployment.policy import read_policy
+    from gossamer.deployment.owner.ledger_key import key_path
+    from gossamer.deployment.owner.owned_data import OwnedData
+    from gossamer.deployment.owner.policy import read_policy
 
     policy = read_policy(options.policy)
     key = key_path(policy.ledger_path)
@@ -168,7 +168,7 @@ def _spent(spending: Spending) -> str:
 
 def _counted(spending: Spending) -> Iterator[str]:
     """What each filter has counted; the one with more left is the one that counts."""
-    from gossamer.privacy.ledger import RenyiFilter
+    from gossamer.privacy.accounting.ledger import RenyiFilter
 
     filters, shares = spending.filter, spending.shares
     if filters is None or shares is None:

@@ -14,10 +14,10 @@ from gossamer.cli.printing import print_json, say
 from gossamer.errors import CallerError
 
 if TYPE_CHECKING:  # these need what is optional, so commands import them when they run
-    from gossamer.deployment.founding import Founded
-    from gossamer.deployment.terms import Agreed
-    from gossamer.federation.identity import Identity, PublicKey
-    from gossamer.federation.invitations import Invitation
+    from gossamer.deployment.founding.founding import Founded
+    from gossamer.deployment.founding.invitations import Invitation
+    from gossamer.deployment.party.agreement import Agreed
+    from gossamer.keys.identity import Identity, PublicKey
 
 _DAYS = 90
 _MOST_DAYS = 3650
@@ -149,7 +149,7 @@ def _first_twice(names: Sequence[str]) -> str | None:
 
 def identity_command(options: argparse.Namespace) -> int:
     """Make a key."""
-    from gossamer.deployment.own_identity import make_identity
+    from gossamer.deployment.founding.own_identity import make_identity
 
     folder = options.out or Path(options.name)
     identity, public = make_identity(options.name, folder)
@@ -167,8 +167,8 @@ def identity_command(options: argparse.Namespace) -> int:
 
 def new_command(options: argparse.Namespace) -> int:
     """Found a federation."""
-    from gossamer.deployment import papers
-    from gossamer.deployment.founding import draft
+    from gossamer.deployment.founding import layout as papers
+    from gossamer.deployment.founding.founding import draft
 
     papers.check_empty(options.folder)
     parties, keys = _parties(options), _keys(options)
@@ -186,10 +186,10 @@ def new_command(options: argparse.Namespace) -> int:
 
 def add_command(options: argparse.Namespace) -> int:
     """Let parties in."""
-    from gossamer.deployment.papers import RECORD
-    from gossamer.deployment.reissuing import draft_again
-    from gossamer.deployment.renewing import check_newer
-    from gossamer.federation.invitations import read_signed
+    from gossamer.deployment.founding.invitations import read_signed
+    from gossamer.deployment.founding.layout import RECORD
+    from gossamer.deployment.founding.reissuing import draft_again
+    from gossamer.deployment.party.renewing import check_newer
 
     before = read_signed(options.folder / RECORD)
     again = draft_again(
@@ -202,7 +202,7 @@ def add_command(options: argparse.Namespace) -> int:
 
 def renew_command(options: argparse.Namespace) -> int:
     """Issue everything again."""
-    from gossamer.deployment.reissuing import draft_again
+    from gossamer.deployment.founding.reissuing import draft_again
 
     return _write(options, draft_again(options.folder, {}, valid=_valid(options), organiser=_organiser(options)))
 
@@ -210,7 +210,7 @@ def renew_command(options: argparse.Namespace) -> int:
 def show_command(options: argparse.Namespace) -> int:
     """Say what an invitation says."""
     from gossamer.cli.federation.output import describe, document
-    from gossamer.federation.invitations import read_signed
+    from gossamer.deployment.founding.invitations import read_signed
 
     invitation = read_signed(options.file, options.organiser)
     agreed = _agreed(invitation, options.modules)
@@ -246,7 +246,7 @@ def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed | None 
 
 def _own(invitation: Invitation) -> Agreed:
     """The same of an invitation by this organiser, whose spec's code is allowed."""
-    from gossamer.deployment.federation_spec import own_code
+    from gossamer.deployment.founding.federation_spec import own_code
     from gossamer.experiment.reading import read_text
 
     return _agreed(invitation, own_code(read_text(invitation.spec)))
@@ -254,7 +254,7 @@ def _own(invitation: Invitation) -> Agreed:
 
 def _agreed(invitation: Invitation, modules: Sequence[str]) -> Agreed:
     """What all parties will derive from it; an error now rather than at each of them."""
-    from gossamer.deployment.terms import Agreed, Terms
+    from gossamer.deployment.party.agreement import Agreed, Terms
 
     return Agreed.on(Terms.of(invitation, modules))
 
@@ -274,13 +274,13 @@ def _parties(options: argparse.Namespace) -> dict[str, int]:
 
 
 def _keys(options: argparse.Namespace) -> dict[str, PublicKey]:
-    from gossamer.deployment.own_identity import read_keys
+    from gossamer.deployment.founding.own_identity import read_keys
 
     return {} if options.keys is None else read_keys(options.keys)
 
 
 def _organiser(options: argparse.Namespace) -> Identity | None:
-    from gossamer.federation.identity import Identity
+    from gossamer.keys.identity import Identity
 
     return None if options.organiser is None else Identity.load(options.organiser)
 

@@ -4,7 +4,7 @@ import gc
 
 import gossamer.cli.federation.node
 import gossamer.cli.main
-import gossamer.deployment.party  # noqa: F401
+import gossamer.deployment.party.party  # noqa: F401
 
 # The collector of a forked process would write to all objects that there are, and so make copies of them.
 gc.collect()

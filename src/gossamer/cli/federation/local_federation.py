@@ -25,23 +25,23 @@ import yaml
 from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
 from gossamer.data.split import Split
-from gossamer.deployment.federation_spec import own_code
-from gossamer.deployment.founding import found
-from gossamer.deployment.holding import planned_divergence
-from gossamer.deployment.party_data import shard_settings, write_party_file
-from gossamer.deployment.state_folder import StateFolder
-from gossamer.deployment.terms import Agreed, Terms
+from gossamer.deployment.founding.federation_spec import own_code
+from gossamer.deployment.founding.founding import found
+from gossamer.deployment.founding.invitations import read_signed
+from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.data import shard_settings, write_party_file
+from gossamer.deployment.party.data_side import planned_divergence
+from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.spec import Experiment
-from gossamer.federation.invitations import read_signed
 from gossamer.files import for_owner, write_own
-from gossamer.privacy.release_times import without_late
-from gossamer.privacy.renyi import renyi_epsilon
+from gossamer.privacy.accounting.release_times import without_late
+from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.protocol.node import Node
-from gossamer.runtimes.storage import SqliteStore
+from gossamer.runtimes.storage.store import SqliteStore
 
 POLICY, DATA, STATE, OUTPUT = "policy.yaml", "data.npz", "state", "output.log"
 ORDERS = range(2, 129)

@@ -48,8 +48,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def node_command(options: argparse.Namespace) -> int:
     """Run the node."""
     # It needs what is optional, so it is imported only here.
-    from gossamer.deployment.party import run_party
-    from gossamer.deployment.party_options import PartyOptions
+    from gossamer.deployment.party.options import PartyOptions
+    from gossamer.deployment.party.party import run_party
 
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
     run_party(PartyOptions(**chosen))

@@ -8,13 +8,13 @@ from typing import Any
 
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
 from gossamer.cli.printing import wrapped
-from gossamer.deployment import papers
-from gossamer.deployment.broker_papers import has_tls
-from gossamer.deployment.computing import deployed_epsilon, deployed_guarantees
-from gossamer.deployment.founding import Founded
-from gossamer.deployment.terms import Agreed
+from gossamer.deployment.founding import layout as papers
+from gossamer.deployment.founding.broker_layout import has_tls
+from gossamer.deployment.founding.founding import Founded
+from gossamer.deployment.founding.invitations import Invitation, Member
+from gossamer.deployment.party.agreement import Agreed
+from gossamer.deployment.party.computing import deployed_epsilon, deployed_guarantees
 from gossamer.errors import counted
-from gossamer.federation.invitations import Invitation, Member
 
 
 def describe(invitation: Invitation, agreed: Agreed) -> str:

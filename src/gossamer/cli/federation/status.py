@@ -20,7 +20,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def status_command(options: argparse.Namespace) -> int:
     """Say how nodes are."""
-    from gossamer.deployment.state_folder import StateFolder
+    from gossamer.deployment.party.state_folder import StateFolder
 
     found = {str(store): StateFolder(store).status() for store in options.store}
     if options.json:

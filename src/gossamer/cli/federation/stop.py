@@ -20,7 +20,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def stop_command(options: argparse.Namespace) -> int:
     """End the node's process."""
-    from gossamer.deployment.state_folder import StateFolder
+    from gossamer.deployment.party.state_folder import StateFolder
 
     StateFolder(options.store).stop(options.leave, options.timeout)
     say(f"{options.store}: ended")

@@ -35,7 +35,7 @@ def up_command(options: argparse.Namespace) -> int:
     """Run the federation, and say what came of it."""
     # Both need what is optional, so they are imported only here.
     from gossamer.cli.federation.local_federation import LocalFederation
-    from gossamer.runtimes.broker import EmbeddedBroker, Mosquitto
+    from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 
     experiment = read_experiment(options)
     out = options.out or Path("runs") / f"{options.spec.stem}-up-seed{experiment.seed}"

@@ -10,8 +10,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from gossamer.algorithms import ALGORITHMS
 from gossamer.algorithms.command import Answer, Bounds, Command, Line, Option, Table, flag_of
+from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli.commands import CommandParser
 from gossamer.cli.delta_options import check_delta
 from gossamer.cli.patience import patience

@@ -15,9 +15,9 @@ from gossamer.cli.printing import print_json, say
 from gossamer.cli.spec_options import add_spec, read_experiment
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.spec import Experiment
-from gossamer.testing.fault_seeds import Failure, first_failing
-from gossamer.testing.fault_specs import small_runs
-from gossamer.testing.fault_trials import Trial
+from gossamer.faults.seeds import Failure, first_failing
+from gossamer.faults.specs import small_runs
+from gossamer.faults.trials import Trial
 
 _CHUNK = 50  # seeds that a process takes at a time
 

@@ -28,7 +28,7 @@ from dataclasses import replace
 from typing import Any
 
 from gossamer.errors import DataError, PeerError
-from gossamer.federation.identity import Identity
+from gossamer.keys.identity import Identity
 from gossamer.privacy.masking.agent_state import AgentState
 from gossamer.privacy.masking.dealing import deal, share_of
 from gossamer.privacy.masking.group import Group, Step, UintArray

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gossamer.errors import DataError, PeerError
-from gossamer.federation.identity import PublicKey
+from gossamer.keys.identity import PublicKey
 from gossamer.privacy.masking.group import Group
 from gossamer.privacy.masking.keys import check_point
 from gossamer.privacy.masking.messages import Announcement, Roster

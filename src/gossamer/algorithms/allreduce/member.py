@@ -1,0 +1,372 @@
+"""A member of a ring that averages vectors round after round, whoever falls silent.
+
+Without faults a round is one ring all-reduce (see `ring`): 2 (m - 1) messages of each of the m members.
+
+When the chunk that is due does not come within ``timeout``, a member calls a *census* (`Alive`, to all); or, without
+a timeout, when a member is known to be down, which a `Probe` of the one before finds out after a while. Whoever has its
+vector for this round answers with the same. After another ``timeout`` the first member that was heard announces
+who was (`Roster`), and these try the round again, with the same vectors. The others are *left out*: when one is ready
+it asks to come back (`Join`), and the first member lets it in at the end of a round (`Welcome`, with the newest
+average).
+
+Attempts are ordered by (round, attempt), and nobody goes back to an earlier one. Two parts of a cut network go on
+apart, each without the other, and stay apart; the run's output is that of the part that made more rounds.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gossamer.algorithms.allreduce.messages import Alive, Average, Chunk, Join, Probe, Roster, Welcome, check_when
+from gossamer.algorithms.allreduce.ring import Reduction, begin
+from gossamer.errors import PeerError
+from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
+from gossamer.protocol.events import PeerDown
+from gossamer.protocol.messages import Message, check_count, check_model
+from gossamer.protocol.node import Effects, Node, on
+from gossamer.vectors import LARGEST_VALUE, Model, Public
+
+MOST_EARLY = 8
+"""Vectors of one member that wait for others, in chunks. One that keeps the protocol has less than three."""
+GRACE = 10.0
+"""Seconds that a census takes where no timeout is set and a peer is known to be down."""
+MOST_DOUBLINGS = 10
+"""Of the patience with the member whose chunk is due, where no timeout is set."""
+
+
+@dataclass
+class RingState:
+    """State of a member.
+
+    ``w`` is the outcome of the last round and ``own`` this member's vector for the present one, once there is one.
+    Chunks that come before they can be used wait in ``early``, by (round, attempt, step, sender); a roster for the next
+    round waits in ``rosters``.
+    """
+
+    w: Model
+    members: tuple[int, ...]
+    round: int = 0
+    attempt: int = 0
+    own: Model | None = None
+    reduction: Reduction | None = None
+    early: dict[tuple[int, int, int, int], Model] = field(default_factory=dict)
+    rosters: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    heard: set[int] = field(default_factory=set)
+    joining: set[int] = field(default_factory=set)
+    left_out: bool = False
+    retired: bool = False
+    probes: int = 0
+
+
+class RingMember(Node):
+    """Base of nodes that average in rounds; a subclass says what a round starts with.
+
+    A subclass handles `Elapsed` and passes timers it does not know to `ring_timer`.
+    """
+
+    state: RingState
+
+    def __init__(
+        self, name: str, state: RingState, names: Sequence[str], timeout: float | None, patience: float
+    ) -> None:
+        super().__init__(name, state)
+        self.patience = patience
+        self.names = tuple(names)
+        self.numbers = {other: number for number, other in enumerate(names)}
+        self.number = self.numbers[name]
+        self.timeout = timeout
+        # Every addition in float32 may round up.
+        self.largest_sum = LARGEST_VALUE * len(names) * (1 + len(names) * 2.0**-23)
+
+    @abstractmethod
+    def begin_round(self) -> Effects:
+        """``state.w`` is where ``state.round`` starts: prepare a vector and `contribute` it, now or later."""
+
+    # The ring
+
+    def contribute(self, own: Model) -> Effects:
+        """This member's vector for the present round."""
+        s = self.state
+        if s.left_out:
+            yield from self.ask_to_join()
+        else:
+            s.own = own
+            yield from self.reduce()
+
+    def reduce(self) -> Effects:
+        s = self.state
+        if s.own is None:
+            return
+        s.reduction = begin(s.own, s.members.index(self.number), len(s.members))
+        if not s.reduction.done:
+            yield self.wait()
+        yield from self.pass_on(s.reduction)
+        yield from self.advance()
+
+    def wait(self) -> SetTimer:
+        """For the chunk that is due: until the silent are left out, or until it is time to see who is there."""
+        if self.timeout is not None:
+            return SetTimer(self.timeout, "chunk")
+        return SetTimer(self.patience * 2 ** min(self.state.probes, MOST_DOUBLINGS), "probe")
+
+    def pass_on(self, reduction: Reduction) -> Effects:
+        s = self.state
+        if not reduction.done:
+            following = s.members[(reduction.position + 1) % reduction.members]
+            yield Send(self.names[following], Chunk(s.round, s.attempt, reduction.step, reduction.outgoing))
+
+    @on(Chunk)
+    def receive(self, sender: str, chunk: Chunk, now: float) -> Effects:
+        s, number = self.state, self.number_of(sender)
+        check_when(sender, chunk)
+        if (chunk.round, chunk.attempt) < (s.round, s.attempt) or s.left_out:
+            return  # of an attempt that was given up
+        if chunk.round > s.round + 1:
+            raise PeerError(f"{sender} is in round {chunk.round}, which cannot have begun: this is {s.round}")
+        waiting = [part.size for (*_, other), part in s.early.items() if other == number]
+        if (
+            not 0 <= chunk.step < 2 * len(self.names)
+            or len(waiting) >= MOST_EARLY * len(self.names)
+            or sum(waiting) + chunk.part.size > MOST_EARLY * s.w.size
+        ):
+            raise PeerError(f"{sender} sends more chunks than a reduction has")
+        check_model(chunk.part, s.w[: chunk.part.size], self.largest_sum)
+        s.early[chunk.round, chunk.attempt, chunk.step, number] = chunk.part
+        yield from self.advance()
+
+    def advance(self) -> Effects:
+        """Take the chunks that are due, as far as they have come."""
+        s = self.state
+        while s.reduction is not None and not s.reduction.done:
+            before = s.members[s.reduction.position - 1]
+            part = s.early.pop((s.round, s.attempt, s.reduction.step, before), None)
+            if part is None or part.size != s.reduction.incoming_size:
+                return  # a chunk of the wrong size is as good as none
+            s.reduction = s.reduction.take(part)
+            yield from self.pass_on(s.reduction)
+        if s.reduction is not None:
+            yield from self.complete(s.reduction.average)
+
+    def complete(self, average: Model) -> Effects:
+        """The round's outcome is known: on to the next."""
+        s = self.state
+        s.probes = 0
+        s.w, s.round, s.attempt, s.own, s.reduction = average.within(), s.round + 1, 0, None, None
+        s.early = {key: part for key, part in s.early.items() if key[0] >= s.round}
+        yield from self.end_census()
+        if s.round in s.rosters:
+            s.attempt, s.members = s.rosters[s.round]
+        s.rosters = {}
+        if s.joining and s.members[0] == self.number:
+            yield from self.admit()
+        yield from self.begin_round()
+
+    # When a member is silent
+
+    def ring_timer(self, name: str) -> Effects:
+        """One of the ring's timers ran out."""
+        if name == "chunk":
+            yield from self.call_census()
+        elif name == "probe":
+            yield from self.probe()
+        elif name == "census":
+            yield from self.close_census()
+        elif self.state.left_out:
+            yield from self.ask_to_join()
+
+    def probe(self) -> Effects:
+        """Have the session find out whether the member before is there, whose chunk is due."""
+        s = self.state
+        if s.reduction is not None and not s.reduction.done:
+            s.probes += 1
+            yield Send(self.names[s.members[s.reduction.position - 1]], Probe())
+            yield self.wait()
+
+    @on(Probe)
+    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+        yield from self.remind(sender)
+
+    def remind(self, sender: str) -> Effects:
+        """Tell who takes itself for a member and is none: when the roster came it had ended the round without it."""
+        s = self.state
+        if self.number_of(sender) not in s.members and not s.left_out:
+            yield Send(sender, Roster(s.round, s.attempt, _numbers(s.members)))
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        s = self.state
+        if self.numbers[event.peer] in s.members and s.own is not None and not s.heard:
+            yield from self.call_census()
+
+    @property
+    def countable(self) -> bool:
+        """Whether a census counts this node: it has its vector, or there is no timeout that it could exceed."""
+        s = self.state
+        return not (s.left_out or s.retired) and (s.own is not None or self.timeout is None)
+
+    def call_census(self) -> Effects:
+        s = self.state
+        s.heard = {self.number}
+        yield from self.tell(s.members, Alive(s.round))
+        yield SetTimer(GRACE if self.timeout is None else self.timeout, "census")
+
+    @on(Alive)
+    def alive(self, sender: str, here: Alive, now: float) -> Effects:
+        s, number = self.state, self.number_of(sender)
+        check_count(sender, "round", here.round)
+        if number not in s.members:
+            yield from self.remind(sender)
+        elif here.round < s.round:
+            yield Send(sender, Average(s.round - 1, s.attempt, _numbers(s.members), s.w))
+        elif here.round == s.round and self.countable:
+            if not s.heard:
+                yield from self.call_census()
+            s.heard.add(number)
+
+    def close_census(self) -> Effects:
+        """Who was heard goes on without the others. The first of them says so; if that fails, the others call again."""
+        s = self.state
+        here = tuple(number for number in s.members if number in s.heard)
+        if not self.countable or not here:
+            return
+        if here[0] != self.number or len(here) == len(s.members):
+            yield from self.call_census()
+            return
+        yield Record("left_out", float(len(s.members) - len(here)))
+        attempt = s.attempt + 1
+        yield from self.tell(s.members, Roster(s.round, attempt, _numbers(here)))
+        yield from self.adopt(attempt, here)
+
+    @on(Roster)
+    def roster(self, sender: str, roster: Roster, now: float) -> Effects:
+        s = self.state
+        number, members = self.number_of(sender), self.parse_members(sender, roster.members)
+        check_when(sender, roster)
+        if (roster.round, roster.attempt) <= (s.round, s.attempt) or number not in s.members:
+            return
+        if self.number not in members:
+            yield from self.leave(members)
+        elif roster.round == s.round:
+            yield from self.adopt(roster.attempt, members)
+        else:
+            s.rosters = {roster.round: (roster.attempt, members)}
+
+    def adopt(self, attempt: int, members: tuple[int, ...]) -> Effects:
+        """Try the present round again, with the same vector."""
+        s = self.state
+        s.attempt, s.members = attempt, members
+        s.early = {key: part for key, part in s.early.items() if key[:2] >= (s.round, attempt)}
+        yield from self.end_census()
+        yield from self.reduce()
+
+    def end_census(self) -> Effects:
+        self.state.heard = set()
+        yield CancelTimer("chunk")
+        yield CancelTimer("probe")
+        yield CancelTimer("census")
+
+    @on(Average)
+    def catch_up(self, sender: str, average: Average, now: float) -> Effects:
+        """The sender's roster counts: one of this round, which the sender has passed, never reached it."""
+        s = self.state
+        number, members = self.number_of(sender), self.parse_members(sender, average.members)
+        check_when(sender, average)
+        check_model(average.model, s.w)
+        expected = average.round == s.round and s.own is not None and number in s.members
+        if expected and self.number in members:
+            known = s.rosters.get(s.round + 1, (-1, ()))
+            s.rosters = {s.round + 1: max(known, (average.attempt, members))}
+            yield from self.complete(average.model)
+
+    # Leaving and coming back
+
+    def leave(self, members: tuple[int, ...]) -> Effects:
+        s = self.state
+        ready = s.own is not None
+        s.left_out, s.members, s.own, s.reduction, s.early, s.rosters = True, members, None, None, {}, {}
+        yield from self.end_census()
+        if ready:
+            yield from self.ask_to_join()
+
+    def ask_to_join(self) -> Effects:
+        """Ask everybody, since who is first by now is not known; again until somebody answers."""
+        yield from self.tell(range(len(self.names)), Join())
+        yield SetTimer(GRACE if self.timeout is None else self.timeout, "join")
+
+    @on(Join)
+    def join(self, sender: str, wish: Join, now: float) -> Effects:
+        """The first member lets in at the end of the round, who is counted for a member at once.
+
+        When all rounds are made the first may be gone, and any other tells the outcome.
+        """
+        s, number = self.state, self.number_of(sender)
+        if s.left_out:
+            return
+        if s.retired or number in s.members:
+            yield self.welcome(number)
+        elif s.members[0] == self.number:
+            s.joining.add(number)
+
+    def admit(self) -> Effects:
+        """At the end of a round, let in who asked, and tell the others."""
+        s = self.state
+        before, joining = s.members, sorted(s.joining - set(s.members))
+        s.attempt, s.members, s.joining = s.attempt + 1, tuple(sorted({*s.members, *joining})), set()
+        yield from self.tell(before, Roster(s.round, s.attempt, _numbers(s.members)))
+        for number in joining:
+            yield self.welcome(number)
+
+    def welcome(self, number: int) -> Send:
+        s = self.state
+        return Send(self.names[number], Welcome(s.round, s.attempt, _numbers((*s.members, number)), s.w))
+
+    @on(Welcome)
+    def welcomed(self, sender: str, welcome: Welcome, now: float) -> Effects:
+        s = self.state
+        members = self.parse_members(sender, welcome.members)
+        check_when(sender, welcome)
+        check_model(welcome.model, s.w)
+        if not s.left_out or self.number not in members or welcome.round < s.round:
+            return
+        s.left_out, s.round, s.attempt, s.members, s.w = (
+            False,
+            welcome.round,
+            welcome.attempt,
+            members,
+            welcome.model,
+        )
+        yield CancelTimer("join")
+        yield from self.begin_round()
+
+    def retire(self) -> None:
+        """No more rounds here; who asks still gets the outcome."""
+        self.state.retired = True
+
+    def number_of(self, sender: str) -> int:
+        """The number of a node; PeerError if it is none of the ring's."""
+        if sender not in self.numbers:
+            raise PeerError(f"{sender} is no member of this ring")
+        return self.numbers[sender]
+
+    def parse_members(self, sender: str, numbers: Public) -> tuple[int, ...]:
+        if numbers.size > len(self.names):
+            raise PeerError(f"{sender} names {numbers.size} members of {len(self.names)}")
+        if numbers.values.dtype != np.uint32:
+            raise PeerError(f"{sender} names members by {numbers.values.dtype}, expected uint32")
+        members = tuple(sorted({int(number) for number in numbers.values}))
+        if not members or members[-1] >= len(self.names):
+            raise PeerError(f"{sender} names members that do not exist: {members}")
+        return members
+
+    def tell(self, numbers: Sequence[int], what: Message) -> Effects:
+        for number in numbers:
+            if number != self.number:
+                yield Send(self.names[number], what)
+
+
+def _numbers(members: Sequence[int]) -> Public:
+    return Public(np.array(sorted(set(members)), np.uint32))

@@ -1,0 +1,183 @@
+"""What algorithms are given, and what is asked of how they work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gossamer.errors import DataError, counted
+from gossamer.privacy.clipping import Clipping
+from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.streams.graph_bounds import Noise
+from gossamer.privacy.streams.model_radius import ModelLengths
+from gossamer.privacy.tasks import Query
+from gossamer.protocol.messages import Message
+from gossamer.topology.graphs import Graph
+from gossamer.vectors import Model, Public
+
+
+class Workload(Protocol):
+    """How many examples the updates of each node take, in expectation: public, and known before the run."""
+
+    @property
+    def quota(self) -> int | None:
+        """Updates of each node, where the settings bound them."""
+        ...
+
+    def of(self, name: str, update: int) -> int:
+        """Examples of a node's ``update`` (from 0)."""
+        ...
+
+    def counts(self, name: str, updates: int) -> Mapping[int, int]:
+        """How many of a node's first ``updates`` take how many examples."""
+        ...
+
+    def updates_in(self, epochs: float) -> Mapping[str, int]:
+        """How many updates of each node cover its shard so often."""
+        ...
+
+    def check(self, updates: int) -> None:
+        """Raise SpecError unless every node can make so many updates."""
+        ...
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The workload of most algorithms: batches of one size."""
+
+    batch_size: int
+    shard_sizes: Mapping[str, int]
+    quota: int | None = None
+
+    def of(self, name: str, update: int) -> int:
+        return self.batch_size
+
+    def counts(self, name: str, updates: int) -> Mapping[int, int]:
+        return {self.batch_size: updates}
+
+    def updates_in(self, epochs: float) -> Mapping[str, int]:
+        # Rounded first: 20 epochs of 0.1 * 3 updates are 6, not the 7 that floating point makes of them.
+        return {n: math.ceil(round(epochs * (size / self.batch_size), 6)) for n, size in self.shard_sizes.items()}
+
+    def check(self, updates: int) -> None:
+        for name, size in self.shard_sizes.items():
+            if size < self.batch_size:
+                raise DataError(
+                    f"{name} holds {counted(size, 'example')}, fewer than algorithm.batch_size {self.batch_size}; "
+                    "lower batch_size, use fewer nodes or another partition"
+                )
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known to all before a run starts; public, every bit of it.
+
+    Attributes
+    ----------
+    seed : int
+        Of the public randomness, such as who asks whom.
+    names : tuple of str
+        The nodes, in the order of the graph's numbers.
+    graph : Graph
+        Who may talk to whom.
+    initial : Public
+        The common starting model, [size].
+    queries : mapping of str to Query
+        How each node computes its gradients.
+    shard_sizes : mapping of str to int
+        Number of examples at each node.
+    quotas : mapping of str to int, or None
+        How many updates each node makes; None where only a deadline or an observer ends the run.
+    deadline : float or None
+        Seconds after the start at which nodes stop updating.
+    updates : int or None
+        After how many updates in all a server ends the run; None where it does not.
+    clipping : Clipping
+        How the clip of a query moves.
+    agent_noise : float
+        What agents add to updates that are masked, in units of an update's most length; 0 adds nothing.
+    run : str
+        Name of a deployed run, whose parties have identities: agents sign their keys for masked sums, for this run
+        alone. Empty in a simulation, which has none.
+    lengths : ModelLengths or None
+        How long models of an honest run can be, where sums are masked.
+    """
+
+    seed: int
+    names: tuple[str, ...]
+    graph: Graph
+    initial: Public
+    queries: Mapping[str, Query]
+    shard_sizes: Mapping[str, int]
+    quotas: Mapping[str, int] | None = None
+    deadline: float | None = None
+    updates: int | None = None
+    clipping: Clipping = field(default_factory=Clipping)
+    agent_noise: float = 0.0
+    run: str = ""
+    lengths: ModelLengths | None = None
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """A message that was sent and has not been received."""
+
+    sender: str
+    to: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a claim is computed from.
+
+    Attributes
+    ----------
+    nodes : int
+        K.
+    smallest_shard : int
+        n1, the least number of examples at a node.
+    batch_size : float
+        B, the expected batch size.
+    updates : int
+        T, over all nodes.
+    mechanism : Mechanism
+        Of the node with the least noise; its clip is the one at the start.
+    delta : float
+        At which claims are stated.
+    workload : Workload, optional
+        Examples of each update.
+    smallest : str
+        The node with the least number of examples.
+    releases : int
+        How many it makes.
+    noise : CorrelatedNoise or RandomNoise, optional
+        What goes between servers of federated units.
+    """
+
+    nodes: int
+    smallest_shard: int
+    batch_size: float
+    updates: int
+    mechanism: Mechanism
+    delta: float
+    workload: Workload | None = None
+    smallest: str = ""
+    releases: int = 0
+    noise: Noise | None = None
+
+
+def mean(models: Sequence[Model]) -> Model:
+    """The average of ``models``, accumulated in double precision where they are arrays."""
+    total = models[0]
+    for model in models[1:]:
+        total = total + model
+    average: Model = total / len(models)
+    return average
+
+
+def updates_per_epoch(context: Context, name: str) -> float:
+    """How many updates of node ``name`` cover its shard once, in expectation."""
+    return context.shard_sizes[name] / context.queries[name].normaliser

@@ -1,0 +1,254 @@
+"""Edge-cloud learning: `audp`, and without noise `asgd` and `csgd`.
+
+Edge k, for ever:                                       Cloud server, for ever:
+
+1. pull x and the clip C                                1. take the next gradient g~, first-in first-out;
+2. sample a batch                                          it was computed at x_{t-tau_t}
+3. g = mean of gradients clipped to C at x              2. x_{t+1} = x_t - eta_t g~
+4. g~ = g + noise                                       3. answer at once with x_{t+1} (and the clip)
+5. push g~                                              4. after T updates send Halt to all
+
+(2 to 4 of an edge happen at its data side.) The nodes themselves are in `edge_cloud.node` and `edge_cloud.server`.
+
+| name | is |
+|---|---|
+| `audp` | the above, with a fixed clip, or one that follows a quantile |
+| `asgd` | the same without noise |
+| `csgd` | that with one node, which holds all data: centralised, and nothing is ever stale |
+
+| symbol | here |
+|---|---|
+| x_t | the server's `state.x`, t its `state.t` |
+| eta_t | `Settings.learning_rate` |
+| tau_t | t less the version that came with the gradient; see `staleness` |
+| T | ``stop.updates`` |
+
+References
+----------
+MAPA paper, section 5 (AUDP, from the theory of Agarwal and Duchi, "Distributed delayed stochastic optimization", NIPS
+2011) and section 7.1 (ASGD, CSGD).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
+
+from gossamer.algorithms.context import Context, Facts
+from gossamer.algorithms.edge_cloud.claims import mapa_claims
+from gossamer.algorithms.edge_cloud.messages import SERVER
+from gossamer.algorithms.edge_cloud.node import EdgeNode
+from gossamer.algorithms.edge_cloud.server import Course, ServerNode, newest
+from gossamer.algorithms.edge_cloud.server import Step as Step
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
+from gossamer.algorithms.learning_rate import ConstantRate, RateSchedule, StepRate, WarmupAnnealRate, from_number
+from gossamer.algorithms.staleness import StalenessSettings
+from gossamer.privacy.claim import Claim
+from gossamer.privacy.clipping import QuantileClip, bound_of
+from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
+from gossamer.privacy.paper_noise import PaperNoise
+from gossamer.protocol.node import Node
+from gossamer.section import Section
+from gossamer.vectors import Model
+
+
+class AgarwalDuchiRate(RateSchedule):
+    """eta_t = 1 / (L (tau + 1)^2 + sqrt(Delta_b (t + 1)) / R), with Delta_b = s^2/B + max_k E||n_k||^2.
+
+    Attributes
+    ----------
+    smoothness : float
+        L, a Lipschitz constant of the gradient.
+    gradient_sd : float
+        s, the root of the mean squared distance of one example's gradient from the mean gradient.
+    radius : float
+        R, of the ball in which the optimum lies.
+    staleness : int, optional
+        tau; by default the number of nodes less one.
+    """
+
+    schedule: Literal["agarwal_duchi"] = "agarwal_duchi"
+    smoothness: PositiveFloat
+    gradient_sd: float = Field(ge=0)
+    radius: PositiveFloat = 1.0
+    staleness: int | None = Field(default=None, ge=0)
+
+    def at_update(self, update: int, nodes: int, batch_size: int, noise: float) -> float:
+        """eta_t for ``update`` (from 0) and a second moment ``noise`` of the noise on the mean."""
+        lag = (nodes - 1 if self.staleness is None else self.staleness) + 1
+        variance = self.gradient_sd**2 / batch_size + noise
+        return 1 / (self.smoothness * lag**2 + math.sqrt(variance * (update + 1)) / self.radius)
+
+
+ServerRate = Annotated[
+    Annotated[ConstantRate | StepRate | WarmupAnnealRate | AgarwalDuchiRate, Field(discriminator="schedule")],
+    BeforeValidator(from_number),
+]
+"""A number, or a mapping with a ``schedule``."""
+
+
+class Settings(Section):
+    """Settings of `audp`, `asgd` and `csgd`.
+
+    Attributes
+    ----------
+    name : {"audp", "asgd", "csgd"}
+        With noise, without, and without by one node that holds all data.
+    nodes : int
+        K, the number of edges; the server is one more.
+    learning_rate : float or schedule
+        eta, for the mean gradient. Epochs are those of all edges together.
+    staleness : mapping
+        What the server does about stale gradients.
+    batch_size : int
+        B, the expected number of examples in a batch; an edge samples each of its n examples with probability B/n.
+    updates_per_node : int, optional
+        Quota of gradients of each edge.
+    """
+
+    name: Literal["audp", "asgd", "csgd"] = "audp"
+    nodes: int = Field(default=5, ge=1, le=1_000_000)
+    learning_rate: ServerRate = ConstantRate(initial=0.5)
+    staleness: StalenessSettings = StalenessSettings()
+    batch_size: int = Field(default=64, ge=1)
+    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _centralised_is_one_node(cls, values: Any) -> Any:
+        return {"nodes": 1, **values} if isinstance(values, dict) and values.get("name") == "csgd" else values
+
+    @model_validator(mode="after")
+    def _centralised_has_one_node(self) -> Settings:
+        if self.name == "csgd" and self.nodes != 1:
+            raise ValueError(f"csgd is centralised, so nodes must be 1, found {self.nodes}; or take asgd")
+        return self
+
+
+@dataclass(frozen=True)
+class AudpCourse:
+    """Fixed clip, and a learning rate by the clock of updates."""
+
+    rate: ConstantRate | StepRate | WarmupAnnealRate | AgarwalDuchiRate
+    nodes: int
+    batch_size: int
+    updates_per_epoch: float
+    noise: float
+
+    def at(self, update: int) -> Step:
+        if isinstance(self.rate, AgarwalDuchiRate):
+            return Step(self.rate.at_update(update, self.nodes, self.batch_size, self.noise))
+        return Step(self.rate.at(update / self.updates_per_epoch))
+
+
+def noise_on_mean(context: Context, clip: float | None = None) -> float:
+    """max_k E||n_k||^2, of the noise on a mean gradient, for ``clip`` or the one at the start.
+
+    Per edge: the schedule uses the one with the most noise, that is the smallest privacy budget.
+    """
+    moments = []
+    for query in context.queries.values():
+        law = query.mechanism if clip is None else query.mechanism.with_clip(clip)
+        moments.append(law.second_moment(context.initial.size) / query.normaliser**2)
+    return max(moments)
+
+
+def cast(settings: Any, names: tuple[str, ...]) -> Cast:
+    """The edges, and the cloud server that each talks to."""
+    return Cast(names, (SERVER,), dict.fromkeys(names, SERVER))
+
+
+def build(settings: Settings, context: Context) -> dict[str, Node]:
+    """The edges by name, and the server."""
+    per_epoch = sum(context.shard_sizes.values()) / settings.batch_size
+    policy = context.clipping.policy
+    # A clip that moves: no step is noisier than with its bound.
+    clip = policy.step_bound if isinstance(policy, QuantileClip) else None
+    noise = noise_on_mean(context, clip)
+    course = AudpCourse(settings.learning_rate, settings.nodes, settings.batch_size, per_epoch, noise)
+    return built(context, course, settings.staleness)
+
+
+def built(context: Context, course: Course, staleness: StalenessSettings) -> dict[str, Node]:
+    """The edges by name, and a server that takes the steps of ``course``."""
+    edges: dict[str, Node] = {name: EdgeNode(name, context) for name in context.names}
+    return {**edges, SERVER: ServerNode(context, course, staleness)}
+
+
+def server_of(nodes: Mapping[str, Node]) -> ServerNode:
+    """The server."""
+    server = nodes[SERVER]
+    assert isinstance(server, ServerNode)
+    return server
+
+
+def model_of(node: Node) -> Model:
+    """The model this node would deploy: the server's, or the newest that the edge has."""
+    model: Model = node.state.x if isinstance(node, ServerNode) else node.state.w
+    return model
+
+
+def output(nodes: Mapping[str, Node]) -> Model:
+    """The server's model."""
+    return newest(list(nodes.values()))
+
+
+def count(nodes: Mapping[str, Node]) -> int:
+    """What the server has applied."""
+    return int(nodes[SERVER].state.t)
+
+
+def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """How stale gradients were, and what became of them."""
+    state = nodes[SERVER].state
+    return {
+        "updates_applied": state.t,
+        "updates_dropped": state.dropped,
+        "staleness_mean": state.staleness_sum / state.t if state.t else 0.0,
+        "staleness_max": state.staleness_most,
+        "last_clip": bound_of(state.log_clip),
+    }
+
+
+def claims(settings: Any, facts: Facts) -> list[Claim]:
+    """What the paper says of each release, and of all of them together."""
+    law = facts.mechanism
+    if not isinstance(law, (L2Laplace, PaperNoise)):
+        return []
+    # The paper's epsilon is that of replacing an example, which moves a sum by 2C.
+    epsilon = NeighboringRelation.REPLACE_ONE.sensitivity(law.clip) / law.scale
+    return mapa_claims(epsilon, facts.updates, facts.delta, conditions_hold=law.private)
+
+
+def small_runs(settings: Any) -> SmallRuns:
+    """Few edges, or the one of `csgd`."""
+    several = (
+        {"nodes": 3, "updates_per_node": 3},
+        {"nodes": 5, "updates_per_node": 2},
+        {"nodes": 4, "updates_per_node": 3, "stop": {"updates": 5}},
+    )
+    alone = ({"nodes": 1, "updates_per_node": 4},)
+    return SmallRuns(alone if settings.name == "csgd" else several, fitting={"batch_size": 4})
+
+
+# That the server's model is the sum of its steps is tested against a reference.
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=model_of,
+    output=output,
+    roles=("edge", "server"),
+    cast=cast,
+    terms=lambda settings: Terms(noiseless=settings.name != "audp"),
+    # The default is as good as the best fixed clip, and has nothing to tune: experiments/mapa.
+    clips=Clips(("fixed", "quantile"), QuantileClip()),
+    count=count,
+    grows=True,
+    report=report,
+    claims=claims,
+    small_runs=small_runs,
+)

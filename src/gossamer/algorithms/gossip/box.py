@@ -1,0 +1,276 @@
+"""A(DP)2SGD: asynchronous decentralised SGD with differential privacy.
+
+Every node k loops, waiting for nobody:
+
+1. sample a batch;
+2. g = sum of clipped gradients at the model w_hat it has *now*;
+3. g~ = g + noise                                                (2 and 3 happen at the data side)
+4. meanwhile average with a random neighbour: W' = W A, A doubly stochastic;
+5. w_k <- w'_k - eta g~.
+
+In step 4 the asker p sends its model and goes on. Whoever is asked, q, answers with its own model at once, whatever
+it is doing, so nobody can deadlock. Both move the same share t of the difference of the two models *as exchanged*,
+usually a half:
+
+    asked:  w_q += t (offered - w_q)          asker:  w_p += t (answered - offered)
+
+The two movements are exact opposites, so the sum over all nodes of models and of shares in flight is constant. An asker
+that is itself asked before its answer comes exchanges only the part of its model that it has not promised (`promises`),
+so that no model ever has a negative share in another.
+
+| symbol | here |
+|---|---|
+| w_k | `state.w` |
+| eta | `Settings.learning_rate` |
+| A | pairwise averaging, on `Settings.topology` |
+| T | quotas, a deadline, or an observer's cut |
+
+References
+----------
+Xu, Zhang and Wang, "A(DP)2SGD: Asynchronous decentralized parallel SGD with differential privacy", Algorithm 1 and
+Appendix A; Lian et al., "Asynchronous decentralized parallel SGD", ICML 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gossamer.algorithms.command import Command
+from gossamer.algorithms.context import Context, Facts, InFlight, mean, updates_per_epoch
+from gossamer.algorithms.gossip.claims import adp2sgd_claims
+from gossamer.algorithms.gossip.exchange import Answer as Answer
+from gossamer.algorithms.gossip.exchange import Offer as Offer
+from gossamer.algorithms.gossip.exchange import State
+from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
+from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
+from gossamer.errors import PeerError
+from gossamer.privacy.claim import Claim
+from gossamer.privacy.tasks import Gradient, Query
+from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer
+from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
+from gossamer.protocol.node import Effects, Node, on
+from gossamer.randomness import Stream
+from gossamer.section import Section
+from gossamer.topology.bipartite import bipartite_split
+from gossamer.topology.settings import Ring, Topology
+from gossamer.vectors import Model
+
+
+class Settings(Section):
+    """Settings of `gossip`.
+
+    Attributes
+    ----------
+    nodes : int
+        K, the number of nodes.
+    topology : Topology
+        Who may exchange models with whom.
+    learning_rate : float or schedule
+        eta, for the mean gradient.
+    exchange : {"any", "bipartite"}
+        ``any``: every node asks. ``bipartite``: only one side of a two-colouring asks, as in the paper's Appendix A;
+        edges inside a side are left out.
+    batch_size : int
+        B, the expected number of examples in a batch; a node samples each of its n examples with probability B/n.
+    updates_per_node : int, optional
+        Quota of updates of each node.
+    """
+
+    name: Literal["gossip"] = "gossip"
+    nodes: int = Field(default=8, ge=1, le=1_000_000)
+    topology: Topology = Ring()
+    learning_rate: LearningRate = ConstantRate(initial=0.5)
+    exchange: Literal["any", "bipartite"] = "any"
+    batch_size: int = Field(default=32, ge=1)
+    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
+
+
+class GossipNode(Node):
+    """One party: its model, the update under way and the exchange under way."""
+
+    state: State
+
+    def __init__(
+        self, name: str, context: Context, settings: Settings, asks: Sequence[str], askers: Sequence[str]
+    ) -> None:
+        """``asks`` are the peers that it may ask, and ``askers`` those that may ask it."""
+        self.clipping = context.clipping
+        super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
+        self.asks, self.askers = tuple(asks), frozenset(askers)
+        self.query: Query = context.queries[name]
+        self.rate = settings.learning_rate
+        self.epoch = updates_per_epoch(context, name)
+        self.quota = context.quotas[name] if context.quotas is not None else None
+        self.deadline = context.deadline
+        self.choice = Stream(context.seed, name, "gossip.peer")
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        if self.deadline is not None:
+            self.state.ends = now + self.deadline
+        yield from self.resume(Resumed(0.0), now)
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        if self.state.ends is not None:
+            yield SetTimer(max(self.state.ends - now, 0.0), "deadline")
+        yield from self.iterate()
+
+    def iterate(self) -> Effects:
+        """Lines 1-4: compute at the model of this moment, and average with somebody meanwhile."""
+        s = self.state
+        if s.finished:
+            return
+        s.task += 1
+        yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
+        # At most one exchange waits for an answer that may come. A graph that has grown may have parted it from a peer
+        # that will not answer any more.
+        if not any(peer in self.asks and peer not in s.away for peer in s.open):
+            yield from self.ask()
+
+    def ask(self) -> Effects:
+        s = self.state
+        peers = [peer for peer in self.asks if peer not in s.away and peer not in s.open]
+        if peers and s.may_promise:
+            peer = peers[int(self.choice.at(s.exchanges + 1).integers(len(peers)))]
+            yield Send(peer, s.offer(peer))
+
+    @on(Offer)
+    def answer(self, sender: str, offer: Offer, now: float) -> Effects:
+        if sender not in self.askers:
+            raise PeerError(f"{sender} is no neighbour of {self.name} that asks it")
+        yield Send(sender, self.state.answer(sender, offer))
+
+    @on(Answer)
+    def average(self, sender: str, answer: Answer, now: float) -> Effects:
+        self.state.settle(sender, answer)
+        yield from ()
+
+    @on(Completed)
+    def update(self, done: Completed, now: float) -> Effects:
+        """Line 5. The gradient is of an older model; so be it."""
+        s = self.state
+        if done.id != s.task or s.finished:
+            return
+        s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
+        s.update(-self.rate.at(s.updates / self.epoch) * gradient)
+        if self.quota is not None and s.updates >= self.quota:
+            yield from self.finish("quota")
+        else:
+            yield from self.iterate()
+
+    @on(Refused)
+    def refused(self, event: Refused, now: float) -> Effects:
+        yield from self.finish("budget")
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        yield from self.finish("deadline")
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.finish(event.reason)
+
+    def finish(self, reason: str) -> Effects:
+        """No more updates; offers are answered as before."""
+        if not self.state.finished:
+            self.state.finished = reason
+            yield Finish(reason)
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        s = self.state
+        s.away.add(event.peer)
+        if event.peer in s.open:
+            s.open[event.peer] = s.open[event.peer].in_doubt()
+            yield Record("exchange_in_doubt", 1.0)
+
+    @on(PeerUp)
+    def peer_up(self, event: PeerUp, now: float) -> Effects:
+        self.state.away.discard(event.peer)
+        yield from ()
+
+
+def build(settings: Settings, context: Context) -> dict[str, Node]:
+    """The nodes of a run, by name."""
+    graph, askers = context.graph, frozenset(range(context.graph.nodes))
+    if settings.exchange == "bipartite":
+        split = bipartite_split(graph, context.names)
+        graph, askers = split.kept, split.senders
+    nodes: dict[str, Node] = {}
+    for i, name in enumerate(context.names):
+        neighbours = {j: context.names[j] for j in graph.neighbours(i)}
+        asks = list(neighbours.values()) if i in askers else []
+        nodes[name] = GossipNode(name, context, settings, asks, [neighbours[j] for j in neighbours if j in askers])
+    return nodes
+
+
+def model_of(node: Node) -> Model:
+    """The model this node would deploy: its own."""
+    model: Model = node.state.w
+    return model
+
+
+def output(nodes: Mapping[str, Node]) -> Model:
+    """The mean of all models."""
+    return mean([model_of(node) for node in nodes.values()])
+
+
+def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """Exchanges that were completed, answers of nodes with an exchange of their own open, and what is still open."""
+    states = [node.state for node in nodes.values()]
+    open_exchanges = sum(len(state.open) for state in states)
+    return {
+        "exchanges": sum(state.exchanges for state in states) - open_exchanges,
+        "busy_answers": sum(state.busy for state in states),
+        "open_exchanges": open_exchanges,
+    }
+
+
+def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict[str, Any]:
+    """``mass``: the sum of all models, of what nodes have set apart, and of the shares on their way to an asker."""
+    mass: Any = 0.0
+    for node in nodes.values():
+        mass = mass + node.state.held()
+    for item in in_flight:
+        if isinstance(item.message, Answer):
+            mass = mass + nodes[item.to].state.coming(item.sender, item.message)
+    return {"mass": mass}
+
+
+def claims(settings: Settings, facts: Facts) -> list[Claim]:
+    """Theorem 2 of the paper, for this run."""
+    return adp2sgd_claims(facts)
+
+
+def command() -> Command[Any]:
+    """Return what ``gossamer plan gossip`` does."""
+    from gossamer.algorithms.gossip.command import COMMAND
+
+    return COMMAND
+
+
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=model_of,
+    output=output,
+    topology=lambda settings: settings.topology,
+    clips=Clips(("fixed", "quantile")),
+    grows=True,
+    invariants=invariants,
+    report=report,
+    claims=claims,
+    small_runs=lambda settings: SmallRuns(
+        (
+            {"nodes": 3, "updates_per_node": 6},
+            {"nodes": 4, "updates_per_node": 4},
+            {"nodes": 6, "updates_per_node": 3},
+        ),
+        fitting={"batch_size": 4},
+    ),
+    command=command,
+)

@@ -1,0 +1,1 @@
+"""Servers on a graph whose noise cancels (graph federated learning): `box` is the algorithm, on one page."""

@@ -1,0 +1,254 @@
+"""Graph federated learning: federated units whose servers are joined by a graph, with noise that cancels.
+
+In round i = 0, 1, ..., T-1 each server p
+
+ 1. samples L of its agents                                                   (public coins)
+ 2. sends them w_p, its own state (hidden), or v_p (released)
+    each of these agents k
+ 3.   w_0 = what it got
+ 4.   repeats E_k times: w_e = w_(e-1) - (mu/E_k) g, g a mini-batch gradient of length B at most
+ 5.   returns w_E - w_0                                                       (confined to the unit, or masked)
+ 6. psi_p = w_p + (the sum of these)/L
+ 7. M_p = psi_p + g_p                                                         (noise, at the data side)
+ 8. sends M_p to its neighbours
+ 9. w_p = psi_p - (1-a_pp) M_p + sum over neighbours m of a_pm M_m            (its noise is taken back)
+10. v_p = a_pp M_p + sum over neighbours m of a_pm M_m
+
+With `random` noise line 7 has noise of its own for each neighbour, and line 9 is w_p = a_pp psi_p + sum a_pm M_m.
+With `homomorphic` noise, in step with each other, the mean of all w_p is that of all psi_p: the noise has cancelled.
+An asynchronous server (``synchronous: false``) takes in lines 9 and 10 the newest M_m that it has; then what cancels is
+noise of different rounds, and the mean moves by the difference.
+
+A server's own state is never noised, so it never leaves the unit: what is released at the end is the mean of the last
+M_p, which were sent anyway.
+
+References
+----------
+"Privatized graph federated learning", eqs. 6-8 and 47-48. ``gradient_at: released``, correlated noise and what is
+proved: docs/privacy/correlated-noise.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gossamer.algorithms.command import Command
+from gossamer.algorithms.context import Context, Facts, mean
+from gossamer.algorithms.graph_federated import rules as graph_rules
+from gossamer.algorithms.graph_federated.agent import AgentNode
+from gossamer.algorithms.graph_federated.claims import gfl_claims
+from gossamer.algorithms.graph_federated.coins import Sampling
+from gossamer.algorithms.graph_federated.combination import combination
+from gossamer.algorithms.graph_federated.neighbours import Weights
+from gossamer.algorithms.graph_federated.planning import plan_units
+from gossamer.algorithms.graph_federated.reach import Reach
+from gossamer.algorithms.graph_federated.server import ServerNode
+from gossamer.algorithms.graph_federated.settings import Settings as Settings
+from gossamer.algorithms.graph_federated.settings import server_of, units_of
+from gossamer.algorithms.graph_federated.settings import servers as servers
+from gossamer.algorithms.graph_federated.workload import local_queries, workload
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
+from gossamer.errors import SpecError
+from gossamer.privacy.claim import Claim
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.streams.graph_bounds import GradientAt
+from gossamer.protocol.node import Node
+from gossamer.vectors import Confined, Model
+
+
+def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
+    """The agents and their servers, which the topology joins; agents have copies of their server's model."""
+    above = servers(settings)
+    parents = server_of(settings, names)
+    trust = parents | {server: server for server in above}
+    return Cast(names, above, parents, joined=above, holders=above, trust=trust)
+
+
+def build(settings: Settings, context: Context) -> dict[str, Node]:
+    """The agents by name, and the servers."""
+    matrix = combination(settings, context.graph)
+    names = servers(settings)
+    clips = {name: context.queries[name].mechanism.clip for name in context.names}
+    queries = local_queries(settings, context.shard_sizes, context.seed, clips)
+    agents: dict[str, Node] = {}
+    above: dict[str, Node] = {}
+    rows = zip(units_of(settings, context.names).items(), settings.sampled, matrix, strict=True)
+    for number, ((server, own), sampled, row) in enumerate(rows):
+        others = {names[m]: float(row[m]) for m in np.flatnonzero(row).tolist() if m != number}
+        sampling = Sampling(context.seed, server, own, sampled)
+        weights = Weights(float(row[number]), others)
+        make_server, make_agent = _kinds(settings, context, server, sampled)
+        most = max(queries[name].reach for name in own)
+        reach = Reach.of(context, sampled, most, single=settings.masking.name != "pairwise_noise")
+        above[server] = make_server(server, context.initial, weights, sampling, settings, reach, context.deadline)
+        agents.update({name: make_agent(name, server, context.initial, queries[name]) for name in own})
+    return {**agents, **above}
+
+
+def _kinds(
+    settings: Settings, context: Context, server: str, sampled: int
+) -> tuple[Callable[..., ServerNode], Callable[..., AgentNode]]:
+    """What makes the nodes of a unit."""
+    masking = settings.masking.name
+    if context.agent_noise and masking != "secure":
+        raise SpecError(f"privacy.agent_noise is added inside masked sums: say masking: secure, found {masking}")
+    if masking == "pairwise_noise" and sampled < 2:
+        raise SpecError(f"masking: pairwise_noise cancels among two agents or more, and {server} samples one a round")
+    if masking != "secure":
+        return ServerNode, AgentNode
+    # Masks need cryptography, which is optional, so it is imported only here.
+    from gossamer.algorithms.graph_federated.masking import masking_nodes, unit_of
+
+    clip = context.queries[context.names[0]].mechanism.clip  # the same for all
+    try:
+        unit = unit_of(settings, server, sampled, context.initial.size, clip, context.agent_noise, context.run)
+    except SpecError as error:
+        raise SpecError(f"algorithm.masking of {server}: {error}") from None
+    return masking_nodes(unit)
+
+
+def model_of(node: Node) -> Model | Confined:
+    """What a node works at: a server's start for its agents, or what an agent got."""
+    model: Model | Confined = node.state.start if isinstance(node, ServerNode) else node.state.w
+    return model
+
+
+def output(nodes: Mapping[str, Node]) -> Model:
+    """The mean of what the servers sent last, or averaged from it: it follows from messages.
+
+    Where all servers are gone, the newest model that an agent has and that is not confined to its unit.
+    """
+    found = [node for node in nodes.values() if isinstance(node, ServerNode)]
+    if not found:
+        newest = max(
+            (node for node in nodes.values() if isinstance(node, AgentNode)), key=lambda node: node.state.round
+        )
+        return newest.initial if isinstance(newest.state.w, Confined) else newest.state.w
+    last = mean([node.state.v if node.state.averaged else node.state.m for node in found])
+    return last.astype(found[0].initial.values.dtype)
+
+
+def unit_models(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """The models that gradients are taken at, by server, for measures of a simulation."""
+    return {name: model_of(node).values for name, node in nodes.items() if isinstance(node, ServerNode)}
+
+
+def count(nodes: Mapping[str, Node]) -> int:
+    """Rounds of all servers, those of averaging at the end included."""
+    return sum(node.state.round + node.state.averaged for node in nodes.values())
+
+
+def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """Rounds of each server, how stale neighbours' models were, and what became of updates."""
+    found = {name: node for name, node in nodes.items() if isinstance(node, ServerNode)}
+    states = [node.state for node in found.values()]
+    combined = sum(node.state.round * len(node.neighbours) for node in found.values())
+    diverged = {name: node.state.round for name, node in found.items() if node.state.finished == "diverged"}
+    refused = [node.sums_refused for node in found.values() if node.sums_refused is not None]
+    return {
+        "rounds": {name: node.state.round for name, node in found.items()},
+        "staleness_mean": sum(state.staleness_sum for state in states) / combined if combined else 0.0,
+        "staleness_max": max((state.staleness_most for state in states), default=0),
+        "updates_unanswered": sum(state.unanswered for state in states),
+        **({"masked_sums_refused": sum(refused)} if refused else {}),
+        **({"last_stable_round": min(diverged.values())} if diverged else {}),
+    }
+
+
+def remarks(nodes: Mapping[str, Node]) -> list[str]:
+    """What a user is to know of how a run ended."""
+    found = report(nodes)
+    stable, refused = found.get("last_stable_round"), found.get("masked_sums_refused")
+    remarks = []
+    if stable is not None:
+        bounded = any(isinstance(node, ServerNode) and math.isfinite(node.reach.update) for node in nodes.values())
+        what = f"round {stable} was the last stable one" if stable else "no round was stable"
+        remedy = (
+            "gradients are bounded, so the noise is too large: have fewer rounds, or a larger budget"
+            if bounded
+            else "lower algorithm.step_size, or bound gradients with privacy.clip"
+        )
+        remarks.append(f"graph_federated diverged: {what}; {remedy}")
+    if refused:
+        remarks.append(
+            f"graph_federated: {refused} masked sums were not unmasked, because fewer agents were left than "
+            "algorithm.masking says, or too few of their shares were right; these rounds had no updates"
+        )
+    return remarks
+
+
+def claims(settings: Settings, facts: Facts) -> list[Claim]:
+    """What the paper's Theorem 2 claims; see `gossamer.algorithms.graph_federated.claims`."""
+    if facts.noise is None or settings.gradient_at is None:
+        return []
+    where = GradientAt(settings.gradient_at)
+    return gfl_claims(facts.noise, settings.rounds, settings.step_size, facts.mechanism.clip, where)
+
+
+def small_runs(settings: Settings) -> SmallRuns:
+    """Few units of one or two agents; with masks enough of them that one can be missed."""
+    masked = settings.masking.name == "secure"
+    plain = (
+        {"units": 2, "agents": 2, "rounds": 2},
+        {"units": 2, "agents": 1, "rounds": 4},
+        {"units": 3, "agents": 1, "rounds": 3},
+    )
+    alone = {"mechanism": "none", "agent_noise": None}
+    secure = (
+        {"units": 2, "agents": 2, "rounds": 2},
+        # Enough agents for one of them to be missed, and no other unit to protect them from.
+        {"units": 1, "agents": 4, "rounds": 1, "noise": None, "gradient_at": None, "privacy": alone},
+    )
+    fitting = {"agents_sampled": None, "local_steps": 1, "batch_size": 2, "combination": "metropolis"}
+    masking = {**settings.masking.model_dump(), "threshold": None, "minimum": None, "fraction_bits": None}
+    return SmallRuns(
+        secure if masked else plain,
+        fitting={**fitting, "masking": masking},
+        chunk=480 if masked else 112,  # messages about masks are longer than others
+        unanswered=settings.consensus,
+        levels={"gaussian": {"standard_deviation": 1.0}},
+    )
+
+
+# That noise cancels is tested at each combination step: nothing is kept after every event.
+def command() -> Command[Any]:
+    """Return what ``gossamer plan graph_federated`` does."""
+    from gossamer.algorithms.graph_federated.command import COMMAND
+
+    return COMMAND
+
+
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=model_of,
+    output=output,
+    roles=("agent", "server"),
+    cast=cast,
+    topology=lambda settings: settings.topology,
+    decided=Settings.decided,
+    terms=lambda settings: Terms(
+        noiseless=settings.noiseless,
+        sampling="with_replacement",
+        unit="agent",
+        relation=NeighboringRelation.REPLACE_ONE,
+        hiding=settings.masking.name == "secure",
+    ),
+    check=graph_rules.check,
+    plan=plan_units,
+    laws=("gaussian", "laplace", "none"),
+    clips=Clips(("fixed", "none")),
+    workload=workload,
+    rounds=True,
+    count=count,
+    unit_models=unit_models,
+    report=report,
+    remarks=remarks,
+    claims=claims,
+    small_runs=small_runs,
+    command=command,
+)

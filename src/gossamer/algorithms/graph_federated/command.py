@@ -1,0 +1,166 @@
+"""``gossamer plan graph_federated``: noise between servers on a graph, by the disagreement that it causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from gossamer.algorithms.command import (
+    COUNT,
+    DELTA,
+    POSITIVE,
+    AcceptWeak,
+    Answer,
+    Bounds,
+    Command,
+    Doing,
+    Option,
+    Table,
+)
+from gossamer.algorithms.graph_federated.claims import gfl_theorem2_standard_deviation
+from gossamer.algorithms.graph_federated.guarantees import graph_guarantees
+from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoisePlan, NoiseProblem, plan_noise
+from gossamer.errors import CallerError, DataError
+from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
+from gossamer.privacy.weakness import remarks
+from gossamer.topology import build_graph, metropolis
+from gossamer.topology.mixing import Matrix
+
+_DESCRIPTION = """Choose the noise of graph federated learning from public constants. No data is read. For (epsilon,
+delta) of all rounds together, every correlation over rounds (independent, random_walk, banded, sqrt_toeplitz) gets the
+least Gaussian noise that is proved, and the one with the least expected network disagreement is taken. Between servers
+the noise is homomorphic: it cancels in the mean of their models."""
+
+GRAPHS = ("ring", "line", "star", "complete", "exponential", "grid")
+"""Graphs that are known by name: those that need no random numbers and no further setting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command; bounds are those of planning, and of the setting where there is one."""
+
+    epsilon: Annotated[float, Option("to be proved of all rounds together", "E", POSITIVE)]
+    delta: Annotated[float, Option("to be proved", "D", DELTA)]
+    accept_weak: AcceptWeak = False
+    rounds: Annotated[int, Option("messages of a unit", "T", Bounds(ge=1, le=100_000, whole=True))]
+    step: Annotated[float, Option("mu, step size of a round", "MU", POSITIVE)]
+    bound: Annotated[float, Option("clip of each gradient, with the regulariser's part", "B", POSITIVE)]
+    size: Annotated[int, Option("number of parameters", "N", COUNT)]
+    graph: Annotated[str, Option(f"{', '.join(GRAPHS)}, or a file with a mixing matrix", "G")]
+    units: Annotated[
+        int | None, Option("servers on the graph; not with a file", "P", Bounds(ge=2, le=2000, whole=True))
+    ] = None
+    agents_sampled: Annotated[
+        int | None,
+        Option("agents of a unit in a round; for released", "L", "agents_sampled"),
+    ] = None
+    gradient_at: Annotated[GradientAt, Option("default released")] = GradientAt.RELEASED
+    contraction: Annotated[
+        float, Option("of models' differences in a gradient step (default 1)", "R", Bounds(gt=0, le=1))
+    ] = 1.0
+    measure: Annotated[Measure, Option("of rounds (default mean)")] = Measure.MEAN
+
+
+def answer(options: Options, doing: Doing) -> Answer:
+    """Return the noise that is chosen, and what else was tried."""
+    if options.gradient_at is GradientAt.RELEASED and options.agents_sampled is None:
+        raise CallerError("plan graph_federated needs --agents-sampled with --gradient-at released")
+    update = UpdateBound(options.step, options.bound, options.agents_sampled or 1, options.gradient_at)
+    plan = plan_noise(
+        NoiseProblem(
+            options.epsilon,
+            options.delta,
+            options.rounds,
+            update,
+            options.size,
+            _mixing(options),
+            options.contraction,
+            options.measure,
+        )
+    )
+    guarantees = graph_guarantees(plan.best.noise, update, options.size, options.delta)
+    weak = remarks(options.epsilon, options.delta)
+    return Answer(_document(plan, guarantees), _text(plan, guarantees["other_units"]), weak)
+
+
+def _mixing(options: Options) -> Matrix:
+    if options.graph in GRAPHS:
+        if options.units is None:
+            raise CallerError(f"plan graph_federated --graph {options.graph} needs --units")
+        return metropolis(build_graph(options.graph, options.units, np.random.default_rng(0)))  # draws nothing
+    if options.units is not None and Path(options.graph).exists():
+        raise CallerError(f"--units goes with one of {', '.join(GRAPHS)}; the matrix in {options.graph} has its own")
+    return _read(Path(options.graph))
+
+
+def _read(path: Path) -> Matrix:
+    try:
+        text = path.read_text(encoding="utf-8").replace(",", " ")
+        matrix = np.loadtxt(text.splitlines(), ndmin=2) if text.strip() else np.empty((0, 0))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no table of numbers with rows of one length"
+        raise DataError(
+            f"--graph is one of {', '.join(GRAPHS)}, or a file with a mixing matrix, a row a line; {path}: {why}"
+        ) from None
+    if not matrix.size:
+        raise DataError(f"--graph: expected a mixing matrix, a row a line, found no number in {path}")
+    return matrix
+
+
+def _row(choice: NoiseChoice) -> dict[str, Any]:
+    return {
+        "temporal": choice.noise.factorisation.temporal.value,
+        "bands": choice.noise.factorisation.bands,
+        "sigma": choice.noise.standard_deviation,
+        "largest_message_sigma": choice.largest_message_deviation,
+        "mu_g": choice.mu_g,
+        "disagreement": choice.disagreement[Measure.MEAN],
+        "last_disagreement": choice.disagreement[Measure.LAST],
+        "centroid": choice.centroid[Measure.MEAN],
+        "last_centroid": choice.centroid[Measure.LAST],
+    }
+
+
+def _document(plan: NoisePlan, guarantees: Mapping[str, Guarantee]) -> dict[str, Any]:
+    asked, best = plan.problem, plan.best
+    return {
+        **_row(best),
+        "epsilon": asked.epsilon,
+        "delta": asked.delta,
+        "rounds": asked.rounds,
+        "gradient_at": asked.update.gradient_at.value,
+        "measure": asked.measure.value,
+        "guarantees": {observer: guarantee.as_dict() for observer, guarantee in guarantees.items()},
+        "choices": [_row(choice) for choice in plan.choices],
+    }
+
+
+def _text(plan: NoisePlan, guarantee: Guarantee) -> Sequence[str | Table]:
+    asked, best = plan.problem, plan.best
+    rows = [["temporal", "bands", "sigma", "largest of a message", "disagreement", "after the last", "centroid"]]
+    for choice in plan.choices:
+        row = _row(choice)
+        figures = ("sigma", "largest_message_sigma", "disagreement", "last_disagreement", "centroid")
+        bands = "" if row["bands"] is None else str(row["bands"])
+        rows.append([row["temporal"], bands, *(f"{row[name]:.5g}" for name in figures)])
+    taken = (
+        f"Taken: {best.noise.factorisation.temporal}, the least disagreement "
+        f"({'mean over rounds' if asked.measure is Measure.MEAN else 'after the last round'}; expected, of the "
+        "noise alone). Sigma is the standard deviation of what is drawn a round, in each coordinate."
+    )
+    claimed = gfl_theorem2_standard_deviation(asked.rounds, asked.update.step, asked.update.bound, asked.epsilon)
+    laplace = f"The paper's Theorem 2 claims this epsilon of independent Laplace noise of sigma {claimed:.5g}."
+    return Table(rows), taken, "", str(guarantee), laplace
+
+
+COMMAND = Command(
+    Options,
+    answer,
+    help="graph federated learning: the noise that disturbs least, for a guarantee",
+    description=_DESCRIPTION,
+)

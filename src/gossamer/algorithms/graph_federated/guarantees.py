@@ -1,0 +1,178 @@
+"""What is proved of graph federated learning, by observer. The proofs are in `graph_bounds`.
+
+| observer | `gradient_at: hidden` | `gradient_at: released` |
+|---|---|---|
+| other units together, and anyone on the wires between units | proved, for a federated unit | proved, for an agent |
+| agents of the same unit | none: they get the server's own state | as the other units: all they get was released |
+| the own server | none: it sees updates, or exact sums of them | none |
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
+from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, UpdateBound, gaussian_mu_of, laplace_epsilon_of
+from gossamer.privacy.streams.noise_streams import NoiseLaw
+
+
+class Proved(NamedTuple):
+    """An epsilon, the delta that it holds at, and how it was computed."""
+
+    epsilon: float
+    delta: float
+    proof: str
+
+
+def proved_epsilon(noise: Noise, bound: UpdateBound, size: int, delta: float) -> Proved:
+    """What is proved of all messages of a run together, against the other units.
+
+    Parameters
+    ----------
+    noise : CorrelatedNoise or RandomNoise
+        Of every unit.
+    bound : UpdateBound
+        What one change moves.
+    size : int
+        d, coordinates of the model.
+    delta : float
+        In (0, 1); Laplace noise does not need it, what is proved of it has delta 0.
+    """
+    if noise.law is NoiseLaw.GAUSSIAN:
+        mu = gaussian_mu_of(noise, bound)
+        proof = f"{mu:.6g}-Gaussian differential privacy of all messages jointly"
+        return Proved(gaussian_epsilon(mu, delta), delta, proof)
+    epsilon = laplace_epsilon_of(noise, bound, size)
+    return Proved(epsilon, 0.0, "L1 sensitivities of all messages, added up")
+
+
+def graph_guarantees(
+    noise: Noise, bound: UpdateBound, size: int, delta: float, *, masked: bool = False, signed: bool = False
+) -> dict[str, Guarantee]:
+    """What is proved of all rounds together, by observer.
+
+    Parameters
+    ----------
+    noise : CorrelatedNoise or RandomNoise
+        Of every unit.
+    bound : UpdateBound
+        What one change moves.
+    size : int
+        d, coordinates of the model.
+    delta : float
+        In (0, 1); Laplace noise does not need it, its guarantees have delta 0.
+    masked : bool
+        Whether secure aggregation hides single updates from their own server.
+    signed : bool
+        Whether identities sign the keys for that; otherwise the server is trusted with them.
+
+    Returns
+    -------
+    dict of str to Guarantee
+        ``other_units``, ``own_agents`` and ``own_server``: who looks. An infinite epsilon is no guarantee.
+    """
+    where = bound.gradient_at
+    found = proved_epsilon(noise, bound, size, delta)
+    proved = Guarantee(
+        found.epsilon,
+        found.delta,
+        UNITS[where],
+        NeighboringRelation.REPLACE_ONE,
+        _OBSERVERS[where],
+        (
+            _TRUSTED[where],
+            _OF_SERVERS[masked, masked and signed],
+            _INSIDE,
+            *ASSUMPTIONS,
+            *_OF_GRADIENTS[where],
+            *(_OF_MASKS if masked and where is GradientAt.RELEASED else ()),
+        ),
+        found.proof,
+    )
+    return {
+        "other_units": proved,
+        "own_agents": proved if where is GradientAt.RELEASED else _none(where, _AGENTS, _HIDDEN_STATE),
+        "own_server": _none(where, _SERVER, _SERVER_SEES[masked, masked and signed]),
+    }
+
+
+def no_guarantees(
+    where: GradientAt, reason: str, *, masked: bool = False, signed: bool = False
+) -> dict[str, Guarantee]:
+    """The same where nothing is proved against anybody, and why."""
+    agents = reason if where is GradientAt.RELEASED else _HIDDEN_STATE
+    return {
+        "other_units": _none(where, _OBSERVERS[where], reason),
+        "own_agents": _none(where, _AGENTS, agents),
+        "own_server": _none(where, _SERVER, _SERVER_SEES[masked, masked and signed]),
+    }
+
+
+def _none(where: GradientAt, observer: str, reason: str) -> Guarantee:
+    return Guarantee(math.inf, 0.0, UNITS[where], NeighboringRelation.REPLACE_ONE, observer, (), reason)
+
+
+UNITS = {
+    GradientAt.HIDDEN: "federated unit",
+    GradientAt.RELEASED: "agent",
+}
+"""Who is protected."""
+
+_OBSERVERS = {
+    GradientAt.HIDDEN: "other units: all of them together, malicious ones included, and anyone on the wires between",
+    GradientAt.RELEASED: "other units and agents: all other units together, malicious ones included, anyone on the "
+    "wires between, and the other agents of the agent's own unit",
+}
+_AGENTS = "own agents: of the same unit"
+_SERVER = "own server"
+
+_TRUSTED = {
+    GradientAt.HIDDEN: "trusted: the unit's own server and its own agents, who see its server's own state",
+    GradientAt.RELEASED: "trusted: the own server",
+}
+_OF_SERVERS = {
+    (False, False): "the own server sees each of its agents' updates, and nobody else does",
+    (True, False): "the own server sees exact sums of its agents' updates, if it hands on their own keys, and nobody "
+    "else does",
+    (True, True): "the own server sees exact sums of its agents' updates, whose keys the identities in the invitation "
+    "sign, and nobody else does",
+}
+"""By whether there are masks, and whether keys are signed."""
+_INSIDE = "what is sent inside a unit is read by nobody but whom it is for"
+_OF_GRADIENTS = {
+    GradientAt.HIDDEN: (
+        "each person's data sits in one unit",
+        "what protects a unit protects each of its agents, and each example, too",
+    ),
+    GradientAt.RELEASED: (
+        "each person's data sits at one agent",
+        "agents get no model but the released one, and servers divide by L, however many answer",
+    ),
+}
+# Without masks the server shortens what is too long.
+_OF_MASKS = ("the other agents of the unit encode their updates as agreed, which nobody can check behind masks",)
+_HIDDEN_STATE = "agents get the server's own state, and together with its messages that is the exact running sum"
+_SERVER_SEES = {
+    (
+        False,
+        False,
+    ): "a server sees each of its agents' updates, without noise; masking: secure would leave it exact sums",
+    (True, False): "a server that hands on its agents' own keys sees exact sums of their updates; masks hide single "
+    "ones, and are no noise",
+    (True, True): "a server sees exact sums of its agents' updates; masks hide single ones, and are no noise",
+}
+
+ASSUMPTIONS = (
+    "the mean gradient of every mini-batch, with the regulariser's part, is clipped to the bound",
+    "step size, bound, weights of the graph, numbers of rounds and agents, who is sampled and who answers in time do "
+    "not depend on the data",
+    "the noise, and what later noise is made of, stays secret and is never drawn twice; a message sent again is the "
+    "same message",
+    "all messages of all rounds are covered; models that the server itself gives away, such as its own state, are not",
+    "this run alone: what other runs on the same data release adds up",
+    "the timing of messages is not covered, and neither is rounding of floating-point sums and noise",
+)
+"""Of every guarantee for graph federated learning."""

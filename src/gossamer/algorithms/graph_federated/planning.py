@@ -1,0 +1,210 @@
+"""How much noise goes between the servers of federated units, and what is then guaranteed.
+
+Every server makes as many rounds as the settings say, or fewer if something ends the run before; which never depends on
+how many were planned. So the plan is that of all rounds: one stream of noise a unit, opened before the first round.
+The noise is what the spec gives, or the least that its budget needs; how it goes from round to round is what the
+settings say, or with a budget what disturbs the models least (`graph_federated.noise`).
+
+Where units sample different numbers of agents, one agent moves more in some than in others: the noise is that of the
+unit where one moves most, and each agent's own epsilon is reported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gossamer.algorithms.graph_federated.combination import FloatArray, combination
+from gossamer.algorithms.graph_federated.guarantees import UNITS, graph_guarantees, no_guarantees
+from gossamer.algorithms.graph_federated.network_noise import ModelNoise, links_of, model_noise, random_model_noise
+from gossamer.algorithms.graph_federated.noise import Measure, NoiseProblem, least_noise, plan_noise
+from gossamer.algorithms.graph_federated.plan import UnitPlan, UnitTerms
+from gossamer.algorithms.graph_federated.radius import planned_lengths
+from gossamer.algorithms.graph_federated.settings import Settings, server_of, units_of
+from gossamer.algorithms.graph_federated.sides import own_server
+from gossamer.algorithms.persons import asked
+from gossamer.algorithms.problem import Problem
+from gossamer.errors import SpecError
+from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee
+from gossamer.privacy.mechanisms import Mechanism, NoNoise
+from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
+from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.privacy.weakness import remarked
+
+RUN_ASSUMPTIONS = (
+    "numbers of features and classes, the choice of test examples and who belongs to which unit do not depend on the "
+    "data either",
+    CODE,
+    EXAMPLES,
+    "figures of servers' own models and distances from the best model, in the metrics of a simulation, are not covered",
+    SIMULATED_NOISE,
+)
+"""Of a run's guarantees, beside those of graph federated learning."""
+
+
+def plan_units(problem: Problem[Settings]) -> UnitPlan:
+    """Fix noise and guarantees of federated units.
+
+    Raises
+    ------
+    SpecError
+        If a value is out of its range, or there is no other unit to protect anybody from.
+    TopologyError
+        If the combination matrix cannot carry the algorithm.
+    AccountingError
+        If the budget is out of its range.
+    """
+    spec, settings = problem.spec, problem.settings
+    matrix = combination(settings, problem.graph)
+    clip = math.inf if spec.privacy.clip is None else spec.privacy.clip.initial_bound
+    assert clip is not None  # the policies that these nodes follow have one
+    mechanisms: dict[str, Mechanism] = dict.fromkeys(problem.names, NoNoise(clip))
+    problem.check(mechanisms)
+    noise = _noise(problem, matrix, clip) if spec.private else None
+    units = _terms(problem, noise, clip)
+    lengths, advice = planned_lengths(problem, noise, clip)
+    return UnitPlan(
+        problem,
+        mechanisms=mechanisms,
+        guarantees=_guarantees(problem, noise, clip),
+        noise_of_all=noise,
+        units=units,
+        expected=None if noise is None else _expected(problem, noise, matrix),
+        lengths=lengths,
+        advice=advice,
+    )
+
+
+def _noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -> Noise:
+    """What the spec gives, or the least that its budget needs."""
+    spec, settings = problem.spec, problem.settings
+    if settings.units == 1:
+        raise SpecError(
+            "algorithm.units: 1 sends no message to another unit, so noise protects nobody; take 2 units or more, or "
+            "say privacy: none"
+        )
+    law = NoiseLaw(spec.privacy.mechanism)
+    deviation = spec.privacy.standard_deviation
+    if deviation is not None:
+        if settings.noise == "random":
+            return RandomNoise(settings.rounds, deviation, links_of(matrix), law)
+        return CorrelatedNoise(_factorisation(settings, Temporal.INDEPENDENT), deviation, law)
+    assert spec.budget is not None  # the spec checks it
+    assert isinstance(spec.budget.epsilon, float)
+    wanted = NoiseProblem(
+        spec.budget.epsilon,
+        spec.budget.delta,
+        settings.rounds,
+        _bound(settings, clip, min(settings.sampled)),
+        problem.size,
+        matrix,
+        measure=Measure.MEAN,
+        law=law,
+    )
+    if settings.noise == "random":
+        return least_noise(RandomNoise(settings.rounds, 1.0, links_of(matrix), law), wanted)
+    among = None if settings.temporal is None else (_factorisation(settings, Temporal(settings.temporal)),)
+    return plan_noise(wanted, among).best.noise
+
+
+def _factorisation(settings: Settings, default: Temporal) -> Factorisation:
+    temporal = default if settings.temporal is None else Temporal(settings.temporal)
+    return Factorisation(temporal, settings.rounds, settings.bands)
+
+
+def _bound(settings: Settings, clip: float, sampled: int) -> UpdateBound:
+    """How far one change moves an update of a unit that samples so many agents a round."""
+    return UpdateBound(settings.step_size, clip, sampled, _where(settings))
+
+
+def _where(settings: Settings) -> GradientAt:
+    assert settings.gradient_at is not None  # it is decided with the spec
+    return GradientAt(settings.gradient_at)
+
+
+def _terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, UnitTerms]:
+    """What is planned for each unit, by its server."""
+    settings, size, found = problem.settings, problem.size, {}
+    bounded = noise is not None and math.isfinite(clip)
+    for number, (server, agents) in enumerate(units_of(settings, problem.names).items()):
+        bound = _bound(settings, clip, settings.sampled[number]) if bounded else None
+        if isinstance(noise, RandomNoise):
+            drawn: CorrelatedNoise | None
+            own: Noise | None = replace(noise, links=(noise.links[number],))
+            links = noise.links[number][1]
+            records = settings.rounds * links
+            drawn = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, records), noise.standard_deviation, noise.law)
+        else:
+            own, links, records, drawn = noise, 1, settings.rounds, noise
+        found[server] = UnitTerms(agents, StreamKind(drawn, records, size), links, own, bound)
+    return found
+
+
+def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, Guarantee]:
+    """By observer, of the unit where one change moves most."""
+    settings = problem.settings
+    where, masked = _where(settings), settings.masking.name == "secure"
+    if noise is None:
+        reason = "privacy: none (nothing is noised, so messages may reveal updates)"
+        return no_guarantees(where, reason, masked=masked, signed=bool(problem.run))
+    if not math.isfinite(clip):
+        return no_guarantees(
+            where,
+            "privacy.clip: none (nothing bounds an update, so noise proves nothing)",
+            masked=masked,
+            signed=bool(problem.run),
+        )
+    bound = _bound(settings, clip, min(settings.sampled))
+    delta, agent_noise = problem.spec.delta, problem.spec.privacy.agent_noise
+    found = graph_guarantees(noise, bound, problem.size, delta, masked=masked, signed=bool(problem.run))
+    if agent_noise is not None:
+        found["own_server"] = own_server(problem, clip)
+        if settings.gradient_at == "hidden":  # the server's own state has that noise, too
+            found["own_agents"] = found["own_server"]
+    examples = min(problem.shard_sizes.values())
+    return {
+        observer: remarked(_of_a_run(guarantee, _of_persons(problem, guarantee)), examples)
+        for observer, guarantee in found.items()
+    }
+
+
+def _of_a_run(guarantee: Guarantee, more: tuple[str, ...]) -> Guarantee:
+    if not math.isfinite(guarantee.epsilon):
+        return guarantee
+    return replace(guarantee, assumptions=(*guarantee.assumptions, *more, *RUN_ASSUMPTIONS))
+
+
+def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, ...]:
+    """What a guarantee for agents or units says of persons, where the budget asks."""
+    if not (asked(problem.spec) and math.isfinite(guarantee.epsilon)):
+        return ()
+    # Where an agent's own noise counts, another agent of its unit is another place.
+    holdings, hidden = problem.holdings, guarantee.unit == UNITS[GradientAt.HIDDEN]
+    unit = "unit" if hidden else "agent"
+    place = list(server_of(problem.settings, problem.names).values() if hidden else problem.names)
+    for held in holdings.held if holdings is not None else ():
+        if len({place[node] for node, _ in held}) > 1:
+            raise SpecError(
+                f"dataset.person: persons have examples at several {unit}s, and what is proved is for one {unit}; "
+                "keep them together (partition: by_person), or leave budget.rows_per_person out"
+            )
+    return (f"what protects the {unit} protects all examples that a person has there, however many",)
+
+
+def _expected(problem: Problem[Settings], noise: Noise, matrix: FloatArray) -> Mapping[str, float]:
+    """What the noise alone is expected to do to the models that gradients are taken at."""
+    size = problem.size
+    caused: ModelNoise
+    if isinstance(noise, RandomNoise):
+        caused = random_model_noise(noise, matrix, size)
+    else:
+        caused = model_noise(noise, matrix, size, _where(problem.settings))
+    return {
+        "disagreement": float(caused.disagreement.mean()),
+        "last_disagreement": float(caused.disagreement[-1]),
+        "centroid": float(caused.centroid.mean()),
+        "last_centroid": float(caused.centroid[-1]),
+    }

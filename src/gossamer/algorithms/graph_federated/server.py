@@ -1,0 +1,313 @@
+"""The server of a federated unit: it sums its agents' updates, noises what it sends, and combines with its neighbours.
+
+It goes round through its phases: *gathering* updates of the sampled agents, *releasing* psi with noise, *combining*
+with its neighbours, and at the end *averaging*, if asked for. A synchronous server combines when it has the models of
+the round from all neighbours that are there; an asynchronous one at once, with the newest that it has.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+
+from gossamer.algorithms.graph_federated.coins import Sampling
+from gossamer.algorithms.graph_federated.gatherer import GatheringNode
+from gossamer.algorithms.graph_federated.messages import REASONS, Average, Combine, Leaving, Over, Probe
+from gossamer.algorithms.graph_federated.neighbours import Newest, Weights
+from gossamer.algorithms.graph_federated.reach import Reach, shortened
+from gossamer.algorithms.graph_federated.settings import Settings
+from gossamer.errors import PeerError
+from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Release, Send, SetTimer
+from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
+from gossamer.protocol.messages import check_model
+from gossamer.protocol.node import Effects, on
+from gossamer.vectors import LARGEST_VALUE, Confined, Model, Public
+
+M = TypeVar("M", Model, Model | Confined)
+DIVERGED = LARGEST_VALUE
+"""Entries of a released model above it are called divergence."""
+
+
+class ServerNode(GatheringNode):
+    """Server p.
+
+    Parameters
+    ----------
+    name, initial, sampling, settings, reach
+        As `GatheringNode` has them, ``noise`` decided too.
+    weights : Weights
+        Row p of the combination matrix.
+    deadline : float or None
+        Seconds after the start.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        initial: Public,
+        weights: Weights,
+        sampling: Sampling,
+        settings: Settings,
+        reach: Reach,
+        deadline: float | None = None,
+    ) -> None:
+        self.neighbours = tuple(weights.others)
+        super().__init__(name, initial, self.neighbours, sampling, settings, reach)
+        self.weights, self.deadline = weights, deadline
+        self.hidden = settings.gradient_at == "hidden"
+        self.rounds, self.consensus, self.synchronous = settings.rounds, settings.consensus, settings.synchronous
+        # One record for all links, or with random noise one for each.
+        self.random = settings.noise == "random"
+        self.records = len(self.neighbours) if self.random else 1
+
+    @property
+    def sums_refused(self) -> int | None:
+        """Rounds without updates because their sum could not be unmasked; None where nothing is masked."""
+        return None
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        if self.deadline is not None:
+            self.state.ends = now + self.deadline
+            yield SetTimer(self.deadline, "deadline")
+        yield from self.begin_round()
+
+    def begin_round(self) -> Effects:
+        """The next round, or what comes after the last."""
+        if self.state.round < self.rounds:
+            yield from self.begin()
+        elif self.consensus:
+            yield from self.begin_averaging()
+        else:
+            yield from self.end("quota")
+
+    # Lines 6 to 8: what leaves the unit
+
+    def gathered(self, total: Confined | None) -> Effects:
+        """Line 6: psi. The sum is divided by L, however many have answered."""
+        s, count = self.state, self.sampling.sampled
+        if self.timeout is not None:
+            yield CancelTimer("agents")
+        if total is not None:
+            s.own = s.own + shortened(total.astype(np.float64), self.reach.total) / count
+        s.total, s.phase, s.links = None, "releasing", 0
+        yield from self.release()
+
+    def release(self) -> Effects:
+        """Line 7: have the next record of noise drawn, for what is raw alone.
+
+        What follows from messages is added after the noise. Whoever sends us a huge model could otherwise have the
+        noise rounded away.
+        """
+        s = self.state
+        yield Release(s.round * self.records + s.links, s.own)
+
+    @on(Completed)
+    def released(self, done: Completed, now: float) -> Effects:
+        """Line 8: send it on. With random noise each neighbour gets a record of its own."""
+        s = self.state
+        if s.phase != "releasing" or done.id != s.round * self.records + s.links:
+            return
+        whole = s.common + done.released
+        model = self.sendable(whole)
+        to = (self.neighbours[s.links],) if self.random else self.neighbours
+        for neighbour in to:
+            yield Send(neighbour, Combine(s.round, model))
+        sent = model.astype(np.float64)
+        s.m = sent if s.links == 0 else s.m + (sent - s.m) / (s.links + 1)
+        s.links += 1
+        if not whole.is_within(DIVERGED):
+            yield from self.diverge()
+        elif s.links < self.records:
+            yield from self.release()
+        else:
+            s.phase = "combining"
+            yield from self.go_on()
+
+    def sendable(self, model: M) -> M:
+        """``model`` as its receivers accept it."""
+        return model.within().astype(self.initial.values.dtype)
+
+    def diverge(self) -> Effects:
+        """Released models grow without bound: the rounds before this one are the stable ones."""
+        yield Record("last_stable_round", float(self.state.round))
+        yield from self.end("diverged")
+
+    @on(Refused)
+    def refused(self, event: Refused, now: float) -> Effects:
+        yield from self.end("budget")
+
+    # Lines 9 and 10: combination
+
+    @on(Combine)
+    def combine_with(self, sender: str, message: Combine, now: float) -> Effects:
+        yield from self.take(self.state.newest, sender, message)
+        yield from self.go_on()
+
+    def take(self, newest: dict[str, Newest], sender: str, message: Combine | Average) -> Effects:
+        """Keep a neighbour's model, if it is newer than what there is.
+
+        If it cannot be used, the one before is that of this round too: whoever waited for it would stand still.
+        """
+        self.only_from_neighbours(sender)
+        known = newest[sender]
+        try:
+            check_model(message.model, self.initial)
+            model = message.model.astype(np.float64)
+            self.reach.check_message(model)
+        except PeerError as error:
+            yield Reject(sender, str(error))
+            model = known.model
+        newest[sender] = known.taking(sender, message.round, model)
+
+    def go_on(self) -> Effects:
+        """Combine, or average, if what is needed is there."""
+        s = self.state
+        if s.phase == "combining" and not self.awaited:
+            yield from self.combine()
+        elif s.phase == "averaging" and not self.awaited:
+            yield from self.average()
+
+    @property
+    def awaited(self) -> set[str]:
+        """The peers without whom this server does not go on."""
+        s = self.state
+        if s.phase == "gathering":
+            return s.waiting
+        if s.phase == "combining" and self.synchronous:
+            return self.weights.missing(s.newest, s.round) - s.away - s.left
+        return self.weights.missing(s.averages, s.averaged) - s.away - s.left if s.phase == "averaging" else set()
+
+    def combine(self) -> Effects:
+        """w_p = a_pp psi_p + own noise taken back + sum_m a_pm M_m."""
+        s, own = self.state, self.weights.own
+        others = self.weights.others_sum(s.newest, s.round if self.synchronous else None)
+        s.v = own * s.m if others is None else shortened(own * s.m + others, self.reach.model)
+        if self.random:
+            s.own, s.common = own * s.own, s.v + own * (s.common - s.m)
+        else:
+            # a_pp (psi - (1-a_pp)/a_pp g) = psi - (1-a_pp) M, and M_p is in v with weight a_pp.
+            s.common = s.common + (s.v - s.m)
+        s.start = self.sendable(shortened(self.w if self.hidden else s.v, self.reach.start))
+        for newest in s.newest.values():
+            behind = max(s.round - newest.round, 0)
+            s.staleness_sum += behind
+            s.staleness_most = max(s.staleness_most, behind)
+        s.round += 1
+        yield from self.begin_round()
+
+    # Averaging at the end, of what was sent already
+
+    def begin_averaging(self) -> Effects:
+        """Start from the last message: what is averaged was released, so this costs nothing."""
+        s = self.state
+        s.phase, s.v = "averaging", s.m
+        yield from self.set_timers()
+        yield from self.tell_average()
+
+    def tell_average(self) -> Effects:
+        s = self.state
+        for neighbour in self.neighbours:
+            yield Send(neighbour, Average(s.averaged, self.sendable(s.v)))
+        yield from self.go_on()
+
+    @on(Average)
+    def averaged_with(self, sender: str, message: Average, now: float) -> Effects:
+        yield from self.take(self.state.averages, sender, message)
+        yield from self.go_on()
+
+    def average(self) -> Effects:
+        """v_p = sum_m a_pm v_m. Who is not there counts with this server's own model."""
+        s, total = self.state, self.weights.own * self.state.v
+        for m, weight in self.weights.others.items():
+            known = s.averages[m].round >= s.averaged
+            total = total + weight * (s.averages[m].at(s.averaged) if known else s.v)
+        s.v, s.start = total, self.sendable(total)
+        s.averaged += 1
+        if s.averaged == self.consensus:
+            yield from self.end("quota")
+        else:
+            yield from self.tell_average()
+
+    # Who is there
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        self.state.away.add(event.peer)
+        yield from self.lost(event.peer)
+        yield from self.go_on()
+
+    @on(PeerUp)
+    def peer_up(self, event: PeerUp, now: float) -> Effects:
+        self.state.away.discard(event.peer)
+        yield from ()
+
+    @on(Leaving)
+    def leaving(self, sender: str, message: Leaving, now: float) -> Effects:
+        self.only_from_neighbours(sender)
+        self.state.left.add(sender)
+        yield from self.go_on()
+
+    def only_from_neighbours(self, sender: str) -> None:
+        """Refuse what another than a neighbour sends."""
+        if sender not in self.weights.others:
+            raise PeerError(f"{sender} is no neighbour of {self.name}")
+
+    # Timers, interruptions, the end
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        if event.timer == "deadline":
+            yield from self.end("deadline")
+        elif event.timer == "agents":
+            for agent in sorted(self.state.waiting):
+                yield from self.lost(agent)
+        elif event.timer == "probe" and not self.state.finished:
+            yield from self.probe()
+
+    def probe(self) -> Effects:
+        """Have the session find out who of those that are waited for is gone; then again after twice as long."""
+        for peer in sorted(self.awaited):
+            yield Send(peer, Probe())
+        self.state.patience *= 2
+        yield SetTimer(self.state.patience, "probe")
+
+    @on(Probe)
+    def probed(self, sender: str, message: Probe, now: float) -> Effects:
+        self.only_from_neighbours(sender)
+        yield from ()
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """Timers are gone, and so is an answer that was under way; what agents were told may be lost."""
+        s = self.state
+        if s.finished:
+            return
+        if s.ends is not None:
+            yield SetTimer(max(s.ends - now, 0.0), "deadline")
+        yield from self.set_timers()
+        if s.phase == "gathering":
+            yield from self.ask_again()
+        elif s.phase == "releasing":
+            yield from self.release()
+        else:
+            yield from self.go_on()
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.end(event.reason)
+
+    def end(self, reason: str) -> Effects:
+        """No more rounds; agents get the last model."""
+        s = self.state
+        if s.finished:
+            return
+        s.finished, s.phase, s.waiting = reason, "", set()
+        if s.round < self.rounds or s.averaged < self.consensus:
+            for neighbour in self.neighbours:
+                yield Send(neighbour, Leaving())
+        code = REASONS.index(reason if reason in REASONS else "stopped")
+        for agent in self.sampling.agents:
+            yield Send(agent, Over(code, s.start))
+        yield Finish(reason)

@@ -1,0 +1,1 @@
+"""Asynchronous rounds of growing size: `box` is the algorithm, on one page."""

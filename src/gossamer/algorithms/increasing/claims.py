@@ -1,0 +1,185 @@
+"""Privacy claims of asynchronous federated learning with increasing sample sizes: its two theorems.
+
+| symbol | here |
+|---|---|
+| s_i, N_c | ``sizes``, ``dataset_size``: gradients in round i of a client, and its examples |
+| sigma | ``noise_multiplier``: the noise on a round's sum is N(0, (sigma C)^2 I) |
+| q_i = q (i + m)^p | share of the data set in round i; q and m are not rates, (q, m, p) is ``power`` |
+| T, K | rounds, and gradients in all of them |
+| gamma = m/T | ``MainTheorem.ratio`` |
+| alpha = r0/sigma | the most that any s_i/N_c may be |
+| r | `increasing.theorem.higher_order`: of the error term that Abadi et al. leave in O-notation |
+| A, B, log D | ``a``, ``b``, ``log_d`` of it |
+
+**Which formulas.** Those of the proofs. The paper prints (1 + m/T)^(1+p) in K* and D; D.3.1 derives q (T + m)^p <=
+alpha from ``s/N ((p+1) K/s)^(p/(1+p)) (1 + m/T)^p <= alpha``, which solved for K has (1 + m/T)^-(1+p). A and B are the
+general ones of D.3; with r0(sigma) and m/T -> 0 they are those of the main text. Case 2 is inequality (28): (16) and
+(29) follow from it only with T at its upper bound in a denominator, and lose a factor (1 + m/T)^(1/2).
+
+**What really holds.** Not this. Within a round the local model moves after every example, so one example changes the
+later gradients of its round too, and the sum does not have sensitivity C as the proof assumes; examples are drawn with
+replacement, and Abadi et al.'s lemma is about Poisson samples. The proof also needs an integer lambda with
+``lambda + 1 <= c0 eps/(2 S_2)`` and goes on as if lambda could be c0 eps/(2 S_2) itself. What is proved is about
+rounds whose gradients are taken at released models; it is computed from the ledger and is no part of this module.
+
+References
+----------
+"Asynchronous federated learning with reduced number of rounds and with differential privacy from less aggregated
+Gaussian noise" (increasing sample sizes): both theorems of section 3, eq. 14 of D.2, the theorem of D.3 and its proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+
+from gossamer.algorithms.increasing.theorem import LEAST_SIGMA, MainTheorem, higher_order, largest_r0, require_power
+from gossamer.arrays import FloatArray
+from gossamer.errors import SpecError
+from gossamer.numbers import require_fraction, require_positive
+from gossamer.privacy.claim import Claim
+
+FIRST = "increasing sample sizes, Theorem 3 (first)"
+MAIN = "increasing sample sizes, Theorem 3 (main)"
+
+
+def increasing_claims(
+    sizes: Sequence[int] | npt.NDArray[np.int64],
+    dataset_size: int,
+    noise_multiplier: float,
+    delta: float,
+    power: tuple[float, float, float] | None = None,
+) -> list[Claim]:
+    """What the two theorems claim of one client's rounds: the least epsilon at ``delta``.
+
+    Parameters
+    ----------
+    sizes : sequence of int [rounds]
+        s_i, gradients in each of the client's rounds; nothing is claimed of none.
+    dataset_size : int
+        N_c, at least the largest of them.
+    noise_multiplier : float
+        sigma, the same in all rounds.
+    delta : float
+        In (0, 1).
+    power : (q, m, p), optional
+        Of a schedule s_i = ceil(N_c q (i + m)^p), i = 0, 1, ...; without it there is no claim of the main theorem.
+
+    Returns
+    -------
+    list of Claim
+        The first theorem, with the least r0 that the sizes allow, and the main one. Where a condition fails, epsilon is
+        what the formula alone would give, infinite where it gives nothing.
+
+    Raises
+    ------
+    SpecError
+        A size is not a whole number from 0 to dataset_size, or another value is out of its range.
+    """
+    counts = _checked(sizes, dataset_size)
+    require_positive(noise_multiplier=noise_multiplier)
+    require_fraction(delta=delta)
+    if not counts.any():
+        return []
+    claims = [first_theorem(counts, dataset_size, noise_multiplier, delta)]
+    if power is not None:
+        claims.append(main_theorem(counts, dataset_size, noise_multiplier, delta, power))
+    return claims
+
+
+def first_theorem(counts: FloatArray, dataset_size: int, sigma: float, delta: float) -> Claim:
+    """The first theorem solved for epsilon, with rho and rho_hat as the sizes have them.
+
+    sigma >= 2 sqrt(S_2 T ln(1/delta)/c(c1))/epsilon with epsilon = c1 T S_1^2 is c(c1) c1^2 >= y, and x^2 c(x) rises in
+    x in both branches of c: c1 is the larger of rho_hat y/2 and the root of x (sqrt(2 r rho x + 1) - 1) = r rho y. r
+    rises with r0, so the least r0 claims most: sigma times the largest share.
+    """
+    shares = counts / dataset_size
+    r0 = sigma * float(shares.max())
+    failures, r = _failures(r0, sigma), higher_order(r0, sigma)
+    parameters = {"r0": r0, "r": r, "sigma": sigma}
+    if not math.isfinite(r):
+        return Claim(FIRST, math.inf, delta, False, "; ".join(failures), parameters)
+    one, two, three = (float(np.mean(shares**j / (1 - shares) ** (j - 1))) for j in (1, 2, 3))
+    rho, rho_hat = one * three / two**2, one**2 / two
+    y = 4 * two * math.log(1 / delta) / (sigma**2 * counts.size * one**4)
+    c1 = max(rho_hat * y / 2, _root(r * rho, y))
+    why = "; ".join(failures) or f"the largest round is {r0 / sigma:.4g} of the data set, within r0/sigma, r0 {r0:.4g}"
+    parameters |= {"c1": c1, "rho": rho, "rho_hat": rho_hat}
+    return Claim(FIRST, c1 * counts.size * one**2, delta, not failures, why, parameters)
+
+
+def main_theorem(
+    counts: FloatArray, dataset_size: int, sigma: float, delta: float, power: tuple[float, float, float]
+) -> Claim:
+    """The main theorem solved for epsilon: the lesser of its two cases, at the least r0 that the sizes allow."""
+    q, m, p = power
+    require_positive(q=q)
+    require_power(p)
+    if not 0 <= m < math.inf:
+        raise SpecError(f"m must be a finite number >= 0, found {m!r}")
+    with np.errstate(over="ignore"):  # infinite is too large for any condition
+        shares = q * (np.arange(counts.size + 1) + m) ** p
+    alpha = max(float(counts.max()) / dataset_size, float(shares[-1]))
+    failures = _failures(sigma * alpha, sigma)
+    if sigma < LEAST_SIGMA:
+        failures.append(f"the main theorem needs sigma >= {LEAST_SIGMA}, found {sigma:g}")
+    rounding = counts - dataset_size * shares[:-1]
+    if not np.all((rounding > -1e-6) & (rounding < 1 + 1e-6)):
+        place = int(np.argmax(np.abs(rounding)))
+        failures.append(
+            f"the sizes do not follow ceil(N q (i + m)^p): round {place} has {counts[place]:.0f}, "
+            f"and N q (i + m)^p is {dataset_size * shares[place]:.6g}"
+        )
+    parameters: dict[str, Any] = {"q": q, "m": m, "p": p, "r0": sigma * alpha, "sigma": sigma}
+    if sigma * alpha > largest_r0(sigma) or not math.isfinite(higher_order(sigma * alpha, sigma)):
+        return Claim(MAIN, math.inf, delta, False, "; ".join(failures), parameters)
+    theorem = MainTheorem(p, sigma * alpha, sigma, m / counts.size)
+    cases = theorem.least_epsilons(float(counts.sum()) / dataset_size, q, counts.size, delta)
+    case = int(np.argmin(cases))
+    epsilon = cases[case]
+    limit = (theorem.k_minus, theorem.k_plus)[case](epsilon, q, dataset_size)
+    holds = f"case {case + 1}: K = {counts.sum():.0f} is {('at most K-', 'at least K+')[case]} = {limit:.6g}"
+    parameters |= {"r": theorem.r, "ratio": theorem.ratio}
+    return Claim(MAIN, epsilon, delta, not failures, "; ".join(failures) or holds, parameters)
+
+
+def _failures(r0: float, sigma: float) -> list[str]:
+    """Why no round may be as large as r0/sigma; empty if it may.
+
+    The theorem needs r0 <= 1/e, and u0 and u1 of eq. 14 below 1 (`increasing.theorem.u_constants`).
+    """
+    most = largest_r0(sigma)
+    if r0 <= most and math.isfinite(higher_order(r0, sigma)):
+        return []
+    return [
+        f"the largest round is {r0 / sigma:.4g} of the data set, and with sigma {sigma:g} the theorem needs every "
+        f"round to be at most r0/sigma = {most / sigma:.4g}"
+    ]
+
+
+def _root(a: float, y: float) -> float:
+    """The x with x (sqrt(2 a x + 1) - 1) = a y: with v = sqrt(2 a x + 1) - 1, v^2 (v + 2) = 2 a^2 y."""
+    # v = a sqrt(y) w, so that w is in (0, 1] and nothing overflows or cancels.
+    scale = a * math.sqrt(y)
+    w = float(brentq(lambda w: w * w * (scale * w + 2) - 2, 0.0, 1.0, xtol=1e-300, rtol=1e-14))
+    return math.sqrt(y) * w * (scale * w + 2) / 2
+
+
+def _checked(sizes: Sequence[int] | npt.NDArray[np.int64], dataset_size: int) -> FloatArray:
+    require_positive(dataset_size=dataset_size)
+    found = np.asarray(sizes)
+    counts = np.asarray(found, np.float64)
+    wrong = ~((counts >= 0) & (counts <= dataset_size) & (counts == np.floor(counts)))
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise SpecError(
+            f"the size of a round must be a whole number from 0 to the {dataset_size} examples of the data set, "
+            f"found {found[place]} in round {place}"
+        )
+    return counts

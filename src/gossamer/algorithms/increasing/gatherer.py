@@ -1,0 +1,280 @@
+"""Gathering the updates of children, in any order, until a round is complete: what server and aggregators share.
+
+A gatherer knows which rounds of each child it holds, so that it takes each of them once. A round is complete when there
+is nobody to wait for: it waits for nobody who left, and not for who is known to be away. Who comes back goes on at the
+round of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gossamer.algorithms.increasing.messages import (
+    MOST_AHEAD,
+    Alone,
+    GlobalModel,
+    Halt,
+    Join,
+    Leave,
+    Probe,
+    RoundUpdate,
+    holds,
+)
+from gossamer.errors import PeerError
+from gossamer.protocol.effects import Finish, Send, SetTimer
+from gossamer.protocol.events import PeerDown, PeerUp, Stop
+from gossamer.protocol.messages import Message, check_model
+from gossamer.protocol.node import Effects, Node, on
+from gossamer.vectors import Blank, Coordinates, Model, Public
+
+MOST_DOUBLINGS = 10
+"""Of the patience with those who are waited for."""
+
+Where = Callable[[str, int], Coordinates]
+"""The coordinates that an update of a child (by name) in a round has."""
+
+
+@dataclass
+class GathererState:
+    """State of the server or of an aggregator.
+
+    Attributes
+    ----------
+    v : Public or Released
+        The global model: the server's own, or the newest that came from above.
+    k : int
+        The server: rounds below it are complete. An aggregator: that of the newest broadcast.
+    held : dict of str to int
+        The first round that was not received, of each child.
+    ahead : dict of str to int
+        What was received after it: bit j is round held + 1 + j.
+    last : dict of str to int
+        Those who leave: the first round that they do not make.
+    away : set of str
+        Those who were silent for too long.
+    gathered : int
+        Rounds of clients received.
+    seen : int
+        So many children, in order, are not waited for in the first round that is not complete.
+    waiting : bool
+        Whether a timer runs, after which those who are waited for are probed.
+    probes : int
+        How often it ran out since the last update: it takes twice as long each time.
+    ends : float or None
+        When the run ends, on the node's clock.
+    finished : str
+        Why.
+    """
+
+    v: Model
+    k: int = 0
+    held: dict[str, int] = field(default_factory=dict)
+    ahead: dict[str, int] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+    gathered: int = 0
+    seen: int = 0
+    waiting: bool = False
+    probes: int = 0
+    ends: float | None = None
+    finished: str = ""
+
+
+class Gatherer(Node):
+    """What server and aggregators have in common."""
+
+    state: GathererState
+
+    def __init__(
+        self, name: str, state: GathererState, children: Mapping[str, int], where: Where, patience: float
+    ) -> None:
+        """``children`` has the number of clients below each."""
+        state.held, state.ahead = dict.fromkeys(children, 0), dict.fromkeys(children, 0)
+        super().__init__(name, state)
+        self.children, self.where, self.patience = dict(children), where, patience
+        self.order = tuple(children)
+
+    # What differs
+
+    def apply(self, child: str, update: RoundUpdate, where: Coordinates) -> None:
+        """Take in an update that came for the first time."""
+        raise NotImplementedError
+
+    def advance(self) -> Effects:
+        """Do what is due when rounds are complete."""
+        raise NotImplementedError
+
+    # Gathering
+
+    @on(RoundUpdate)
+    def receive(self, sender: str, update: RoundUpdate, now: float) -> Effects:
+        s = self.state
+        self.only_from_children(sender)
+        held = s.held[sender]
+        last = max(held, s.k) + MOST_AHEAD
+        if not 0 <= update.first <= update.round <= last:
+            raise PeerError(f"{sender} sends rounds {update.first} to {update.round}, expected at most {last}")
+        most = self.children[sender] * (MOST_AHEAD + 1)  # an aggregator may have late ones to hand on
+        if not 1 <= update.rounds <= most:
+            raise PeerError(f"{sender} sends {update.rounds} rounds in one, expected 1 to {most}")
+        where = self.where(sender, update.round)
+        check_model(update.step, Public(Blank(where.count(s.v.size), s.v.values.dtype)))
+        if s.finished or self.holds(sender, update.round):
+            return  # it came before: a duplicate
+        self.apply(sender, update, where)
+        s.gathered += update.rounds
+        s.probes = 0
+        # Of who was away for so long that one integer cannot tell its rounds, the earlier ones are given up.
+        self.mark(sender, update.first if update.round <= held + MOST_AHEAD else held, update.round)
+        yield from self.advance()
+        yield from self.watch()
+
+    def holds(self, child: str, i: int) -> bool:
+        """Whether round i of a child was received, or left out."""
+        return holds(self.state.held[child], self.state.ahead[child], i)
+
+    def newest(self, child: str) -> int:
+        """The last round of a child that is held; -1 if there is none."""
+        ahead = self.state.ahead[child]
+        return self.state.held[child] + ahead.bit_length() if ahead else self.state.held[child] - 1
+
+    def mark(self, child: str, first: int, i: int) -> None:
+        """Rounds ``first`` to ``i`` of a child are held."""
+        s = self.state
+        first = max(first, s.held[child])
+        if i > s.held[child] + MOST_AHEAD:  # and so first is the one that was not held
+            s.held[child], s.ahead[child] = i + 1, 0
+            return
+        # Bit 0 is round held itself, which is not held yet.
+        bits = s.ahead[child] << 1 | ((1 << (i + 1 - first)) - 1) << (first - s.held[child])
+        while bits & 1:
+            bits >>= 1
+            s.held[child] += 1
+        s.ahead[child] = bits >> 1
+
+    def waits_for(self, child: str, i: int) -> bool:
+        """Whether round i is incomplete without ``child``."""
+        s = self.state
+        return child not in s.away and i < s.last.get(child, i + 1) and not self.holds(child, i)
+
+    def complete(self, i: int) -> bool:
+        """Whether round i, the first that is not known to be complete, is; then the next one is looked at."""
+        s = self.state
+        while s.seen < len(self.order):
+            if self.waits_for(self.order[s.seen], i):
+                return False
+            s.seen += 1
+        s.seen = 0
+        return True
+
+    @property
+    def all_left(self) -> bool:
+        """Whether every child has left, and all that it made is here."""
+        s = self.state
+        return len(s.last) == len(self.order) and all(s.held[child] >= last for child, last in s.last.items())
+
+    # Comings and goings
+
+    @on(Join)
+    def joins(self, sender: str, join: Join, now: float) -> Effects:
+        self.only_from_children(sender)
+        yield from self.welcome(sender)
+
+    @on(PeerUp)
+    def peer_up(self, event: PeerUp, now: float) -> Effects:
+        if event.peer in self.children:
+            yield from self.welcome(event.peer)
+
+    def welcome(self, child: str) -> Effects:
+        """Tell who is back where the others are."""
+        s = self.state
+        s.away.discard(child)
+        s.seen = 0
+        yield Send(child, Halt(s.k, s.v) if s.finished else self.news(child))
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        """Do not wait for ``event.peer`` until it is back."""
+        if event.peer in self.children:
+            self.state.away.add(event.peer)
+            yield from self.advance()
+            yield from self.watch()
+
+    @on(Alone)
+    def is_alone(self, sender: str, alone: Alone, now: float) -> Effects:
+        """Do not wait for ``sender`` until somebody below it is back."""
+        self.only_from_children(sender)
+        self.state.away.add(sender)
+        yield from self.advance()
+        yield from self.watch()
+
+    @on(Leave)
+    def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
+        self.only_from_children(sender)
+        if leave.round < 0:
+            raise PeerError(f"{sender} leaves at round {leave.round}, expected 0 or more")
+        self.state.last[sender] = leave.round
+        yield from self.advance()
+        yield from self.watch()
+
+    # Watching
+
+    def watch(self) -> Effects:
+        """While some wait for others, find out after a while whether those are alive."""
+        s = self.state
+        if not s.waiting and not s.finished:
+            s.waiting = True
+            yield SetTimer(self.patience * 2 ** min(s.probes, MOST_DOUBLINGS), "probe")
+
+    def probe(self) -> Effects:
+        s = self.state
+        s.waiting = False
+        if s.finished:
+            return
+        s.probes += 1
+        if self.is_waited_for:
+            for child in self.order:
+                if self.waits_for(child, self.round):
+                    yield Send(child, Probe())
+        yield from self.watch()
+
+    @property
+    def round(self) -> int:
+        """The first round that is not complete."""
+        return self.state.k
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody waits for the first round that is not complete: those below who have made it."""
+        return any(self.holds(child, self.round) for child in self.order)
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.halt(event.reason)
+
+    def halt(self, reason: str) -> Effects:
+        """End the run: every child gets the last model."""
+        s = self.state
+        if not s.finished:
+            s.finished = reason
+            yield from self.tell(Halt(s.k, s.v))
+            yield Finish(reason)
+
+    def tell(self, message: Message) -> Effects:
+        for child in self.order:
+            yield Send(child, message)
+
+    @property
+    def listeners(self) -> list[str]:
+        """Those who have a use for a broadcast."""
+        return [child for child in self.order if child not in self.state.last and child not in self.state.away]
+
+    def news(self, child: str) -> GlobalModel:
+        s = self.state
+        return GlobalModel(s.k, s.held[child], s.ahead[child], s.v)
+
+    def only_from_children(self, sender: str) -> None:
+        """Refuse what a stranger sends."""
+        if sender not in self.children:
+            raise PeerError(f"{sender} is no child of {self.name}")

@@ -1,0 +1,203 @@
+"""MAPA: edge-cloud learning in stages, each with a smaller clip, hence less noise, than the one before.
+
+The server of `edge_cloud`, with
+
+    dS <- 2 s / (B sqrt(1 - sqrt(1 - kappa)))                    the first stage (Theorem 3)
+    G = B dS / 2                                                 the clip
+    Delta_b = s^2/B + max_k E||n_k||^2                           variance of the noisy gradient
+    P = max(1, 2 Delta_b / ((tau + 1) rho^2 G^2))
+    eta = 1 / (2 L P (tau + 1))                                  the learning rate
+    T_s = ceil(4 P^2 L D_F (tau + 1)^2 / Delta_b)                the length of the stage, in updates
+    after T_s updates: dS <- rho dS, and the next stage
+
+The schedule is a pure function of public constants (`mapa.schedule`), so it costs no privacy, and ``gossamer plan
+mapa`` prints it.
+
+| symbol | here |
+|---|---|
+| s, L, D_F | `Settings.gradient_sd`, `smoothness`, `loss_gap`; estimated on public or synthetic examples if left out |
+| kappa, rho | `Settings.kappa`, `reduction` |
+| tau | `Settings.schedule_staleness` |
+| first G | ``privacy.clip: {policy: stages, initial: ...}`` |
+
+References
+----------
+MAPA paper, section 6, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import Field, PositiveFloat
+
+from gossamer.algorithms.command import Command
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, SmallRuns
+from gossamer.algorithms.mapa.schedule import Problem, Schedule, initial_clip
+from gossamer.algorithms.staleness import StalenessSettings
+from gossamer.errors import SpecError
+from gossamer.privacy.clipping import StageClip
+from gossamer.protocol.node import Node
+from gossamer.section import Section
+
+CONSTANTS = ("gradient_sd", "smoothness", "loss_gap")
+
+
+class Settings(Section):
+    """Settings of `mapa`.
+
+    Attributes
+    ----------
+    nodes : int
+        K, the number of edges; the server is one more.
+    gradient_sd, smoothness, loss_gap : float, optional
+        s, L and D_F: root of the mean squared distance of one example's gradient from the mean gradient, a Lipschitz
+        constant of the gradient, and an upper bound of F(x_0) - F*. What is left out is estimated before training on
+        ``estimate_on``, never on private data.
+    estimate_on : str
+        ``synthetic``, or the name of a public data set of the same shape.
+    kappa : float
+        Probability in (0, 1) with which the first clip is too small for a gradient.
+    reduction : float
+        rho in (0, 1), by which the clip shrinks from stage to stage.
+    schedule_staleness : int, optional
+        tau of the schedule; by default the number of nodes less one.
+    staleness : mapping
+        What the server does about stale gradients.
+    batch_size : int
+        B, the expected number of examples in a batch; an edge samples each of its n examples with probability B/n.
+    updates_per_node : int, optional
+        Quota of gradients of each edge.
+    """
+
+    name: Literal["mapa"] = "mapa"
+    nodes: int = Field(default=5, ge=1, le=1_000_000)
+    gradient_sd: PositiveFloat | None = None
+    smoothness: PositiveFloat | None = None
+    loss_gap: PositiveFloat | None = None
+    estimate_on: str = SYNTHETIC
+    kappa: float = Field(default=0.1, gt=0, lt=1)
+    reduction: float = Field(default=0.5, gt=0, lt=1)
+    schedule_staleness: int | None = Field(default=None, ge=0)
+    staleness: StalenessSettings = StalenessSettings()
+    batch_size: int = Field(default=64, ge=1)
+    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The constants that have to be estimated."""
+        given = dict(zip(CONSTANTS, (self.gradient_sd, self.smoothness, self.loss_gap)))
+        return tuple(name for name, value in given.items() if value is None)
+
+
+@dataclass(frozen=True)
+class MapaCourse:
+    """Learning rate and clip of the stage that an update belongs to."""
+
+    schedule: Schedule
+
+    def at(self, update: int) -> edge_cloud.Step:
+        number, stage = self.schedule.at(update)
+        values = {"number": float(number), **{name: float(value) for name, value in asdict(stage).items()}}
+        return edge_cloud.Step(stage.learning_rate, number, stage.clip, values)
+
+
+def problem_of(settings: Settings) -> Problem:
+    """What the stages are computed from.
+
+    Raises
+    ------
+    SpecError
+        If s, L or D_F is not known.
+    """
+    if settings.gradient_sd is None or settings.smoothness is None or settings.loss_gap is None:
+        raise SpecError("mapa needs algorithm.gradient_sd, smoothness and loss_gap; give them or have them estimated")
+    return Problem(
+        gradient_sd=settings.gradient_sd,
+        smoothness=settings.smoothness,
+        loss_gap=settings.loss_gap,
+        staleness=settings.nodes - 1 if settings.schedule_staleness is None else settings.schedule_staleness,
+        batch_size=settings.batch_size,
+        failure=settings.kappa,
+        reduction=settings.reduction,
+    )
+
+
+def first_clip(settings: Settings) -> float:
+    """The clip at the start, where the spec gives none (Theorem 3)."""
+    return initial_clip(problem_of(settings))
+
+
+def schedule_of(settings: Settings, context: Context) -> Schedule:
+    """The stages of a run; raises as `problem_of`."""
+    problem = problem_of(settings)
+    return Schedule(problem, partial(edge_cloud.noise_on_mean, context), context.clipping.policy.initial_bound)
+
+
+def build(settings: Settings, context: Context) -> dict[str, Node]:
+    """The edges by name, and the server."""
+    return edge_cloud.built(context, MapaCourse(schedule_of(settings, context)), settings.staleness)
+
+
+def advice(settings: Settings, context: Context, updates: int) -> list[str]:
+    """Says so if the run ends inside a stage: its clip and learning rate were chosen for more updates."""
+    updates = updates if context.updates is None else context.updates  # more is planned than made: some is under way
+    stages = schedule_of(settings, context).lengths(updates)
+    made = updates - sum(stage.updates for stage in stages[:-1])
+    if not stages or made == stages[-1].updates:
+        return []
+    lengths = ", ".join(str(stage.updates) for stage in stages)
+    if len(stages) == 1:
+        return [
+            f"mapa: {updates} updates are fewer than the first stage has, so the clip never shrinks; its length is "
+            f"{lengths} updates (see gossamer plan mapa)"
+        ]
+    return [
+        f"mapa: the run ends inside stage {len(stages)}, after {made} of its {stages[-1].updates} updates; the stages "
+        f"last {lengths} updates (see gossamer plan mapa)"
+    ]
+
+
+def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """How stale gradients were, and the stages that were entered."""
+    server = edge_cloud.server_of(nodes)
+    assert isinstance(server.course, MapaCourse)
+    stages = server.course.schedule.lengths(server.state.t + 1)
+    return {**edge_cloud.report(nodes), "stages": [asdict(stage) for stage in stages]}
+
+
+def small_runs(settings: Settings) -> SmallRuns:
+    """Those of `edge_cloud`, with stages of two or three updates."""
+    stages = {"gradient_sd": 1.0, "smoothness": 1.0, "loss_gap": 0.01, "schedule_staleness": None}
+    few = edge_cloud.small_runs(settings)
+    return replace(few, fitting={**few.fitting, **stages})
+
+
+def command() -> Command[Any]:
+    """Return what ``gossamer plan mapa`` does."""
+    from gossamer.algorithms.mapa.command import COMMAND
+
+    return COMMAND
+
+
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=edge_cloud.model_of,
+    output=edge_cloud.output,
+    roles=("edge", "server"),
+    cast=edge_cloud.cast,
+    clips=Clips(("stages",), StageClip(), first_clip),
+    estimates=Estimates(lambda settings: settings.missing, lambda settings: settings.estimate_on),
+    count=edge_cloud.count,
+    report=report,
+    advice=advice,
+    claims=edge_cloud.claims,
+    small_runs=small_runs,
+    command=command,
+)

@@ -1,0 +1,40 @@
+"""The algorithms. A new one is a module of its own and its lines here: in the table, and in the union of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from gossamer.algorithms.allreduce import box as allreduce
+from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.gossip import box as gossip
+from gossamer.algorithms.graph_federated import box as graph_federated
+from gossamer.algorithms.increasing import box as increasing
+from gossamer.algorithms.interface import Algorithm
+from gossamer.algorithms.mapa import box as mapa
+
+ALGORITHMS: Mapping[str, Algorithm[Any]] = {
+    "gossip": gossip.ALGORITHM,
+    "allreduce": allreduce.ALGORITHM,
+    "mapa": mapa.ALGORITHM,
+    "audp": edge_cloud.ALGORITHM,
+    "asgd": edge_cloud.ALGORITHM,
+    "csgd": edge_cloud.ALGORITHM,
+    "increasing": increasing.ALGORITHM,
+    "graph_federated": graph_federated.ALGORITHM,
+}
+
+AlgorithmSettings = Annotated[
+    gossip.Settings
+    | allreduce.Settings
+    | mapa.Settings
+    | edge_cloud.Settings
+    | increasing.Settings
+    | graph_federated.Settings,
+    Field(discriminator="name"),
+]
+"""The settings of any algorithm, told apart by ``name``."""
+DEFAULT = gossip.Settings()
+"""Of a spec that names no algorithm."""

@@ -1,0 +1,1 @@
+"""Sealed channels between two parties: handshake, session keys, frames."""

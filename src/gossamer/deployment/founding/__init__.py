@@ -1,0 +1,1 @@
+"""Founding a federation: keys, invitations, the layout of its folders, renewed papers."""

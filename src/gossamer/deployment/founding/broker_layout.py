@@ -1,0 +1,77 @@
+"""What the broker's operator gets: configuration, certificate, and the list of who may do what."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from gossamer.deployment.founding import layout as papers
+from gossamer.deployment.founding.invitations import Invitation
+from gossamer.errors import SpecError
+from gossamer.runtimes.mqtt.broker_config import ServerTls, access_list, mosquitto_config
+from gossamer.runtimes.mqtt.certificates import Authority
+
+_NOTE = """\
+# For Mosquitto 2.0 or later. Paths are relative to the folder that mosquitto is started in:
+#     cd broker && mosquitto -c mosquitto.conf
+# The user that it runs as must own the files beside this one, and nobody else may read broker.key and acl.
+# When acl or certificates have changed, restart it; the parties connect again by themselves.
+"""
+_NOTE_TLS = """\
+# Mosquitto lets every client with a certificate subscribe to everything, and holds back on delivery what acl forbids.
+"""
+
+
+def configuration(broker: str) -> dict[str, bytes]:
+    """``mosquitto.conf`` for the broker at a URL."""
+    parts = urlsplit(broker)
+    host, port = _host_and_port(parts)
+    listen = host if is_loopback(host) else ""
+    if not has_tls(broker):
+        return {f"{papers.BROKER}/mosquitto.conf": (_NOTE + mosquitto_config(port, listen)).encode()}
+    tls = ServerTls(Path("ca.crt"), Path("broker.crt"), Path("broker.key"))
+    text = _NOTE + _NOTE_TLS + mosquitto_config(port, listen, tls, Path("acl"))
+    return {f"{papers.BROKER}/mosquitto.conf": text.encode()}
+
+
+def for_broker(invitation: Invitation, authority: Authority, key: bytes | None = None) -> dict[str, bytes]:
+    """A new certificate for the broker, its key unless it has one already, and who may do what there."""
+    host, _ = _host_and_port(urlsplit(invitation.broker))
+    broker = authority.server("broker", [host], invitation.expires, key)
+    made = {papers.BROKER_KEY: broker.key} if key is None else {}
+    return {
+        **made,
+        f"{papers.BROKER}/broker.crt": broker.certificate,
+        f"{papers.BROKER}/ca.crt": authority.certificate,
+        f"{papers.BROKER}/acl": access_list(invitation.run, [m.name for m in invitation.members]).encode(),
+    }
+
+
+def has_tls(broker: str) -> bool:
+    """Whether the broker at this URL is reached with TLS."""
+    return urlsplit(broker).scheme == "mqtts"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is this machine, and cannot be reached from others."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_secrecy(broker: str, insecure: bool) -> None:
+    """Raise SpecError if a broker on another machine is to be used without TLS, and nobody said so."""
+    host, _ = _host_and_port(urlsplit(broker))
+    if not has_tls(broker) and not is_loopback(host) and not insecure:
+        raise SpecError(
+            f"{broker} is another machine and has no TLS, so anybody on the way may cut parties off and see who talks "
+            "to whom; say mqtts://, or --insecure to do it all the same"
+        )
+
+
+def _host_and_port(parts: SplitResult) -> tuple[str, int]:
+    assert parts.hostname is not None  # an invitation has been checked
+    assert parts.port is not None
+    return parts.hostname, parts.port

@@ -1,0 +1,68 @@
+"""What lies in the folder of a federation, and how it is written.
+
+    DIR/
+      organiser.key         signs the invitations                       } the organiser's, and nobody else's
+      authority.key         signs the certificates                      }
+      authority.crt         by which others know what it signed; each of them has a copy as ca.crt
+      federation.yaml       one of the invitations, from which `add` and `renew` go on
+      broker/               for the broker's machine: mosquitto.conf, acl, ca.crt, broker.crt, broker.key
+      <party>/              for one party: invitation.yaml, ca.crt, tls.crt, and identity.key if it was made here
+
+A party's certificate is for its identity, so ``identity.key`` is the key that goes with ``tls.crt``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from gossamer.errors import CallerError
+from gossamer.files import replaced
+from gossamer.keys.private_files import write_private
+
+ORGANISER_KEY = "organiser.key"
+AUTHORITY_KEY = "authority.key"
+AUTHORITY_CERTIFICATE = "authority.crt"
+RECORD = "federation.yaml"
+BROKER = "broker"
+BROKER_KEY = f"{BROKER}/broker.key"
+RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, BROKER)
+"""Names in the folder that no party can have."""
+
+INVITATION = "invitation.yaml"
+IDENTITY = "identity.key"
+AUTHORITY = "ca.crt"
+CERTIFICATE = "tls.crt"
+
+_FOR_ITS_READER_ALONE = ("acl",)  # a Mosquitto warns of access lists that others may read
+
+Files = Mapping[str, bytes]
+"""What to write, by its place in the folder."""
+
+
+def check_empty(folder: Path) -> None:
+    """Raise CallerError if ``folder`` exists and is not an empty folder."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise CallerError(f"{folder}: exists and is not an empty folder; choose another one for a new federation")
+
+
+def write(folder: Path, files: Files) -> None:
+    """Write ``files``, each at once or not at all; keys are new, for their owner alone, and are written first."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for place in sorted(files, key=lambda place: (not _is_key(place), place == RECORD)):
+        path = folder / place
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if _is_key(place):
+            write_private(path, files[place])
+        else:
+            _replace(path, files[place], 0o600 if path.name in _FOR_ITS_READER_ALONE else 0o644)
+
+
+def _is_key(place: str) -> bool:
+    return PurePosixPath(place).suffix == ".key"
+
+
+def _replace(path: Path, content: bytes, mode: int) -> None:
+    with replaced(path, durable=True, opener=lambda beside, flags: os.open(beside, flags, mode)) as file:
+        file.write(content)

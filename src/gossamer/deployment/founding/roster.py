@@ -1,0 +1,64 @@
+"""Who is in a run: the parties with data, and the servers that its algorithm adds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from gossamer.algorithms.table import ALGORITHMS
+from gossamer.errors import SpecError, did_you_mean
+from gossamer.experiment.spec import Experiment
+from gossamer.keys.identity import PublicKey
+from gossamer.keys.membership import Member
+
+
+def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[str, PublicKey]) -> tuple[Member, ...]:
+    """The members of a run.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What they run.
+    examples : mapping of str to int
+        How many training examples each party with data has declared; their order is that of the algorithm's nodes.
+    keys : mapping of str to PublicKey
+        Of all parties, servers too.
+
+    Returns
+    -------
+    tuple of Member
+        The parties with data, then the servers.
+    """
+    algorithm, names = ALGORITHMS[experiment.algorithm.name], tuple(examples)
+    cast, role = algorithm.cast(experiment.algorithm, names), algorithm.roles[0]
+    parties = [Member(name, role, keys[name], cast.trust.get(name), examples[name]) for name in names]
+    return (*parties, *(Member(name, _role(name), keys[name]) for name in cast.servers))
+
+
+def _role(server: str) -> str:
+    return server.partition("-")[0]
+
+
+ROLES = frozenset(role for algorithm in ALGORITHMS.values() for role in algorithm.roles)
+"""All that a party can be, in any run."""
+
+
+def check_names(parties: Iterable[str], added: Iterable[str], reserved: Iterable[str]) -> None:
+    """Raise SpecError unless each name is its own, beside the servers ``added`` and the files in ``reserved``.
+
+    Names that differ by nothing but the case of letters are the same to some file systems, and for people.
+    """
+    parties = list(parties)
+    taken = Counter(name.lower() for name in [*parties, *added, *reserved])
+    for name in parties:
+        if taken[name.lower()] > 1:
+            what = "another party" if [*map(str.lower, parties)].count(name.lower()) > 1 else "a server or a file here"
+            raise SpecError(f"{name} is the name of {what} as well; choose another one")
+
+
+def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise SpecError if ``names`` has one that is none of the ``known``."""
+    known = list(known)
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise SpecError(f"{what}: {unknown[0]} is not in this federation{did_you_mean(unknown[0], known)}")

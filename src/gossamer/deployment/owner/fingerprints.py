@@ -1,0 +1,163 @@
+"""Keyed hashes of examples, for noticing on the owner's own machine that data changed. They are never sent.
+
+What is hashed are the examples as their files have them, before a spec scales features or makes classes of labels: an
+owner's data are the same whatever a run makes of them. Numbers count by value, so that a file that was compressed,
+or written from dense to sparse, is what it was; the order of columns counts.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from gossamer.data.examples import Examples, read_bytes
+from gossamer.data.formats import infer_format, read_files
+from gossamer.data.images import SUFFIXES
+from gossamer.data.settings import DatasetSettings, Format
+from gossamer.data.split import Split
+from gossamer.errors import DataError
+from gossamer.runtimes.storage.contents import Content
+
+KEY_BYTES = 32
+_HASH_BYTES = 16  # 2^64 examples before two of them are likely to share one
+
+
+def content_of(examples: Iterable[bytes], key: bytes) -> Content:
+    """The keyed hashes of examples.
+
+    Parameters
+    ----------
+    examples : iterable of bytes
+        One each.
+    key : bytes
+        [32], secret: who has it can test whether an example of a known value is there.
+    """
+    hashes = [hashlib.blake2b(row, digest_size=_HASH_BYTES, key=key, person=b"example").digest() for row in examples]
+    return Content(hashlib.blake2b(b"".join(hashes), digest_size=32, key=key, person=b"data set").digest(), hashes)
+
+
+def examples_at(path: Path) -> Iterator[bytes]:
+    """The examples of a file or a folder, those to test on too.
+
+    Raises
+    ------
+    DataError
+        If it is missing, malformed or empty.
+    """
+    if not path.exists():
+        raise DataError(f"there is no file or folder {path}; correct its path")
+    found = _rows(path)
+    first = next(found, None)
+    if first is None:
+        raise DataError(f"{path}: expected examples, found none")
+    return chain([first], found)
+
+
+def examples_of(split: Split) -> Iterator[bytes]:
+    """The examples of a split, for data that are in no file."""
+    return _of_arrays(split.features, split.targets)
+
+
+def _rows(path: Path) -> Iterator[bytes]:
+    if path.is_dir() and not any(path.glob("*-ubyte*")):
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return chain.from_iterable(_rows_in_folder(file) for file in files)
+    try:
+        form = infer_format(path)
+    except DataError:  # a spec may know what the file's name does not say
+        return _lines(path)
+    return _ROWS[form](path)
+
+
+def _rows_in_folder(file: Path) -> Iterator[bytes]:
+    if file.suffix.lower() in SUFFIXES:
+        return iter([_picture(PurePosixPath(file.as_posix()), file.read_bytes())])
+    return _rows(file)
+
+
+def _picture(name: PurePosixPath, content: bytes) -> bytes:
+    """With its class, which is the folder it lies in."""
+    return name.parent.name.encode() + b"\0" + content
+
+
+def _pictures(path: Path) -> Iterator[bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(archive.namelist()):
+                if PurePosixPath(name).suffix.lower() in SUFFIXES:
+                    yield _picture(PurePosixPath(name), archive.read(name))
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: expected a folder or a zip of pictures ({error})") from error
+
+
+def _csv(path: Path) -> Iterator[bytes]:
+    """Rows below the header; which column is the target, a spec says."""
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: expected rows with commas, in UTF-8 ({error})") from error
+    return ("\0".join(map(_cell, row)).encode() for row in rows[1:])
+
+
+def _cell(text: str) -> str:
+    try:
+        return repr(float(text) + 0.0)
+    except ValueError:
+        return text.strip()
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    return (line.strip() for line in read_bytes(path).splitlines() if line.strip())
+
+
+def _read(form: Format) -> Callable[[Path], Iterator[bytes]]:
+    def rows(path: Path) -> Iterator[bytes]:
+        both = read_files(form, path, None, DatasetSettings(name="an owner's", path=path))
+        return chain.from_iterable(_of_examples(examples) for examples in both if examples is not None)
+
+    return rows
+
+
+def _of_examples(examples: Examples) -> Iterator[bytes]:
+    return _of_arrays(examples.features, examples.labels)
+
+
+def _of_arrays(features: Any, labels: Any) -> Iterator[bytes]:
+    """Positions and values of the features that are not zero, then the label."""
+    rows = _sparse(features) if sp.issparse(features) else _dense(np.reshape(features, (len(labels), -1)))
+    for (columns, values), label in zip(rows, labels.tolist(), strict=True):
+        written = str(label if isinstance(label, str) else float(label)).encode()
+        yield b"".join((columns.astype("<i8").tobytes(), b"|", values.astype("<f4").tobytes(), b"|", written))
+
+
+def _sparse(features: Any) -> Iterator[tuple[Any, Any]]:
+    tidy = features.copy()
+    tidy.sum_duplicates()  # which sorts each row's columns as well
+    tidy.eliminate_zeros()
+    for start, stop in zip(tidy.indptr, tidy.indptr[1:]):
+        yield tidy.indices[start:stop], tidy.data[start:stop]
+
+
+def _dense(features: Any) -> Iterator[tuple[Any, Any]]:
+    for row in features:
+        columns = np.flatnonzero(row)
+        yield columns, row[columns]
+
+
+_ROWS: dict[Format, Callable[[Path], Iterator[bytes]]] = {
+    "csv": _csv,
+    "images": _pictures,
+    "libsvm": _read("libsvm"),
+    "npz": _read("npz"),
+    "idx": _read("idx"),
+}

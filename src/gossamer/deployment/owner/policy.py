@@ -1,0 +1,289 @@
+"""The data owner's policy: a file on the owner's own machine that says what its data may be used for.
+
+    data:
+      wards:
+        path: /srv/wards.csv
+        epsilon: 4
+        delta: 1.0e-5
+    organisers: [8d0c-...]
+
+Nothing in an invitation can change it, and a run that breaks one of its rules is not joined. What the file does not
+speak of follows the defaults of `OwnerPolicy`, which are on the safe side.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    model_validator,
+)
+
+from gossamer.algorithms.table import ALGORITHMS
+from gossamer.deployment.founding.roster import ROLES
+from gossamer.deployment.owner.located_yaml import Key, Lines, read_located
+from gossamer.deployment.owner.policy_series import SeriesPlanRule, SeriesRule
+from gossamer.errors import CallerError, SpecError, did_you_mean
+from gossamer.privacy.accounting.filters import check_parts
+from gossamer.privacy.accounting.release_times import LEAST, without_late
+from gossamer.privacy.accounting.renyi import renyi_level
+from gossamer.privacy.accounting.series import Series
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.weakness import refused_delta
+from gossamer.section import Section, place, said
+
+FINGERPRINT = re.compile(r"([0-9a-f]{4}-){7}[0-9a-f]{4}")
+"""As people compare them."""
+
+
+def _plain(text: Any) -> Any:
+    """A fingerprint in the form that keys give it, however it was typed; anything else as it is."""
+    if not isinstance(text, str):
+        return text
+    digits = re.sub(r"[\s:-]", "", text).lower()
+    grouped = "-".join(digits[i : i + 4] for i in range(0, len(digits), 4))
+    return grouped if FINGERPRINT.fullmatch(grouped) else text
+
+
+def _fingerprint(text: Any) -> Any:
+    found = _plain(text)
+    if not (isinstance(found, str) and FINGERPRINT.fullmatch(found)):
+        raise ValueError("a fingerprint is eight groups of four hexadecimal digits")
+    return found
+
+
+Fingerprint = Annotated[str, BeforeValidator(_fingerprint)]
+NameOrFingerprint = Annotated[str, BeforeValidator(_plain), Field(min_length=1)]
+
+
+def _check_names(place: str, names: Iterable[str]) -> None:
+    """Names of the owner's own are printed."""
+    for name in names:
+        if not (name.isprintable() and 0 < len(name) <= 100):
+            raise ValueError(f"{place}: a name has 1 to 100 printable characters, found {name!r}")
+
+
+class DataRule(Section):
+    """What one data set may ever spend, over all runs.
+
+    Attributes
+    ----------
+    path : Path, optional
+        The file or folder, from the folder of the policy. It may also be given when a node is started.
+    epsilon : float
+        The most privacy loss of everything that is ever released from it, whatever is released.
+    delta : float
+        At which epsilon is proved.
+    relation : {"add_or_remove_one", "replace_one"}
+        Which data sets count as neighbours. It never changes once something was released.
+    order : float, optional
+        Of the Renyi divergences that are added up. By default the whole number that leaves most room within epsilon
+        and delta when the data set is first used; it never changes after that.
+    accept_weak : bool
+        Whether a delta above 0.01 is meant, which says next to nothing.
+    series : mapping of str to SeriesRule
+        Parts that are set aside for runs which are fixed beforehand, by names of the owner's. They never change once
+        the data set was used.
+    """
+
+    path: Path | None = None
+    epsilon: Annotated[float, Field(gt=0)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    order: Annotated[float, Field(gt=1.01)] | None = None
+    accept_weak: StrictBool = False
+    series: dict[str, SeriesRule] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _delta_says_something(self) -> DataRule:
+        if (problem := refused_delta(self.delta, self.accept_weak, "accept_weak: true")) is not None:
+            raise ValueError(problem)
+        if self.delta < LEAST:
+            raise ValueError(
+                f"a delta of {self.delta:g} is less than answers that are late may take; give {LEAST:.2g} or more"
+            )
+        return self
+
+    @property
+    def set_aside(self) -> tuple[Series, ...]:
+        """The series, by name."""
+        return tuple(rule.named(name) for name, rule in sorted(self.series.items()))
+
+    @model_validator(mode="after")
+    def _series_fit(self) -> DataRule:
+        try:
+            check_parts(self.epsilon, self.delta, self.set_aside)
+            for one in self.set_aside:
+                one.check(self.relation)
+        except CallerError as error:
+            raise ValueError(str(error)) from None
+        if math.fsum(one.delta for one in self.set_aside) >= without_late(self.delta):
+            late = self.delta - without_late(self.delta)
+            raise ValueError(f"series leave no delta but the {late:.2g} that late answers may take; set less aside")
+        return self
+
+    @model_validator(mode="after")
+    def _order_proves_something(self) -> DataRule:
+        if self.order is not None and renyi_level(self.order, self.epsilon, self.delta) == 0:
+            raise ValueError(
+                f"order {self.order:g} proves no epsilon as small as {self.epsilon:g} at delta {self.delta:g}, "
+                "whatever is released; leave order out"
+            )
+        return self
+
+
+class OwnerPolicy(Section):
+    """What a data owner allows; see `read_policy`.
+
+    Attributes
+    ----------
+    data : mapping of str to DataRule
+        By the name that the owner gives a data set. What was spent is kept under this name.
+    smallest_noise_multiplier : float
+        Of Gaussian noise: standard deviation over the clip, of every release. What the budget allows is for `data` to
+        say; this refuses single releases that hide nothing.
+    largest_clip : float, optional
+        Of each example's gradient, or of an agent's mean gradients; then a clip that changes while the run goes on is
+        refused. By default any clip: the noise is in proportion to it.
+    algorithms, roles : tuple of str, optional
+        Which are allowed; by default all.
+    peers : tuple of str, optional
+        Who else may be in a run, by name or fingerprint; by default whomever the organiser invites. Names are what the
+        organiser calls somebody, so only fingerprints prove who it is.
+    organisers : tuple of str
+        Fingerprints of those whose invitations are accepted; by default nobody's.
+    trust_own_server : bool
+        Of an agent: whether its unit's server may see its updates, or sums of them, without noise. By default not:
+        then the agent's own noise is what counts.
+    smallest_sum : int
+        Of an agent: of how many agents' updates a secure sum that its server sees has to be; 1 lets it see single
+        updates.
+    without_privacy : bool
+        Whether runs are allowed for which no epsilon is proved. Such a run spends everything that its data has left.
+    modules : tuple of str
+        Code that a spec may name as its model (``objective.module``); by default none, since to build a model is to
+        run whatever is called so on this machine.
+    ledger : Path, optional
+        What was spent, in a file that outlives runs; by default beside the policy: ``policy.ledger`` for
+        ``policy.yaml``. The policy belongs to this file: take good care of both.
+    """
+
+    data: Annotated[dict[str, DataRule], Field(min_length=1)]
+    smallest_noise_multiplier: Annotated[float, Field(ge=0)] = 0.3
+    largest_clip: Annotated[float, Field(gt=0)] | None = None
+    algorithms: tuple[str, ...] | None = None
+    roles: tuple[str, ...] | None = None
+    peers: tuple[NameOrFingerprint, ...] | None = None
+    organisers: tuple[Fingerprint, ...] = ()
+    trust_own_server: StrictBool = False
+    smallest_sum: Annotated[StrictInt, Field(ge=1)] = 3
+    without_privacy: StrictBool = False
+    modules: tuple[str, ...] = ()
+    ledger: Path | None = None
+
+    _lines: Lines = PrivateAttr(default_factory=lambda: Lines(Path("policy.yaml"), {(): 1}))
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> OwnerPolicy:
+        for key, names, known in (("algorithms", self.algorithms, ALGORITHMS), ("roles", self.roles, ROLES)):
+            for name in (name for name in names or () if name not in known):
+                raise ValueError(f"{key}: unknown name {name!r}{did_you_mean(name, known)}")
+        _check_names("data", self.data)
+        for name, rule in self.data.items():
+            _check_names(f"data.{name}.series", rule.series)
+        return self
+
+    @property
+    def path(self) -> Path:
+        """Where it was read from."""
+        return self._lines.path
+
+    @property
+    def ledger_path(self) -> Path:
+        """Where what was spent is kept."""
+        return self.path.with_suffix(".ledger") if self.ledger is None else self.path.parent / self.ledger
+
+    def place(self, key: Key) -> str:
+        """Where a rule stands, for messages."""
+        name = ".".join(map(str, key))
+        if key in self._lines:
+            return f"{self.path}, line {self._lines.of(key)}, {name}"
+        return f"{self.path}, {name} (not in the file, so its default counts)"
+
+    def data_set(self, name: str | None, path: Path | None = None) -> str:
+        """The name of a data set: the one that is given, the one at ``path``, or the only one there is.
+
+        Raises
+        ------
+        SpecError
+            If there is no such data set, or more than one may be meant.
+        """
+        if name is not None:
+            if name not in self.data:
+                raise SpecError(f"{self.place(('data',))}: no data set {name!r}{did_you_mean(name, self.data)}")
+            return name
+        there = [known for known in self.data if path is not None and self.data_path(known) == path.resolve()]
+        found = there or list(self.data)
+        if len(found) > 1:
+            raise SpecError(f"{self.place(('data',))}: several data sets may be meant; name one of {', '.join(found)}")
+        return found[0]
+
+    def data_path(self, name: str) -> Path | None:
+        """Where the file or folder of a data set is, if the policy says it."""
+        path = self.data[name].path
+        return None if path is None else (self.path.parent / path.expanduser()).resolve()
+
+
+def read_policy(path: str | Path) -> OwnerPolicy:
+    """The policy in a YAML file.
+
+    Raises
+    ------
+    SpecError
+        If it cannot be read or is no policy; the message names line and key of each mistake.
+    """
+    path = Path(path)
+    content, lines = read_located(path)
+    if not isinstance(content, Mapping):
+        raise SpecError(f"{path}: expected rules such as data: and organisers:, found {content!r}")
+    try:
+        policy = OwnerPolicy.model_validate(content)
+    except ValidationError as error:
+        problems = [_describe(problem, lines) for problem in error.errors()]
+        raise SpecError(f"{path}: {'; '.join(problems)}") from None
+    policy._lines = lines
+    return policy
+
+
+_PARTS: Mapping[int, type[BaseModel]] = {1: OwnerPolicy, 3: DataRule, 5: SeriesRule, 7: SeriesPlanRule}
+"""Whose keys stand so deep in the file."""
+
+
+def _describe(problem: Any, lines: Lines) -> str:
+    *parents, last = place(problem) or ("[key]",)
+    key: Key = (*parents, *([] if last == "[key]" else [last]))  # pydantic's mark of a key that is wrong itself
+    name = ".".join(map(str, key))
+    where = f"line {lines.of(key)}"
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: unknown key {name}{did_you_mean(str(key[-1]), _PARTS[len(key)].model_fields)}"
+    if problem["type"] == "missing":
+        return f"{where}: {name} is missing"
+    found = problem["input"]
+    shown = f", found {found!r}" if isinstance(found, (str, int, float)) and not _is_odd(found) else ""
+    return f"{where}: {name + ': ' if name else ''}{said(problem)}{shown}"
+
+
+def _is_odd(found: Any) -> bool:
+    """Numbers that the message itself names."""
+    return isinstance(found, float) and not math.isfinite(found)

@@ -1,0 +1,199 @@
+"""What an owner's data sets have spent so far, as data: what ``gossamer data show`` prints."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from gossamer.deployment.owner.ledger_key import require_ledger
+from gossamer.deployment.owner.owned_data import admitting, budget_of
+from gossamer.deployment.owner.policy import OwnerPolicy
+from gossamer.privacy.accounting.filters import EitherFilter, Total
+from gossamer.privacy.accounting.ledger import RenyiFilter
+from gossamer.privacy.accounting.renyi import renyi_epsilon
+from gossamer.privacy.accounting.series import Series
+from gossamer.privacy.weakness import remarks
+from gossamer.runtimes.storage.account import Spent
+from gossamer.runtimes.storage.contents import Accepted
+from gossamer.runtimes.storage.filters import Budget
+from gossamer.runtimes.storage.ledger import LedgerFile
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What one data set has spent.
+
+    Attributes
+    ----------
+    name : str
+        In the policy, or in the ledger if the policy does not speak of it any more.
+    budget : EitherFilter, RenyiFilter or None
+        Of the policy, as it keeps this data set; None if the policy does not speak of it.
+    divergence : float
+        Spent outside of series, at the order of the Renyi filter.
+    total : Total or None
+        The same as Gaussian privacy; None where a Renyi filter keeps the data set alone.
+    runs : list of Spent
+        What each run has spent.
+    contents : list of Accepted
+        What the data set consisted of.
+    overlaps : dict of str to int
+        How many examples it has in common with others.
+    series : dict of Series to int
+        How many runs of each were begun.
+    """
+
+    name: str
+    budget: Budget | None
+    divergence: float
+    total: Total | None = None
+    runs: list[Spent] = field(default_factory=list)
+    contents: list[Accepted] = field(default_factory=list)
+    overlaps: dict[str, int] = field(default_factory=dict)
+    series: dict[Series, int] = field(default_factory=dict)
+
+    @cached_property
+    def filter(self) -> Budget | None:
+        """What decides whether more is admitted: the budget, less what late answers may take of its delta."""
+        return None if self.budget is None else admitting(self.budget)
+
+    @property
+    def level(self) -> float | None:
+        """What all divergences may come to; None without a policy."""
+        renyi = self.filter.renyi if isinstance(self.filter, EitherFilter) else self.filter
+        return None if renyi is None else renyi.level
+
+    @property
+    def left(self) -> float | None:
+        """The divergence that the Renyi filter still allows; 0 or less allows nothing more by this filter."""
+        return None if self.level is None else self.level - self.divergence
+
+    @property
+    def shares(self) -> tuple[float, ...] | None:
+        """How much of the budget is spent by each filter that keeps the data set: Renyi, and Gaussian."""
+        if self.filter is None:
+            return None
+        if isinstance(self.filter, RenyiFilter):
+            level = self.filter.level
+            return (self.divergence / level if level else math.inf if self.divergence else 0.0,)
+        return self.filter.shares(self.divergence, self.total or Total())
+
+    @property
+    def epsilon(self) -> float | None:
+        """What was spent amounts to at the policy's delta, with the part of late answers; None without a policy.
+
+        It is proved of runs that were fixed in advance, and a reading of others, of which the budget is proved. Of a
+        series that was begun all counts.
+        """
+        if self.filter is None:
+            return None
+        if isinstance(self.filter, RenyiFilter):
+            spent = self.divergence
+            return renyi_epsilon(self.filter.order, spent, self.filter.delta) if spent else 0.0
+        begun = math.fsum(one.epsilon for one, runs in self.series.items() if runs)
+        return begun + (self.filter.reading(self.divergence, self.total or Total()) if self._spent_outside else 0.0)
+
+    @property
+    def _spent_outside(self) -> bool:
+        return self.divergence > 0 or bool(self.total and self.total.squared)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What makes the budget that is allowed weak, a line each."""
+        if self.budget is None:
+            return []
+        examples = self.contents[-1].examples if self.contents else None
+        return remarks(self.budget.epsilon, self.budget.delta, examples, "the data set")
+
+    def describe(self) -> dict[str, object]:
+        """Plain data for JSON; what is infinite is None."""
+        return {
+            "name": self.name,
+            "allowed": None if self.budget is None else _allowed(self.budget),
+            "remarks": self.remarks,
+            "spent_divergence": _finite(self.divergence),
+            "left_divergence": _finite(self.left),
+            **self._gaussian(),
+            "epsilon": _finite(self.epsilon),
+            "series": [
+                {"name": one.name, "epsilon": one.epsilon, "delta": one.delta, "runs": one.runs, "begun": begun}
+                for one, begun in self.series.items()
+            ],
+            "runs": [_finite_run(run) for run in self.runs],
+            "contents": [{**content._asdict(), "fingerprint": content.fingerprint.hex()} for content in self.contents],
+            "overlaps": self.overlaps,
+        }
+
+    def _gaussian(self) -> dict[str, object]:
+        """Mu and failures, spent and left, where a Gaussian filter counts them."""
+        if self.total is None:
+            return {}
+        found: dict[str, object] = {
+            "spent_mu": _finite(math.sqrt(self.total.squared)),
+            "spent_failures": self.total.failures,
+        }
+        if isinstance(self.filter, EitherFilter):
+            gaussian = self.filter.gaussian
+            found["left_mu"] = math.sqrt(max(gaussian.level - self.total.squared, 0.0))
+            found["left_failures"] = max(gaussian.failures - self.total.failures, 0.0)
+        return found
+
+
+def spendings(policy: OwnerPolicy) -> list[Spending]:
+    """What every data set of a policy has spent, and those that only the ledger knows.
+
+    Raises
+    ------
+    DataError
+        If the ledger's key is there without it.
+    SpecError
+        If a data set was begun with other series than the policy has.
+    StorageError
+        If the ledger cannot be read.
+    """
+    place = policy.ledger_path
+    if not require_ledger(place):
+        return [_unspent(policy, name) for name in policy.data]
+    with closing(LedgerFile(place)) as file:
+        names = dict.fromkeys([*policy.data, *file.data_sets])
+        return [_spending(policy, file, name) for name in names]
+
+
+def _unspent(policy: OwnerPolicy, name: str) -> Spending:
+    budget = budget_of(policy.data[name], None, name)
+    return Spending(name, budget, 0.0, Total(), series=dict.fromkeys(policy.data[name].set_aside, 0))
+
+
+def _spending(policy: OwnerPolicy, file: LedgerFile, name: str) -> Spending:
+    rule = policy.data.get(name)
+    if rule is not None and file.filter_of(name) is None:
+        found = _unspent(policy, name)
+        return Spending(
+            name,
+            found.budget,
+            0.0,
+            found.total,
+            contents=file.contents.history(name),
+            overlaps=file.contents.overlaps(name),
+            series=found.series,
+        )
+    budget = None if rule is None else budget_of(rule, file, name)
+    spent = file.spent(name), file.total(name), file.runs(name)
+    return Spending(name, budget, *spent, file.contents.history(name), file.contents.overlaps(name), file.series(name))
+
+
+def _allowed(budget: Budget) -> dict[str, object]:
+    found: dict[str, object] = {"epsilon": budget.epsilon, "delta": budget.delta}
+    found |= {"relation": budget.relation.value, "order": budget.order}
+    found["filters"] = ["renyi", "gaussian"] if isinstance(budget, EitherFilter) else ["renyi"]
+    return found
+
+
+def _finite_run(run: Spent) -> dict[str, object]:
+    return {**run._asdict(), "divergence": _finite(run.divergence), "mu": _finite(run.mu)}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""One party of a federation: its agreement, data side, node and results."""

@@ -1,0 +1,223 @@
+"""What a party holds: its data, their ledger, and the data side that its node asks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gossamer.algorithms.plan import Plan
+from gossamer.data.split import Split
+from gossamer.deployment.owner.owned_data import OwnedData
+from gossamer.deployment.party.agreement import Agreed
+from gossamer.deployment.party.computing import deployed_computer, deployed_epsilon, deployed_guarantees, paced
+from gossamer.deployment.party.data import load_party_split
+from gossamer.deployment.party.joining import Invited
+from gossamer.deployment.party.options import PartyOptions
+from gossamer.deployment.party.side_file import SideFile
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.experiment.prepare import Prepared
+from gossamer.privacy.accounting.ledger import RenyiFilter
+from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.releases import Counts
+from gossamer.privacy.streams.agent_noise import AgentNoise
+from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.protocol.encoding import encode
+from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile
+from gossamer.runtimes.storage.sides import stored_ledger
+from gossamer.runtimes.storage.unit_ledgers import DurableAgentLedger, DurableUnitLedger
+from gossamer.sides.charges import NO_CHARGES
+from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
+from gossamer.sides.masked_side import Signing
+from gossamer.sides.plan import SidePlan, Trust
+
+
+class DataHeld:
+    """What a party holds.
+
+    Parameters
+    ----------
+    options : PartyOptions
+        Where the data are.
+    invited : Invited
+        Whose policy has let the run pass.
+    folder : StateFolder
+        Taken.
+
+    Attributes
+    ----------
+    agreed : Agreed
+        With this party's examples, if it has any.
+    test : Split or None
+        Examples to test the model on.
+    computer : Computer
+        The data side.
+    ledger : ledger or None
+        What was charged; None for a party that releases nothing.
+
+    Raises
+    ------
+    GossamerError
+        If the data do not fit, or changed, or have not enough of their budget left.
+    """
+
+    def __init__(self, options: PartyOptions, invited: Invited, folder: StateFolder) -> None:
+        self._owned: OwnedData | None = None
+        self.agreed, self.test = invited.agreed, None
+        if invited.data is not None:
+            train, self.test = self._load(options, invited)
+            self.agreed = invited.agreed.with_data(train, self.test)
+            self._open(options, invited, train, folder)
+        self.ledger = _ledger(self.agreed, self._owned, folder)
+        side = self.agreed.plan.side(self._name)
+        kept = self._kept = _side_file(self.agreed, side, folder)
+        computer = deployed_computer(
+            self.agreed.prepared,
+            self.agreed.plan,
+            self._name,
+            None if side.charges() is None else self.ledger,
+            kept=kept,
+            signing=_signing(invited),
+        )
+        self.computer = paced(computer, self.agreed.prepared, folder.say)
+
+    @property
+    def _name(self) -> str:
+        return self.agreed.terms.me.name
+
+    def _load(self, options: PartyOptions, invited: Invited) -> tuple[Split, Split | None]:
+        assert invited.data is not None
+        terms = invited.agreed.terms
+        settings, budget = terms.experiment.dataset, terms.experiment.budget
+        return load_party_split(
+            settings,
+            invited.data,
+            options.test,
+            examples=terms.sizes[self._name],
+            rows_per_person=None if budget is None else budget.rows_per_person,
+        )
+
+    def _open(self, options: PartyOptions, invited: Invited, train: Split, folder: StateFolder) -> None:
+        assert invited.policy is not None  # or it would not have been accepted
+        self._owned = OwnedData.open(invited.policy, options.data_name, invited.data)
+        for line in self._owned.check(train):
+            folder.say(line)
+
+    @property
+    def planned_releases(self) -> int | None:
+        """How many releases this party's ledger is opened for at most; None for one that is charged nothing."""
+        return self.agreed.plan.side(self._name).most()
+
+    def describe(self) -> dict[str, Any]:
+        """What is proved of this party's data, and what was released, as plain data."""
+        plan, prepared, ledger = self.agreed.plan, self.agreed.prepared, self.ledger
+        releases = 0 if ledger is None else ledger.releases
+        if not self.agreed.terms.holds_data:
+            return {"releases": releases}
+        guarantee, by_observer = deployed_guarantees(prepared, plan)
+        others = {observer: found.as_dict() for observer, found in by_observer.items()}
+        return {
+            "epsilon": _finite(deployed_epsilon(prepared, plan, self._name)),
+            "releases": releases,
+            "planned_releases": self.planned_releases,
+            "guarantee": guarantee.as_dict(),
+            **({"guarantees": others} if others else {}),
+            "said": [str(found) for found in {guarantee.observer: guarantee, **_by_name(by_observer)}.values()],
+            "ledger": [] if ledger is None else ledger.lines(),
+        }
+
+    def close(self) -> None:
+        """Give ledger and files back."""
+        for held in (self._owned, self._kept):
+            if held is not None:
+                held.close()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _by_name(guarantees: Mapping[str, Guarantee]) -> dict[str, Guarantee]:
+    """Guarantees by whom they are against, in words."""
+    return {guarantee.observer: guarantee for guarantee in guarantees.values()}
+
+
+def _side_file(agreed: Agreed, side: SidePlan, folder: StateFolder) -> SideFile | None:
+    """Where data sides that hand over or sum what is raw keep what must outlive a crash."""
+    if not side.scope:
+        return None
+    return SideFile(folder.path / "side.sqlite", agreed.terms.invitation.run, agreed.terms.me.name)
+
+
+def _signing(invited: Invited) -> Signing:
+    """Who signs the keys of masked sums: the members, as the invitation names them."""
+    return Signing(invited.identity, {m.name: m.key for m in invited.agreed.terms.invitation.members})
+
+
+def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Ledger | None:
+    """The ledger that the data side of this party charges, with the whole plan in it."""
+    name, run = agreed.terms.me.name, agreed.terms.invitation.run
+    side = agreed.plan.side(name)
+    if owned is None:
+        return _server_ledger(side, name, run, folder) if side.owners else None
+    charges, accounts = side.charges() or NO_CHARGES, _OwnersAccounts(agreed, side, owned, folder)
+    if charges.most is None:
+        # What nothing is proved of has spent all that its data had left, and no number of releases is more than that.
+        accounts.releases(name, side.counts() or {})
+        return MemoryLedger(name, charges)
+    return StoredLedger(name, charges.opened(name, accounts), charges)
+
+
+def _server_ledger(side: SidePlan, name: str, run: str, folder: StateFolder) -> Ledger:
+    """Of what a server releases of others' data: how much. What that reveals is in the ledgers of the owners."""
+    unlimited = RenyiFilter(math.inf, 0.5, NeighboringRelation.REPLACE_ONE)
+    return stored_ledger(LedgerFile(folder.path / "unit.ledger"), name, "unit", run, unlimited, side, Trust.SCOPE)
+
+
+@dataclass(frozen=True)
+class _OwnersAccounts:
+    """Of one run, in the ledger of a party's owner: all that the run reveals is in it before the party joins."""
+
+    agreed: Agreed
+    side: SidePlan
+    owned: OwnedData
+    folder: StateFolder
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.owned.budget.relation
+
+    @property
+    def _run(self) -> str:
+        return self.agreed.terms.invitation.run
+
+    def releases(self, owner: str, most: Counts, part: str = "") -> DurableLedger:
+        return self.owned.ledger(self._run, owner, most, proved=math.isfinite(self.agreed.plan.epsilons[owner]))
+
+    def stream(self, owner: str, stream: StreamKind, owners: tuple[str, ...]) -> DurableUnitLedger:
+        raise AssertionError(f"{owner} has data of its own, and releases none of {', '.join(owners)}")
+
+    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableAgentLedger:
+        trust = Trust.SCOPE if self.owned.policy.trust_own_server else Trust.NOBODY
+        divergence = self.side.divergence(self.owned.budget.order, self.relation, trust)
+        terms, entry = unit_terms(self.agreed, self.folder), self.side.entry(trust)
+        return self.owned.unit_share(self._run, owner, divergence, noise, most, terms=terms, entry=entry)
+
+
+def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
+    """What an agent's unit does with its data: the spec, whom it trusts with that, and from which folder.
+
+    An agent that came back without its state would hand over the updates of rounds that it took part in before.
+    """
+    terms = agreed.terms
+    unit = [(m.name, m.role, str(m.key)) for m in terms.invitation.members if m.name == terms.me.unit]
+    return encode((terms.invitation.spec_sha256, terms.me.name, unit, folder.instance))
+
+
+def planned_divergence(prepared: Prepared, plan: Plan, name: str, order: float, relation: NeighboringRelation) -> float:
+    """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
+    if not math.isfinite(plan.epsilons[name]):
+        return math.inf
+    return plan.outside(name).divergence(order, relation, Trust.SCOPE)

@@ -1,0 +1,139 @@
+"""Whether a party may join: its identity, the invitation, and what the data's owner has ruled."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gossamer.deployment.founding.invitations import Invitation, content_of, parse_invitation
+from gossamer.deployment.owner.policy import OwnerPolicy, read_policy
+from gossamer.deployment.owner.policy_rules import Asked, refusals
+from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.options import PartyOptions
+from gossamer.errors import CallerError, counted
+from gossamer.keys.errors import InvitationError
+from gossamer.keys.identity import Identity
+from gossamer.privacy.accounting import accountants
+from gossamer.privacy.clipping import FixedClip
+from gossamer.privacy.mechanisms import Gaussian
+
+
+class PolicyBroken(CallerError):
+    """The data's owner does not allow what an invitation asks for."""
+
+
+@dataclass(frozen=True)
+class Invited:
+    """A party that may join.
+
+    Attributes
+    ----------
+    identity : Identity
+        Its key.
+    agreed : Agreed
+        What its invitation comes to; without data.
+    policy : OwnerPolicy or None
+        Of its data, if it has any.
+    text : bytes
+        The invitation.
+    data : Path or None
+        The party's examples, if it has any.
+    """
+
+    text: bytes
+    identity: Identity
+    agreed: Agreed
+    policy: OwnerPolicy | None
+    data: Path | None
+
+
+def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
+    """Read a party's invitation, or one that it accepted before, and see whether its policy lets it pass.
+
+    Raises
+    ------
+    CallerError
+        With one line: what cannot be read, is not genuine, does not fit, or is not allowed.
+    """
+    text = content_of(options.invitation) if text is None else text  # first, as the key is looked for beside it
+    identity = Identity.load(options.key)
+    policy = None if options.policy is None else read_policy(options.policy)
+    try:
+        modules = (*options.modules, *(() if policy is None else policy.modules))
+        terms = Terms.of(_read(text, options, identity, policy), modules)
+    except InvitationError as error:
+        raise InvitationError(f"{options.invitation}: {error}") from None
+    me = terms.me.name
+    data = _data(options, policy) if terms.holds_data else None
+    if terms.holds_data and (policy is None or data is None):
+        missing = "--policy FILE" if policy is None else "--data PATH, or a path in its policy"
+        raise CallerError(f"{me} has {counted(terms.sizes[me], 'example')} in this run, so it needs {missing}")
+    if not terms.holds_data and options.data is not None:
+        raise CallerError(f"{me} is the {terms.me.role} of this run and has no examples; leave out --data")
+    agreed = Agreed.on(terms)
+    broken = []
+    if policy is not None and terms.holds_data:
+        broken = refusals(policy, asked(agreed, policy.data_set(options.data_name, data)))
+    if broken:
+        raise PolicyBroken(f"{options.policy} does not allow this run, and nothing was joined: {'; '.join(broken)}")
+    return Invited(text, identity, agreed, policy, data)
+
+
+def _data(options: PartyOptions, policy: OwnerPolicy | None) -> Path | None:
+    """Where the examples are: where the caller says, or the policy."""
+    if options.data is not None or policy is None:
+        return options.data
+    return policy.data_path(policy.data_set(options.data_name))
+
+
+def _read(text: bytes, options: PartyOptions, identity: Identity, policy: OwnerPolicy | None) -> Invitation:
+    """The invitation, of an organiser that the caller or the policy names."""
+    known = [options.organiser] if options.organiser else list(policy.organisers if policy is not None else ())
+    if not known:
+        raise InvitationError(
+            "whose invitation is it? give --organiser FINGERPRINT, as the organiser told you by "
+            "another way than the file came, or list it under organisers: in the policy"
+        )
+    now = datetime.now(UTC)
+    for fingerprint in known[:-1]:
+        try:
+            return parse_invitation(text, identity, fingerprint, now)
+        except InvitationError:
+            continue
+    return parse_invitation(text, identity, known[-1], now)
+
+
+def asked(agreed: Agreed, data: str | None = None) -> Asked:
+    """What an invitation asks of the data's owner; ``data`` is the data set's name in the policy."""
+    terms, plan, spec = agreed.terms, agreed.plan, agreed.prepared.experiment
+    me, law = terms.me, plan.mechanisms[terms.me.name]
+    clip = spec.privacy.clip
+    return Asked(
+        algorithm=spec.algorithm.name,
+        role=me.role,
+        name=me.name,
+        peers=terms.invitation.peers,
+        organiser=terms.invitation.organiser,
+        private=spec.private,
+        clip=clip.bound if isinstance(clip, FixedClip) else None,
+        noise_multiplier=law.noise_multiplier if isinstance(law, Gaussian) else None,
+        epsilon=_epsilon(agreed),
+        delta=spec.delta,
+        relation=spec.privacy.relation,
+        unit=spec.terms.unit,
+        smallest_sum=plan.smallest_sum(me.name),
+        agent_noise=spec.privacy.agent_noise,
+        data=data,
+        planned=plan.counts(me.name),
+    )
+
+
+def _epsilon(agreed: Agreed) -> float:
+    """What is proved for this party's whole plan, of one example: policies and ledgers know no persons."""
+    plan, me, spec = agreed.plan, agreed.terms.me.name, agreed.prepared.experiment
+    found, planned = plan.epsilons[me], plan.counts(me)
+    if planned is None or spec.rows_per_person == 1 or not math.isfinite(found):
+        return found
+    return accountants.epsilon(planned, spec.delta, spec.privacy.relation).epsilon

@@ -1,0 +1,323 @@
+"""A node's turns: what came is stored, and then carried out; over and over until the node's part in the run is over.
+
+A turn takes what has come since the last one: datagrams, answers of the data side, the passing of time. All of it is
+one commit to the store, and only then is anything sent or asked. Numbers are computed on another thread, and the
+network has one of its own, so a node that computes for minutes answers its peers within one turn.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.deployment.party.tasks import Worker
+from gossamer.deployment.peers.peers import Peers, PeerState
+from gossamer.protocol.effects import Record
+from gossamer.protocol.session import Transmit
+from gossamer.runtimes.host import (
+    Arrived,
+    DataSideAnswer,
+    Ended,
+    Host,
+    Input,
+    Note,
+    Outcome,
+    Rejected,
+    Task,
+    Wake,
+)
+from gossamer.runtimes.mqtt.inbox import Datagram
+
+MOST_BYTES = 8 << 20
+"""Of datagrams in a turn."""
+MOST_DATAGRAMS = 256
+_LOOK = 1.0  # most seconds between two looks at what has no deadline of its own
+
+
+class Transport(Protocol):
+    """Carries datagrams between parties, and may lose them."""
+
+    @property
+    def connected(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+    def send(self, to: str, payload: bytes) -> bool: ...
+    def receive(self, timeout: float) -> Datagram | None: ...
+    def wake(self) -> None: ...
+
+
+class Clock:
+    """Seconds since 1970 when it was made, and from then on as the machine's steady clock counts them.
+
+    So a clock that is set, forwards or backwards, moves no deadline while the process runs, and the time between two
+    processes of a node is known as well as the machine knows it.
+    """
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        return self._offset + time.monotonic()
+
+
+@dataclass
+class Counts:
+    """What a node has done since its process began."""
+
+    updates: int = 0
+    sent: int = 0
+    received: int = 0
+    rejected: int = 0
+
+
+@dataclass
+class NodeLoop:
+    """The turns of one node.
+
+    Attributes
+    ----------
+    host : Host
+        The node, with its session.
+    peers : Peers
+        Sealed channels to the other parties.
+    worker : Worker
+        Its data side.
+    transport : Transport
+        Open.
+    folder : StateFolder
+        For the log.
+    clock : callable
+        Seconds.
+    linger : float
+        Seconds for which a node that has finished stays for peers that it has never heard.
+    gone_after : float
+        Seconds for which a node that has finished waits for peers, and for a broker that is away; when that one is
+        back, they have as long again to be heard.
+    serves : bool
+        Whether the node has no data, and so nothing to do where those who are left have finished.
+    look : callable
+        Called after each turn, and once a second or more often.
+    stopping : str
+        Why the loop is to end before the node's part in the run is over.
+    """
+
+    host: Host
+    peers: Peers
+    worker: Worker
+    transport: Transport
+    folder: StateFolder
+    clock: Callable[[], float]
+    linger: float = 60.0
+    gone_after: float = 300.0
+    serves: bool = False
+    look: Callable[[], object] = lambda: None
+    counts: Counts = field(default_factory=Counts)
+    began: float = 0.0
+    ended: float | None = None
+    stopping: str = ""
+    _reason: str = ""
+    _notes: list[tuple[float, Record]] = field(default_factory=list)
+    _untold: set[str] | None = None  # that the node has finished
+    _was_connected: bool = True
+    _changed_at: float = -math.inf  # when the connection last came or went
+    _next_check: float = 0.0
+
+    def gather(self, neighbours: Iterable[str], patience: float) -> None:
+        """Say hello to ``neighbours``, and wait until all have answered, at most so many seconds."""
+        wanted, until = set(neighbours), self.clock() + patience
+        while not self.stopping and (missing := self._unheard(wanted)):
+            now = self.clock()
+            if now >= until:
+                self.folder.say(f"goes ahead without {', '.join(sorted(missing))}, not heard within {patience:g} s")
+                return
+            self._publish(self.peers.wake(now))
+            self._open(self._receive(min(0.5, until - now)))
+            self.look()
+
+    def _unheard(self, wanted: set[str]) -> set[str]:
+        states = self.peers.states(self.clock())
+        return {name for name in wanted if states[name].state in ("never heard", "gone")}
+
+    def run(self) -> None:
+        """Start or resume the node, and go on until its part in the run is over or somebody stops it."""
+        self.began = self.clock()
+        if self.host.finished:
+            self._end(self.host.finished)
+        self._carry_out(self.host.start(self.clock()))
+        while not self.stopping and not self._over():
+            self.turn()
+
+    def stop(self, why: str) -> None:
+        """Have the loop end after its turn; also from a signal handler."""
+        self.stopping = self.stopping or why
+        self.transport.wake()
+
+    def settle(self) -> None:
+        """Take what the data side was at, which is charged, before the process ends; it is asked for nothing more.
+
+        What the node asks for now, it asks for again when it resumes.
+        """
+        self.worker.stop()
+        if inputs := self._answers():
+            self._carry_out(outcome for outcome in self.host.turn(inputs) if not isinstance(outcome, Task))
+        self._note()
+
+    def leave(self, reason: str, patience: float = 10.0) -> None:
+        """End the node's part in the run for good, and wait a little until its peers have all that it has sent."""
+        self._carry_out(self.host.stop(reason, self.clock()))
+        until = self.clock() + patience
+        while self.clock() < until and self._unacknowledged():
+            self.turn()
+
+    def farewell(self) -> None:
+        """Tell the others a last time that the node has finished, if it has."""
+        if self.host.finished:
+            self.peers.finished(self.host.finished)
+            self._publish(self.peers.wake(self.clock()))
+
+    def turn(self) -> None:
+        """Wait for something to happen, and do what comes of it."""
+        arrived = self._open(self._receive(self._patience()))
+        inputs: list[tuple[Input, float]] = [(Arrived(*item), now) for item, now in arrived]
+        inputs += self._answers()
+        now = self.clock()
+        due = self.host.deadline()
+        if due is not None and due <= now:
+            inputs.append((Wake(), now))
+        if inputs:
+            self._carry_out(self.host.turn(inputs))
+        else:
+            self.host.rest()
+        self._publish(self.peers.wake(now))
+        self._note()
+        self._say_of_broker()
+        self.look()
+
+    def _answers(self) -> list[tuple[Input, float]]:
+        """What the data side has done since the last turn."""
+        found: list[tuple[Input, float]] = []
+        now = self.clock()
+        for done in self.worker.done():
+            found.append((DataSideAnswer(done.event), now))
+            self._notes += [(now - self.began, record) for record in done.records]
+            self.counts.updates += done.update
+        return found
+
+    def _note(self) -> None:
+        """Write down what the data side has said of raw data: after all is sent, which it must not hold up."""
+        for seconds, record in self._notes:
+            self.folder.record(seconds, record.name, record.value)
+        self._notes.clear()
+
+    def _patience(self) -> float:
+        """Seconds for which nothing is to be done unless something comes."""
+        now = self.clock()
+        due = [when - now for when in (self.host.deadline(), self.peers.deadline()) if when is not None]
+        return max(0.0, min([_LOOK, *due]))
+
+    def _receive(self, patience: float) -> list[Datagram]:
+        found: list[Datagram] = []
+        size = 0
+        while len(found) < MOST_DATAGRAMS and size < MOST_BYTES:
+            datagram = self.transport.receive(0.0 if found else patience)
+            if datagram is None:
+                break
+            found.append(datagram)
+            size += len(datagram.payload)
+        return found
+
+    def _open(self, datagrams: Iterable[Datagram]) -> list[tuple[tuple[str, Any], float]]:
+        """The frames in datagrams, with their senders and times."""
+        found = []
+        for datagram in datagrams:
+            now = self.clock()
+            frames, answers = self.peers.open(datagram.sender, datagram.payload, now)
+            self._publish(answers)
+            found += [(frame, now) for frame in frames]
+            self.counts.received += 1
+        return found
+
+    def _publish(self, datagrams: Iterable[tuple[str, bytes]]) -> None:
+        for to, datagram in datagrams:
+            self.transport.send(to, datagram)
+            self.counts.sent += 1
+
+    def _carry_out(self, outcomes: Iterable[Outcome]) -> None:
+        now = self.clock()
+        for outcome in outcomes:
+            match outcome:
+                case Transmit(to, frame):
+                    self._publish(self.peers.seal(to, frame, now))
+                case Task(effect):
+                    self.worker.ask(effect)
+                case Note(record):
+                    self.folder.record(now - self.began, record.name, record.value)
+                case Rejected(sender, reason):
+                    self.counts.rejected += 1
+                    self.peers.rejected(sender, reason, now)
+                case Ended(reason):
+                    self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        self.ended, self._reason = self.clock(), reason
+        self._tell_end()
+        self.folder.say(f"makes no more updates: {reason}")
+
+    def _tell_end(self) -> None:
+        """Tell peers that the node has finished: those that have all it has sent, since others must not leave yet."""
+        waiting = self._unacknowledged()
+        if waiting != self._untold:
+            self._untold = waiting
+            self.peers.finished(self._reason, waiting)
+
+    def _over(self) -> bool:
+        """Whether nobody needs this node any longer: it has finished, and so have all that it still hears from."""
+        now = self.clock()
+        if now < self._next_check:
+            return False
+        self._next_check = now + 0.2
+        if self.ended is None:
+            self._end_if_left_alone(now)
+            return False
+        self._tell_end()
+        states = self.peers.states(now)
+        patient = now - self.ended <= self.linger
+        lost = self._lost(states, now)
+        lost |= {name for name, peer in states.items() if peer.state == "never heard" and not patient}
+        return (_busy(states) | self._unacknowledged()) <= lost
+
+    def _end_if_left_alone(self, now: float) -> None:
+        """A server whose nodes have finished, but for those that are gone, has nobody to wait for.
+
+        While none has finished it waits: who is gone for hours may come back.
+        """
+        states = self.peers.states(now)
+        if self.serves and any(peer.finished for peer in states.values()) and _busy(states) <= self._lost(states, now):
+            self._carry_out(self.host.stop("all others finished or gone", now))
+
+    def _lost(self, states: Mapping[str, PeerState], now: float) -> set[str]:
+        """Peers that are not waited for."""
+        lost = {name for name, peer in states.items() if peer.state == "quarantined"}
+        if now - self._changed_at > self.gone_after:
+            lost |= {name for name, peer in states.items() if peer.state == "gone"}
+        return lost
+
+    def _unacknowledged(self) -> set[str]:
+        """Peers that have not acknowledged all that they were sent."""
+        return {to for to, link in self.host.session.links.items() if link.outbox}
+
+    def _say_of_broker(self) -> None:
+        connected = self.transport.connected
+        if connected != self._was_connected:
+            self._was_connected, self._changed_at = connected, self.clock()
+            lost = f"lost the broker, and goes on trying: {self.transport.reason}"
+            self.folder.say("connected to the broker again" if connected else lost)
+
+
+def _busy(states: Mapping[str, PeerState]) -> set[str]:
+    """Peers that have more to do, as far as is known."""
+    return {name for name, peer in states.items() if peer.contact and not peer.finished}

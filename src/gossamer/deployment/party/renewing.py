@@ -1,0 +1,185 @@
+"""A run whose invitation is issued again, because somebody joins or because the old one expires.
+
+A node's journal only makes sense to the node that wrote it. So the first thing that a node does under a newer
+invitation is to come back as it was under the old one, and to keep all that it holds as plain data: the newer node
+takes that over, tells its neighbours that it was away, and asks its data side again. The text of the invitation by
+which the store was written lies beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from gossamer.deployment.founding.federation_spec import own_code
+from gossamer.deployment.founding.invitations import Invitation, parse_signed
+from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.joining import Invited, accept
+from gossamer.deployment.party.options import PartyOptions
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.errors import GossamerError
+from gossamer.experiment.spec import Experiment
+from gossamer.keys.errors import InvitationError
+from gossamer.privacy.releases import Counts
+from gossamer.protocol.trace import Step
+from gossamer.runtimes.host import Host
+from gossamer.runtimes.storage.store import SqliteStore
+from gossamer.sides.charges import Charges
+
+RECORD = "invitation.yaml"
+"""In the state folder: the invitation by which the store was written."""
+_EVERY = 2.0  # seconds between two looks at the file of the invitation
+
+
+def open_host(invited: Invited, folder: StateFolder, store: SqliteStore, watch: Callable[[Step], None] | None) -> Host:
+    """The node of this party, as its store has it.
+
+    Parameters
+    ----------
+    invited : Invited
+        By the invitation of today.
+    folder : StateFolder
+        Taken by this process.
+    store : SqliteStore
+        Of this node.
+    watch : callable or None
+        For `Host`.
+
+    Raises
+    ------
+    CallerError
+        If the store was written by an invitation that is newer, or that differs in more than who takes part.
+    """
+    record = folder.path / RECORD
+    before = record.read_bytes() if record.exists() else None
+    if before is not None and before != invited.text:
+        _hand_over(parse_signed(before), invited.agreed, store)
+        folder.say("goes on by a newer invitation")
+    if before != invited.text:
+        folder.write(RECORD, invited.text)
+    return invited.agreed.host(store, watch)
+
+
+def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
+    """Have the store hold a snapshot that the node of the newer invitation can begin from."""
+    # Its code is allowed; the spec may not have had other.
+    earlier = Agreed.on(Terms.of(before, own_code(agreed.terms.experiment)))
+    check_newer(earlier, agreed)
+    earlier.host(store).checkpoint()
+
+
+def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Invited:
+    """By which invitation a node goes on: that of today, or the one before, if what is in the store does not fit it.
+
+    Raises
+    ------
+    InvitationError
+        If the store is of another run, or was written by a newer invitation.
+    """
+    record = folder.path / RECORD
+    if not record.exists() or record.read_bytes() == invited.text:
+        return invited
+    before, new = parse_signed(record.read_bytes()), invited.agreed.terms.invitation
+    if (before.run, before.organiser) != (new.run, new.organiser) or new.issued < before.issued:
+        return invited  # for `open_host` to refuse
+    earlier = accept(options, record.read_bytes())
+    try:
+        check_newer(earlier.agreed, invited.agreed)
+    except InvitationError as error:
+        folder.say(f"does not accept the newer invitation, and goes on by the old one: {error}")
+        return earlier
+    return invited
+
+
+def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None = None) -> None:
+    """Whether parties that are in a run by one invitation may go on by another; by default the one it is for.
+
+    Raises
+    ------
+    InvitationError
+        If that one is to another run, is older, or differs in more than who joins.
+    """
+    old, new = earlier.terms.invitation, agreed.terms.invitation
+    if (old.run, old.organiser) != (new.run, new.organiser):
+        raise InvitationError("the invitation is to another run than the one in the store; give another --store")
+    if new.issued < old.issued:
+        raise InvitationError(
+            f"the store was written by an invitation issued at {old.issued.isoformat()}, and this one is older; "
+            "take the newest"
+        )
+    if _without_nodes(earlier.terms.experiment) != _without_nodes(agreed.terms.experiment):
+        raise InvitationError("the spec of a run never changes, but for its parties; found a new federation")
+    kept = {member.name: member for member in new.members}
+    changed = [member.name for member in old.members if kept.get(member.name) != member]
+    if changed:
+        raise InvitationError(
+            f"who is in a run stays what they were, and {', '.join(changed)} left, or got another key, role, unit or "
+            "number of examples; found a new federation"
+        )
+    if earlier.terms.names == agreed.terms.names:
+        return
+    name = agreed.terms.experiment.algorithm.name
+    if not agreed.prepared.algorithm.grows:
+        raise InvitationError(f"nobody can join a run of {name} that has begun; found a new federation")
+    if agreed.terms.names[: len(earlier.terms.names)] != earlier.terms.names:
+        raise InvitationError("who joins comes after those who were there")
+    for party in parties or [agreed.terms.me.name]:
+        if _planned(earlier, party) != _planned(agreed, party):
+            raise InvitationError(
+                f"with the parties that join, {party} would release something else than was planned, and the plan of a "
+                "run is fixed. Noise that is calibrated to a budget depends on the party with fewest examples, and "
+                "stop.updates is shared by all: let somebody join with as many examples, or found a new federation "
+                "(there with privacy.noise_multiplier in the place of a budget, and updates_per_node)"
+            )
+
+
+def _planned(agreed: Agreed, name: str) -> tuple[Charges | None, Counts | None]:
+    """What the ledger is opened for; of samples the releases too, which without noise it does not hold to."""
+    side = agreed.plan.side(name)
+    return side.charges(), side.counts()
+
+
+def _without_nodes(experiment: Experiment) -> dict[str, object]:
+    document = experiment.model_dump(mode="json")
+    document["algorithm"].pop("nodes", None)
+    return document
+
+
+class Newer:
+    """Looks for a newer invitation in the place of the one that a node runs by.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    current : Invitation
+        What it held.
+    say : callable
+        Takes a line.
+    """
+
+    def __init__(self, path: Path, current: Invitation, say: Callable[[str], None]) -> None:
+        self._path, self._current, self._say = path, current, say
+        self._seen, self._next = self._stamp(), 0.0
+
+    def look(self, now: float) -> bool:
+        """Whether there is one."""
+        if now < self._next:
+            return False
+        self._next = now + _EVERY
+        if (stamp := self._stamp()) == self._seen:
+            return False
+        self._seen = stamp
+        try:
+            found = parse_signed(self._path.read_bytes(), self._current.organiser.fingerprint)
+        except (OSError, GossamerError) as error:
+            self._say(f"{self._path} has changed, and is no invitation any more: {error}; goes on by the old one")
+            return False
+        return found.run == self._current.run and found.issued > self._current.issued
+
+    def _stamp(self) -> tuple[float, int]:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return 0.0, 0
+        return status.st_mtime, status.st_size

@@ -1,0 +1,111 @@
+"""What a node says of itself while it runs: the status file, and lines in the log when something changes."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from gossamer.deployment.party.data_side import DataHeld
+from gossamer.deployment.party.joining import Invited
+from gossamer.deployment.party.loop import NodeLoop
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.deployment.peers.peers import PeerState
+from gossamer.errors import counted
+from gossamer.runtimes.host import Host
+
+_EVERY = 1.0  # seconds between two statuses
+_LINE_EVERY = 60.0  # and between two lines about progress
+
+
+class Reporter:
+    """Writes the status of one node.
+
+    Parameters
+    ----------
+    invited : Invited
+        Who it is, and in which run.
+    folder : StateFolder
+        Taken.
+    """
+
+    def __init__(self, invited: Invited, folder: StateFolder) -> None:
+        terms = invited.agreed.terms
+        self._folder = folder
+        self._status: dict[str, Any] = {
+            "node": terms.me.name,
+            "role": terms.me.role,
+            "run": terms.invitation.run,
+            "broker": terms.invitation.broker,
+            "algorithm": terms.experiment.algorithm.name,
+            "state": "starting",
+            "pid": os.getpid(),
+        }
+        self._next, self._next_line, self._told = 0.0, 0.0, 0
+        self._finished: dict[str, str] = {}
+        self._ledger: Any = None
+        self._planned: int | None = None
+
+    def begins(self, host: Host, held: DataHeld) -> None:
+        """The node is made, or made again."""
+        self._ledger, self._planned = held.ledger, held.planned_releases
+        self._status["state"] = "connecting"
+        self._folder.say(f"{self._status['node']} {'goes on' if host.begun else 'begins'} in run {self._status['run']}")
+        self._folder.publish(self._status)
+
+    def look(self, loop: NodeLoop) -> None:
+        """Say what has changed, and write the status if it is time."""
+        now = loop.clock()
+        if now >= self._next:
+            self._next = now + _EVERY
+            self.write(loop, now)
+
+    def write(self, loop: NodeLoop, now: float) -> None:
+        """Write the status."""
+        states = loop.peers.states(now)
+        for name, peer in states.items():
+            self._changed(name, peer)
+        self._status |= {
+            "state": "running" if loop.ended is None else "lingering",
+            "finished": loop.host.finished or None,
+            "seconds": round(now - loop.began, 1) if loop.began else 0.0,
+            "updates": loop.counts.updates,
+            "releases": 0 if self._ledger is None else self._ledger.releases,
+            "planned_releases": self._planned,
+            "connected": loop.transport.connected,
+            "broker_says": None if loop.transport.connected else loop.transport.reason,
+            "datagrams": {"sent": loop.counts.sent, "received": loop.counts.received},
+            "messages_rejected": loop.counts.rejected,
+            "peers": {name: _described(peer) for name, peer in states.items() if peer.contact or peer.dropped},
+            "written": time.time(),
+        }
+        self._folder.publish(self._status)
+        self._tell_progress(loop, now)
+
+    def _tell_progress(self, loop: NodeLoop, now: float) -> None:
+        """A line a minute as long as there are updates."""
+        updates = loop.counts.updates
+        if now >= self._next_line and updates > self._told and loop.ended is None:
+            self._folder.say(f"{counted(updates, 'update')} since this process began")
+            self._told, self._next_line = updates, now + _LINE_EVERY
+
+    def ended(self, state: str, why: str = "") -> None:
+        """The process ends."""
+        self._folder.say(f"{self._status['node']} {state}{why and ': ' + why}")
+        self._folder.publish({**self._status, "state": state, "why": why or None, "written": time.time()})
+
+    def _changed(self, name: str, peer: PeerState) -> None:
+        """A line when a peer has finished, or goes on after all; of all else the peers' own log tells."""
+        if peer.finished and self._finished.get(name) != peer.finished:
+            self._folder.say(f"{name} makes no more updates: {peer.finished}")
+        self._finished[name] = peer.finished
+
+
+def _described(peer: PeerState) -> dict[str, Any]:
+    """A peer's state as plain data."""
+    return {
+        "state": peer.state,
+        "seconds": round(peer.seconds, 1),
+        "finished": peer.finished or None,
+        "dropped": dict(peer.dropped),
+    }

@@ -1,0 +1,50 @@
+"""What a party has at the end of its part in a run: the model that it would deploy, and a summary."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from gossamer.arrays import FloatArray
+from gossamer.deployment.party.agreement import Agreed
+from gossamer.deployment.party.data_side import DataHeld
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.experiment.results import to_json
+from gossamer.parameters import unpack
+from gossamer.runtimes.host import Host
+from gossamer.version import __version__
+
+
+def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHeld) -> dict[str, Any]:
+    """Write model and summary as they are now; what the summary says."""
+    prepared = agreed.prepared
+    model = np.asarray(prepared.algorithm.model_of(host.node).values)
+    arrays = unpack(model, tuple(prepared.objective.parts))
+    folder.write("model.safetensors", save({name: np.ascontiguousarray(part) for name, part in arrays.items()}))
+    summary = {
+        "gossamer": __version__,
+        "run": agreed.terms.invitation.run,
+        "node": agreed.terms.me.name,
+        "role": agreed.terms.me.role,
+        "algorithm": prepared.experiment.algorithm.name,
+        "finished": host.finished or None,
+        "parameters": prepared.objective.size,
+        "privacy": held.describe(),
+        "metrics": _tested(held, model),
+    }
+    folder.write("summary.json", to_json(summary, indent=2) + "\n")
+    return summary
+
+
+def _tested(held: DataHeld, model: FloatArray) -> dict[str, float]:
+    """How well the model does on this party's own test examples, if it has any: for itself alone."""
+    if held.test is None:
+        return {}
+    found = held.agreed.prepared.objective.evaluate(model[None], held.test)
+    figures = {"test_loss": float(found.loss[0])}
+    if held.agreed.prepared.dataset.classes is not None:
+        figures["test_accuracy"] = float(found.accuracy[0])
+    return {name: value for name, value in figures.items() if math.isfinite(value)}

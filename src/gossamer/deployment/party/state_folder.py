@@ -1,0 +1,211 @@
+"""A party's state folder: all that its node leaves on disk, and what `gossamer status` and `gossamer stop` go by.
+
+| file | what |
+|---|---|
+| `lock` | held by the process that runs the node; its number is in it |
+| `store.sqlite` | what the node goes on from after a crash (`runtimes.storage.store`): as private as the data |
+| `status.json` | how the node is, replaced whole every second or so |
+| `node.log` | what happened, a line each |
+| `private.jsonl` | what the node recorded for itself; nobody else's business |
+| `summary.json`, `model.safetensors` | at the end: what came of it, and the model that this party would deploy |
+| `instance` | a random name of this folder, by which the ledger of an agent's data knows it |
+| `leave` | a request of `gossamer stop --leave` |
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gossamer.errors import CallerError, GossamerError
+from gossamer.experiment.results import to_json
+from gossamer.files import for_owner, make_own_folder, write_own
+
+
+class NodeRuns(CallerError):
+    """Another process runs the node of this folder."""
+
+
+class StateFolder:
+    """The state folder of one node.
+
+    Parameters
+    ----------
+    path : Path
+        Made if it does not exist, for its owner alone.
+    echo : bool
+        Whether lines of the log are printed as well.
+    """
+
+    def __init__(self, path: Path, *, echo: bool = False) -> None:
+        self.path, self._echo = path, echo
+        self._lock: BinaryIO | None = None
+        self._log: BinaryIO | None = None
+
+    # For the node
+
+    def take(self) -> None:
+        """Have the folder for this process, until it ends.
+
+        Raises
+        ------
+        NodeRuns
+            If another process has it.
+        CallerError
+            If it cannot be made or written to.
+        """
+        try:
+            make_own_folder(self.path)
+            lock = opened(self.path / "lock")
+        except OSError as error:
+            raise CallerError(
+                f"{self.path}: cannot be a state folder: {error.strerror}; give another --store"
+            ) from None
+        if not _locked(lock):
+            lock.close()
+            raise NodeRuns(f"{self.path}: process {self.process or '?'} runs this node; stop it first")
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n".encode())
+        lock.flush()
+        self._lock, self._log = lock, opened(self.path / "node.log")
+
+    def say(self, line: str) -> None:
+        """Write a line to the log, and to standard error."""
+        stamped = f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} {' '.join(line.split())}"
+        if self._log is not None:
+            self._log.write(f"{stamped}\n".encode())
+            self._log.flush()
+        if self._echo:
+            print(stamped, file=sys.stderr, flush=True)
+
+    def record(self, seconds: float, name: str, value: float) -> None:
+        """Write to the node's private log."""
+        line = to_json({"seconds": seconds, "name": name, "value": value})
+        with opened(self.path / "private.jsonl") as file:
+            file.write(f"{line}\n".encode())
+
+    def write(self, name: str, content: str | bytes, *, durable: bool = False) -> None:
+        """Replace a file, whole or not at all; it is on disk when this returns, if it has to be ``durable``."""
+        write_own(self.path / name, content, durable=durable)
+
+    def publish(self, status: Mapping[str, Any]) -> None:
+        """Replace the status."""
+        self.write("status.json", to_json(status, indent=2) + "\n")
+
+    @property
+    def instance(self) -> str:
+        """A random name that this folder keeps: another folder, or one that was emptied, has another."""
+        place = self.path / "instance"
+        if not place.exists():
+            self.write(place.name, secrets.token_hex(16), durable=True)
+        return place.read_text(encoding="ascii")
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the owner wants the node to end its part in the run for good."""
+        return (self.path / "leave").exists()
+
+    def give_back(self) -> None:
+        """Let others have the folder."""
+        for file in (self._log, self._lock):
+            if file is not None:
+                file.close()
+        self._log = self._lock = None
+
+    # For others
+
+    @property
+    def process(self) -> int | None:
+        """The process that runs the node, if one does."""
+        try:
+            with open(self.path / "lock", encoding="utf-8") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    return int(lock.read() or 0) or None
+        except (FileNotFoundError, ValueError):
+            pass
+        return None
+
+    def status(self) -> dict[str, Any]:
+        """What the node last said of itself, and whether it runs.
+
+        Raises
+        ------
+        CallerError
+            If no node has ever run there.
+        """
+        try:
+            said: dict[str, Any] = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CallerError(
+                f"{self.path}: no node has run here, since there is no status.json; give a node's --store"
+            ) from None
+        except (OSError, ValueError, RecursionError) as error:
+            why = getattr(error, "strerror", None) or "it is no JSON"
+            raise CallerError(f"{self.path}: cannot read the status ({why}); give a node's --store") from None
+        if not (isinstance(said, dict) and isinstance(said.get("state"), str)):
+            raise CallerError(f"{self.path}: cannot read the status: status.json is not what a node writes")
+        process = self.process
+        if process is None and said["state"] not in ENDED:
+            said["state"] = "killed"
+        return {**said, "process": process}
+
+    def stop(self, leave: bool, patience: float) -> None:
+        """Have the process that runs the node end, and wait for it.
+
+        Parameters
+        ----------
+        leave : bool
+            Whether the node is to end its part in the run for good; otherwise it can be started again.
+        patience : float
+            Seconds to wait.
+
+        Raises
+        ------
+        CallerError
+            If no process runs it.
+        GossamerError
+            If it does not end in time.
+        """
+        process = self.process
+        if process is None:
+            raise CallerError(f"{self.path}: no process runs this node")
+        if leave:
+            self.write("leave", "")
+        os.kill(process, signal.SIGTERM)
+        until = time.monotonic() + patience
+        while self.process == process:
+            if time.monotonic() > until:
+                raise GossamerError(f"{self.path}: process {process} has not ended within {patience:g} s")
+            time.sleep(0.05)
+
+
+ENDED = ("finished", "stopped", "failed")
+"""States of a node whose process has ended as it should, or said why not."""
+
+
+def opened(path: Path, buffering: int = -1) -> Any:
+    """A file to append to, for its owner alone."""
+    return open(path, "ab", buffering, opener=for_owner)
+
+
+def _locked(lock: BinaryIO) -> bool:
+    """Whether the lock is ours; who asks for the status holds it for a moment, too."""
+    for _ in range(20):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return True
+    return False

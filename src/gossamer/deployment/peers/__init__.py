@@ -1,0 +1,1 @@
+"""Other parties as a party sees them."""

@@ -1,0 +1,283 @@
+"""All that a node has to do with its peers beside the run itself: secrets, who is there, and who is not to be heard.
+
+`Peers` holds a sealed channel to every member of the run, made when it is first needed. It does no I/O and reads no
+clock; whoever runs the node passes the time in, publishes what is returned, and calls `Peers.wake` when
+`Peers.deadline` has come. A frame that cannot be sealed yet, for want of a session, is lost, as it might be on the way:
+the node's session transmits it again.
+
+**What is dropped** is every datagram of a stranger, of another run, of a wrong shape or size, not authentic, come
+before, or whose content is no frame. It changes nothing, is counted by sender and reason, and is named in the log at
+growing intervals.
+
+**Who is put in quarantine.** A datagram's sender is whatever its topic says, and that is as true as the broker's access
+list is strict: whoever gets past it can publish as anybody. So what does not authenticate says nothing about the peer
+it names, and if it counted against the peer, any such attacker could silence any honest node. It never does:
+
+- Junk is dropped as cheaply as it can be told. What costs time before it is known to be authentic are handshakes, and
+  of those a peer's name is allowed a few a second; a flood of them can delay a new session by as much as it outnumbers
+  the peer's hellos, while a session that there is goes on. A forged frame costs one pass over its bytes, as receiving
+  it did.
+- What is inside a valid seal was made by the holder of the peer's key, once: content that is no frame, and what the
+  node itself refuses (`Peers.rejected`). These are *offences*. A peer that goes on offending is put in quarantine,
+  where its datagrams are dropped before any cryptography, for periods that double. To the run it is a peer that has
+  fallen silent. It comes back on probation, because a fault may have been mended; with its key stolen, or in bad
+  faith, it soon spends its days in quarantine.
+- What is late, repeated, or of a session that has ended happens between honest nodes, which crash and restart over
+  links that repeat and delay. It is counted, and that is all. Two nodes with one identity are the organiser's to part.
+
+**Who is there.** A peer counts as heard when something of its opens, which cannot be an old recording. Each contact, a
+peer that was named as one or with whom anything was exchanged, is sent a heartbeat at fixed intervals, with the reason
+once the node has finished; and hellos, at growing intervals, as long as there is no session or the peer is silent. Only
+the node's own steady clock is used: that clocks differ does not matter.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from gossamer.deployment.channel.secure_channel import SecureChannel
+from gossamer.deployment.peers.payloads import LONGEST_REASON, Heartbeat, decode_content, encode_content
+from gossamer.deployment.peers.record import Peer
+from gossamer.deployment.peers.record import PeerSettings as PeerSettings
+from gossamer.deployment.peers.record import PeerState as PeerState
+from gossamer.deployment.peers.standing import SparseLog, printable
+from gossamer.errors import PeerError, SpecError
+from gossamer.keys.errors import Reason, RefusedDatagram
+from gossamer.keys.identity import Identity
+from gossamer.keys.membership import Member
+from gossamer.protocol.frames import Frame
+
+Outgoing = list[tuple[str, bytes]]
+"""Datagrams, each with whom it is for."""
+
+STRANGER, QUARANTINED = "stranger", "quarantined"
+MALFORMED, REJECTED = "malformed content", "rejected by the node"
+"""Reasons for dropping, beside those of `gossamer.keys.errors.Reason`."""
+
+_STATES_EVERY = 60.0  # least seconds between two lines about the state of a peer
+
+
+class Peers:
+    """One node's dealings with all other members of its run.
+
+    Parameters
+    ----------
+    identity : Identity
+        Of this node.
+    run : str
+        The run's random name.
+    me : str
+        This node's name.
+    members : sequence of Member
+        Of the run; this node may be among them.
+    settings : PeerSettings
+        When peers are looked after, and what is put up with.
+    now : float
+        Seconds on the node's clock, which never goes back.
+    contacts : iterable of str
+        Peers to keep in touch with from the start.
+    log : callable
+        Takes a line about peers.
+    entropy : callable
+        Gives so many random bytes, for tests; never another than the default where anything is at stake.
+
+    Attributes
+    ----------
+    strangers : Counter of str
+        Datagrams whose sender is no member, by reason.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        run: str,
+        me: str,
+        members: Sequence[Member],
+        settings: PeerSettings,
+        now: float,
+        *,
+        contacts: Iterable[str] = (),
+        log: Callable[[str], None] = lambda line: None,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.run, self.me, self.settings = run, me, settings
+        self.strangers: Counter[str] = Counter()
+        self._identity, self._entropy, self._began = identity, entropy, now
+        self._log = SparseLog(log)
+        self._finished = ""
+        self._peers = {member.name: Peer.of(member, settings, now) for member in members if member.name != me}
+        for name in contacts:
+            self._peer(name).contact = True
+
+    # The run's frames
+
+    def seal(self, to: str, frame: Frame, now: float) -> Outgoing:
+        """Datagrams that carry ``frame`` to the peer named ``to``, which is a contact from now on.
+
+        Raises
+        ------
+        SpecError
+            If no such peer is a member.
+        CallerError
+            If the frame is longer than ``largest``.
+        """
+        peer = self._peer(to)
+        peer.contact = True
+        if peer.standing.quarantined(now):
+            return []
+        if not peer.has_session:
+            return self._hello(peer, now) if now >= peer.hello_at else []
+        return _addressed(to, self._channel(peer).seal(encode_content(frame)))
+
+    def open(self, sender: str, datagram: bytes, now: float) -> tuple[list[tuple[str, Frame]], Outgoing]:
+        """What a datagram holds for the node, with whom it is from; and what to publish at once.
+
+        Parameters
+        ----------
+        sender : str
+            Who published it, as far as the broker says.
+        datagram : bytes
+            Anything at all.
+        now : float
+            Seconds on the node's clock.
+        """
+        peer = self._peers.get(sender)
+        if peer is None:
+            self._drop_stranger(sender, now)
+            return [], []
+        standing = peer.standing
+        if standing.quarantined(now):
+            standing.dropped[QUARANTINED] += 1
+            return [], []
+        channel = self._channel(peer)
+        before = channel.session
+        try:
+            opened = channel.open(datagram, lambda: standing.admits_handshake(now))
+        except RefusedDatagram as refusal:
+            self._drop(peer, refusal.reason.value, str(refusal), now)
+            unknown = refusal.reason is Reason.UNKNOWN_SESSION
+            return [], self._hello(peer, now) if unknown else []
+        if opened.plaintexts or channel.session != before:
+            peer.hear(now)
+        frames = [frame for sealed in opened.plaintexts for frame in self._take(peer, sealed, now)]
+        return frames, _addressed(sender, opened.answers)
+
+    def rejected(self, sender: str, reason: str, now: float) -> None:
+        """The node refused a frame or a message of ``sender``, which was sealed by it: an offence."""
+        peer = self._peers.get(sender)
+        if peer is not None:
+            self._offence(peer, REJECTED, reason, now)
+
+    # Looking after peers
+
+    def wake(self, now: float) -> Outgoing:
+        """Datagrams that the passing of time demands: hellos and heartbeats."""
+        outgoing: Outgoing = []
+        for peer in self._peers.values():
+            if not peer.contact:
+                continue
+            self._tell_state(peer, now)
+            if peer.standing.quarantined(now):
+                continue
+            if peer.has_session and now >= peer.heartbeat_at:
+                outgoing += self._heartbeat(peer, now)
+            if peer.wants_hello(now) and now >= peer.hello_at:
+                outgoing += self._hello(peer, now)
+        return outgoing
+
+    def deadline(self) -> float | None:
+        """When `wake` is wanted next; None while there are no contacts."""
+        return min((peer.due() for peer in self._peers.values() if peer.contact), default=None)
+
+    def finished(self, reason: str, but: Collection[str] = ()) -> None:
+        """The node makes no more updates; contacts are told with every heartbeat from now on, the next one at once.
+
+        Those in ``but`` are told another time: who hears it may leave, and that would be too early for what they are
+        still to be sent.
+        """
+        self._finished = printable(reason, LONGEST_REASON)
+        for peer in self._peers.values():
+            if peer.name not in but:
+                peer.told, peer.heartbeat_at = True, -math.inf
+
+    def states(self, now: float) -> dict[str, PeerState]:
+        """What is known of each peer, by name."""
+        return {name: peer.state(now) for name, peer in self._peers.items()}
+
+    # Channels
+
+    def _peer(self, name: str) -> Peer:
+        if name not in self._peers:
+            raise SpecError(f"{self.me}: expected one of the peers {', '.join(self._peers)}, found {name!r}")
+        return self._peers[name]
+
+    def _channel(self, peer: Peer) -> SecureChannel:
+        if peer.channel is None:
+            peer.channel = SecureChannel(
+                self._identity,
+                peer.member.key,
+                self.run,
+                self.me,
+                peer.name,
+                largest=self.settings.largest + 1,  # the byte that says what is inside
+                entropy=self._entropy,
+            )
+        return peer.channel
+
+    def _hello(self, peer: Peer, now: float) -> Outgoing:
+        """A hello, unless there was one just now: whoever asks for many gets few."""
+        if now < peer.said_hello + self.settings.hello_every:
+            return []
+        peer.said_hello, peer.hello_at = now, now + peer.wait
+        peer.wait = min(2 * peer.wait, self.settings.longest_hello)
+        return _addressed(peer.name, self._channel(peer).hello())
+
+    def _heartbeat(self, peer: Peer, now: float) -> Outgoing:
+        peer.heartbeat_at = now + self.settings.heartbeat
+        word = Heartbeat(max(0.0, now - self._began), self._finished if peer.told else "")
+        return _addressed(peer.name, self._channel(peer).seal(encode_content(word)))
+
+    # What comes
+
+    def _take(self, peer: Peer, sealed: bytes, now: float) -> list[tuple[str, Frame]]:
+        """What the peer sealed: a frame for the node, or a word, which is taken note of here."""
+        try:
+            content = decode_content(sealed, self.settings.largest)
+        except PeerError as error:
+            self._offence(peer, MALFORMED, str(error), now)
+            return []
+        if isinstance(content, Heartbeat):
+            peer.finished, peer.age = printable(content.finished), content.seconds
+            return []
+        return [(peer.name, content)]
+
+    def _offence(self, peer: Peer, reason: str, line: str, now: float) -> None:
+        self._drop(peer, reason, line, now)
+        seconds = peer.standing.offend(now)
+        if seconds is not None:
+            self._log((peer.name, QUARANTINED), f"{peer.name} is in quarantine for {seconds:.0f} s: {line}", now)
+
+    def _drop(self, peer: Peer, reason: str, line: str, now: float) -> None:
+        peer.standing.dropped[reason] += 1
+        self._log((peer.name, reason), f"dropped from {peer.name}, {reason}: {line}", now)
+
+    def _drop_stranger(self, sender: str, now: float) -> None:
+        self.strangers[STRANGER] += 1
+        self._log(("", STRANGER), f"dropped from a stranger, who calls itself {sender[:64]!r}", now)
+
+    # Who is there
+
+    def _tell_state(self, peer: Peer, now: float) -> None:
+        """Say in the log that a peer is in another state than was said, at most once in a while."""
+        if now < peer.said_at + _STATES_EVERY:
+            return
+        if peer.called(now) != peer.said:
+            peer.said, peer.said_at = peer.called(now), now
+            self._log.say(f"{peer.name}: {peer.state(now)}")
+
+
+def _addressed(to: str, datagrams: Iterable[bytes]) -> Outgoing:
+    return [(to, datagram) for datagram in datagrams]

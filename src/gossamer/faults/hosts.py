@@ -1,0 +1,370 @@
+"""Hosts joined by faulty links, in virtual time, whose processes are killed at any instant and come back.
+
+    hosts = LinkedHosts(nodes, computer, schedule=Schedule((Crash(event=30, instant=1, away=2.0),)))
+    hosts.run()
+    assert hosts["a"].node.state...
+
+A process does things that last, or that others see: it stages an input, commits, charges a release, draws noise, puts a
+frame on a link. It may be killed between any two of them: see `Reaper`. Nothing here sleeps or draws a random number
+while it runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from gossamer.faults.fault_injector import Killed, Reaper
+from gossamer.faults.memory_journal import MemoryJournal
+from gossamer.faults.schedules import SETTINGS, Crash, Schedule
+from gossamer.protocol.effects import Compute, Interrupt, Release, Update
+from gossamer.protocol.encoding import decode, encode
+from gossamer.protocol.events import Event
+from gossamer.protocol.frames import Data
+from gossamer.protocol.link import Link
+from gossamer.protocol.node import Node
+from gossamer.protocol.session import SessionSettings, Transmit
+from gossamer.protocol.trace import Step
+from gossamer.runtimes.computations import Computations, Counters
+from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Note, Outcome, Rejected, Task, Wake
+from gossamer.runtimes.speeds import Speeds, SpeedSettings
+
+
+def fresh(node: Node) -> Node:
+    """A node in the state of this one, which goes its own way; what does not change is shared."""
+    twin = copy.copy(node)
+    twin.state = copy.copy(node.state)
+    for item in fields(node.state):
+        value = getattr(node.state, item.name)
+        if isinstance(value, (dict, list, set)):
+            setattr(twin.state, item.name, value.copy())
+    return twin
+
+
+class LinkedHosts:
+    """Hosts of one run.
+
+    Parameters
+    ----------
+    nodes : mapping of str to Node
+        As an algorithm builds them. They stay as they are: hosts have nodes like them.
+    computer : Computer
+        The data sides; with a method ``restart(name)`` if they notice that a process came back.
+    schedule : Schedule
+        What goes wrong.
+    speeds : Speeds, optional
+        How long tasks take; by default a second.
+    settings : SessionSettings
+        Of all sessions.
+    units : mapping of str to str
+        The unit of each node that is in one.
+    watch : callable, optional
+        Called with every step that is durable.
+    reaper : Reaper, optional
+        That the data sides know too.
+    kind : type of Host
+        Another one has a bug that tests are to find.
+    tell : callable, optional
+        Called with a line about each fault.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[str, Node],
+        computer: Any,
+        schedule: Schedule | None = None,
+        *,
+        speeds: Speeds | None = None,
+        settings: SessionSettings = SETTINGS,
+        units: Mapping[str, str] | None = None,
+        watch: Callable[[Step], None] | None = None,
+        reaper: Reaper | None = None,
+        kind: type[Host] = Host,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self.schedule = schedule = schedule or Schedule()
+        self.prototypes, self.computer, self.settings = nodes, computer, settings
+        self.units, self.watch, self.kind, self.tell = units or {}, watch, kind, tell
+        self.reaper = reaper or Reaper()
+        self.faults, self.crashes = schedule.links, {crash.event: crash for crash in schedule.crashes}
+        self.journals = {name: MemoryJournal(reaper=self.reaper) for name in nodes}
+        self.hosts = {name: self._host(name, self.journals[name]) for name in nodes}
+        numbers = {name: number for number, name in enumerate(nodes)}
+        speeds = speeds or Speeds(SpeedSettings(), len(nodes), 0)
+        self._computations = Computations(
+            computer, speeds, numbers, 1, Counters(), self._schedule_task, self._answered, lambda name, record: None
+        )
+        self.rejected: list[Rejected] = []
+        self.now, self.events, self.frames = 0.0, 0, 0
+        self.last_fault = 0.0  # when
+        self.away: set[str] = set()
+        self.changed: set[str] = set()  # whose state the last step changed
+        self.several = False  # whether that was by several inputs
+        self._doomed: dict[str, Crash] = {}
+        self._lives = dict.fromkeys(nodes, 0)
+        self._ahead = {name: number * schedule.skew for name, number in numbers.items()}  # of clocks, in seconds
+        self._inboxes: dict[str, list[tuple[Input, float]]] = {name: [] for name in nodes}
+        self._busy = dict.fromkeys(nodes, 0.0)  # until when
+        self._alarms: dict[str, float] = {}
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._scheduled = 0
+        for number, name in enumerate(nodes):
+            self._at(0.1 * number, name, partial(self._open, name))
+
+    def __getitem__(self, name: str) -> Host:
+        return self.hosts[name]
+
+    def _host(self, name: str, journal: MemoryJournal) -> Host:
+        unit = self.units.get(name)
+        return self.kind(
+            fresh(self.prototypes[name]),
+            self.settings,
+            journal,
+            every=self.schedule.every,
+            watch=self.watch,
+            may_hear=lambda to: unit is not None and self.units.get(to) == unit,
+        )
+
+    # What there is to look at
+
+    @property
+    def finished(self) -> dict[str, str]:
+        """Why nodes make no more updates."""
+        return {name: host.finished for name, host in self.hosts.items() if host.finished}
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        """The nodes as they are; of a host that is away, as its journal has it."""
+        return {name: host.node for name, host in self.hosts.items()}
+
+    @property
+    def next_time(self) -> float | None:
+        """When something happens next, if anything does."""
+        return self._heap[0][0] if self._heap else None
+
+    @property
+    def over(self) -> bool:
+        """Whether every node that ever comes back has finished, and nothing is unacknowledged among them."""
+        gone = self.gone
+        there = [host for name, host in self.hosts.items() if name not in gone]
+        return all(host.finished for host in there) and not any(
+            link.outbox for host in there for peer, link in self.links(host.node.name).items() if peer not in gone
+        )
+
+    @property
+    def gone(self) -> set[str]:
+        """Hosts that never come back."""
+        return {name for name in self.away if math.isinf(self._doomed[name].away)}
+
+    def links(self, name: str) -> Mapping[str, Link]:
+        """What the session of ``name`` keeps, by peer; not to be changed."""
+        # Its state() is a copy, and this is looked at after every event.
+        return self.hosts[name].session._links
+
+    # What happens
+
+    def run(self, most: int = 20_000, look: Callable[[], None] | None = None) -> None:
+        """Let events happen until the run is over.
+
+        Raises
+        ------
+        AssertionError
+            If it is not over after ``most`` events, or nothing is left to happen.
+        """
+        while not self.over:
+            assert self._heap, f"nothing is left to happen at {self.now}, finished: {self.finished}"
+            assert self.events < most, f"not over after {most} events, finished: {self.finished}"
+            self.step()
+            if look is not None:
+                look()
+
+    def step(self) -> None:
+        """Let the next event happen."""
+        self.now, _, do = heapq.heappop(self._heap)
+        self.changed.clear()
+        self.several = False
+        do()
+
+    def _push(self, when: float, do: Callable[[], None]) -> None:
+        self._scheduled += 1
+        heapq.heappush(self._heap, (when, self._scheduled, do))
+
+    def _at(self, when: float, name: str, do: Callable[[], None], life: int | None = None) -> None:
+        """An event at a process; nothing happens if it is away then, or does not live the ``life`` it was meant for."""
+
+        def happen() -> None:
+            if name not in self.away and life in (None, self._lives[name]):
+                self._happen(name, do)
+
+        self._push(when, happen)
+
+    def _happen(self, name: str, do: Callable[[], None]) -> None:
+        self.events += 1
+        if (crash := self.crashes.get(self.events)) is not None:
+            self._doomed[name] = crash
+            self.last_fault = self.now
+            self.reaper.left = crash.instant
+        try:
+            do()
+            if self._inboxes[name]:
+                if self.now >= self._busy[name]:
+                    self._turn(name)
+                else:
+                    self._push(self._busy[name], self._late_turn(name, self._lives[name]))
+            elif name in self._doomed:
+                raise Killed("waiting")
+        except Killed as killed:
+            self._die(name, str(killed))
+        finally:
+            self.reaper.left = None
+
+    def _late_turn(self, name: str, life: int) -> Callable[[], None]:
+        def turn() -> None:
+            if name not in self.away and self._lives[name] == life and self._inboxes[name]:
+                if (crash := self._doomed.get(name)) is not None:
+                    self.reaper.left = crash.instant
+                try:
+                    self._turn(name)
+                except Killed as killed:
+                    self._die(name, str(killed))
+                finally:
+                    self.reaper.left = None
+
+        return turn
+
+    def _open(self, name: str) -> None:
+        now = self._clock(name)
+        self._inboxes[name].append((self.hosts[name].opening(now), now))
+
+    def _clock(self, name: str) -> float:
+        """What the clock of a host says."""
+        return self.now + self._ahead[name]
+
+    def _turn(self, name: str) -> None:
+        host, inputs = self.hosts[name], self._inboxes[name]
+        self._inboxes[name] = []
+        self.changed.add(name)
+        self.several |= len(inputs) > 1
+        for outcome in host.turn(inputs):
+            self._carry_out(name, outcome)
+        if name in self._doomed:
+            raise Killed("waiting")
+        self._busy[name] = self.now + self.schedule.busy
+        self._set_alarm(name)
+
+    def _set_alarm(self, name: str) -> None:
+        due = self._due(name)
+        if due < self._alarms.get(name, math.inf):
+            due = self._alarms[name] = max(due, self.now)
+            life = self._lives[name]
+            self._push(due, lambda: self._ring(name, life))
+
+    def _ring(self, name: str, life: int) -> None:
+        """The alarm of a host, which may have been set for what is no longer due."""
+        if life != self._lives[name] or self._alarms.get(name) != self.now:
+            return
+        del self._alarms[name]
+        due = self.hosts[name].deadline()
+        if due is not None and self._due(name) <= self.now:
+            now = max(due, self._clock(name))  # whatever rounding makes of it
+            self._happen(name, lambda: self._inboxes[name].append((Wake(), now)))
+        else:
+            self._set_alarm(name)
+
+    def _due(self, name: str) -> float:
+        """When a host wants to be woken."""
+        due = self.hosts[name].deadline()
+        return math.inf if due is None else due - self._ahead[name]
+
+    # What comes of it
+
+    def _carry_out(self, name: str, outcome: Outcome) -> None:
+        match outcome:
+            case Transmit(to, frame):
+                self.reaper("putting a frame on the link")
+                self._transmit(name, to, Arrived(name, frame))
+            case Task(Compute() as effect):
+                self._computations.compute(name, effect, self.now)
+            case Task(Release() as effect):
+                self._computations.release(name, effect, self.now)
+            case Task(Update() as effect):
+                self._computations.update(name, effect, self.now)
+            case Task(Interrupt() as effect):
+                self._computations.interrupt(name, effect, self.now)
+            case Rejected():
+                self.rejected.append(outcome)
+            case Note(record) if self.tell is not None:
+                self.tell(f"{self.now:.2f} s: {name} notes {record.name} {record.value:g}")
+
+    def _transmit(self, name: str, to: str, arrived: Arrived) -> None:
+        index = self.frames
+        self.frames += 1
+        delays = self.faults.delays(index, name, to, self.now)
+        if delays != (self.faults.delay,):
+            self.last_fault = max(self.last_fault, self.now, *(self.now + delay for delay in delays))
+            if self.tell is not None:
+                content = arrived.frame.message if isinstance(arrived.frame, Data) else arrived.frame
+                after = " and ".join(f"after {delay:g} s" for delay in delays)
+                self.tell(
+                    f"{self.now:.2f} s: frame {index}, {name} to {to}, {type(content).__name__}: "
+                    f"{'arrives ' + after if delays else 'lost'}"
+                )
+        for delay in delays:
+            self._at(self.now + delay, to, lambda: self._inboxes[to].append((arrived, self._clock(to))))
+
+    def _schedule_task(self, when: float, action: Callable[[str, Any, float], None], name: str, what: Any) -> None:
+        self._at(when, name, lambda: action(name, what, self.now), self._lives[name])
+
+    def _answered(self, name: str, event: Event) -> None:
+        assert isinstance(event, Answer)
+        self._inboxes[name].append((DataSideAnswer(event), self._clock(name)))
+
+    # Killed, and back
+
+    def _die(self, name: str, doing: str) -> None:
+        """The process is gone. What it would come back as is what others see of it from now on."""
+        crash, journal, live = self._doomed[name], self.journals[name], self.hosts[name]
+        self.away.add(name)
+        self._lives[name] += 1
+        self._inboxes[name], self._busy[name] = [], 0.0
+        self._alarms.pop(name, None)
+        self._computations.lose(name)
+        self.changed.add(name)
+        expected = self._as_stored(name, crash.kept) if journal.staged else live
+        staged, kept = len(journal.staged), min(crash.kept, len(journal.staged))
+        journal.crash(kept)
+        self.hosts[name] = back = self._host(name, journal)
+        if expected is not None:
+            assert encode(back.state()) == encode(expected.state()), f"{name} comes back as another"
+        if self.tell is not None:
+            torn = f", {kept} of {staged} staged entries reached the disk" if staged else ""
+            ever = "for ever" if math.isinf(crash.away) else f"for {crash.away:g} s"
+            self.tell(f"{self.now:.2f} s: event {self.events}, {name} killed before {doing}{torn}; away {ever}")
+        if not math.isinf(crash.away):
+            self._push(self.now + crash.away, lambda: self._restart(name))
+
+    def _as_stored(self, name: str, kept: int) -> Host | None:
+        """What a torn write makes of a host: its last durable state, and the inputs that reached the disk."""
+        journal = self.journals[name]
+        inputs = [decode(data) for snapshot, data in journal.staged[:kept] if not snapshot]
+        if not inputs:
+            return None
+        self.several = True
+        self.reaper.left = None
+        host = self._host(name, journal.copy())
+        host.turn([(what, now) for now, what in inputs])
+        return host
+
+    def _restart(self, name: str) -> None:
+        self.away.discard(name)
+        del self._doomed[name]
+        self._ahead[name] *= -1
+        self.last_fault = self.now
+        if hasattr(self.computer, "restart"):
+            self.computer.restart(name)
+        self._happen(name, lambda: self._open(name))

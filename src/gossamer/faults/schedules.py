@@ -1,0 +1,207 @@
+"""What goes wrong in a run of hosts, as data that follows from a seed and can be shortened item by item."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gossamer.faults.network import Faults, Partition
+from gossamer.protocol.session import SessionSettings
+from gossamer.randomness import stream
+
+SETTINGS = SessionSettings(retry_after=1.0, longest_retry=2.0, silence=5.0)
+"""Of sessions in these runs: a retry interval is at most 2 s."""
+
+FRAMES, EVENTS = 120, 150
+"""Among so many first frames, and so many first events, there are faults."""
+
+_FEW, _LATE = 3, 8
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A process is killed while it deals with the ``event``-th event of the run.
+
+    Attributes
+    ----------
+    event : int
+        From 1.
+    instant : int
+        How many of the things that others can see, or that last, it still does: an input staged, a commit, a charge, a
+        draw of noise, a frame put on the link. If there are fewer, it is killed after the last.
+    kept : int
+        How many of the inputs that are staged and not committed have reached the disk.
+    away : float
+        Seconds until it is started again; infinite for never.
+    """
+
+    event: int
+    instant: int = 0
+    kept: int = 0
+    away: float = 1.0
+
+    def __str__(self) -> str:
+        back = "for ever" if math.isinf(self.away) else f"for {self.away:g} s"
+        return f"event {self.event}: killed after {self.instant} steps, {self.kept} staged inputs kept, away {back}"
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of the ``frame``-th frame of the run, from 0: its copies arrive after ``delays``, in seconds."""
+
+    frame: int
+    delays: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        copies = " and ".join(f"{delay:g} s" for delay in self.delays)
+        return f"frame {self.frame}: {'takes ' + copies if self.delays else 'lost'}"
+
+
+Fault = Fate | Crash | Partition
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All that goes wrong in a run.
+
+    Attributes
+    ----------
+    faults : tuple of Fate, Crash or Partition
+        What does not go as usual.
+    variant : int
+        Which run of a trial it happens to.
+    busy : float
+        Seconds that hosts need to store a turn; what comes meanwhile goes into the next one.
+    every : int
+        Inputs between snapshots.
+    chunks : bool
+        Whether messages are too long for one frame.
+    skew : float
+        Seconds from the clock of each host to that of the next, which is ahead; who is started again is as much behind.
+    """
+
+    faults: tuple[Fault, ...] = ()
+    variant: int = 0
+    busy: float = 0.0
+    every: int = 8
+    chunks: bool = False
+    skew: float = 0.0
+
+    @cached_property
+    def links(self) -> Faults:
+        """What becomes of frames."""
+        fates = {fault.frame: fault.delays for fault in self.faults if isinstance(fault, Fate)}
+        usual = Faults()
+        return replace(
+            usual,
+            fates=tuple(fates.get(number, (usual.delay,)) for number in range(max(fates, default=-1) + 1)),
+            partitions=tuple(fault for fault in self.faults if isinstance(fault, Partition)),
+        )
+
+    @property
+    def crashes(self) -> tuple[Crash, ...]:
+        """Of processes."""
+        return tuple(fault for fault in self.faults if isinstance(fault, Crash))
+
+    @classmethod
+    def seeded(cls, seed: int, variants: Sequence[Sequence[str]] = ((),)) -> Schedule:
+        """Loss, repetition, delay and reordering of frames, partitions and crashes.
+
+        Parameters
+        ----------
+        seed : int
+            The same gives the same.
+        variants : sequence of sequence of str
+            Names of the nodes of each run that it may happen to.
+        """
+        generator = stream(seed, "fault schedule")
+        variant = int(generator.integers(len(variants)))
+        faults: list[Fault] = [*_fates(generator)]
+        faults += _partitions(generator, variants[variant])
+        faults += _crashes(generator)
+        ways = ([0.0, 0.0, 0.15], [3, 16, 256], [False, False, False, True], [0.0, 0.0, 1.5])
+        busy, every, chunks, skew = (generator.choice(among).item() for among in ways)
+        return cls(tuple(faults), variant, busy, every, chunks, skew)
+
+
+def _fates(generator: np.random.Generator) -> list[Fate]:
+    lost, late, repeated = np.cumsum(generator.choice([0.0, 0.05, 0.2], 3)).tolist()
+    kinds, delays = generator.random(FRAMES), generator.uniform(0, 3, (FRAMES, 2)).round(2).tolist()
+    found = []
+    for frame in np.flatnonzero(kinds < repeated).tolist():
+        kind = kinds[frame]
+        found.append(Fate(frame, () if kind < lost else tuple(delays[frame][: 1 if kind < late else 2])))
+    return found
+
+
+def _partitions(generator: np.random.Generator, names: Sequence[str]) -> list[Partition]:
+    """None, or one of any group, a single node or all but one among them."""
+    if len(names) < 2 or generator.random() > 0.3:
+        return []
+    start, lasts = generator.uniform(0, 8), generator.uniform(1, 20)
+    group = generator.permutation(len(names))[: generator.integers(1, len(names))]
+    apart = frozenset(names[number] for number in group.tolist())
+    return [Partition(round(float(start), 2), round(float(start + lasts), 2), apart)]
+
+
+def _crashes(generator: np.random.Generator) -> list[Crash]:
+    found = {}
+    for event, instant, kept, away in zip(
+        generator.integers(1, EVENTS, 4).tolist(),
+        generator.geometric(0.35, 4).tolist(),
+        generator.integers(0, 3, 4).tolist(),
+        generator.choice([0.01, 2.0, 10.0, 30.0, math.inf], 4, p=[0.3, 0.3, 0.2, 0.1, 0.1]).tolist(),
+        strict=True,
+    ):
+        found[event] = Crash(event, instant - 1, kept, away)
+    return sorted(list(found.values())[: int(generator.integers(0, 5))], key=lambda crash: crash.event)
+
+
+def shortened(schedule: Schedule, fails: Any, variants: int = 1) -> Schedule:
+    """A schedule that still fails, of which nothing can be left out.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        One that fails.
+    fails : callable
+        Whether a schedule does.
+    variants : int
+        How many runs there are that it might happen to.
+    """
+    for simpler in ({"busy": 0.0}, {"every": 256}, {"chunks": False}, {"skew": 0.0}):
+        candidate = replace(schedule, **simpler)
+        schedule = candidate if fails(candidate) else schedule
+    found = replace(schedule, faults=fewest(schedule.faults, lambda faults: fails(replace(schedule, faults=faults))))
+    # What is left may only be there so that a crash comes at the right moment.
+    return found if len(found.faults) <= _FEW else next(filter(fails, _alone(found, variants)), found)
+
+
+def _alone(schedule: Schedule, variants: int) -> Iterator[Schedule]:
+    """Each of its crashes, and nothing else, at each event of each run; and killed late, with nothing staged kept."""
+    kinds = [kind for crash in schedule.crashes for kind in (crash, replace(crash, instant=_LATE, kept=0))]
+    for variant, event, crash in itertools.product(range(variants), range(1, EVENTS), kinds):
+        yield replace(schedule, faults=(replace(crash, event=event),), variant=variant)
+
+
+def fewest(items: Sequence[Any], fails: Any) -> tuple[Any, ...]:
+    """Delta debugging: as few of ``items`` as still fail, leaving out halves, quarters, ... and single ones."""
+    kept, size = tuple(items), max(len(items), 1)
+    while kept:
+        start, left_out = 0, False
+        while start < len(kept):
+            fewer = kept[:start] + kept[start + size :]
+            if fails(fewer):
+                kept, left_out = fewer, True
+            else:
+                start += size
+        if size == 1 and not left_out:
+            break
+        size = max(1, size // 2)
+    return kept

@@ -1,0 +1,157 @@
+"""What happens to small runs under a schedule of faults, with real nodes, sessions, hosts, ledgers and data sides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gossamer.experiment.spec import Experiment
+from gossamer.faults.checks import Answers, Conserved, Delivery, Progress
+from gossamer.faults.fault_injector import Reaper
+from gossamer.faults.home import Laboratory
+from gossamer.faults.hosts import LinkedHosts
+from gossamer.faults.schedules import SETTINGS, Schedule
+from gossamer.faults.sides import WatchedSides
+from gossamer.faults.specs import SmallRun, small_runs
+from gossamer.privacy.accounting.ledger import RenyiFilter
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.protocol.trace import Step
+from gossamer.runtimes.host import Host
+from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.runtimes.storage.sides import stored_ledger
+from gossamer.sides.home import Home
+from gossamer.sides.ledger import Ledger, MemoryLedger
+from gossamer.sides.machine import Side
+from gossamer.sides.making import Machine
+from gossamer.sides.plan import SidePlan, Trust
+
+MOST_EVENTS = 300
+"""Of a run with faults."""
+
+_BUDGET = RenyiFilter(math.inf, 1e-5, NeighboringRelation.ADD_OR_REMOVE_ONE)
+_SHARE = 1000  # so many runs share a ledger file: making one takes as long as a run
+
+
+class _Disk:
+    """Where runs keep their ledgers."""
+
+    def __init__(self) -> None:
+        self._file, self._runs = LedgerFile(":memory:"), 0
+
+    def run(self) -> tuple[LedgerFile, str]:
+        """The file of a new run, and its name there."""
+        self._runs += 1
+        if self._runs % _SHARE == 0:
+            self._file.close()
+            self._file = LedgerFile(":memory:")
+        return self._file, f"run-{self._runs}"
+
+
+class Ledgers:
+    """The ledgers of one run, on what is a disk to it.
+
+    Attributes
+    ----------
+    reaper : callable
+        Told before something lasts, or is seen.
+    """
+
+    def __init__(self, disk: _Disk, run: SmallRun, reaper: Callable[[str], None]) -> None:
+        (self._file, self._name), self._small, self.reaper = disk.run(), run, reaper
+        self._kept: dict[str, Ledger] = {}
+
+    def open(self, name: str, plan: SidePlan) -> Ledger:
+        """The ledger of a party as it is now: durable; without noise, one in memory that outlives processes too."""
+        if self._small.private:
+            return stored_ledger(self._file, name, f"{self._name} {name}", self._name, _BUDGET, plan, Trust.SCOPE)
+        charges = plan.charges()
+        assert charges is not None, f"nothing is charged to {name}"
+        return self._kept.setdefault(name, MemoryLedger(name, charges))
+
+    def charged(self, name: str) -> int | None:
+        """How many releases of ``name`` the ledger on disk has; None if it has none."""
+        plan = self._small.sides[name]
+        return None if plan.charges() is None else self.open(name, plan).releases
+
+
+def laboratory(ledgers: Ledgers) -> Home:
+    """The home of simulated data sides whose processes are killed."""
+    return Laboratory(ledgers.open, ledgers.reaper)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is run, and what must hold.
+
+    Attributes
+    ----------
+    runs : sequence of SmallRun
+        A schedule says which of them it happens to.
+    kind : type of Host
+        Another one has a bug that tests are to find.
+    machine : callable
+        What makes a data side; another one has a bug, too.
+    home : callable
+        Where data sides live, made of the run's ledgers.
+    """
+
+    runs: Sequence[SmallRun]
+    kind: type[Host] = Host
+    machine: Machine = Side
+    home: Callable[[Ledgers], Home] = laboratory
+    _disk: _Disk = field(default_factory=_Disk, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, experiment: Experiment, **bugs: Any) -> Trial:
+        """That of a spec; see `faults.specs.small_runs`."""
+        return cls(small_runs(experiment)[0], **bugs)
+
+    def schedule(self, seed: int) -> Schedule:
+        """What goes wrong for a seed."""
+        return Schedule.seeded(seed, [run.names for run in self.runs])
+
+    def problem(self, schedule: Schedule, tell: Callable[[str], None] | None = None) -> str | None:
+        """What does not hold in a run with ``schedule``; None if all does.
+
+        ``tell`` is called with a line about each fault as it happens.
+        """
+        run, steps, reaper = self.runs[schedule.variant], list[Step](), Reaper()
+        ledgers = Ledgers(self._disk, run, reaper)
+        sides = WatchedSides(run.pool(self.home(ledgers), self.machine), ledgers.charged, run.private)
+        hosts = LinkedHosts(
+            run.nodes,
+            sides,
+            schedule,
+            speeds=run.speeds,
+            settings=run.chunked if schedule.chunks else SETTINGS,
+            units=run.prepared.units,
+            watch=steps.append,
+            reaper=reaper,
+            kind=self.kind,
+            tell=tell,
+        )
+        algorithm, names = run.prepared.algorithm, run.prepared.names
+        progress = Progress(hosts, names, run.prepared.cast.hub)
+        checks: list[Callable[[Sequence[Step]], str | None]] = [
+            sides,
+            Delivery(hosts),
+            Answers(hosts, algorithm, run.names[len(names) :], run.averaged, run.private),
+            Conserved(hosts, algorithm),
+            progress,
+        ]
+        try:
+            while hosts.events < MOST_EVENTS and not hosts.over:
+                if hosts.next_time is None:
+                    return progress.stuck("and nothing is left to happen")
+                hosts.step()
+                problem = next((found for check in checks if (found := check(steps)) is not None), None)
+                if problem is None and hosts.rejected:
+                    problem = f"refused: {hosts.rejected[0].reason}"
+                if problem is not None:
+                    return f"event {hosts.events}: {problem}"
+                steps.clear()
+        except Exception as error:  # whatever it is, it is found
+            return f"event {hosts.events}: {type(error).__name__}: {error}"
+        return None

@@ -1,0 +1,1 @@
+"""Keys, identities and members, and files for their owner alone."""

@@ -1,0 +1,167 @@
+"""Who a party is: one Ed25519 key, made on the party's own machine and never sent anywhere.
+
+    identity = Identity.create("hospital-a.key")
+    print(identity.public_key.fingerprint)    # to be compared by telephone
+
+The private key is a PEM file (PKCS 8) that only its owner may read. It is not protected by a password: a node must be
+able to restart at night, so the password would lie beside it. Who wants one encrypts the disk.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gossamer.errors import CallerError
+from gossamer.keys.errors import IdentityError
+from gossamer.keys.private_files import read_private, write_private
+from gossamer.protocol.encoding import encode
+
+try:
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+except ModuleNotFoundError as missing:
+    if missing.name != "cryptography":
+        raise
+    raise CallerError(
+        'a federation needs the optional package cryptography, which is not installed: pip install "gossamer[secure]"'
+    ) from None
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+_PREFIX = "ed25519:"
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """What others know a party by.
+
+    Attributes
+    ----------
+    raw : bytes
+        The 32 bytes of an Ed25519 public key.
+    """
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != KEY_BYTES:
+            raise IdentityError(f"expected {KEY_BYTES} bytes of an Ed25519 public key, found {len(self.raw)}")
+
+    @classmethod
+    def parse(cls, text: str) -> PublicKey:
+        """The key that `str` wrote.
+
+        Raises
+        ------
+        IdentityError
+            If it is not one, or written in another way: a key has one text only.
+        """
+        try:
+            key = cls(base64.b64decode(text.removeprefix(_PREFIX), validate=True))
+        except (binascii.Error, ValueError):
+            key = None
+        if key is None or str(key) != text:
+            raise IdentityError(f"expected a public key such as {_PREFIX}{'A' * 43}=, found {text[:80]!r}")
+        return key
+
+    def __str__(self) -> str:
+        return _PREFIX + base64.b64encode(self.raw).decode()
+
+    @property
+    def fingerprint(self) -> str:
+        """The first half of the key's SHA-256, for people to compare: eight groups of four hexadecimal digits.
+
+        To find another key with the same fingerprint takes 2^128 trials.
+        """
+        digits = hashlib.sha256(self.raw).hexdigest()[:32]
+        return "-".join(digits[i : i + 4] for i in range(0, 32, 4))
+
+    def signed(self, signature: bytes, purpose: str, content: bytes) -> bool:
+        """Whether ``signature`` is one of ``content``, made for ``purpose`` by the owner of this key."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, _signed_text(purpose, content))
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A party's private key.
+
+    Attributes
+    ----------
+    public_key : PublicKey
+        The half that others may know.
+    """
+
+    _private: Ed25519PrivateKey = field(repr=False)
+
+    @property
+    def public_key(self) -> PublicKey:
+        return PublicKey(self._private.public_key().public_bytes_raw())
+
+    @property
+    def pem(self) -> bytes:
+        """The private key in PEM format (PKCS 8), without a password."""
+        return self._private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    @classmethod
+    def generate(cls) -> Identity:
+        """A new identity, in memory only."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def of_seed(cls, seed: bytes) -> Identity:
+        """The identity whose private key (RFC 8032) these 32 bytes are, for tests and examples."""
+        return cls(Ed25519PrivateKey.from_private_bytes(seed))
+
+    @classmethod
+    def create(cls, path: str | Path) -> Identity:
+        """A new identity, kept in a new file that only this user may read (mode 0600).
+
+        Raises
+        ------
+        IdentityError
+            If the file exists or cannot be written.
+        """
+        identity = cls.generate()
+        write_private(path, identity.pem)
+        return identity
+
+    @classmethod
+    def load(cls, path: str | Path) -> Identity:
+        """The identity kept in a file.
+
+        Raises
+        ------
+        IdentityError
+            If the file cannot be read, others may read or write it, or it is no unprotected Ed25519 private key.
+        """
+        pem = read_private(path)
+        try:
+            private = serialization.load_pem_private_key(pem, password=None)
+        except TypeError:
+            raise IdentityError(
+                f"{path}: the key is protected by a password; write it without one (openssl pkey -in ... -out ...)"
+            ) from None
+        except (ValueError, UnsupportedAlgorithm):
+            private = None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise IdentityError(f"{path}: expected an Ed25519 private key in PEM (PKCS 8), found something else")
+        return cls(private)
+
+    def sign(self, purpose: str, content: bytes) -> bytes:
+        """A signature [64 bytes] of ``content`` that is worth nothing for another ``purpose``."""
+        return self._private.sign(_signed_text(purpose, content))
+
+
+def _signed_text(purpose: str, content: bytes) -> bytes:
+    return encode(("gossamer", purpose, content))

@@ -1,0 +1,1 @@
+"""Epsilon and delta of plans of releases."""

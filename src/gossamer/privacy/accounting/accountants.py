@@ -1,0 +1,225 @@
+"""What epsilon is proved for a number of releases.
+
+`gossamer.privacy.accounting.accountant_table` has the table of what is accounted for, and how; this module has the
+entry points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gossamer.errors import AccountingError
+from gossamer.privacy.accounting.accountant_table import PURE
+from gossamer.privacy.accounting.accountant_table import ROWS as ROWS
+from gossamer.privacy.accounting.accountant_table import Row as Row
+from gossamer.privacy.accounting.accountant_table import row_of as row_of
+from gossamer.privacy.accounting.analytic import FullBatch, GaussianFull, Profile
+from gossamer.privacy.accounting.group_rows import check_rows, group_pair, group_pure_epsilon
+from gossamer.privacy.accounting.mixtures import merge
+from gossamer.privacy.accounting.pld import FINE, QUICK, Composition, Precision
+from gossamer.privacy.accounting.renyi import check_delta, check_order
+from gossamer.privacy.accounting.renyi import renyi_epsilon as renyi_epsilon
+from gossamer.privacy.accounting.renyi import renyi_level as renyi_level
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
+
+_UP = 1 + 4e-15  # more than the rounding of a few operations
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """What is proved about a number of releases.
+
+    Attributes
+    ----------
+    epsilon : float
+        Upper bound of the privacy loss; infinite if a release was not private.
+    accountant : str
+        How it was computed.
+    """
+
+    epsilon: float
+    accountant: str
+
+
+def epsilon(counts: Counts, delta: float, relation: NeighboringRelation, rows: int = 1) -> Accounted:
+    """The smallest epsilon proved for releases that are fixed in advance.
+
+    Releases may be of any kinds; each may be chosen to depend on what earlier ones revealed, as long as the counts do
+    not. Epsilon is never below the exact value, and above it by at most a few parts in a thousand.
+
+    Parameters
+    ----------
+    counts : mapping of ReleaseKind to int
+        How many releases of each kind.
+    delta : float
+        In (0, 1).
+    relation : NeighboringRelation
+        Which data sets count as neighbours.
+    rows : int
+        How many rows neighbours differ in, at most: those of one person. All of them are added, removed or replaced.
+
+    Raises
+    ------
+    AccountingError
+        If a kind is not in `ROWS`, a count is not a number of releases, rows not one of rows, or delta is not inside
+        (0, 1).
+    """
+    return joint_epsilon([(counts, rows)], delta, relation)
+
+
+def joint_epsilon(parts: Iterable[tuple[Counts, int]], delta: float, relation: NeighboringRelation) -> Accounted:
+    """The smallest epsilon proved for a person with rows in several shards, of which each makes releases of its own.
+
+    Parameters
+    ----------
+    parts : iterable of (mapping of ReleaseKind to int, int)
+        Of each shard its releases, and how many of its rows are the person's, at most.
+    delta, relation
+        As for `epsilon`.
+
+    Raises
+    ------
+    AccountingError
+        As for `epsilon`.
+    """
+    check_delta(delta)
+    return _epsilon(_released(parts), delta, NeighboringRelation(relation))
+
+
+def delta(counts: Counts, epsilon: float, relation: NeighboringRelation, rows: int = 1) -> float:
+    """The smallest delta proved for ``epsilon`` >= 0 and releases that are fixed in advance; see `epsilon`.
+
+    Raises
+    ------
+    AccountingError
+        If a kind is not in `ROWS`, a count is not a number of releases, rows not one of rows, or epsilon is negative.
+    """
+    if not 0 <= epsilon < math.inf:
+        raise AccountingError(f"epsilon must be a finite number, 0 or more, found {epsilon!r}")
+    return _delta(_released([(counts, rows)]), epsilon, NeighboringRelation(relation))
+
+
+@lru_cache(maxsize=4096)
+def renyi_divergence(kind: ReleaseKind, order: float, relation: NeighboringRelation) -> float:
+    """An upper bound of the Renyi divergence of one release at ``order``, in both directions, for one row.
+
+    Raises
+    ------
+    AccountingError
+        If the kind is not in `ROWS` or the order is not above 1.
+    """
+    check_order(order)
+    return row_of(kind, relation).divergence(kind, order) if kind.mechanism.private else math.inf
+
+
+_Counted = frozenset[tuple[ReleaseKind, int]]
+_Released = tuple[tuple[_Counted, int], ...]
+"""Of each shard with any release its counts, and the rows of one person."""
+
+
+@lru_cache(maxsize=256)
+def _epsilon(released: _Released, delta: float, relation: NeighboringRelation) -> Accounted:
+    if not released:
+        return Accounted(0.0, "nothing released")
+    if not _private(released):
+        return Accounted(math.inf, "none")
+    accountant = " + ".join(sorted({row_of(kind, relation).accountant for kind, _, _ in _each(released)}))
+    return Accounted(Figures(released, relation, FINE).epsilon(delta), accountant)
+
+
+@lru_cache(maxsize=256)
+def _delta(released: _Released, epsilon: float, relation: NeighboringRelation) -> float:
+    if not released or not _private(released):
+        return 0.0 if not released else 1.0
+    return Figures(released, relation, FINE).delta(epsilon)
+
+
+class Figures:
+    """What private releases reveal together; made by `quick_figures`."""
+
+    def __init__(self, released: _Released, relation: NeighboringRelation, precision: Precision) -> None:
+        self._compositions = _compositions(released, relation, precision)
+        self._largest = _largest(released, relation)
+
+    def epsilon(self, delta: float) -> float:
+        """An epsilon that is proved for ``delta``."""
+        return min(self._largest, *(composition.epsilon(delta) for composition in self._compositions))
+
+    def delta(self, epsilon: float) -> float:
+        """A delta that is proved for ``epsilon``."""
+        if epsilon >= self._largest:
+            return 0.0
+        # With that epsilon alone, and a delta of 0, delta is at most this.
+        alone = -math.expm1(epsilon - self._largest)
+        return min(alone, *(composition.delta(epsilon) for composition in self._compositions))
+
+
+def quick_figures(counts: Counts, relation: NeighboringRelation) -> Figures:
+    """Upper bounds for many questions about private releases that are fixed in advance, soon found.
+
+    As `delta` and `epsilon`, but for deltas that may be a percent larger, and epsilons of many rates 0.25 %.
+
+    Raises
+    ------
+    AccountingError
+        If a kind is not in `ROWS`, or a count is not a number of releases.
+    """
+    return Figures(_released([(counts, 1)]), NeighboringRelation(relation), QUICK)
+
+
+def _released(parts: Iterable[tuple[Counts, int]]) -> _Released:
+    found = ((_counted(counts), check_rows(rows)) for counts, rows in parts)
+    return tuple((counted, rows) for counted, rows in found if counted)
+
+
+def _counted(counts: Counts) -> _Counted:
+    return frozenset((kind, count) for kind, count in checked_counts(counts).items() if count)
+
+
+def _each(released: _Released) -> Iterator[tuple[ReleaseKind, int, int]]:
+    """Kinds, their counts, and the rows of one person."""
+    return ((kind, count, rows) for counted, rows in released for kind, count in counted)
+
+
+def _private(released: _Released) -> bool:
+    return all(kind.mechanism.private for kind, _, _ in _each(released))
+
+
+def _compositions(released: _Released, relation: NeighboringRelation, precision: Precision) -> list[Composition]:
+    """The releases by the pairs of their rows, and by the other pairs where there are any. Both are proved."""
+    found: list[dict[Profile, int]] = []
+    for other in (False, True):
+        profiles: Counter[Profile] = Counter()
+        for kind, count, rows in _each(released):
+            profiles[group_pair(kind, relation, rows, other)] += count
+        found.append(_fold_gaussians(profiles))
+    different = found if found[0] != found[1] else found[:1]
+    return [Composition(merge(profiles, precision.merging), precision) for profiles in different]
+
+
+def _fold_gaussians(profiles: Counter[Profile]) -> dict[Profile, int]:
+    """Full-batch Gaussian releases are exactly one: their squared sensitivities, over the variance, add up."""
+    folded = {profile: count for profile, count in profiles.items() if not _is_full_gaussian(profile)}
+    total = sum(
+        count * profile.full.mu**2
+        for profile, count in profiles.items()
+        if isinstance(profile, FullBatch) and isinstance(profile.full, GaussianFull)
+    )
+    return {**folded, FullBatch(GaussianFull(math.sqrt(total))): 1} if total else folded
+
+
+def _is_full_gaussian(profile: Profile) -> bool:
+    return isinstance(profile, FullBatch) and isinstance(profile.full, GaussianFull)
+
+
+def _largest(released: _Released, relation: NeighboringRelation) -> float:
+    """The sum of pure epsilons, an epsilon that needs no delta; infinite if some noise has none."""
+    if not all(isinstance(kind.mechanism, PURE) for kind, _, _ in _each(released)):
+        return math.inf
+    total = math.fsum(count * group_pure_epsilon(kind, relation, rows) for kind, count, rows in _each(released))
+    return total * _UP

@@ -1,0 +1,326 @@
+"""How a sum of privacy losses is discretised and its Fourier sum taken, so that the bound is close.
+
+Whatever is chosen here, the figures are upper bounds; see `discretisation` and `fourier_bound`. The choices follow the
+answer, which an estimate gives (`saddle`): atoms are placed where the releases' losses, tilted towards the answer,
+are; and losses that alone carry the sum beyond it, however low all others are, count as infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+from gossamer.privacy.accounting import saddle
+from gossamer.privacy.accounting.analytic import Profile
+from gossamer.privacy.accounting.composition import ComposedLoss, Terms
+from gossamer.privacy.accounting.discretisation import Grid, Weights, coarse, discretise, refined, roughness
+from gossamer.privacy.accounting.fourier_bound import Fourier, FourierBound
+from gossamer.privacy.accounting.mixtures import Group
+from gossamer.privacy.accounting.saddle import Saddle
+
+_EXCESS = 1e-5  # relative, on epsilon: what discretising may add, and what smoothing may add
+_QUICK_EXCESS, _ROUGH_GUESS = 1e-3, 1e-2  # on delta, where a bound or an estimate will do that is not so close
+_LEAST_EXCESS, _MOST_EXCESS = 1e-5, 2e-3  # the same, relative, on delta
+_NEGLECTED = 16.0  # -log of the share of delta that cut-off tails may add
+_HIDDEN = 12.0  # -log of the share of delta that may come of large losses which low ones would have made up for
+_GUESSES, _ROUNDS, _AIMS, _PASSES, _NEW_ENDS = 12, 4, 3, 14, 8  # how often things are tried again
+_NEAR = 3e-3  # of epsilons, times the order: as good as the same
+_ROOT = 1e-9  # relative, on epsilon: of its search
+_MOST_ATOMS, _MOST_MASSES, _MOST_FREQUENCIES, _MOST_PRODUCTS = 40_000, 400_000, 2**17, 1e9
+_GROWTH = 4  # of the number of atoms, from one pass to the next
+_NOTICED, _LESS = 6.0, 0.1  # twice the smoothing may add this many times the excess; if it adds more, less is taken
+_LEAST_SHARE, _MOST_DOUBT = 1e-3, 14.0
+_CRUDE = 1e-2  # on delta: not worth another search where it is less than the excess of epsilon
+_MOST_DELTA = 0.99
+_MOST_ORDER = 1e17  # a saddle point beyond belongs to a loss above all that the finite sum can be
+_TINIEST = 1e-300
+_REVEALING = 4  # releases that a coarse grid has losses of
+_TAILS = (1 - 1e-9, 1 - 1e-4, 0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6, 1e-9, 1e-14)
+_SAFE = 1e-8  # relative, on epsilon: rounding of single releases
+
+
+class Releases:
+    """P's losses to Q, of releases together.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+        The releases.
+
+    Attributes
+    ----------
+    highest : float
+        The largest loss that they can have together; infinite if there is none.
+    most_atoms : int
+        The most that each of the discretised losses may have.
+    atoms : list of (float, float)
+        Of each different release the largest losses, ahead and back; infinite if there is none.
+    """
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._profiles = list(dict.fromkeys(profile for group in groups for profile in group[:2]))
+        position = {profile: index for index, profile in enumerate(self._profiles)}
+        self._terms = [Terms(position[lower], position[upper], weight, n) for lower, upper, weight, n in groups]
+        self._number = sum(group.releases for group in groups)
+        self.most_atoms = min(_MOST_ATOMS, _MOST_MASSES // len(self._profiles))
+        self.atoms = [profile.largest(0.0) for profile in self._profiles]
+        self._marked = self.atoms + _middles(self._profiles)
+        tops = [ahead for ahead, _ in self.atoms]
+        self.highest = math.fsum(n * max(tops[lower], tops[upper]) for lower, upper, _, n in self._terms)
+        self._least = max(min(float(profile.forward(np.zeros(1))[0]) for profile in self._profiles) / 100, _TINIEST)
+
+    def coarse(self, ahead: float, back: float) -> Grid:
+        """A first grid up to the loss ``ahead``, and down to -``back``."""
+        return coarse(self._least, ahead, back, self._marked)
+
+    def composed(self, grid: Grid) -> ComposedLoss:
+        """The sum of the losses, discretised."""
+        return ComposedLoss(discretise(self._profiles, grid), self._terms)
+
+    def largest(self, tail: float) -> tuple[float, float]:
+        """Losses ahead and back that the releases, all of them, exceed with a probability of at most ``tail``."""
+        ends = [profile.largest(max(tail / self._number, _TINIEST)) for profile in self._profiles]
+        return max(self._least, *(ahead for ahead, _ in ends)), max(self._least, *(back for _, back in ends))
+
+
+def _middles(profiles: Sequence[Profile]) -> list[tuple[float, float]]:
+    """Losses among those of the most revealing releases: a coarse grid may have all of these in one cell."""
+    revealing = sorted(profiles, key=lambda profile: profile.largest(0.5))[-_REVEALING:]
+    return [profile.largest(tail) for profile in revealing for tail in _TAILS]
+
+
+class _Aim(NamedTuple):
+    """What a sum is discretised for, and how smooth.
+
+    Attributes
+    ----------
+    epsilon : float
+        The loss that counts.
+    least_excess : float
+        What discretising and smoothing may each add to delta at least, relative to it.
+    most_products : float
+        Of atoms and frequencies: the most that may be computed.
+    delta : float or None
+        Its divergence, if that is known.
+    smoothing : float
+        Share of the usual size.
+    """
+
+    epsilon: float
+    least_excess: float
+    most_products: float
+    delta: float | None = None
+    smoothing: float = 1.0
+
+
+class _Found(NamedTuple):
+    loss: ComposedLoss
+    saddle: Saddle
+    excess: float  # of delta, relative: allowed for smoothing
+    trust: float  # the factor by which the saddle point was thought to overestimate the finite part of delta
+
+
+def proved_epsilon(releases: Releases, delta: float) -> float:
+    """The smallest epsilon >= 0 that is found for ``delta``; infinite if none is."""
+    return _epsilon(releases, delta, 0.0)
+
+
+def quick_epsilon(releases: Releases, delta: float) -> float:
+    """An epsilon for ``delta`` that would do for one a percent smaller."""
+    return _epsilon(releases, delta, _QUICK_EXCESS)
+
+
+def _epsilon(releases: Releases, delta: float, finest: float) -> float:
+    delta = min(delta, _MOST_DELTA)  # one nearer to 1 takes more digits than a bound of delta has
+    epsilon, excess = _guess(releases, delta), _QUICK_EXCESS
+    for _ in range(_ROUNDS):
+        bound, order = _bound(releases, epsilon, excess)
+        before, epsilon = epsilon, _root(bound, epsilon, order, delta)
+        if math.isinf(epsilon):
+            # An estimate of delta that was too large may have let too much count as infinite: it is known here.
+            bound, order = _bound(releases, before, excess, delta=delta)
+            epsilon = _root(bound, before, order, delta)
+        if math.isinf(epsilon):
+            break
+        # What was chosen for one epsilon is as good as what would be chosen for another that is so near.
+        crude = _EXCESS * order * epsilon > _CRUDE  # a percent of delta does not matter to epsilon
+        near = max(_NEAR / order, epsilon * (_EXCESS / 10 if crude else _ROOT))
+        if abs(epsilon - before) <= near and (excess == finest or epsilon == 0 or crude):
+            break
+        if abs(epsilon - before) * order < 1 and not crude:
+            excess = finest
+    return epsilon * (1 + _SAFE)
+
+
+def proved_delta(releases: Releases, epsilon: float) -> float:
+    """The smallest delta that is found for ``epsilon``."""
+    return _delta(releases, epsilon, 0.0, _MOST_PRODUCTS)
+
+
+def quick_delta(releases: Releases, epsilon: float) -> float:
+    """A delta for ``epsilon`` that may be a percent larger."""
+    return _delta(releases, epsilon, _QUICK_EXCESS, _MOST_PRODUCTS / 8)
+
+
+def _delta(releases: Releases, epsilon: float, least_excess: float, most_products: float) -> float:
+    if epsilon > releases.highest * (1 + _SAFE):
+        return 0.0
+    return _bound(releases, epsilon, least_excess, most_products)[0].delta(epsilon)
+
+
+def _bound(
+    releases: Releases,
+    epsilon: float,
+    least_excess: float,
+    most_products: float = _MOST_PRODUCTS / 8,
+    delta: float | None = None,
+) -> tuple[FourierBound, float]:
+    """A bound that is close near ``epsilon``, and its saddle point's order."""
+    aim = _Aim(epsilon, least_excess, most_products, delta)
+    for _ in range(_AIMS):
+        found = _tuned(releases, aim)
+        plan, most = _plan(found, aim)
+        bound = FourierBound(found.loss, plan)
+        delta = bound.delta(epsilon)
+        shrug = _EXCESS * epsilon * found.saddle.order  # a factor exp(shrug) on delta does not matter to epsilon
+        rough = plan.count < most and bound.delta(epsilon, 2.0) > delta * (1 + _NOTICED * found.excess)
+        if not rough and _trusted(found, epsilon, delta, shrug):
+            break
+        aim = aim._replace(delta=delta, smoothing=aim.smoothing * (_LESS if rough else 1.0))
+    return bound, found.saddle.order
+
+
+def _guess(releases: Releases, delta: float) -> float:
+    """An epsilon that has ``delta``, roughly."""
+    limit, back = releases.largest(delta * math.exp(-_NEGLECTED))
+    end = releases.composed(releases.coarse(limit, back)).exceeded(delta / 4)
+    order = 1.0
+    for _ in range(_GUESSES):
+        loss = releases.composed(releases.coarse(end, back))
+        if loss.infinite > 0.9 * delta:
+            if end == limit:
+                break
+            end = min(2 * end, limit)
+            continue
+        point = saddle.at_delta(loss, math.log(delta - loss.infinite), order)
+        order, wanted = point.order, _end(loss, point, delta, limit)
+        if 0.5 * end <= wanted <= 1.1 * end:
+            return _better_guess(releases, releases.coarse(end, back), loss, point, delta)
+        end = wanted
+    return end
+
+
+def _better_guess(releases: Releases, grid: Grid, loss: ComposedLoss, point: Saddle, delta: float) -> float:
+    """The same on finer grids, until they no longer matter to an estimate."""
+    for _ in range(_PASSES):
+        weights, factor = _weights(releases, loss, point), point.order * (point.order + 1) / 2
+        added, best = (factor * part for part in roughness(grid, weights))
+        if added <= 3 * _ROUGH_GUESS or loss.infinite > 0.9 * delta:
+            break
+        atoms = min(math.ceil(math.sqrt(best / _ROUGH_GUESS)), _GROWTH * weights.losses.size, releases.most_atoms)
+        grid = refined(grid, weights, atoms)
+        loss = releases.composed(grid)
+        point = saddle.at_delta(loss, math.log(max(delta - loss.infinite, delta / 10)), point.order)
+    return point.epsilon
+
+
+def _weights(releases: Releases, loss: ComposedLoss, point: Saddle) -> Weights:
+    """How much the atoms matter: tilted; but beyond epsilon losses add what is linear in exp(-loss), as chords are."""
+    losses = loss.laws.losses
+    with np.errstate(under="ignore"):
+        faded = np.exp(-point.order * np.maximum(losses - point.epsilon, 0.0))
+        own = Grid(*(np.array([loss for loss in side if loss < math.inf]) for side in zip(*releases.atoms)))
+        return Weights(losses, loss.density(point.order) * faded, loss.density(0.0), own)
+
+
+def _end(loss: ComposedLoss, point: Saddle, delta: float, limit: float) -> float:
+    """A largest loss: those beyond it bring the sum above epsilon almost surely, and count as infinite."""
+    hidden = _HIDDEN + math.log(max(loss.infinite / max(delta, _TINIEST), 1e-4))
+    return min(limit, max(point.epsilon - saddle.least_sum(loss, hidden), limit * _ROOT) * 1.1)
+
+
+def _trusted(found: _Found, epsilon: float, delta: float, shrug: float) -> bool:
+    """Whether the saddle point overestimates delta by at most twice what was thought, or by a factor exp(shrug)."""
+    point = saddle.at_epsilon(found.loss, epsilon, found.saddle.order)
+    return math.log(_overestimate(point, delta, found.loss.infinite)) <= max(math.log(2 * found.trust), shrug)
+
+
+def _overestimate(point: Saddle, delta: float, infinite: float) -> float:
+    """The factor by which a saddle point overestimates the finite part of ``delta``, at least 1.
+
+    Where few releases' losses are large, most of its estimate is the probability that none is, which adds nothing.
+    """
+    finite = max(delta - infinite, _LEAST_SHARE * delta, _TINIEST)
+    return math.exp(min(max(point.log_delta - math.log(finite), 0.0), _MOST_DOUBT))
+
+
+def _tuned(releases: Releases, aim: _Aim) -> _Found:
+    """The sum discretised for the loss ``aim.epsilon``."""
+    limit, back = releases.largest(_TINIEST)
+    end, order, trust = min(limit, aim.epsilon + _NEGLECTED), 1.0, 1.0
+    grid = releases.coarse(end, back)
+    for turn in range(_PASSES):
+        loss = releases.composed(grid)
+        point = saddle.at_epsilon(loss, aim.epsilon, order)
+        order, size = point.order, loss.laws.losses.size
+        if aim.delta is None:
+            delta = math.exp(min(point.log_delta, 0.0)) + loss.infinite
+        else:
+            delta, trust = aim.delta, _overestimate(point, aim.delta, loss.infinite)
+        if turn < _NEW_ENDS:
+            # Squared, since a coarse grid may overestimate a small delta by a large factor.
+            limit, back = releases.largest(delta**2 * math.exp(-_NEGLECTED))
+            wanted = _end(loss, point, delta, limit)
+            if not (0.7 if turn < _NEW_ENDS / 2 else 0.3) * end <= wanted <= 1.1 * end:
+                end = wanted
+                grid = releases.coarse(end, back)
+                continue
+        excess = min(max(_EXCESS * order * point.epsilon, _LEAST_EXCESS, aim.least_excess), _MOST_EXCESS)
+        weights = _weights(releases, loss, point)
+        added, best = (order * (order + 1) / 2 * part for part in roughness(grid, weights))
+        if added <= 1.5 * excess / trust or size >= releases.most_atoms or order > _MOST_ORDER:
+            break
+        atoms = min(math.ceil(math.sqrt(best / excess * trust)), _GROWTH * size, releases.most_atoms)
+        grid = refined(grid, weights, atoms)
+    return _Found(loss, point, excess, trust)
+
+
+def _plan(found: _Found, aim: _Aim) -> tuple[Fourier, float]:
+    """How the Fourier sum is taken near the saddle point, and how many terms it may have."""
+    order = found.saddle.order
+    period, moved = saddle.period(found.loss, found.saddle, math.log(10 / found.excess * found.trust))
+    smoothing = aim.smoothing * math.sqrt(2 * found.excess / (order * (order + 1)))
+    plan = Fourier(moved, period, smoothing)
+    most = min(_MOST_FREQUENCIES, aim.most_products / found.loss.laws.probabilities.size)
+    return plan if plan.count <= most else Fourier(moved, period, smoothing * plan.count / most), most
+
+
+def _root(bound: FourierBound, start: float, order: float, delta: float) -> float:
+    """Where the bound is ``delta``, rounded up; the search starts at ``start``, in steps of about 1 / ``order``."""
+    if bound.infinite >= delta:
+        return math.inf
+    target = math.log(delta - bound.infinite)
+
+    def excess(epsilon: float) -> float:
+        found = bound.log_delta(epsilon) - target
+        return 1e300 if math.isnan(found) else min(max(found, -1e300), 1e300)
+
+    low = high = start
+    width = max(0.1 / order, start * _ROOT)
+    while excess(high) > 0:
+        low, high, width = high, high + width, 2 * width
+        if width > 1e3 * (start + 1 / order):
+            return math.inf
+    while low > 0 and excess(low) <= 0:
+        low, high, width = max(low - width, 0.0), low, 2 * width
+    if low == 0 and excess(0.0) <= 0:
+        return 0.0
+    root = float(brentq(excess, low, high, xtol=1e-300, rtol=_ROOT))
+    further = 2 * _ROOT * high
+    while excess(root) > 0 and root < high:
+        root, further = min(root + further, high), 2 * further
+    return root

@@ -1,0 +1,1 @@
+"""Noise that is drawn exactly: discrete laws, grids, secret bits."""

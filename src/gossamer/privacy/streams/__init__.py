@@ -1,0 +1,1 @@
+"""Streams of correlated noise: factorisations, bounds of what one change moves, records."""

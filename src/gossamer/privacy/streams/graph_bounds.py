@@ -1,0 +1,221 @@
+"""How much the messages of graph federated learning reveal, all rounds jointly: mu_G, or a pure epsilon.
+
+Round i of unit p: its agents return gradients at a model of theirs, U_i is the mean over the L sampled agents of each
+one's mean over local steps, the server has psi_i = w_(i-1) - mu U_i and sends noisy copies to its neighbours.
+
+**Homomorphic noise.** The same message M_i = psi_i + g_i goes to all neighbours and the server's own term has
+-(1-a_pp)/a_pp g_i, so ``w_i = psi_i - (1-a_pp) M_i + (a_pm M_m of the others)``: a server's own state is never noised.
+By induction psi_i is a function of what was sent less mu (U_1 + ... + U_i), and message i is public terms, less mu
+times the running sum, plus g_i: the setting of `correlated_noise` with ``x_j = -mu U_j``. With B z for g, all messages
+are post-processing of C x + z.
+
+**Random noise.** Each of the n_p links has noise of its own in each round, and w_i has a_pp psi_i for its own term. So
+psi_i is public terms less mu (U_i + a_pp U_(i-1) + a_pp^2 U_(i-2) + ...), and whoever sees all n_p links sees n_p
+copies of C x + z with C_ij = a_pp^(i-j). If the own term is noised too, that noise is given to the observer in
+addition: the bound stays true, and is no longer attained.
+
+| noise | kernel of C (`correlated_noise`) | copies n |
+|---|---|---|
+| homomorphic | of the factorisation | 1 |
+| random | 1, a_pp, a_pp^2, ... | n_p |
+
+One change of the data moves each x_j by at most D = `UpdateBound.moved`, in L2 norm, given what was seen before. Hence,
+as shown in `correlated_noise`, normal noise of standard deviation s is mu_G-Gaussian differentially private with
+
+    mu_G = (D/s) sqrt(n) |C 1|.
+
+Laplace noise of standard deviation s in each coordinate is a scale of s/sqrt(2), and a move of L2 norm D is one of at
+most sqrt(d) D in L1 norm, so the privacy loss of all messages is on every path at most
+
+    epsilon = sqrt(2d) (D/s) n sum_ij |C_ij|,
+
+for `independent` homomorphic noise sqrt(2d) mu B T (T+1)/s. Both are attained, by updates that always move in one
+direction: for Laplace noise the diagonal of the coordinates.
+
+**How far one change moves an update.** Gradients, with the regulariser's part, are clipped to B, so |U_j| <= B.
+
+- `gradient_at: hidden`, the paper's: gradients are taken at w, which holds the exact running sum. One agent's change
+  moves all later gradients of its unit, so D = 2 mu B, whatever L is, and the protected unit is the federated unit.
+- `gradient_at: released`: gradients are taken at v = sum_m a_pm M_m, the unit's own noisy message included. v is a
+  function of what was sent, so one agent moves its own part of the mean alone: D = 2 mu B/L, for each agent.
+
+Sampled agents and batches are drawn by coins that do not depend on the data; the bounds hold given the coins.
+
+References
+----------
+"Privatized graph federated learning", eqs. 6-8 and 47; its own proof, Appendix F, is for independent Laplace noise and
+d = 1 (see `gossamer.algorithms.graph_federated.claims`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from gossamer.arrays import FloatArray
+from gossamer.errors import SpecError, did_you_mean
+from gossamer.numbers import real_number, whole_number
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
+
+
+class GradientAt(StrEnum):
+    """At which model a unit's agents take their gradients."""
+
+    HIDDEN = "hidden"
+    """w, the server's own state."""
+
+    RELEASED = "released"
+    """What follows from messages alone."""
+
+
+@dataclass(frozen=True)
+class UpdateBound:
+    """How far one change of the data moves a step, mu U.
+
+    Attributes
+    ----------
+    step : float
+        mu, the step size of a round.
+    bound : float
+        B: clip of each gradient, the regulariser's part included.
+    agents_sampled : int
+        L, agents of a unit in a round.
+    gradient_at : GradientAt
+        Where gradients are taken.
+
+    Raises
+    ------
+    SpecError
+        A value is out of its range.
+    """
+
+    step: float
+    bound: float
+    agents_sampled: int
+    gradient_at: GradientAt
+
+    def __post_init__(self) -> None:
+        if self.gradient_at not in list(GradientAt):
+            hint = did_you_mean(str(self.gradient_at), GradientAt)
+            raise SpecError(f"gradient_at {self.gradient_at!r} is not known{hint}")
+        object.__setattr__(self, "gradient_at", GradientAt(self.gradient_at))
+        for name, value in (("step size", self.step), ("bound on gradients", self.bound)):
+            if not 0 < real_number(value) < math.inf:
+                raise SpecError(f"the {name} must be a finite number > 0, found {value!r}")
+        if not whole_number(self.agents_sampled):
+            raise SpecError(f"a round needs at least 1 sampled agent, found {self.agents_sampled!r}")
+
+    @property
+    def moved(self) -> float:
+        """D: 2 mu B, or 2 mu B/L where gradients are taken at released models."""
+        agents = self.agents_sampled if self.gradient_at is GradientAt.RELEASED else 1
+        return 2.0 * self.step * self.bound / agents
+
+
+@dataclass(frozen=True)
+class RandomNoise:
+    """Noise of its own on every link in every round, for the unit about which its neighbours learn most.
+
+    Attributes
+    ----------
+    rounds : int
+        T >= 1.
+    standard_deviation : float
+        Of a coordinate of the noise on a message.
+    links : tuple of (float, int)
+        a_pp and the number n_p of neighbours of each unit.
+    law : NoiseLaw
+        Of the noise.
+
+    Raises
+    ------
+    SpecError
+        A value is out of its range.
+    """
+
+    rounds: int
+    standard_deviation: float
+    links: tuple[tuple[float, int], ...]
+    law: NoiseLaw = NoiseLaw.GAUSSIAN
+
+    def __post_init__(self) -> None:
+        if not whole_number(self.rounds):
+            raise SpecError(f"random noise needs at least 1 round, found {self.rounds!r}")
+        if not 0 < real_number(self.standard_deviation) < math.inf:
+            raise SpecError(f"noise needs a finite standard deviation > 0, found {self.standard_deviation!r}")
+        if not self.links or not all(0 <= real_number(own) < 1 and whole_number(near) for own, near in self.links):
+            raise SpecError(
+                f"random noise needs an own weight in [0, 1) and at least 1 neighbour for each unit, found {self.links}"
+            )
+
+
+Noise = CorrelatedNoise | RandomNoise
+"""Homomorphic noise with correlation over rounds, or random noise."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the messages of one unit are post-processing of: n copies of C x + z."""
+
+    moved: FloatArray  # C 1, [rounds]
+    copies: int
+
+    @property
+    def in_l2(self) -> float:
+        return math.sqrt(self.copies) * float(np.linalg.norm(self.moved))
+
+    @property
+    def in_l1(self) -> float:
+        return self.copies * float(self.moved.sum())
+
+
+def _random(own: float, neighbours: int, rounds: int) -> _Seen:
+    return _Seen(np.cumsum(own ** np.arange(rounds)), neighbours)
+
+
+def gaussian_mu_of(noise: Noise, bound: UpdateBound) -> float:
+    """mu_G of all messages of a run: of the unit about which they say most.
+
+    Raises
+    ------
+    SpecError
+        The noise is not Gaussian, or gradients at released models are meant to go with random noise.
+    """
+    _check(noise, bound, NoiseLaw.GAUSSIAN)
+    if isinstance(noise, CorrelatedNoise):
+        amount = noise.factorisation.sensitivity
+    else:
+        amount = max(_random(own, links, noise.rounds).in_l2 for own, links in noise.links)
+    return bound.moved * amount / noise.standard_deviation
+
+
+def laplace_epsilon_of(noise: Noise, bound: UpdateBound, size: int) -> float:
+    """Epsilon, at delta 0, of all messages of a run with Laplace noise in ``size`` coordinates.
+
+    Raises
+    ------
+    SpecError
+        The noise is not Laplace noise, the size is not positive, or gradients at released models are meant to go with
+        random noise.
+    """
+    _check(noise, bound, NoiseLaw.LAPLACE)
+    if not size >= 1:
+        raise SpecError(f"Laplace noise is accounted by the number of coordinates, at least 1, found {size!r}")
+    if isinstance(noise, CorrelatedNoise):
+        amount = noise.factorisation.absolute_sum
+    else:
+        amount = max(_random(own, links, noise.rounds).in_l1 for own, links in noise.links)
+    return math.sqrt(2.0 * size) * bound.moved * amount / noise.standard_deviation
+
+
+def _check(noise: Noise, bound: UpdateBound, law: NoiseLaw) -> None:
+    if noise.law is not law:
+        raise SpecError(f"expected {law} noise, found {noise.law}")
+    if isinstance(noise, RandomNoise) and bound.gradient_at is GradientAt.RELEASED:
+        raise SpecError(
+            "with random noise each neighbour gets another message, so there is no released model to take gradients "
+            "at; use gradient_at: hidden"
+        )

@@ -1,0 +1,142 @@
+"""How messages get from node to node in a simulation: straight over reliable links, through sessions over others."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gossamer.algorithms.context import InFlight
+from gossamer.protocol.events import Event, Received
+from gossamer.protocol.frames import frame_size
+from gossamer.protocol.messages import Message, check, encoded_size, is_confined
+from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit
+from gossamer.runtimes.links import Links, LinkSettings
+
+Action = Callable[[str, Any, float], None]
+"""What happens at some time: (node, what, now)."""
+
+
+class Post:
+    """The messages of one run.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The nodes.
+    links : LinkSettings
+        What lies between them.
+    sessions : bool
+        Whether messages may be lost on the way, so that sessions are needed.
+    seed : int
+        Of the links' draws.
+    start : float
+        Seconds on the clock at which the run starts.
+    schedule : callable
+        Has an action happen: (time, action, node, what).
+    happen : callable
+        Shows a node an event: (node, event).
+    units : mapping of str to str
+        The unit of each node that is in one. What is `Confined` does not leave its unit.
+
+    Attributes
+    ----------
+    messages, bytes : int
+        What was transmitted, retransmissions and acknowledgements included.
+    under_way : int
+        Messages that were sent and have not been received.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        links: LinkSettings,
+        sessions: bool,
+        seed: int,
+        start: float,
+        schedule: Callable[[float, Action, str, Any], None],
+        happen: Callable[[str, Event], None],
+        units: Mapping[str, str],
+    ) -> None:
+        self._units = units
+        self.messages, self.bytes, self.under_way = 0, 0, 0
+        self._links = Links.new(links, names, seed, start)
+        settings = SessionSettings(links.retry_after, longest_retry=8 * links.retry_after, silence=links.silence)
+        self._sessions = {name: Session(name, settings) for name in names} if sessions else {}
+        self._schedule, self._happen = schedule, happen
+        self._wakes: dict[str, float] = {}
+        self._away: set[str] = set()
+        self._flying: dict[tuple[str, str], deque[Message]] = {}
+
+    @property
+    def in_flight(self) -> list[InFlight]:
+        """Messages that were sent and have not been received."""
+        return [InFlight(sender, to, item) for (sender, to), queue in self._flying.items() for item in queue]
+
+    def send(self, sender: str, to: str, message: Message, now: float) -> None:
+        """Take a message from ``sender`` to ``to``.
+
+        Raises
+        ------
+        TypeError
+            If the message may not be sent at all, or not out of the sender's unit.
+        """
+        check(message)
+        if is_confined(message) and self._units.get(sender, sender) != self._units.get(to, to):
+            raise TypeError(f"{type(message).__name__} is confined to the unit of {sender}, and {to} is not in it")
+        if (sender, to) not in self._flying:
+            self._flying[sender, to] = deque()
+        self._flying[sender, to].append(message)
+        self.under_way += 1
+        if self._sessions:
+            self._converse(sender, self._sessions[sender].send(to, message, now), now)
+        else:
+            for arrival in self._transmit(sender, to, encoded_size(message), now):
+                self._schedule(arrival, self._arrive, to, (sender, message))
+
+    def leave(self, name: str) -> None:
+        """What comes to node ``name`` from now on is lost."""
+        self._away.add(name)
+        self._wakes.pop(name, None)
+
+    def come_back(self, name: str, now: float) -> None:
+        """Node ``name`` hears again, and sends what was not acknowledged."""
+        self._away.discard(name)
+        self._converse(name, self._sessions[name].wake(now), now)
+
+    def _transmit(self, sender: str, to: str, size: int, now: float) -> tuple[float, ...]:
+        self.messages += 1
+        self.bytes += size
+        return self._links.transmit(sender, to, size, now)
+
+    def _arrive(self, name: str, what: tuple[str, Message], now: float) -> None:
+        sender, message = what
+        self._flying[sender, name].popleft()
+        self.under_way -= 1
+        self._happen(name, Received(sender, message))
+
+    def _frame(self, name: str, what: tuple[str, Any], now: float) -> None:
+        if name not in self._away:
+            sender, frame = what
+            self._converse(name, self._sessions[name].receive(sender, frame, now), now)
+
+    def _wake(self, name: str, due: float, now: float) -> None:
+        if self._wakes.get(name) == due:  # otherwise another wake was arranged, or the node has left
+            del self._wakes[name]
+            self._converse(name, self._sessions[name].wake(now), now)
+
+    def _converse(self, name: str, outputs: Sequence[Any], now: float) -> None:
+        """Carry out what a session asks for."""
+        for output in outputs:
+            match output:
+                case Transmit(to, frame):
+                    for arrival in self._transmit(name, to, frame_size(frame), now):
+                        self._schedule(arrival, self._frame, to, (name, frame))
+                case Deliver(sender, message):
+                    self._arrive(name, (sender, message), now)
+                case Report(event):
+                    self._happen(name, event)
+        due = self._sessions[name].deadline()
+        if due is not None and self._wakes.get(name) != due:
+            self._wakes[name] = due
+            self._schedule(max(due, now), self._wake, name, due)

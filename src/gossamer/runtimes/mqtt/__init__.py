@@ -1,0 +1,1 @@
+"""Nodes over MQTT: transport, brokers, certificates."""

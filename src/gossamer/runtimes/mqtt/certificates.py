@@ -1,0 +1,223 @@
+"""Certificates for a broker and its clients: one authority of the federation's own, and what it signs.
+
+The authority's key and the broker's are ECDSA on P-256, since every TLS library has it. A party's certificate is for
+the identity that it has anyway (Ed25519, RFC 8410), so that nobody but the party ever holds the key that goes with it,
+and the authority needs no more than the public half.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from gossamer.errors import SpecError
+from gossamer.keys.identity import PublicKey
+from gossamer.keys.private_files import write_private
+
+DAYS = 3650
+"""For how long an authority is valid."""
+
+_PublicKey = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate and its key, both in PEM format."""
+
+    certificate: bytes
+    key: bytes
+
+    def write(self, folder: Path, name: str) -> tuple[Path, Path]:
+        """Write ``name.crt`` and ``name.key``, which is new and for its owner alone; where they are."""
+        certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+        certificate.write_bytes(self.certificate)
+        write_private(key, self.key)
+        return certificate, key
+
+
+class Authority:
+    """Signs the certificates of one federation.
+
+    Parameters
+    ----------
+    name : str
+        Its common name.
+    days : int
+        For how long it is valid, and so what it signs.
+
+    Attributes
+    ----------
+    certificate : bytes
+        Its own, in PEM format, by which others know what it signed.
+    """
+
+    def __init__(self, name: str, days: int = DAYS) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.datetime.now(datetime.UTC)
+        own = (
+            _builder(name, _common_name(name), key.public_key(), now + datetime.timedelta(days=days))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        self._take(own, key)
+
+    @classmethod
+    def load(cls, certificate: bytes, key: bytes) -> Self:
+        """The authority whose certificate and key, in PEM format, were kept.
+
+        Raises
+        ------
+        SpecError
+            If they are none, or do not belong together.
+        """
+        try:
+            own = x509.load_pem_x509_certificate(certificate)
+        except ValueError:
+            raise SpecError("expected the certificate of an authority, found something else") from None
+        private = _private_key(key)
+        if own.public_key() != private.public_key():
+            raise SpecError("the authority's certificate and its key do not belong together")
+        found = cls.__new__(cls)
+        found._take(own, private)
+        return found
+
+    def _take(self, own: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+        self._own, self._key = own, key
+        self.certificate = _pem(own)
+
+    @property
+    def key(self) -> bytes:
+        """Its private key, in PEM format."""
+        return _key_pem(self._key)
+
+    @property
+    def until(self) -> datetime.datetime:
+        """Until when it is valid."""
+        return self._own.not_valid_after_utc
+
+    def server(
+        self, name: str, hosts: Iterable[str], until: datetime.datetime | None = None, key: bytes | None = None
+    ) -> Certificate:
+        """A certificate for a broker that is reached by these names or addresses.
+
+        Parameters
+        ----------
+        name, hosts : str, iterable of str
+            Of the broker.
+        until : datetime, optional
+            When it expires; by default with the authority.
+        key : bytes, optional
+            Of the certificate that this one renews; by default a new one.
+
+        Raises
+        ------
+        SpecError
+            If it would outlive the authority.
+        """
+        private = ec.generate_private_key(ec.SECP256R1()) if key is None else _private_key(key)
+        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+        issued = self._issue(name, private.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, until, names)
+        return Certificate(issued, _key_pem(private))
+
+    def client(self, name: str, until: datetime.datetime | None = None) -> Certificate:
+        """A certificate for the node of this name, which the broker knows it by, with a key of its own."""
+        private = ec.generate_private_key(ec.SECP256R1())
+        issued = self._issue(name, private.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, until)
+        return Certificate(issued, _key_pem(private))
+
+    def client_of(self, name: str, identity: PublicKey, until: datetime.datetime | None = None) -> bytes:
+        """A certificate, in PEM format, for the node of this name, to be used with its identity's private key."""
+        key = ed25519.Ed25519PublicKey.from_public_bytes(identity.raw)
+        return self._issue(name, key, ExtendedKeyUsageOID.CLIENT_AUTH, until)
+
+    def _issue(
+        self,
+        name: str,
+        key: _PublicKey,
+        purpose: x509.ObjectIdentifier,
+        until: datetime.datetime | None,
+        names: x509.SubjectAlternativeName | None = None,
+    ) -> bytes:
+        if until is not None and until.replace(microsecond=0) > self.until:
+            raise SpecError(
+                f"a certificate until {until:%Y-%m-%d} would outlive its authority, which ends {self.until:%Y-%m-%d}; "
+                "choose an earlier end, or found a new federation"
+            )
+        builder = (
+            _builder(name, self._own.subject, key, until or self.until)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )
+        if names is not None:
+            builder = builder.add_extension(names, critical=False)
+        return _pem(builder.sign(self._key, hashes.SHA256()))
+
+
+def _builder(name: str, issuer: x509.Name, key: _PublicKey, until: datetime.datetime) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_common_name(name))
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1))  # clocks differ
+        .not_valid_after(until)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise SpecError("expected an ECDSA private key in PEM (PKCS 8) without a password, found something else")
+    return key

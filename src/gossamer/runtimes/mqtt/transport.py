@@ -1,0 +1,457 @@
+"""Datagrams between named nodes over an MQTT broker.
+
+A thin layer: it carries bytes and knows nothing of what is in them. Every datagram is published once with QoS 1 under
+`gossamer/<run>/to/<node>/from/<node>`, so a broker's access list can hold each node to its own name. What is lost, on
+the way or for want of room, is the session's business (`protocol.session`), so a connection begins with nothing kept by
+the broker (a clean session), and a full queue drops and counts instead of growing or blocking.
+
+Two threads: paho's does the network, and answers the broker's pings while the node computes for minutes; the node's
+sends and receives. A node handles one event at a time and is busy with numbers in between, so an event loop would
+not serve it, and would miss those pings. Neither thread waits for the other: `MqttTransport.send` hands bytes to
+paho, and `MqttTransport.receive` waits no longer than it is told.
+
+The broker is told that a datagram has arrived when the node takes it, not before. So it holds back once a few dozen
+are on their way, and a node that is slow makes the broker's queue grow and not its own.
+
+`gossamer/<run>/presence/<node>` says who is connected, by a retained message and a last will. It comes from the broker,
+so it is a hint for a status line and nothing that a decision may rest on.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import secrets
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, LogLevel
+from paho.mqtt.reasoncodes import ReasonCode
+
+from gossamer.errors import GossamerError, SpecError
+from gossamer.runtimes.mqtt.inbox import ITEM_OVERHEAD, Datagram, Inbox
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_HERE, _GONE = b"here ", b"gone "
+_TEMPORARY = "Server unavailable"
+
+
+class BrokerUnreachable(GossamerError):
+    """There is no connection to the broker, and it makes no sense to wait for one any longer."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files in PEM format: whom the broker's certificate has to be signed by, and who this node is."""
+
+    authority: Path
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True)
+class BrokerAddress:
+    """Where the broker is; ``tls`` is None only where nobody else can listen."""
+
+    host: str
+    port: int
+    tls: Tls | None = None
+
+    def __str__(self) -> str:
+        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class TransportSettings:
+    """Limits of a transport.
+
+    Attributes
+    ----------
+    connect_timeout : float
+        Seconds without a first connection after which the transport gives up; ``math.inf`` for never.
+    reconnect_timeout : float
+        The same for a connection that was there and is lost: by default never, since brokers are restarted and networks
+        fail for longer than anybody is at a keyboard.
+    longest_retry : int
+        Most seconds between two attempts to connect. The first come after 1, 2, 4, ...
+    keepalive : int
+        Seconds of silence after which the broker takes a node to be gone, and a node the broker.
+    largest_datagram : int
+        Most bytes of one payload, either way.
+    most_incoming, most_outgoing : int
+        Most bytes that wait for the node, and for the broker.
+    presence : bool
+        Whether to hear who else is connected: of n nodes that come and go, the broker passes on n^2 messages.
+    """
+
+    connect_timeout: float = 30.0
+    reconnect_timeout: float = math.inf
+    longest_retry: int = 30
+    keepalive: int = 20
+    largest_datagram: int = 1 << 20
+    most_incoming: int = 64 << 20
+    most_outgoing: int = 64 << 20
+    presence: bool = True
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("connect_timeout", 0),
+            ("reconnect_timeout", 0),
+            ("longest_retry", 0),
+            ("keepalive", 0),
+            ("largest_datagram", 0),
+        ):
+            if not getattr(self, name) > least:
+                raise SpecError(f"a transport needs {name} above {least}, found {getattr(self, name)!r}")
+        for name in ("most_incoming", "most_outgoing"):
+            if getattr(self, name) < self.largest_datagram + ITEM_OVERHEAD:
+                raise SpecError(f"a transport needs {name} above largest_datagram, found {getattr(self, name)!r}")
+
+
+def check_name(name: str, what: str) -> str:
+    """``name``, if it can stand in a topic and an access list.
+
+    Raises
+    ------
+    SpecError
+        If not.
+    """
+    if not _NAME.fullmatch(name):
+        raise SpecError(f"{what}: expected 1 to 64 of A-Z a-z 0-9 _ . - that begin with none of _ . -, found {name!r}")
+    return name
+
+
+def topic(run: str, to: str, sender: str) -> str:
+    """Where ``sender`` publishes what is for ``to``; either may be ``+``, for all."""
+    return f"gossamer/{run}/to/{to}/from/{sender}"
+
+
+def presence_topic(run: str, node: str) -> str:
+    """Where it is said whether ``node`` is connected; ``+`` for all nodes."""
+    return f"gossamer/{run}/presence/{node}"
+
+
+class MqttTransport:
+    """One node's connection to its broker.
+
+    Parameters
+    ----------
+    run, node : str
+        The run's name and the node's.
+    broker : BrokerAddress
+        Where to connect.
+    settings : TransportSettings, optional
+        Limits.
+    say : callable, optional
+        Called, by another thread, with a line about each attempt to connect that fails.
+
+    Attributes
+    ----------
+    counts : Counter of str
+        ``sent``, ``received``, ``connected``, ``disconnected``, and what was dropped: ``dropped_unconnected`` and
+        ``dropped_outgoing`` of our own for want of a connection or of room, ``dropped_incoming`` of others' for want of
+        room, ``dropped_too_large``, ``dropped_stranger`` (a topic that names no node).
+
+    Notes
+    -----
+    `open`, or ``with``, before anything else.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        node: str,
+        broker: BrokerAddress,
+        settings: TransportSettings = TransportSettings(),
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.run, self.node = check_name(run, "run"), check_name(node, "node")
+        self.broker, self.settings, self._say = broker, settings, say
+        self.counts: Counter[str] = Counter()
+        self._inbox = Inbox(settings.most_incoming)
+        self._token = secrets.token_hex(8).encode()  # of this process, among those with its name
+        self._announcement: paho.MQTTMessageInfo | None = None
+        self._announced = False  # before the connection that there is now
+        self._present: dict[str, bool] = {}
+        self._prefix = topic(run, node, "")
+        self._unpublished: deque[tuple[paho.MQTTMessageInfo, int]] = deque()
+        self._outgoing = 0
+        # Changed by paho's thread, each in one assignment.
+        self._connection = 0
+        self._connected = False
+        self._down_since = time.monotonic()
+        self._reason = "no answer"
+        self._fatal: str | None = None
+        self._settled = threading.Event()
+        self._client = self._make_client()
+
+    def open(self) -> Self:
+        """Connect, however often it takes.
+
+        Raises
+        ------
+        BrokerUnreachable
+            If there is no connection within ``connect_timeout``, or the broker refuses this node.
+        """
+        _keep_memory()
+        self._down_since = time.monotonic()
+        self._client.connect_async(self.broker.host, self.broker.port, self.settings.keepalive)
+        self._client.loop_start()
+        timeout = self.settings.connect_timeout
+        self._settled.wait(None if math.isinf(timeout) else timeout)
+        if not self._connected:
+            self._stop()
+            raise BrokerUnreachable(self._complaint())
+        return self
+
+    def flush(self, timeout: float) -> None:
+        """Wait until the broker has all that was sent, at most so many seconds."""
+        until = time.monotonic() + timeout
+        while self._connected and self._outgoing and time.monotonic() < until:
+            self._forget_published()
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Say that the node is gone and disconnect."""
+        if self._connected:
+            self._client.publish(
+                presence_topic(self.run, self.node), _GONE + self._token, qos=1, retain=True
+            ).wait_for_publish(1.0)
+        self._stop()
+
+    def send(self, to: str, payload: bytes) -> bool:
+        """Hand ``payload`` over for the node named ``to``, without waiting; whether it was not dropped at once.
+
+        Raises
+        ------
+        SpecError
+            If it is longer than ``largest_datagram``, which is a mistake of the caller's settings.
+        """
+        size = len(payload) + ITEM_OVERHEAD
+        if len(payload) > self.settings.largest_datagram:
+            raise SpecError(
+                f"expected a datagram of at most {self.settings.largest_datagram} bytes, found {len(payload)}; "
+                f"raise largest_datagram at every node or lower the session's largest_frame"
+            )
+        if not self._connected:
+            self.counts["dropped_unconnected"] += 1
+            return False
+        self._forget_published()
+        if self._outgoing + size > self.settings.most_outgoing:
+            self.counts["dropped_outgoing"] += 1
+            return False
+        info = self._client.publish(topic(self.run, check_name(to, "node"), self.node), payload, qos=1)
+        if info.rc == paho.MQTT_ERR_SUCCESS:  # or else the connection ended just now, and paho keeps it for the next
+            self._unpublished.append((info, size))
+            self._outgoing += size
+        self.counts["sent"] += 1
+        return True
+
+    def receive(self, timeout: float) -> Datagram | None:
+        """The next datagram, waiting for one up to ``timeout`` seconds; None after that, or after a `wake`.
+
+        Raises
+        ------
+        BrokerUnreachable
+            If there has been no connection for ``reconnect_timeout``, or the broker has refused this node.
+        """
+        datagram = self._inbox.get(min(timeout, self._patience()))
+        if datagram is not None:
+            connection, mid = datagram.ticket
+            if connection == self._connection:
+                self._client.ack(mid, 1)
+            self.counts["received"] += 1
+            return datagram
+        if self._fatal is not None or self._patience() <= 0:
+            raise BrokerUnreachable(self._complaint())
+        return None
+
+    def wake(self) -> None:
+        """Have the `receive` that waits, or else the next one, return at once; from any thread."""
+        self._inbox.wake()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connected
+
+    @property
+    def reason(self) -> str:
+        """Why there is no connection, as far as is known."""
+        return self._fatal or self._reason
+
+    def present(self) -> dict[str, bool]:
+        """Who is connected, and who was, as far as the broker says; empty without ``presence``."""
+        return dict(self._present)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _make_client(self) -> paho.Client:
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2, client_id=f"{self.run}/{self.node}", clean_session=True, manual_ack=True
+        )
+        if self.broker.tls is not None:
+            _use_tls(client, self.broker.tls)
+        client.will_set(presence_topic(self.run, self.node), _GONE + self._token, qos=1, retain=True)
+        client.reconnect_delay_set(1, self.settings.longest_retry)
+        client.max_queued_messages_set(0)  # the limit is on bytes, in `send`
+        client.on_connect, client.on_connect_fail = self._on_connect, self._on_connect_fail
+        client.on_disconnect, client.on_log = self._on_disconnect, self._on_log
+        client.on_subscribe, client.on_message = self._on_subscribe, self._on_message
+        client.on_socket_open = _send_at_once
+        return client
+
+    def _stop(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+        self._connected = False
+
+    def _patience(self) -> float:
+        """Seconds for which it makes sense to go on waiting."""
+        if self._fatal is not None:
+            return 0.0
+        return math.inf if self._connected else self._down_since + self._timeout - time.monotonic()
+
+    @property
+    def _timeout(self) -> float:
+        """Seconds for which to wait for a connection."""
+        settings = self.settings
+        return settings.reconnect_timeout if self.counts["connected"] else settings.connect_timeout
+
+    def _complaint(self) -> str:
+        if self._fatal is not None:
+            return f"{self.node} cannot use the broker {self.broker}: {self._fatal}"
+        return (
+            f"{self.node} has had no connection to the broker {self.broker} for {self._timeout:g} s "
+            f"({self._reason}); is it running there, or is a longer --connect-timeout needed?"
+        )
+
+    def _forget_published(self) -> None:
+        while self._unpublished and self._unpublished[0][0].is_published():
+            self._outgoing -= self._unpublished.popleft()[1]
+
+    # What follows is called by paho's thread.
+
+    def _fail(self, reason: str) -> None:
+        self._fatal = reason
+        self._settled.set()
+        self._inbox.wake()
+
+    def _on_connect(self, client: paho.Client, _: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
+        if code.is_failure:
+            self._reason = f"it answers {str(code).lower()!r}"
+            if not self.counts["connected"] and str(code) != _TEMPORARY:
+                self._fail(self._reason)
+            return
+        self._connection += 1
+        self._announced = self._announcement is not None and self._announcement.is_published()
+        heard = "+" if self.settings.presence else self.node
+        client.subscribe([(topic(self.run, self.node, "+"), 1), (presence_topic(self.run, heard), 1)])
+
+    def _on_subscribe(self, client: paho.Client, _: Any, mid: int, codes: list[ReasonCode], properties: Any) -> None:
+        if any(code.is_failure for code in codes):
+            self._fail(f"it lets no {self.node!r} receive in run {self.run!r}; is the node in its access list?")
+            return
+        # Brokers drop in silence what they do not allow, so a connection counts when this comes back.
+        self._reason = f"it passes nothing on; is {self.node!r} in its access list, and in this node's certificate?"
+        announcement = client.publish(presence_topic(self.run, self.node), _HERE + self._token, qos=1, retain=True)
+        if not self._announced and announcement.rc == paho.MQTT_ERR_SUCCESS:
+            self._announcement = announcement
+
+    def _on_connect_fail(self, client: paho.Client, _: Any) -> None:
+        error = sys.exc_info()[1]  # paho calls this while it handles the error
+        self._reason = str(error) or type(error).__name__
+        self._say(f"no connection to the broker {self.broker} yet ({self._reason}); goes on trying")
+        if isinstance(error, ssl.SSLCertVerificationError) and not self.counts["connected"]:
+            self._fail(f"its certificate is not the one expected ({error.verify_message})")
+
+    def _on_log(self, client: paho.Client, _: Any, level: int, line: str) -> None:
+        if level == LogLevel.MQTT_LOG_ERR and line.startswith("failed to"):  # to send or to receive, and why
+            self._reason = line
+
+    def _on_disconnect(self, client: paho.Client, _: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
+        if self._connected:
+            self._reason, self._down_since = f"it ended: {str(code).lower()}", time.monotonic()
+            self._connected = False
+            self.counts["disconnected"] += 1
+            self._inbox.wake()  # the wait has an end now
+        elif not self.counts["connected"] and "alert" in self._reason.lower():
+            self._fail(f"it refuses this node's certificate ({self._reason})")
+
+    def _on_message(self, client: paho.Client, _: Any, message: paho.MQTTMessage) -> None:
+        name = message.topic.rpartition("/")[2]
+        if message.topic == presence_topic(self.run, name):
+            client.ack(message.mid, message.qos)
+            self._on_presence(name, message)
+            return
+        dropped = self._take(message, name)
+        if dropped is not None:
+            self.counts[dropped] += 1
+            client.ack(message.mid, message.qos)
+
+    def _take(self, message: paho.MQTTMessage, sender: str) -> str | None:
+        """Why a message is dropped, if it is."""
+        if message.topic != self._prefix + sender or not _NAME.fullmatch(sender) or message.qos != 1:
+            return "dropped_stranger"
+        if len(message.payload) > self.settings.largest_datagram:
+            return "dropped_too_large"
+        datagram = Datagram(sender, bytes(message.payload), (self._connection, message.mid))
+        return None if self._inbox.put(datagram) else "dropped_incoming"
+
+    def _on_presence(self, node: str, message: paho.MQTTMessage) -> None:
+        if node != self.node:
+            if _NAME.fullmatch(node):
+                self._present[node] = message.payload.startswith(_HERE)
+        elif message.payload == _HERE + self._token:
+            self._establish()
+        elif not message.payload.endswith(self._token) and self._announced and message.retain:
+            # What the broker kept from before this process had its say is no one else's; this is from after it.
+            self._fail(f"another process is connected to it as {self.node!r}; end one of them")
+
+    def _establish(self) -> None:
+        if not self._connected:
+            self.counts["connected"] += 1
+            self._connected = True
+            self._settled.set()
+
+
+def _keep_memory() -> None:
+    """Have the C library keep freed memory of up to 16 MiB for what comes next.
+
+    It gives buffers as large as datagrams back to the operating system and asks for them again, which takes more time
+    than to fill them. From the size of what is freed it learns to stop that (mallopt(3), M_MMAP_THRESHOLD).
+    """
+    bytes(16 << 20)
+
+
+def _send_at_once(client: paho.Client, _: Any, connection: Any) -> None:
+    """Have small packets, such as answers, leave at once, and not when what left before has been confirmed."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _use_tls(client: paho.Client, tls: Tls) -> None:
+    try:
+        client.tls_set(
+            str(tls.authority),
+            None if tls.certificate is None else str(tls.certificate),
+            None if tls.key is None else str(tls.key),
+            tls_version=ssl.PROTOCOL_TLS_CLIENT,
+        )
+    except (OSError, ValueError) as error:
+        raise SpecError(f"expected certificates and keys in PEM files, found {tls}: {error}") from error

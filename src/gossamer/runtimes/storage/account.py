@@ -1,0 +1,275 @@
+"""What one run charges to one data set, in the file of a ledger: the tables, the plan and the filters.
+
+`storage.ledger` says what they mean. Kinds of releases are bytes here, and what is asked and what is written are one
+transaction, so that runs which charge at the same time see each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gossamer.errors import BudgetSpent, SpecError
+from gossamer.privacy.accounting.accountants import renyi_epsilon
+from gossamer.privacy.accounting.filters import EitherFilter, Entry, Total
+from gossamer.privacy.accounting.ledger import RenyiFilter
+from gossamer.privacy.guarantees import rounded_up
+from gossamer.runtimes.storage import (
+    contents as storage_contents,
+)
+from gossamer.runtimes.storage import (
+    filters as storage_filters,
+)
+from gossamer.runtimes.storage import (
+    writing as storage_writing,
+)
+from gossamer.runtimes.storage.asking import PAID, Asking, Cost
+from gossamer.runtimes.storage.file import File, Format
+from gossamer.runtimes.storage.filters import Budget
+
+FORMAT = Format(
+    what="the ledger",
+    identifier=int.from_bytes(b"GSML"),
+    version=3,
+    tables=(
+        "CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL)",
+        # `divergence` is that of the whole plan; a run without a plan, or in a series, has none of its own.
+        "CREATE TABLE run (data_set TEXT NOT NULL, name TEXT NOT NULL, plan BLOB NOT NULL, divergence REAL NOT NULL, "
+        "PRIMARY KEY (data_set, name))",
+        # `divergence` is that of one release, which a plan has already paid for.
+        "CREATE TABLE charge (data_set TEXT NOT NULL, run TEXT NOT NULL, kind BLOB NOT NULL, "
+        "divergence REAL NOT NULL, releases INTEGER NOT NULL, PRIMARY KEY (data_set, run, kind))",
+        *storage_contents.TABLES,
+    ),
+    added={2: storage_filters.TABLES, 3: storage_writing.TRIGGERS},
+)
+_ROUNDING = 1 + 1e-9
+"""Versions of numerical packages may differ in the last digits of one and the same divergence."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What one run charges to one data set; made by `of`.
+
+    Attributes
+    ----------
+    file : File
+        Of `FORMAT`.
+    owner : str
+        In messages: the node.
+    data_set, run : str
+        Names.
+    budget : RenyiFilter or EitherFilter
+        For everything ever released from the data set.
+    """
+
+    file: File
+    owner: str
+    data_set: str
+    run: str
+    budget: Budget
+
+    @classmethod
+    def of(cls, file: File, owner: str, data_set: str, run: str, budget: Budget) -> Account:
+        """The account, with the filter that keeps the data set.
+
+        Raises
+        ------
+        SpecError
+            If the data set was begun in a way that does not go with ``budget``.
+        """
+        return cls(file, owner, data_set, run, storage_filters.kept_by(file, data_set, budget))
+
+    def open(self, asking: Asking) -> None:
+        """Enter the run, with what its plan costs; or find it again.
+
+        Raises
+        ------
+        BudgetSpent
+            If the plan does not fit into what is left.
+        SpecError
+            If the data set was opened for another order or relation, or the run with another plan, or with one that
+            reveals less.
+        """
+        entry = self._entry(asking)  # it may take seconds, and others wait for a transaction
+        with self.file.transaction():
+            self._check_filter()
+            if self._find(asking):
+                # An owner who has lowered the budget since has the run refused.
+                if asking.plan is not None and not storage_filters.is_in_series(self.file, self.data_set, self.run):
+                    self._require(PAID, f"the plan of run {self.run!r}")
+                return
+            place = storage_filters.free_place(self.file, self.data_set, asking.places)
+            if place is not None:
+                self._insert(asking, 0.0)
+                storage_filters.take(self.file, self.data_set, self.run, place)
+                return
+            if entry is None:  # another run has taken the place
+                entry = asking.entry(storage_filters.total_of(self.file, self.data_set))
+            if asking.plan is not None:
+                self._require(Cost(asking.divergence, entry), f"the plan of run {self.run!r}")
+            self._insert(asking, asking.divergence)
+            if isinstance(self.budget, EitherFilter):
+                storage_filters.enter(self.file, self.data_set, self.run, entry)
+
+    def counts(self) -> dict[bytes, int]:
+        """What the run has charged, by kind."""
+        statement = "SELECT kind, releases FROM charge WHERE data_set = ? AND run = ? ORDER BY rowid"
+        return dict(self.file.rows(statement, self.data_set, self.run))
+
+    def charge(self, kind: bytes, what: str, cost: Cost, refusal: Callable[[int], str | None] | None) -> int:
+        """Charge one release, durably; how many of its kind the run has charged now.
+
+        Parameters
+        ----------
+        kind : bytes
+            What is released.
+        what : str
+            The same in words.
+        cost : Cost
+            Of one release; `PAID` within a plan.
+        refusal : callable, optional
+            What a plan says against one more after so many; without a plan, the filter decides.
+
+        Raises
+        ------
+        BudgetSpent
+            If it is not covered; nothing is charged.
+        """
+        where = self.data_set, self.run, kind
+        with self.file.transaction():
+            found = "SELECT releases FROM charge WHERE data_set = ? AND run = ? AND kind = ?"
+            before: int = sum(releases for (releases,) in self.file.rows(found, *where))
+            if refusal is None:
+                self._require(cost, what)
+                if isinstance(self.budget, EitherFilter):
+                    storage_filters.enter_release(self.file, *where, cost.entry.mu)
+            elif (reason := refusal(before)) is not None:
+                raise BudgetSpent(f"{self.owner}: release refused: {reason} ({what})")
+            storage_writing.write_release(self.file, *where, cost.divergence)
+        return before + 1
+
+    def _entry(self, asking: Asking) -> Entry | None:
+        """What the plan of a run that is new enters with; None where it needs none."""
+        if isinstance(self.budget, RenyiFilter) or self._find(asking):
+            return Entry(math.inf) if isinstance(self.budget, RenyiFilter) else None
+        if storage_filters.free_place(self.file, self.data_set, asking.places) is not None:
+            return None
+        return asking.entry(storage_filters.total_of(self.file, self.data_set))
+
+    def _find(self, asking: Asking) -> bool:
+        """Whether the run is there, with this plan."""
+        statement = "SELECT plan, divergence FROM run WHERE data_set = ? AND name = ?"
+        known = self.file.rows(statement, self.data_set, self.run)
+        if not known:
+            return False
+        paid = known[0][1]
+        if storage_filters.is_in_series(self.file, self.data_set, self.run):
+            paid = math.inf if asking.divergence < math.inf else 0.0  # its series has paid for its kinds
+        # What was paid is the divergence: the same noise on what moves further is another plan.
+        if known[0][0] != asking.written or asking.divergence > paid * _ROUNDING:
+            raise SpecError(
+                f"{self.owner}: run {self.run!r} was opened on data set {self.data_set!r} with another plan, "
+                "which is fixed, an agent's with its spec, server and state folder; go on with that one, or give "
+                "the run another name"
+            )
+        return True
+
+    def _insert(self, asking: Asking, divergence: float) -> None:
+        storage_writing.write_run(self.file, self.data_set, self.run, asking.written, divergence)
+
+    def _check_filter(self) -> None:
+        """A data set's filter is fixed before anything is released."""
+        if not storage_filters.is_begun(self.file, self.data_set):
+            storage_filters.begin(self.file, self.data_set, self.budget)
+        elif storage_filters.kept_by(self.file, self.data_set, self.budget) != self.budget:
+            raise SpecError(f"{self.owner}: data set {self.data_set!r} was just begun by another process; start again")
+
+    def _require(self, more: Cost, what: str) -> None:
+        """Refuse what does not fit into the budget."""
+        spent = spent_on(self.file, self.data_set)
+        if isinstance(self.budget, RenyiFilter):
+            self._require_level(self.budget, spent, more.divergence, what)
+            return
+        total = storage_filters.total_of(self.file, self.data_set)
+        divergence, then = spent + more.divergence, total.plus(more.entry)
+        if self.budget.covers(divergence, then):
+            return
+        needed = self.budget.needed(divergence, then)
+        take = f"epsilon {rounded_up(needed)} at the same delta" if needed < math.inf else "more than any"
+        aside = f", of which {self.budget.set_aside:g} is set aside" if self.budget.series else ""
+        raise BudgetSpent(
+            f"{self.owner}: release refused: data set {self.data_set!r} has spent "
+            f"{_shares(self.budget, spent, total)}, and {what} fits into the rest of neither; it would take {take}, "
+            f"and the budget is {self.budget.epsilon:g}{aside}"
+        )
+
+    def _require_level(self, budget: RenyiFilter, spent: float, more: float, what: str) -> None:
+        if not spent + more <= budget.level:
+            raise BudgetSpent(
+                f"{self.owner}: release refused: data set {self.data_set!r} has spent divergence {spent:.4g} at order "
+                f"{budget.order:g}, {more:.4g} more exceed {budget.level:.4g}, the budget's level ({what}); it would "
+                f"take epsilon {rounded_up(renyi_epsilon(budget.order, spent + more, budget.delta))} at the "
+                f"same delta, and the budget is {budget.epsilon:g}"
+            )
+
+
+def _shares(budget: EitherFilter, divergence: float, total: Total) -> str:
+    renyi, gaussian = budget.shares(divergence, total)
+    return f"{100 * renyi:.0f} % of its budget as Renyi divergence and {100 * gaussian:.0f} % as Gaussian privacy"
+
+
+class Spent(NamedTuple):
+    """What one run has spent of one data set.
+
+    Attributes
+    ----------
+    run : str
+        Its name.
+    divergence : float
+        At the filter's order: of its plan, or of its releases if it has none; 0 in a series.
+    releases : int
+        How many it has charged, of all kinds.
+    mu : float or None
+        Of Gaussian differential privacy, but for ``failure``; None where the data set is kept by a Renyi filter alone.
+    failure : float or None
+        Its probability.
+    series : str or None
+        The name of its series, if it is in one.
+    """
+
+    run: str
+    divergence: float
+    releases: int
+    mu: float | None = None
+    failure: float | None = None
+    series: str | None = None
+
+
+def runs_on(file: File, data_set: str) -> list[Spent]:
+    """What each run has spent, in the order in which they were opened."""
+    statement = (
+        "SELECT run.name, run.divergence + IFNULL(SUM(charge.releases * charge.divergence), 0.0), "
+        "IFNULL(SUM(charge.releases), 0), gaussian_run.mu * gaussian_run.mu "
+        "+ IFNULL(SUM(charge.releases * gaussian_charge.mu * gaussian_charge.mu), 0.0), gaussian_run.failure, "
+        "series_run.series FROM run "
+        "LEFT JOIN charge ON charge.data_set = run.data_set AND charge.run = run.name "
+        "LEFT JOIN gaussian_charge ON gaussian_charge.data_set = charge.data_set "
+        "AND gaussian_charge.run = charge.run AND gaussian_charge.kind = charge.kind "
+        "LEFT JOIN gaussian_run ON gaussian_run.data_set = run.data_set AND gaussian_run.run = run.name "
+        "LEFT JOIN series_run ON series_run.data_set = run.data_set AND series_run.run = run.name "
+        "WHERE run.data_set = ? GROUP BY run.name ORDER BY run.rowid"
+    )
+    return [
+        Spent(name, divergence, releases, None if squared is None else math.sqrt(squared), failure, series)
+        for name, divergence, releases, squared, failure, series in file.rows(statement, data_set)
+    ]
+
+
+def spent_on(file: File, data_set: str) -> float:
+    """The divergence at the filter's order of all plans on ``data_set``, and of all releases without one."""
+    plans = file.rows("SELECT divergence FROM run WHERE data_set = ?", data_set)
+    statement = "SELECT releases * divergence FROM charge WHERE data_set = ?"
+    return math.fsum(divergence for (divergence,) in [*plans, *file.rows(statement, data_set)])

@@ -1,0 +1,291 @@
+"""The ledger of a data owner: what each data set has released, over all runs, on disk before the noise is drawn.
+
+A run *opens* its part of the ledger under the name that the owner gave the data set, and then charges its releases:
+
+| run | at opening | each release |
+|---|---|---|
+| with a plan | what the whole plan reveals enters the filter, and stays | has to be in the plan |
+| with a plan that fits into a series | it takes a place in the series | has to be in the plan |
+| without | nothing | what it reveals itself enters the filter |
+
+The filter of a data set is an `EitherFilter`, or a `RenyiFilter` alone if it was begun with that. Which it is, its
+order, its relation and its series are fixed when the data set is first opened: runs are chosen adaptively, and what is
+proved then takes that these are not. Its epsilon and delta are the owner's to change, for reasons that do not depend on
+what was released: what was spent stays spent, and what is proved is the largest budget that ever applied.
+
+A charge is committed, and only then returns; so a process that is killed has charged all that it released, and at most
+one release more. Several runs, in several processes, may use one ledger at the same time.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from gossamer.privacy.accounting.accountants import renyi_epsilon
+from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry, Total
+from gossamer.privacy.accounting.ledger import Plan
+from gossamer.privacy.accounting.series import Series
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
+from gossamer.privacy.streams.agent_noise import AgentNoise
+from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.protocol.encoding import encode
+from gossamer.runtimes.storage.account import FORMAT, Account, Spent, runs_on, spent_on
+from gossamer.runtimes.storage.asking import (
+    PAID,
+    Asking,
+    asking_given,
+    asking_of,
+    decoded,
+    encoded,
+    release_cost,
+    whole,
+)
+from gossamer.runtimes.storage.contents import Contents
+from gossamer.runtimes.storage.file import File
+from gossamer.runtimes.storage.filters import Budget, kept_by, runs_in, series_of, total_of
+from gossamer.runtimes.storage.unit_ledgers import DurableAgentLedger, DurableUnitLedger
+
+
+class LedgerFile:
+    """The ledgers of one owner's data sets, in a file that outlives runs.
+
+    Attributes
+    ----------
+    contents : Contents
+        What the data sets consist of.
+
+    Parameters
+    ----------
+    path : str or Path
+        Made if it does not exist. ``:memory:`` keeps it in memory, for tests of crashes in virtual time: what was
+        charged stays there as long as this object.
+
+    Raises
+    ------
+    WrongStore
+        If the file is something else, or of another version.
+    StorageError
+        If it cannot be opened.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._file = File(Path(path), FORMAT, {}, alone=False)
+        self.contents = Contents(self._file)
+
+    def open(
+        self,
+        owner: str,
+        data_set: str,
+        run: str,
+        budget: Budget,
+        plan: Counts | None = None,
+        divergence: float | None = None,
+    ) -> DurableLedger:
+        """The ledger of ``run`` on ``data_set``; with what was charged, if the run was there before.
+
+        Parameters
+        ----------
+        owner : str
+            In messages and lines: the node.
+        data_set, run : str
+            Names.
+        budget : EitherFilter or RenyiFilter
+            For everything ever released from the data set. With an infinite epsilon all is admitted, and counted. A
+            data set that was begun with a Renyi filter goes on with that of an `EitherFilter`'s order, at all of delta.
+        plan : mapping of ReleaseKind to int, optional
+            The most releases of each kind, fixed from public information.
+        divergence : float, optional
+            What the plan is charged with; by default the divergence of its kinds at the budget's order. If it is given,
+            no series has a place for the plan, and nothing of Gaussian privacy is proved unless it is 0.
+
+        Raises
+        ------
+        BudgetSpent
+            If the plan does not fit into what is left; nothing is charged.
+        SpecError
+            If the data set was opened for another order, relation or series, or the run with another plan.
+        AccountingError
+            If nothing is proved about a kind in the plan, or a number in it is none.
+        StorageError
+            If it cannot be written.
+        """
+        account = Account.of(self._file, owner, data_set, run, budget)
+        if plan is None:
+            account.open(Asking(None, 0.0, lambda total: Entry(0.0)))
+            return DurableLedger(account, None)
+        plan = {kind: number for kind, number in checked_counts(plan).items() if number}
+        account.open(asking_of(account.budget, plan, divergence))
+        return DurableLedger(account, Plan(plan))
+
+    def open_stream(
+        self,
+        owner: str,
+        data_set: str,
+        run: str,
+        budget: Budget,
+        stream: StreamKind,
+        agents: tuple[str, ...],
+        divergence: float,
+        entry: Entry = NOTHING_PROVED,
+    ) -> DurableUnitLedger:
+        """The ledger of a unit's stream of noise, a plan by nature; see `open`.
+
+        Parameters
+        ----------
+        owner, data_set, run, budget
+            As there; the owner is the unit's server.
+        stream : StreamKind
+            Opened for all rounds.
+        agents : tuple of str
+            Whose data each record holds.
+        divergence : float
+            An upper bound of the Renyi divergence of all its records together, at the budget's order.
+        entry : Entry
+            The same as Gaussian differential privacy, but for a failure.
+        """
+        account = Account.of(self._file, owner, data_set, run, budget)
+        records = whole(stream.records, "records of a stream")
+        account.open(asking_given({encode(stream.describe()): records}, divergence, entry))
+        return DurableUnitLedger(account, agents, stream)
+
+    def open_agent(
+        self,
+        owner: str,
+        data_set: str,
+        run: str,
+        budget: Budget,
+        divergence: float,
+        noise: AgentNoise | None = None,
+        most: int = 0,
+        terms: bytes = b"",
+        entry: Entry = NOTHING_PROVED,
+    ) -> DurableAgentLedger:
+        """The ledger of an agent of a unit, whose data its unit's server releases; see `open`.
+
+        All that will ever be released of the agent's data in the run enters at once, before the agent joins.
+
+        Parameters
+        ----------
+        owner, data_set, run, budget
+            As there; the owner is the agent.
+        divergence : float
+            An upper bound of the Renyi divergence, at the budget's order, of all that whoever the budget is against
+            will see (`gossamer.privacy.streams.divergence`).
+        noise : AgentNoise, optional
+            What the agent adds to its updates itself, if it does.
+        most : int
+            In how many masked sums.
+        terms : bytes
+            What was agreed on: a run that is opened again on other terms is another run.
+        entry : Entry
+            The same as Gaussian differential privacy, but for a failure.
+        """
+        account = Account.of(self._file, owner, data_set, run, budget)
+        most = whole(most, "masked sums")
+        plan = {} if noise is None else {encode(noise.describe()): most}
+        account.open(asking_given(plan | {encode(("terms", terms)): 0}, divergence, entry))
+        return DurableAgentLedger(account, noise, most)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Whatever is done to the ledger and its contents inside: all of it or nothing."""
+        return self._file.transaction()
+
+    @property
+    def data_sets(self) -> list[str]:
+        """All that something was spent of, or that was looked at, by name."""
+        found = self._file.rows("SELECT name FROM data_set UNION SELECT data_set FROM content")
+        return sorted(name for (name,) in found)
+
+    def filter_of(self, data_set: str) -> tuple[float, NeighboringRelation] | None:
+        """Order and relation of a data set's filter; None before it was opened."""
+        found = self._file.rows("SELECT renyi_order, relation FROM data_set WHERE name = ?", data_set)
+        return (found[0][0], NeighboringRelation(found[0][1])) if found else None
+
+    def runs(self, data_set: str) -> list[Spent]:
+        """What each run has spent of ``data_set``, in the order in which they were opened."""
+        return runs_on(self._file, data_set)
+
+    def spent(self, data_set: str) -> float:
+        """The divergence that ``data_set`` has spent at its filter's order: of plans, and of releases without one."""
+        return spent_on(self._file, data_set)
+
+    def total(self, data_set: str) -> Total | None:
+        """What ``data_set`` has spent as Gaussian privacy; None if it is kept by a Renyi filter alone."""
+        return None if series_of(self._file, data_set) is None else total_of(self._file, data_set)
+
+    def series(self, data_set: str) -> dict[Series, int]:
+        """The series of ``data_set``, and how many runs of each were begun."""
+        found = series_of(self._file, data_set) or ()
+        return {one: runs_in(self._file, data_set, one.name) for one in found}
+
+    def kept_by(self, data_set: str, budget: Budget) -> Budget:
+        """The filter that keeps ``data_set``, or would from its first run on, for an owner's ``budget``.
+
+        Raises
+        ------
+        SpecError
+            If the data set was begun in a way that does not go with ``budget``.
+        """
+        return kept_by(self._file, data_set, budget)
+
+    def epsilon(self, data_set: str, delta: float) -> float:
+        """What `spent` amounts to at ``delta``, by Renyi divergence: a reading, which leaves out series.
+
+        It is proved of runs that were fixed in advance. Of runs that were chosen after earlier ones were seen, and of
+        their number, what is proved is the budget.
+        """
+        found, spent = self.filter_of(data_set), self.spent(data_set)
+        return renyi_epsilon(found[0], spent, delta) if found and spent else 0.0
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()
+
+
+class DurableLedger:
+    """What one run has released from one data set, kept beyond the end of its process.
+
+    Made by `LedgerFile.open`.
+
+    Attributes
+    ----------
+    counts : dict of ReleaseKind to int
+        What has been charged.
+    """
+
+    def __init__(self, account: Account, plan: Plan | None) -> None:
+        self._account, self._plan = account, plan
+        self.counts: dict[ReleaseKind, int] = {decoded(kind): number for kind, number in account.counts().items()}
+
+    @property
+    def owner(self) -> str:
+        """Whose data."""
+        return self._account.owner
+
+    @property
+    def releases(self) -> int:
+        """How many releases the run has been charged, of all kinds."""
+        return sum(self.counts.values())
+
+    def charge(self, kind: ReleaseKind) -> None:
+        """Charge one release. Only after this returns may its noise be drawn.
+
+        Raises
+        ------
+        BudgetSpent
+            If the plan or the budget does not cover it; nothing is charged.
+        StorageError
+            If it could not be written. Its noise must not be drawn.
+        """
+        plan, budget = self._plan, self._account.budget
+        refusal = None if plan is None else lambda before: plan.refusal({kind: before}, kind)
+        # A plan has paid for its releases; what they reveal themselves is of no use.
+        cost = release_cost(kind, budget) if plan is None else PAID
+        self.counts[kind] = self._account.charge(encoded(kind), str(kind.describe()), cost, refusal)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """One record a kind, for ``ledger.jsonl``."""
+        return [{"node": self.owner, "releases": n, **kind.describe()} for kind, n in self.counts.items()]

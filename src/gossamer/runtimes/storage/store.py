@@ -1,0 +1,171 @@
+"""The store of one node: what has to outlive its process, in one SQLite file.
+
+A store is the journal of a `runtimes.host.Host`: its inputs in order, and a snapshot of its state that makes what came
+before superfluous. Both are bytes here. What is written is *staged*; `SqliteStore.commit` returns when all that was
+staged is durable, and what follows from it (a frame on a link, a task at the data side) may happen only then. Of what
+was staged and not committed a crash keeps nothing; it never keeps part of an entry, and never takes back what was
+committed. No node could survive a disk that forgets what it confirmed: a message would be acknowledged and gone.
+
+Staged entries are written at once, into a transaction that stays open, so a commit has little left to do and nothing
+waits in memory. They are written in parts: a state can be larger than memory that there is to spare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gossamer.protocol.encoding import Buffer
+from gossamer.runtimes.storage.file import File, Format, StorageError
+
+_PART = 1 << 20  # most bytes in a row
+_LONG = 1 << 16  # bytes that are worth a row of their own
+
+FORMAT = Format(
+    what="the store",
+    identifier=int.from_bytes(b"GSMS"),
+    version=2,
+    tables=(
+        "CREATE TABLE journal (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
+        "CREATE TABLE snapshot (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
+    ),
+    page_size=1 << 14,
+    log_pages=1 << 12,
+)
+
+
+class SqliteStore:
+    """A store in one SQLite file, which is the node's alone until it is closed or its process ends.
+
+    Parameters
+    ----------
+    path : str or Path
+        Made if it does not exist.
+    run, node : str
+        Whose store it is, and in which run.
+
+    Raises
+    ------
+    WrongStore
+        If the file is another node's or run's, of another version or kind, or in use.
+    StorageError
+        If it cannot be opened.
+    """
+
+    def __init__(self, path: str | Path, run: str, node: str) -> None:
+        self.name = str(path)
+        self._file = File(Path(path), FORMAT, {"run": run, "node": node}, alone=True)
+        self._usable, self._staged = True, False
+        self._logged = 0  # bytes since the log was last empty, as far as is known
+
+    def append(self, entry: Sequence[Buffer]) -> None:
+        """Stage an entry, in pieces.
+
+        Raises
+        ------
+        StorageError
+            If there is no room for it. The node is now ahead of its store and has to end; so the store takes no more.
+        """
+        with self._whole():
+            self._write("journal", entry)
+
+    def snapshot(self, state: Sequence[Buffer]) -> None:
+        """Stage a state, in pieces, in the place of all entries so far.
+
+        Raises
+        ------
+        StorageError
+            As `append`.
+        """
+        with self._whole():
+            self._file.execute("DELETE FROM journal")
+            self._file.execute("DELETE FROM snapshot")
+            self._write("snapshot", state)
+
+    def commit(self) -> None:
+        """Make all that was staged durable.
+
+        Raises
+        ------
+        StorageError
+            As `append`.
+        """
+        if self._usable and not self._staged:
+            return
+        with self._whole():
+            self._file.commit()
+            self._staged = False
+
+    def load(self) -> tuple[bytes | None, Iterator[bytes]]:
+        """The newest snapshot, None if there is none, and the entries after it, which are read one by one."""
+        return next(self._entries("snapshot"), None), self._entries("journal")
+
+    def tidy(self) -> None:
+        """Do now, while the node waits for others, what a commit would have to do some time: shorten a long log.
+
+        Raises
+        ------
+        StorageError
+            If the disk fails.
+        """
+        if self._usable and not self._staged and self._logged >= _PART:
+            self._file.checkpoint()
+            self._logged = 0
+
+    def close(self) -> None:
+        """End; what was staged and not committed is forgotten."""
+        self._usable = False
+        self._file.close()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Around what may be written inside a transaction; if it fails, nothing more is."""
+        if not self._usable:
+            raise StorageError(
+                f"{self.name} takes nothing more: it was closed, or a write to it failed; restart the node"
+            )
+        self._usable = False
+        if not self._staged:
+            self._file.begin()
+            self._staged = True
+        yield
+        self._usable = True
+
+    def _write(self, table: str, pieces: Sequence[Buffer]) -> None:
+        for last, part in _parts(pieces):
+            self._file.execute(f"INSERT INTO {table} (last, part) VALUES (?, ?)", last, part)
+            self._logged += len(part)
+
+    def _entries(self, table: str) -> Iterator[bytes]:
+        # A statement for each row: nothing is open while the caller works, so an interrupt then has nothing to close,
+        # which would print a traceback where nobody can catch it.
+        statement = f"SELECT number, last, part FROM {table} WHERE number > ? ORDER BY number LIMIT 1"
+        parts: list[bytes] = []
+        number = 0
+        while found := self._file.rows(statement, number):
+            [(number, last, part)] = found
+            parts.append(part)
+            if last:
+                yield b"".join(parts)
+                parts = []
+
+
+def _parts(pieces: Iterable[Buffer]) -> Iterator[tuple[bool, Buffer]]:
+    """What ``pieces`` make up, in parts of at most `_PART` bytes, and whether each is the last one.
+
+    Short pieces are put together; long ones, which are most of what is written, are not copied.
+    """
+    held: list[Buffer] = []
+    size = 0
+    for piece in pieces:
+        rest = memoryview(piece)
+        if size + len(rest) >= _LONG:
+            yield False, b"".join(held)
+            held, size = [], 0
+            while len(rest) >= _LONG:
+                yield False, rest[:_PART]
+                rest = rest[_PART:]
+        held.append(rest)
+        size += len(rest)
+    yield True, b"".join(held)

@@ -1,0 +1,201 @@
+"""Data sides of agents that hide their updates from their own server: behind masks, or behind a paper's float noise."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gossamer.errors import PeerError
+from gossamer.keys.identity import Identity, PublicKey
+from gossamer.privacy.masking import Identities, MaskingAgent, Step, UintArray, packed, reproducible_secret, unpacked
+from gossamer.privacy.masking.roster import check_identities
+from gossamer.privacy.masking.sizes import REQUESTS
+from gossamer.privacy.masking.steps import REFUSED, MaskingStep
+from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.sides.answers import Answer
+from gossamer.sides.number_source import numbers_of
+from gossamer.sides.round_mark import PassingMark, RoundMark
+from gossamer.sides.round_terms import RoundTerms, inputs_digest
+from gossamer.sides.secure_unit import SecureUnit
+from gossamer.vectors import FloatArray, Public, Sendable
+
+Members = Callable[[int], Sequence[str]]
+"""Who takes part in a round, in the order of their numbers: public coins."""
+
+
+@dataclass(frozen=True)
+class Signing:
+    """Who signs the keys of masked sums, so that a server cannot put its own in their place.
+
+    Attributes
+    ----------
+    identity : Identity
+        The agent's own.
+    keys : mapping of str to PublicKey
+        By name, of all agents of the unit, known from elsewhere than from the server.
+    """
+
+    identity: Identity
+    keys: Mapping[str, PublicKey]
+
+
+@dataclass(slots=True)
+class _Round:
+    """What is kept of a round: the update, the keys, and what was asked and answered."""
+
+    number: int
+    update: FloatArray
+    agent: MaskingAgent
+    answers: dict[int, tuple[Public, Sendable]] = field(default_factory=dict)
+    charged: bool = False
+
+
+class MaskedSide:
+    """The data side of one agent whose server is to see sums alone.
+
+    Its keys of a round bear a digest of all public inputs of its update, the model that it was asked about among them
+    (`round_terms`). It takes no part where the model is too far out, or where it is asked otherwise than was agreed.
+
+    It keeps the newest round: its update, the agent's secret keys, and its answers, so that a step asked for again is
+    answered with the same bytes, and one that is asked for otherwise not at all. None of that is stored. A round in
+    which it has said what depends on a secret is marked before, and after a restart not entered again.
+
+    Parameters
+    ----------
+    name : str
+        Of the agent.
+    seed : int or None
+        Of reproducible noise and secrets, good for simulation only; None draws them from the operating system.
+    unit : SecureUnit
+        What its unit agreed on.
+    members : callable
+        Who takes part in a round.
+    terms : RoundTerms
+        What else the unit agreed on.
+    secret : callable, optional
+        32 bytes for a round that nobody else can guess, from elsewhere.
+    mark : RoundMark, optional
+        The newest round that it has said something secret in; durable in a deployment.
+    signing : Signing, optional
+        Needed if the unit's keys are signed.
+
+    Raises
+    ------
+    DataError
+        If identities are missing, or they are given and the unit's keys are not signed.
+    """
+
+    __slots__ = ("_mark", "_members", "_name", "_noise", "_round", "_secret", "_signing", "terms", "unit")
+
+    def __init__(
+        self,
+        name: str,
+        seed: int | None,
+        unit: SecureUnit,
+        members: Members,
+        terms: RoundTerms,
+        secret: Callable[[int], bytes] | None = None,
+        mark: RoundMark | None = None,
+        signing: Signing | None = None,
+    ) -> None:
+        check_identities(unit.group, None if signing is None else {})
+        self.unit, self.terms, self._signing = unit, terms, signing
+        self._name, self._members = name, members
+        self._noise = numbers_of(seed, name, "agent noise")
+        self._secret = _secrets(seed, name) if secret is None else secret
+        self._mark: RoundMark = PassingMark() if mark is None else mark
+        self._round: _Round | None = None
+
+    def answer(self, task: LocalUpdate, update: FloatArray) -> Answer:
+        """Keeps the update, if its round is still one to take part in: the node learns nothing of it."""
+        if members := self.taking_part(task):
+            numbers = {name: number for number, name in enumerate(members, 1)}
+            agent = MaskingAgent.start(
+                self.unit.group,
+                numbers[self._name],
+                task.id,
+                self._identities(numbers),
+                secret=self._secret(task.id),
+                inputs=inputs_digest(self.unit, self.terms, members, task),
+            )
+            self._round = _Round(task.id, update.copy(), agent)
+        return Answer(REFUSED)
+
+    def taking_part(self, task: LocalUpdate) -> Sequence[str]:
+        """The members of the round of ``task``, if it is a new one and this agent is to take part; none otherwise."""
+        new = (self._round is None or task.id > self._round.number) and task.id > self._mark.round
+        members = self._members(task.id) if new else ()
+        # Otherwise the public coins are against it, or the terms are, whatever the server says.
+        return members if self._name in members and self.terms.allow(self._name, task) else ()
+
+    def costs(self, task: MaskingStep) -> bool:
+        """Whether noise is to be drawn for a step that was not charged: once a round, when its turn has come."""
+        kept = self._kept(task)
+        # A step out of turn is refused, and costs nothing.
+        return kept is not None and task.step == Step.MASK == kept.agent.state.step and not kept.charged
+
+    def charged(self, task: MaskingStep) -> None:
+        """Note that the noise of a step's round is charged."""
+        kept = self._kept(task)
+        assert kept is not None, "only a step that costs something is charged"
+        kept.charged = True
+
+    def step(self, task: MaskingStep) -> Answer:
+        """The agent's message of a step, or `REFUSED`."""
+        kept = self._kept(task)
+        if kept is None:
+            return Answer(REFUSED)
+        asked, answer = kept.answers.get(task.step, (None, REFUSED))
+        if asked is None:
+            try:
+                answer = self._say(kept, task)
+            except PeerError:
+                return Answer(REFUSED)  # the server said what it must not; nothing has changed
+            kept.answers[task.step] = task.incoming, answer
+        elif asked != task.incoming:
+            return Answer(REFUSED)
+        return Answer(answer)
+
+    def _identities(self, numbers: Mapping[str, int]) -> Identities | None:
+        """Whose signatures the keys of a round have to bear."""
+        if self._signing is None:
+            return None
+        return {number: self._signing.keys[name] for name, number in numbers.items()}
+
+    def _kept(self, task: MaskingStep) -> _Round | None:
+        """The round of a step, if it is the newest."""
+        return self._round if self._round is not None and self._round.number == task.round else None
+
+    def _say(self, kept: _Round, task: MaskingStep) -> Sendable:
+        agent, step = kept.agent, task.step
+        if step == Step.ANNOUNCE:
+            return packed(agent.announce(None if self._signing is None else self._signing.identity))
+        if self._mark.round < kept.number:
+            self._mark.reached(kept.number)
+        incoming: Any = unpacked(task.incoming, REQUESTS[step], self.unit.group)
+        if step == Step.MASK:
+            return agent.mask(incoming, self._encoded(kept)).values
+        return packed(_SAY[step](agent, incoming))
+
+    def _encoded(self, kept: _Round) -> UintArray:
+        if self.unit.noise is None:
+            return self.unit.encode(kept.update)
+        if not kept.charged:
+            raise PeerError(f"round {kept.number}: a masked vector was asked for before shares were sent")
+        return self.unit.encode(kept.update, self._noise.at(kept.number))
+
+
+def _secrets(seed: int | None, name: str) -> Callable[[int], bytes]:
+    """32 bytes for a round that nobody else can guess, if there is no seed."""
+    if seed is None:
+        return lambda round: secrets.token_bytes(32)
+    return lambda round: reproducible_secret(seed, name, round)
+
+
+_SAY: dict[int, Callable[[MaskingAgent, Any], Any]] = {
+    Step.SHARE: MaskingAgent.share,
+    Step.CONFIRM: MaskingAgent.confirm,
+    Step.REVEAL: MaskingAgent.reveal,
+}

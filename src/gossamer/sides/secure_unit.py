@@ -1,0 +1,157 @@
+"""The public parameters of a unit's masked sums: who may be in one, and how updates become integers and sums floats.
+
+An update is at most ``reach`` = mu B long, in L2 norm, and so is what it becomes: ``round(x 2^f)``, with x scaled back,
+where it is longer, to the length
+
+    reach (1 - (d + 8) 2^-50) - sqrt(d)/2 2^-f.
+
+Rounding to steps of 2^-f moves d coordinates by at most half a step each, and the norm of d floats is computed with a
+relative error of less than (d + 2) 2^-53. So guarantees that count on updates of length mu B hold for masked ones, and
+replacing an agent's data moves its integers by at most 2 reach 2^f, which `agent_noise` is measured against.
+
+Noise is added modulo 2^bits, like the masks. Room for it is left in the range, 32 standard deviations and more for each
+agent, which noise does not leave.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gossamer.arrays import FloatArray
+from gossamer.errors import SpecError
+from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
+from gossamer.privacy.masking import FixedPoint, Group, MaskedSum, UintArray
+from gossamer.privacy.streams.agent_noise import AgentNoise
+from gossamer.protocol.encoding import encode
+from gossamer.vectors import Blank, Confined
+
+TAIL = 64
+"""Standard deviations of an agent's noise for which there is room, before it is rounded up to whole steps."""
+LEAST = 0.99
+"""How much of an update's length rounding must leave."""
+
+
+@dataclass(frozen=True)
+class SecureUnit:
+    """How a unit masks its agents' updates; the same for its server and all its agents.
+
+    Attributes
+    ----------
+    group : Group
+        Of the L agents of a round, which have the numbers 1 to L in it.
+    fixed : FixedPoint
+        Of a coordinate with its noise.
+    reach : float
+        mu B, the most L2 norm of an update.
+    noise : AgentNoise or None
+        What each agent adds.
+    """
+
+    group: Group
+    fixed: FixedPoint
+    reach: float
+    noise: AgentNoise | None
+
+    @property
+    def longest(self) -> float:
+        """The L2 norm to which updates are scaled back before they are rounded."""
+        size = self.group.length
+        return self.reach * (1 - (size + 8) * 2.0**-50) - math.sqrt(size) / 2 * self.fixed.resolution
+
+    def encode(self, update: FloatArray, generator: np.random.Generator | None = None) -> UintArray:
+        """The integers [size] of ``update`` [size], plus noise from ``generator`` if agents add any.
+
+        Never refuses a value: what is out of range saturates, and NaN is zero.
+        """
+        bound = self.longest
+        values = np.nan_to_num(np.clip(np.asarray(update, np.float64), -bound, bound), nan=0.0)
+        length = float(np.linalg.norm(values))
+        encoded = self.fixed.encode(values * (bound / length) if length > bound else values)
+        if self.noise is None:
+            return encoded
+        assert generator is not None, "noise needs a generator"
+        noise = discrete_gaussian(generator, self.noise.scale, encoded.size)
+        return encoded + noise.astype(np.uint64).astype(encoded.dtype)  # modulo 2^bits
+
+    def decoded(self, total: MaskedSum | None) -> Confined:
+        """The sum [size] of updates, float64, of the integers' sum: raw data of the unit. Nothing gives a blank.
+
+        Raises
+        ------
+        PeerError
+            If it is more than they can add up to: one of them was not encoded as agreed.
+        """
+        if total is None:
+            return Confined(Blank(self.group.length, np.float64))
+        return Confined(self.fixed.decode_sum(total.values, len(total.agents)))
+
+
+def secure_unit(
+    name: str,
+    reach: float,
+    sampled: int,
+    size: int,
+    *,
+    bits: int = 32,
+    threshold: int = 0,
+    minimum: int = 0,
+    fraction_bits: int | None = None,
+    agent_noise: float = 0.0,
+    run: str = "",
+) -> SecureUnit:
+    """The parameters of a unit's masked sums, checked before a run.
+
+    Parameters
+    ----------
+    name : str
+        Of the unit; the keys of its sums depend on it.
+    reach : float
+        mu B, the most L2 norm of an update.
+    sampled : int
+        L, agents of a round.
+    size : int
+        d, coordinates of the model.
+    bits : {32, 64}
+        Of the integers.
+    threshold, minimum : int
+        How many have to answer, and how many vectors a sum has; 0 takes two thirds of ``sampled``, rounded up.
+    fraction_bits : int, optional
+        Binary digits after the point; by default as many as fit.
+    agent_noise : float
+        Standard deviation of the noise that each agent adds to each coordinate, in units of ``reach``; 0 adds none.
+    run : str
+        Name of a deployed run: agents sign their keys, which depend on it. Empty in a simulation, without identities.
+
+    Raises
+    ------
+    SpecError
+        If a parameter is out of its range, nothing bounds the updates, or clip, agents and bits do not fit together.
+    """
+    if not math.isfinite(reach):
+        raise SpecError("masking: secure adds integers of a range, so updates need a bound: give privacy.clip")
+    if not 0 <= agent_noise < math.inf:
+        raise SpecError(f"agent_noise must be a finite number, 0 or more, found {agent_noise!r}")
+    context = encode((run, name)) if run else name.encode()
+    group = Group(sampled, size, bits, threshold, minimum, context, signed=bool(run))
+    fixed = FixedPoint(reach * (1 + TAIL * agent_noise), sampled, bits, fraction_bits)
+    steps = reach / fixed.resolution
+    unit = SecureUnit(group, fixed, reach, _noise(steps, size, agent_noise) if agent_noise > 0 else None)
+    if unit.longest < LEAST * reach:
+        raise SpecError(
+            f"{size} numbers with {fixed.fraction_bits} fraction bits lose too much of updates of length {reach:g} to "
+            "rounding: use more fraction bits, or 64 bits"
+        )
+    return unit
+
+
+def _noise(steps: float, size: int, multiplier: float) -> AgentNoise:
+    """Noise of ``multiplier`` times the longest update, which has so many steps."""
+    if multiplier * steps < 1:
+        raise SpecError(
+            f"agent_noise {multiplier:g} is {multiplier * steps:.3g} steps of the integers that updates become, "
+            "expected one or more: use more noise, more bits or more fraction bits"
+        )
+    return AgentNoise(math.ceil(multiplier * steps), 2 * steps, size)

@@ -1,0 +1,125 @@
+"""How far a computed sum of clipped gradients may be from a sum of vectors that are no longer than the clip.
+
+A guarantee bounds what one example moves the *computed* sum by. Three things stand between that and the clip, and
+noise on a grid has room for each of them (`GridGaussian.error`, and a clip that is a little larger).
+
+**Additions.** In the objective's own type, the sum of so many vectors errs by `summation_error`, which grows with their
+square. So a batch is computed in *pieces*, and these are added in float64: with K examples in pieces of k, K k units
+of roundoff in the place of K^2.
+
+**How many are added.** A Poisson sample may be the whole shard, which would cost far more noise than all samples that
+ever occur. What is provided for is K, which it exceeds with a probability of at most `UNLIKELY`: by Bernstein's
+inequality, for mean m and L = -log(UNLIKELY), ``K = m + L/3 + sqrt(L^2/9 + 2 L m)`` does. Were the noiseless sum of a
+larger sample the true one, everything here would be proved; what is drawn differs from that with that probability,
+which is added to delta for every sample (`deployed_guarantee`). The realised size itself enters nowhere.
+
+**Other examples.** What is clipped has to be a function of the example and the model, which a peer may have chosen. The
+kernels of linear models go through examples one by one, always in the same way. Those of networks are the library's
+own, and round differently for another number of rows: a network's examples are computed one at a time.
+
+**Norms.** Gradients of a linear model are scaled by norms computed in float64: their own rounding, and that of the
+products, is 2 units of roundoff and `size` of float64's. Norms of networks are sums in float32, whose order is the
+library's own. Room is left for 2^-10 of them; that this suffices is an assumption of the guarantee.
+
+References
+----------
+Casacuberta, Shoemate, Vadhan and Wagaman, "Widespread underestimation of sensitivity in differentially private
+libraries and how to fix it", CCS 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.objective import Objective
+from gossamer.privacy.exact.grid_noise import summation_error
+from gossamer.privacy.sampling import Sampling
+
+UNLIKELY = 2.0**-170
+"""Most probability of a Poisson sample that is larger than what is provided for."""
+SHARE = 2.0**-8
+"""How much of the clip the error of additions may be, where that takes no pieces smaller than `SMALLEST_PIECE`."""
+SMALLEST_PIECE = 16
+NETWORK_SLACK = 2.0**-10
+"""What is left for errors of a network's norms, relative to the clip."""
+
+
+def largest_batch(sampling: Sampling, count: int) -> int:
+    """The most examples that a sample of ``count`` has, but for a probability of `UNLIKELY`; at least 1."""
+    size = getattr(sampling, "batch_size", None)
+    if size is None:
+        mean, log = count * sampling.rate, -math.log(UNLIKELY)
+        size = min(count, math.ceil((mean + log / 3 + math.sqrt(log**2 / 9 + 2 * log * mean)) * (1 + 1e-12)))
+    return max(int(size), 1)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What is provided for in sums of at most ``most`` gradients: public numbers.
+
+    Attributes
+    ----------
+    most : int
+        K.
+    piece : int
+        k, the most examples whose gradients are added in the objective's type.
+    dtype : dtype
+        That type.
+    slack : float
+        By how much of the clip a gradient may be longer than that.
+    """
+
+    most: int
+    piece: int
+    dtype: np.dtype[np.floating]
+    slack: float
+
+    @classmethod
+    def of(cls, objective: Objective, sampling: Sampling, count: int) -> Rounding:
+        """For samples of ``count`` examples, and this objective's gradients."""
+        most, unit = largest_batch(sampling, count), float(np.finfo(objective.dtype).eps) / 2
+        # Kernels of networks round differently for batches of different sizes, so that a model made for it would turn
+        # the gradients of all when one example comes or goes. Each is computed on its own: then it depends on the
+        # example and the model alone.
+        alone = not isinstance(objective, LinearModel)
+        piece = 1 if alone else max(SMALLEST_PIECE, int(min(SHARE / (most * unit), most)))
+        return cls(most, piece, objective.dtype, clip_slack(objective))
+
+    @classmethod
+    def of_clipped_sum(cls, objective: Objective) -> Rounding:
+        """For sums that are clipped as a whole, in float64, after all additions."""
+        return cls(1, 1, objective.dtype, _float64_slack(objective))
+
+    def clip(self, clip: float) -> float:
+        """The most length of a gradient that was clipped to ``clip``."""
+        return clip * (1 + self.slack)
+
+    def error(self, clip: float) -> float:
+        """How far, in L2 norm, the computed sum is from that of vectors of length `clip` of ``clip``.
+
+        Two examples more than are added pay for the rounding of products and that of a piece's sum.
+        """
+        piece = min(self.piece, self.most)
+        pieces = -(-self.most // piece)
+        inside = pieces * summation_error(self.clip(clip), piece + 2, self.dtype)
+        return inside + summation_error(self.clip(clip) * piece, pieces + 2, np.float64)
+
+    def pieces(self, count: int) -> Iterator[slice]:
+        """Runs of at most `piece` of ``count`` examples; one empty run where there are none."""
+        for start in range(0, max(count, 1), self.piece):
+            yield slice(start, start + self.piece)
+
+
+def clip_slack(objective: Objective) -> float:
+    """By how much, relative to the clip, a clipped gradient may be longer than that."""
+    return _float64_slack(objective) if isinstance(objective, LinearModel) else NETWORK_SLACK
+
+
+def _float64_slack(objective: Objective) -> float:
+    """Of a norm in float64, and of numbers that are rounded to the objective's type once."""
+    return float(np.finfo(objective.dtype).eps) + (objective.size + 16) * 2.0**-52

@@ -1,0 +1,56 @@
+"""The reading of the node that spent most, against readings of all nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gossamer.algorithms.sample_readings import revealing
+from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+
+ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
+LAW = Gaussian(1.0, 1.5)
+
+
+def largest(some: list[Counts], relation: NeighboringRelation, rows: int) -> float:
+    return max(epsilon(counts, 1e-5, relation, rows).epsilon for counts in some)
+
+
+@pytest.mark.parametrize(
+    ("law", "fixed", "relation", "rows"),
+    [
+        (LAW, False, ADD, 1),
+        (LAW, False, REPLACE, 3),
+        (LAW, True, REPLACE, 1),
+        (L2Laplace(1.0, 0.5, ADD), False, ADD, 1),
+    ],
+)
+def test_the_largest_is_that_of_all_nodes(
+    law: Mechanism, fixed: bool, relation: NeighboringRelation, rows: int
+) -> None:
+    """Bit for bit."""
+    generator = np.random.default_rng(1)
+    sizes, numbers = generator.integers(40, 200, 10), generator.integers(1, 60, 10)
+    samplings: list[Sampling] = [FixedSize(int(n), 32) if fixed else Poisson(32 / int(n)) for n in sizes]
+    nodes: list[Counts] = [{ReleaseKind(law, sampling, 1): int(n)} for sampling, n in zip(samplings, numbers)]
+    found = revealing(nodes, rows)
+    assert len(found) < len(nodes)
+    assert largest(found, relation, rows) == largest(nodes, relation, rows)
+
+
+def test_nodes_that_cannot_be_compared_are_all_read() -> None:
+    """More noise, more rounds at a lower rate, another scheme, several rates; fixed batches and several rows."""
+    nodes: list[Counts] = [
+        {ReleaseKind(LAW, Poisson(0.2), 1): 5},
+        {ReleaseKind(LAW, Poisson(0.1), 1): 6},
+        {ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.1), 1): 1},
+        {ReleaseKind(LAW, FixedSize(10, 1), 1): 1},
+        {ReleaseKind(LAW, Poisson(0.1), 1): 1, ReleaseKind(LAW, Poisson(0.15), 1): 1},
+    ]
+    assert len(revealing(nodes, 1)) == len(nodes)
+    fixed: list[Counts] = [{ReleaseKind(LAW, FixedSize(10, 1), 1): 1}, {ReleaseKind(LAW, FixedSize(10, 2), 1): 1}]
+    assert revealing(fixed, 1) == fixed[1:]
+    assert revealing(fixed, 2) == fixed

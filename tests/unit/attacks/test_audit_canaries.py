@@ -1,0 +1,179 @@
+"""Canaries: what is planted, what is blank, how coins are guessed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from gossamer.attacks.audit import epsilon_one_run
+from gossamer.attacks.canaries import Canaries, choose_canaries, gradient_scores, judge, plant
+from gossamer.data.split import Split
+from gossamer.errors import DataError, SpecError
+from gossamer.objectives.glm import LinearModel
+from gossamer.privacy.mechanisms import NeighboringRelation, NoNoise
+from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
+from gossamer.sides.making import open_pool
+from gossamer.sides.plan import Samples
+from gossamer.sides.pool import Pool
+from gossamer.sides.samples import Shard
+from gossamer.sides.simulated import Simulated
+from gossamer.vectors import Coordinates, Public
+
+ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
+GENERATOR = np.random.default_rng(1)
+TRAIN = Split(GENERATOR.random((50, 6)).astype(np.float32), GENERATOR.integers(0, 3, 50))
+CANDIDATES = np.arange(10, 40)
+
+
+def canaries(kind: str = "random", train: Split = TRAIN, count: int = 20, classes: int | None = 3) -> Canaries:
+    return choose_canaries(
+        train,
+        CANDIDATES,
+        count,
+        kind,
+        classes,
+        np.random.default_rng(2),
+        np.random.default_rng(3),  # type: ignore[arg-type]
+    )
+
+
+def test_slots_are_candidates_and_each_is_used_once() -> None:
+    rows = canaries().rows
+    assert np.all(np.isin(rows, CANDIDATES))
+    assert np.all(np.diff(rows) > 0)
+
+
+def test_coins_are_fair_and_their_own() -> None:
+    """10,000 coins: more than 5 standard deviations from the half have a chance of 6e-7."""
+    many = Split(np.zeros((10_000, 1), np.float32), np.zeros(10_000, np.int64))
+    made = [
+        choose_canaries(
+            many, np.arange(10_000), 10_000, "random", 2, np.random.default_rng(4), np.random.default_rng(coin)
+        )
+        for coin in (5, 6)
+    ]
+    assert abs(made[0].included.sum() - 5000) < 250
+    np.testing.assert_array_equal(made[0].examples.targets, made[1].examples.targets)
+    assert np.any(made[0].included != made[1].included)
+
+
+def test_random_canaries_have_the_datas_scale_and_mislabelled_ones_wrong_labels() -> None:
+    random = canaries("random")
+    scale = np.sqrt(np.mean(np.square(TRAIN.features, dtype=np.float64)))
+    np.testing.assert_allclose(np.abs(random.examples.features), scale, rtol=1e-6)
+    wrong = canaries("mislabelled")
+    np.testing.assert_array_equal(wrong.examples.features, TRAIN.features[wrong.rows])
+    assert np.all(wrong.examples.targets != TRAIN.targets[wrong.rows])
+    assert set(wrong.examples.targets) <= {0, 1, 2}
+
+
+def test_only_included_canaries_are_planted() -> None:
+    made = canaries()
+    planted = plant(TRAIN, made)
+    inside = made.rows[made.included]
+    np.testing.assert_array_equal(planted.features[inside], made.examples.features[made.included])
+    np.testing.assert_array_equal(planted.targets[inside], made.examples.targets[made.included])
+    others = np.setdiff1d(np.arange(50), inside)
+    np.testing.assert_array_equal(planted.features[others], TRAIN.features[others])
+    np.testing.assert_array_equal(planted.targets[others], TRAIN.targets[others])
+
+
+def test_sparse_canaries_are_mislabelled() -> None:
+    sparse = Split(sp.csr_array(TRAIN.features), TRAIN.targets)
+    made = canaries("mislabelled", sparse)
+    planted = plant(sparse, made)
+    np.testing.assert_array_equal(planted.features.toarray(), TRAIN.features)
+    assert np.flatnonzero(planted.targets != TRAIN.targets).tolist() == made.rows[made.included].tolist()
+    with pytest.raises(SpecError, match="take mislabelled"):
+        canaries("random", sparse)
+
+
+def test_canaries_that_cannot_be() -> None:
+    with pytest.raises(SpecError, match="1 to 30 canaries"):
+        canaries(count=31)
+    with pytest.raises(SpecError, match="no wrong labels"):
+        canaries("mislabelled", classes=None)
+
+
+def pool(objective: LinearModel, shard: np.ndarray, blank: np.ndarray | None = None) -> Pool:
+    """The data side of one node, some of whose slots are blank."""
+    plan = Samples({}, enforced=False)
+    return open_pool({"node": plan}, {"node": Shard.of(shard, blank)}, objective, TRAIN, Simulated(5))
+
+
+def test_a_blank_slot_is_sampled_and_has_no_gradient() -> None:
+    """The release is that of the other rows, divided by the same public number, from the same draw of the batch."""
+    objective = LinearModel("softmax", 6, 3, dtype=np.float64)
+    shard = np.arange(10, 20)
+    blank = shard[::2]
+    task = Gradient(0, Public(np.zeros(objective.size)), Query(Poisson(0.7), NoNoise(1.0), 7.0))
+    batches, answers = [], []
+    for sides in (pool(objective, shard), pool(objective, shard, blank)):
+        ticket = sides.admit("node", task)
+        batches.append(sides.sides["node"].draw(ticket).rows)
+        answers.append(sides.compute([ticket])[0].released.values)
+    assert np.isin(blank, batches[0]).any()
+    np.testing.assert_array_equal(batches[1], np.setdiff1d(batches[0], blank))
+    expected = objective.clipped_gradients(np.zeros((1, objective.size)), TRAIN, [batches[1]], 1.0).sums[0] / 7
+    np.testing.assert_allclose(answers[1], expected, rtol=1e-12)
+
+
+def test_a_blank_slot_takes_no_turn_in_a_round() -> None:
+    """The others take the turns that they would have had."""
+    shard, blank = np.arange(50), np.array([3, 20, 21, 44])
+    objective = LinearModel("softmax", 6, 3, dtype=np.float64)
+    query = Query(Poisson(0.8), NoNoise(1.0), 1.0)
+    task = Round(1, (Swap(0, Public(np.zeros(objective.size))),), query, 40, 40, StepSizes(0.1), "batch")
+    plain, blanked = (
+        sides.sides["node"].draw(sides.admit("node", task)).turns
+        for sides in (pool(objective, shard), pool(objective, shard, blank))
+    )
+    held = ~np.isin(plain.rows, blank)
+    assert not held.all()
+    np.testing.assert_array_equal(blanked.rows, plain.rows[held])
+    np.testing.assert_array_equal(blanked.slots, plain.slots[held])
+    sides = pool(objective, shard, shard)
+    for update in ("batch", "clipped_sum"):
+        answer = sides.compute([sides.admit("node", replace(task, update=update))])[0]
+        np.testing.assert_array_equal(answer.released.values, 0.0)
+
+
+def test_scores_on_some_coordinates_are_of_these() -> None:
+    objective = LinearModel("softmax", 6, 3, l2=0.5, dtype=np.float64)
+    model, loss_gradient = np.random.default_rng(6).standard_normal((2, objective.size))
+    examples, where = canaries().examples, Coordinates(1, 4)
+    released = 4 * (loss_gradient + 0.5 * model)[where.slice]
+    scores = gradient_scores(objective, model, released, examples, 0.3, where)
+    own = objective.clipped_gradients(model[None], examples, [np.array([0])], 0.3).sums[0]
+    assert scores[0] == pytest.approx(4 * own[where.slice] @ loss_gradient[where.slice], rel=1e-6)
+
+
+def test_scores_are_inner_products_with_the_canaries_clipped_gradients() -> None:
+    objective = LinearModel("softmax", 6, 3, l2=0.5, dtype=np.float64)
+    generator = np.random.default_rng(6)
+    model, loss_gradient = generator.standard_normal((2, objective.size))
+    examples = canaries().examples
+    released = np.append(loss_gradient + 0.5 * model, 99.0)  # with the regulariser, and a count behind it
+    scores = gradient_scores(objective, model, released, examples, clip=0.3)
+    for i in range(len(examples.targets)):
+        own = objective.clipped_gradients(model[None], examples, [np.array([i])], 0.3).sums[0]
+        assert scores[i] == pytest.approx(own @ loss_gradient, rel=1e-6)
+
+
+def test_the_highest_scores_are_guessed_in_and_the_lowest_out() -> None:
+    made = canaries()
+    perfect = np.where(made.included, 1.0, -1.0) + 0.01 * np.arange(20)
+    correct, bound = judge(made, perfect, 7, 0.0, ADD)  # 4 in, 3 out
+    assert correct == 7
+    assert bound == epsilon_one_run(20, 7, 7, 0.0, ADD)
+    assert judge(made, -perfect, 7, 0.0, ADD)[0] == 0
+    some = np.zeros(20)
+    some[np.flatnonzero(made.included)[0]] = 5.0
+    some[np.flatnonzero(~made.included)[0]] = np.nan  # the lowest
+    assert judge(made, some, 2, 0.0, ADD)[0] == 2
+    with pytest.raises(DataError, match="no more guesses"):
+        judge(made, perfect, 21, 0.0, ADD)

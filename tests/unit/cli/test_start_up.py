@@ -1,0 +1,178 @@
+"""What a fresh process imports: little, until something is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gossamer
+from gossamer.cli.commands import COMMANDS
+from gossamer.cli.main import parser
+
+HEAVY = (
+    "amqtt",
+    "cryptography",
+    "dp_accounting",
+    "matplotlib",
+    "numba",
+    "numpy",
+    "pandas",
+    "pydantic",
+    "scipy",
+    "torch",
+)
+MODULES = sorted({module for module, _ in gossamer._PLACES.values()})
+LOADED = f"import sys; print('loaded:', *(name for name in {HEAVY} if name in sys.modules))"
+
+
+def output(program: str, *arguments: str) -> str:
+    """What a fresh process prints."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def loaded(program: str, *arguments: str) -> set[str]:
+    """Heavy packages that a fresh process has imported once it has run a program."""
+    last = output(f"{program}\n{LOADED}", *arguments).splitlines()[-1]
+    assert last.startswith("loaded:")
+    return set(last.split()[1:])
+
+
+def test_importing_gossamer_imports_nothing_heavy() -> None:
+    assert loaded("import gossamer") == set()
+
+
+def test_the_check_can_fail() -> None:
+    assert loaded("import gossamer; gossamer.run") >= {"numpy", "scipy", "pydantic"}
+
+
+@pytest.mark.parametrize("module", ["scipy.signal", "scipy.stats", "torch"])
+def test_running_an_experiment_does_not_need(module: str) -> None:
+    assert output(f"import gossamer, sys; gossamer.run; print({module!r} in sys.modules)") == "False\n"
+
+
+# Public names
+
+
+def imported_for_types() -> dict[str, tuple[str, str]]:
+    """Public names as type checkers see them: the module, and the name there."""
+    assert gossamer.__file__ is not None
+    module = ast.parse(Path(gossamer.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in module.body if isinstance(node, ast.If))
+    found = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name: (str(node.module), alias.name) for node in found for alias in node.names}
+
+
+def test_names_are_found_where_type_checkers_see_them() -> None:
+    assert imported_for_types() == gossamer._PLACES
+    assert {*gossamer._PLACES, "__version__"} == set(gossamer.__all__)
+    assert len(gossamer.__all__) == len(set(gossamer.__all__))
+
+
+@pytest.mark.parametrize("name", gossamer.__all__)
+def test_a_public_name_is_there(name: str) -> None:
+    assert getattr(gossamer, name) is not None
+    assert name in dir(gossamer)
+    assert vars(gossamer)[name] is getattr(gossamer, name)  # and not looked for again
+
+
+def test_all_names_are_imported_with_a_star() -> None:
+    program = "from gossamer import *; import gossamer; print(*(n for n in gossamer.__all__ if n not in globals()))"
+    assert output(program) == "\n"
+
+
+def test_public_values_can_be_pickled() -> None:
+    budget = gossamer.Budget(epsilon=3, delta=1e-5)
+    code = f"import pickle; print(repr(pickle.loads({pickle.dumps(budget)!r})))"
+    assert output(code).strip() == repr(budget)
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'gossamer' has no attribute 'runs'$"):
+        gossamer.runs  # type: ignore[attr-defined]  # noqa: B018
+
+
+# What was stored or sent
+
+
+def test_what_was_encoded_is_decoded_where_no_algorithm_was_imported() -> None:
+    from gossamer.algorithms.allreduce.messages import Enough
+    from gossamer.protocol.encoding import encode
+
+    sent = encode(Enough())
+    program = f"from gossamer.protocol.encoding import decode; print(repr(decode({sent!r})))"
+    assert output(program).strip() == repr(Enough())
+
+
+def test_all_types_are_found_where_nothing_was_imported() -> None:
+    """Those that `import gossamer` registered when it imported everything."""
+    program = (
+        "from gossamer.protocol import encoding\n"
+        "try: encoding.decode(b'o\\x04none\\0\\0\\0\\0')\n"
+        "except encoding.MalformedMessage as error: print(error)\n"
+        "print(*sorted(encoding._TYPES))"
+    )
+    error, found = output(program).splitlines()
+    assert error == "unknown type 'none'"
+    listed = "from gossamer.protocol.encoding import _TYPES; print(*sorted(_TYPES))"
+    everything = output(f"import {', '.join(MODULES)}; {listed}")
+    assert found.split() == everything.split()
+
+
+# The command
+
+CALLED = """
+import sys
+from gossamer.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as left:
+    assert not left.code, left.code
+"""
+QUICK = sorted(COMMANDS.keys() - {"account", "calibrate", "plan", "simulate-faults"})
+"""Commands whose help needs nothing heavy; the others name laws, compositions or algorithms in their help."""
+
+
+def test_the_commands_are_listed_without_anything_heavy() -> None:
+    assert loaded(CALLED, "--help") == set()
+    assert loaded(CALLED, "--version") == set()
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_help_of_a_command_needs_nothing_heavy(command: str) -> None:
+    assert loaded(CALLED, command, "--help") == set()
+
+
+def test_help_of_a_command_below_another_needs_nothing_heavy() -> None:
+    assert loaded(CALLED, "attack", "audit", "--help") == set()
+
+
+def modules_imported(*arguments: str) -> set[str]:
+    """Modules of commands that a call imports."""
+    ours = "import sys; print('loaded:', *(name for name in sys.modules if name.startswith('gossamer.cli.')))"
+    last = output(f"{CALLED}\n{ours}", *arguments).splitlines()[-1]
+    known = {entry.module for entry in COMMANDS.values()}
+    return {name.removeprefix("gossamer.cli.") for name in last.split()[1:]} & known
+
+
+def test_only_the_command_that_is_used_is_imported() -> None:
+    assert modules_imported("--help") == set()
+    assert modules_imported("status", "--help") == {"federation.status"}
+    assert modules_imported("datasets", "--json") == {"data.datasets"}
+
+
+def test_the_whole_parser_has_every_command_with_its_options() -> None:
+    (action,) = (one for one in parser()._actions if isinstance(one, argparse._SubParsersAction))
+    assert list(action.choices) == list(COMMANDS)
+    for name, below in action.choices.items():
+        assert below.description, name
+        assert below.module is None, name  # its arguments are there
+        assert len(below._actions) > 1, name

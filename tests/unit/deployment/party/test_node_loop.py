@@ -1,0 +1,342 @@
+"""A node's turns: stored before anything comes of it, and over when nobody needs the node any longer."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gossamer.deployment.party.loop import NodeLoop
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.deployment.party.tasks import Outcome
+from gossamer.deployment.peers.peers import PeerState
+from gossamer.protocol.effects import Record
+from gossamer.protocol.events import Refused
+from gossamer.protocol.frames import Acknowledge
+from gossamer.protocol.session import Transmit
+from gossamer.runtimes.host import Arrived, DataSideAnswer, Ended, Note, Rejected, Task, Wake
+from gossamer.runtimes.mqtt.inbox import Datagram
+
+FRAME = Acknowledge(1)
+
+
+def peer(state: Any, finished: str = "", contact: bool = True) -> PeerState:
+    return PeerState(state, 0.0, contact, finished, {})
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Host:
+    """Gives what a test wants to every turn."""
+
+    outcomes: deque[list[Any]] = field(default_factory=deque)
+    turns: list[list[Any]] = field(default_factory=list)
+    finished: str = ""
+    due: float | None = None
+    rests: int = 0
+    outbox: dict[str, dict[int, Any]] = field(default_factory=dict)
+
+    @property
+    def session(self) -> Any:
+        links = {to: SimpleNamespace(outbox=outbox) for to, outbox in self.outbox.items()}
+        return SimpleNamespace(links=links)
+
+    def start(self, now: float) -> list[Any]:
+        return self.turn([("start", now)])
+
+    def stop(self, reason: str, now: float) -> list[Any]:
+        return self.turn([("stop", now)])
+
+    def turn(self, inputs: Sequence[Any]) -> list[Any]:
+        self.turns.append([what for what, _ in inputs])
+        return self.outcomes.popleft() if self.outcomes else []
+
+    def deadline(self) -> float | None:
+        return self.due
+
+    def rest(self) -> None:
+        self.rests += 1
+
+
+@dataclass
+class Peers:
+    """Passes frames through."""
+
+    states_: dict[str, PeerState] = field(default_factory=dict)
+    told: list[Any] = field(default_factory=list)
+    untold: list[set[str]] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+    def open(self, sender: str, datagram: bytes, now: float) -> tuple[list[Any], list[tuple[str, bytes]]]:
+        return ([(sender, FRAME)] if datagram == b"frame" else [], [(sender, b"answer")])
+
+    def seal(self, to: str, frame: Any, now: float) -> list[tuple[str, bytes]]:
+        return [(to, b"sealed")]
+
+    def wake(self, now: float) -> list[tuple[str, bytes]]:
+        return []
+
+    def deadline(self) -> float | None:
+        return None
+
+    def rejected(self, sender: str, reason: str, now: float) -> None:
+        self.refused.append((sender, reason))
+
+    def finished(self, reason: str, but: Collection[str] = ()) -> None:
+        self.told.append(reason)
+        self.untold.append(set(but))
+
+    def states(self, now: float) -> dict[str, PeerState]:
+        return self.states_
+
+
+@dataclass
+class Transport:
+    clock: Clock
+    inbox: deque[Datagram] = field(default_factory=deque)
+    sent: list[tuple[str, bytes]] = field(default_factory=list)
+    connected: bool = True
+    reason: str = ""
+
+    def send(self, to: str, payload: bytes) -> bool:
+        self.sent.append((to, payload))
+        return True
+
+    def receive(self, timeout: float) -> Datagram | None:
+        if self.inbox:
+            return self.inbox.popleft()
+        self.clock.now += timeout
+        return None
+
+    def wake(self) -> None:
+        pass
+
+
+@dataclass
+class Worker:
+    asked: list[Any] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    late: list[Outcome] = field(default_factory=list)
+
+    def ask(self, request: Any) -> None:
+        self.asked.append(request)
+
+    def done(self) -> list[Outcome]:
+        found, self.outcomes = self.outcomes, []
+        return found
+
+    def stop(self) -> None:
+        """What it was at is done."""
+        self.outcomes, self.late = self.late, []
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Any:
+    clock, folder = Clock(), StateFolder(tmp_path)
+    folder.take()
+    parts: Any = (Host(), Peers(), Worker(), Transport(clock))
+    yield NodeLoop(*parts, folder, clock, linger=60.0)
+    folder.give_back()
+
+
+class TestTurns:
+    def test_all_that_came_is_one_turn(self, loop: Any) -> None:
+        loop.transport.inbox += [Datagram("b", b"frame"), Datagram("b", b"junk"), Datagram("c", b"frame")]
+        answer = Refused(1, 0)
+        loop.worker.outcomes.append(Outcome(answer, (Record("bad", 1.0),), update=True))
+        loop.host.due = loop.clock()
+        loop.turn()
+        assert loop.host.turns == [[Arrived("b", FRAME), Arrived("c", FRAME), DataSideAnswer(answer), Wake()]]
+        assert loop.counts.updates == 1
+        assert '"bad"' in (loop.folder.path / "private.jsonl").read_text()
+
+    def test_raw_figures_are_written_down_after_all_is_sent(self, loop: Any) -> None:
+        """Whether there are any depends on the data, and writing them takes its time."""
+        log, there = loop.folder.path / "private.jsonl", []
+        loop.peers.seal = lambda to, frame, now: there.append(log.exists()) or [(to, b"sealed")]
+        loop.worker.outcomes.append(Outcome(Refused(1, 0), (Record("gradients_not_finite", 1.0),)))
+        loop.host.outcomes.append([Transmit("b", FRAME)])
+        loop.turn()
+        assert there == [False]
+        assert log.exists()
+
+    def test_nothing_is_stored_where_nothing_came(self, loop: Any) -> None:
+        loop.transport.inbox.append(Datagram("b", b"junk"))
+        loop.turn()
+        assert loop.host.turns == []
+        assert loop.host.rests == 1
+        assert loop.transport.sent == [("b", b"answer")]
+
+    def test_what_comes_of_it_is_carried_out(self, loop: Any) -> None:
+        request: Any = object()
+        outcomes = [Transmit("b", FRAME), Task(request), Note(Record("loss", 0.5)), Rejected("c", "nonsense")]
+        loop.host.outcomes.append([*outcomes, Ended("quota")])
+        loop.transport.inbox.append(Datagram("b", b"frame"))
+        loop.turn()
+        assert ("b", b"sealed") in loop.transport.sent
+        assert loop.worker.asked == [request]
+        assert loop.peers.refused == [("c", "nonsense")]
+        assert loop.peers.told == ["quota"]
+        assert '"loss"' in (loop.folder.path / "private.jsonl").read_text()
+
+    def test_it_waits_no_longer_than_the_next_deadline(self, loop: Any) -> None:
+        loop.host.due = loop.clock() + 0.25
+        loop.turn()
+        assert loop.clock() == pytest.approx(100.25)
+        assert loop.host.turns == [[Wake()]]
+
+    def test_the_broker_is_spoken_of_when_it_goes_and_comes(self, loop: Any) -> None:
+        loop.transport.connected, loop.transport.reason = False, "it ended"
+        loop.turn()
+        loop.turn()
+        loop.transport.connected = True
+        loop.turn()
+        lines = (loop.folder.path / "node.log").read_text().splitlines()
+        assert [line.partition("Z ")[2] for line in lines] == [
+            "lost the broker, and goes on trying: it ended",
+            "connected to the broker again",
+        ]
+
+
+class TestTheEnd:
+    def run(self, loop: Any, most: float = 1000.0) -> float:
+        """Seconds until the loop ends."""
+        loop.host.outcomes.append([Ended("quota")])
+        began = loop.clock()
+        loop.look = lambda: loop.stop("too long") if loop.clock() > began + most else None
+        loop.run()
+        return float(loop.clock() - began)
+
+    def test_nobody_is_there(self, loop: Any) -> None:
+        assert self.run(loop) == 0
+
+    @pytest.mark.parametrize("state", ["gone", "quarantined"])
+    def test_those_who_are_gone_are_not_waited_for(self, loop: Any, state: str) -> None:
+        loop.peers.states_ = {"b": peer(state), "c": peer("up", "quota"), "d": peer("never heard", contact=False)}
+        loop.host.outbox = {"b": {1: "message"}}
+        assert self.run(loop) == 0
+
+    @pytest.mark.parametrize("back", [300.0, math.inf])
+    def test_peers_are_not_given_up_because_the_broker_is_away(self, loop: Any, back: float) -> None:
+        """It was lost after ten seconds, and comes back or not; for so long nobody could be heard."""
+        loop.peers.states_ = {"b": peer("up")}
+        loop.gone_after = 300.0
+        loop.host.outcomes.append([Ended("quota")])
+
+        def happen() -> None:
+            loop.transport.connected = not 110 <= loop.clock() < back
+            if loop.clock() > 200:
+                loop.peers.states_ = {"b": peer("gone")}
+
+        loop.look = happen
+        loop.run()
+        assert loop.clock() - (110 if back == math.inf else back) == pytest.approx(300.0, abs=3.0)
+
+    @pytest.mark.parametrize("state", ["up", "silent"])
+    def test_those_who_go_on_are(self, loop: Any, state: str) -> None:
+        loop.peers.states_ = {"b": peer(state)}
+        assert self.run(loop) > 1000
+        assert loop.stopping == "too long"
+
+    @pytest.mark.parametrize(
+        ("serves", "states", "ends"),
+        [
+            (True, {"b": peer("up", "quota"), "c": peer("gone")}, True),
+            (True, {"b": peer("up", "quota"), "c": peer("silent")}, False),
+            (True, {"b": peer("up"), "c": peer("gone")}, False),
+            (True, {"b": peer("gone"), "c": peer("gone")}, False),
+            (False, {"b": peer("up", "quota"), "c": peer("gone")}, False),
+        ],
+    )
+    def test_a_server_ends_when_those_that_are_left_have(
+        self, loop: Any, serves: bool, states: dict[str, PeerState], ends: bool
+    ) -> None:
+        """It may wait for hours for those that are gone, but not when it would be for them alone."""
+        loop.serves, loop.peers.states_ = serves, states
+        loop.host.outcomes += [[], [Ended("left alone")]] if ends else []
+        loop.look = lambda: loop.stop("too long") if loop.clock() > 1000 else None
+        loop.run()
+        assert (["stop"] in loop.host.turns) == ends
+        assert loop.stopping == ("" if ends else "too long")
+
+    def test_who_was_never_heard_is_waited_for_a_while(self, loop: Any) -> None:
+        loop.peers.states_ = {"b": peer("never heard")}
+        loop.host.outbox = {"b": {1: "message"}}
+        assert 60 <= self.run(loop) < 63
+
+    def test_what_was_not_acknowledged_is_waited_for(self, loop: Any) -> None:
+        loop.peers.states_ = {"b": peer("up", "quota")}
+        loop.host.outbox = {"b": {1: "message"}}
+        assert self.run(loop) > 1000
+
+    def test_who_lacks_a_message_is_told_of_the_end_once_it_has_it(self, loop: Any) -> None:
+        """It would leave, and the message would never arrive."""
+        loop.peers.states_ = {"b": peer("up"), "c": peer("up")}
+        loop.host.outbox = {"b": {1: "message"}, "c": {}}
+
+        def acknowledge() -> None:
+            if loop.clock() >= 105:
+                loop.host.outbox["b"].clear()
+            if loop.clock() >= 110:
+                loop.stop("enough")
+
+        loop.host.outcomes.append([Ended("quota")])
+        loop.look = acknowledge
+        loop.run()
+        assert loop.peers.untold == [{"b"}, set()]
+
+    def test_a_node_that_had_finished_before_says_so_again(self, loop: Any) -> None:
+        loop.host.finished = "quota"
+        loop.run()
+        assert loop.peers.told == ["quota"]
+
+    def test_what_was_charged_is_not_lost_when_a_node_is_stopped(self, loop: Any) -> None:
+        answer = Refused(1, 0)
+        loop.worker.late.append(Outcome(answer, update=True))
+        loop.host.outcomes.append([Transmit("b", FRAME), Task(object())])  # type: ignore[arg-type]
+        loop.settle()
+        assert loop.host.turns == [[DataSideAnswer(answer)]]
+        assert loop.transport.sent == [("b", b"sealed")]
+        assert loop.worker.asked == []
+        loop.settle()
+        assert len(loop.host.turns) == 1
+
+    def test_one_that_leaves_waits_for_acknowledgements_but_not_long(self, loop: Any) -> None:
+        loop.host.outbox = {"b": {1: "message"}}
+        began = loop.clock()
+        loop.leave("left", patience=10.0)
+        assert 10 <= loop.clock() - began < 12
+        assert loop.host.turns[0] == ["stop"]
+
+
+class TestGathering:
+    def test_it_goes_ahead_without_those_who_do_not_come(self, loop: Any) -> None:
+        loop.peers.states_ = {"b": peer("up"), "c": peer("never heard")}
+        loop.gather(["b", "c"], patience=5.0)
+        assert loop.clock() == pytest.approx(105.0)
+        assert "goes ahead without c, not heard within 5 s" in (loop.folder.path / "node.log").read_text()
+
+    def test_it_does_not_wait_when_all_are_there(self, loop: Any) -> None:
+        loop.peers.states_ = {"b": peer("up"), "c": peer("silent")}
+        loop.gather(["b", "c"], patience=5.0)
+        assert loop.clock() == 100.0
+
+    def test_frames_that_come_too_early_come_again(self, loop: Any) -> None:
+        """Nothing is taken before the node begins: what is not acknowledged is retransmitted."""
+        loop.peers.states_ = {"b": peer("never heard")}
+        loop.transport.inbox.append(Datagram("b", b"frame"))
+        loop.gather(["b"], patience=1.0)
+        assert loop.host.turns == []

@@ -1,0 +1,184 @@
+"""A party's state folder: one process at a time, and what others can know of it and do with it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossamer.deployment.party.state_folder import NodeRuns, StateFolder
+from gossamer.errors import CallerError, GossamerError
+
+HOLD = """
+import signal, sys, time
+from pathlib import Path
+from gossamer.deployment.party.state_folder import StateFolder
+folder = StateFolder(Path(sys.argv[1]))
+folder.take()
+folder.publish({"state": "running"})
+if sys.argv[2] == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("taken", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StateFolder:
+    return StateFolder(tmp_path / "state")
+
+
+def hold(folder: StateFolder, how: str = "") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", HOLD, str(folder.path), how]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "taken\n"
+    return process
+
+
+@pytest.fixture
+def holder(folder: StateFolder) -> Iterator[subprocess.Popen[str]]:
+    with hold(folder) as process:
+        yield process
+        process.kill()
+
+
+def test_only_one_process_has_it(folder: StateFolder, holder: subprocess.Popen[str]) -> None:
+    with pytest.raises(NodeRuns, match=f"process {holder.pid} runs this node; stop it first"):
+        folder.take()
+    assert folder.process == holder.pid
+
+
+def test_it_is_free_when_its_process_is_killed(folder: StateFolder, holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.wait()
+    assert folder.process is None
+    assert folder.status() == {"state": "killed", "process": None}
+    folder.take()
+    folder.give_back()
+
+
+def test_who_looks_does_not_keep_a_node_from_starting(folder: StateFolder) -> None:
+    folder.path.mkdir()
+    with (folder.path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        timer = threading.Timer(0.2, fcntl.flock, (lock, fcntl.LOCK_UN))
+        timer.start()
+        folder.take()
+        folder.give_back()
+        timer.join()
+
+
+def test_what_is_written_is_for_its_owner_alone(folder: StateFolder) -> None:
+    folder.take()
+    folder.say("a line")
+    folder.record(1.0, "loss", 2.0)
+    folder.publish({"state": "running"})
+    folder.give_back()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.path.iterdir() if path.name != "lock"}
+    assert modes == {"node.log": 0o600, "private.jsonl": 0o600, "status.json": 0o600}
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+
+
+def test_a_line_stays_one_line(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.take()
+    folder.say("two\nlines")
+    folder.give_back()
+    assert (folder.path / "node.log").read_text().endswith("Z two lines\n")
+    assert capsys.readouterr().err == ""
+
+
+def test_lines_are_printed_where_somebody_looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = StateFolder(tmp_path, echo=True)
+    folder.take()
+    folder.say("hello")
+    folder.give_back()
+    assert capsys.readouterr().err.endswith("hello\n")
+
+
+def test_the_status_of_no_node(folder: StateFolder) -> None:
+    with pytest.raises(CallerError, match="no node has run here"):
+        folder.status()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"state": 1}'])
+def test_a_status_that_is_damaged(folder: StateFolder, content: str) -> None:
+    folder.take()
+    folder.write("status.json", content)
+    folder.give_back()
+    with pytest.raises(CallerError, match="cannot read the status"):
+        folder.status()
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
+def test_a_node_that_ended_was_not_killed(folder: StateFolder, state: str) -> None:
+    folder.take()
+    folder.publish({"state": state})
+    folder.give_back()
+    assert folder.status()["state"] == state
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CallerError, match="cannot be a state folder"):
+        StateFolder(tmp_path / "file" / "state").take()
+
+
+def test_a_folder_has_a_name_that_another_or_an_emptied_one_has_not(tmp_path: Path) -> None:
+    folder, other = StateFolder(tmp_path / "a"), StateFolder(tmp_path / "b")
+    for one in (folder, other):
+        one.path.mkdir()
+    name = folder.instance
+    assert len(name) == 32
+    assert name == StateFolder(folder.path).instance != other.instance
+    (folder.path / "instance").unlink()
+    assert folder.instance != name
+
+
+class TestStopping:
+    def test_it_ends_the_process(self, folder: StateFolder, holder: subprocess.Popen[str]) -> None:
+        folder.stop(leave=False, patience=20.0)
+        assert holder.wait(5) == -signal.SIGTERM
+        assert not folder.leaving
+
+    def test_leaving_is_asked_for_before_the_signal(self, folder: StateFolder, holder: subprocess.Popen[str]) -> None:
+        folder.stop(leave=True, patience=20.0)
+        assert folder.leaving
+
+    def test_nobody_is_there(self, folder: StateFolder) -> None:
+        with pytest.raises(CallerError, match="no process runs this node"):
+            folder.stop(leave=False, patience=1.0)
+
+    def test_a_process_that_does_not_end(self, folder: StateFolder) -> None:
+        with hold(folder, "stubborn") as process:
+            with pytest.raises(GossamerError, match=f"process {process.pid} has not ended within 0.2 s"):
+                folder.stop(leave=False, patience=0.2)
+            process.kill()
+
+
+def test_a_status_is_replaced_whole(folder: StateFolder) -> None:
+    """Whoever reads while it is written sees one status or the other."""
+    folder.take()
+    process = os.fork()
+    if process == 0:
+        while True:
+            folder.publish({"state": "running", "much": "x" * 100_000})
+    try:
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            if (folder.path / "status.json").exists():
+                json.loads((folder.path / "status.json").read_text())
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        folder.give_back()

@@ -1,0 +1,203 @@
+"""What an invitation settles is what a simulation of the same spec has; one that fits no run is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gossamer.data.datasets import load_dataset
+from gossamer.data.split import Split
+from gossamer.deployment.founding.founding import draft
+from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.data import shard_settings
+from gossamer.deployment.party.data_side import unit_terms
+from gossamer.deployment.party.neighbours import neighbours
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.errors import CallerError
+from gossamer.experiment.planning import plan_run
+from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.reading import parse_spec, write_spec
+from gossamer.keys.identity import Identity
+from gossamer.keys.membership import Invitation
+from gossamer.protocol.encoding import encode
+from gossamer.protocol.node import state_of
+
+BUDGET = {"epsilon": 8, "delta": 1e-4}
+SPECS = {
+    "gossip": {"algorithm": {"name": "gossip", "nodes": 4, "topology": "ring", "updates_per_node": 5}},
+    "allreduce": {"algorithm": {"name": "allreduce", "nodes": 3, "updates_per_node": 5}},
+    "audp": {"algorithm": {"name": "audp", "nodes": 3, "updates_per_node": 5}},
+    "increasing": {"algorithm": {"name": "increasing", "nodes": 4, "aggregators": [2], "gradients": 400}},
+    "graph_federated": {
+        "algorithm": {"name": "graph_federated", "units": 3, "agents": 2, "rounds": 3, "topology": "ring"},
+        "privacy": {"clip": 1.0},
+        "budget": {"epsilon": 500, "delta": 1e-4},
+    },
+}
+
+
+def simulated(name: str) -> Prepared:
+    return prepare(parse_spec({"dataset": "digits", "budget": BUDGET, "partition": "dirichlet", **SPECS[name]}))
+
+
+def invitation(prepared: Prepared) -> Invitation:
+    dataset = shard_settings(prepared.dataset)
+    text = write_spec(prepared.experiment.model_copy(update={"dataset": dataset}))
+    return draft(spec=text, parties=prepared.shard_sizes, broker="mqtt://127.0.0.1:1883").invitation
+
+
+@pytest.mark.parametrize("name", SPECS)
+class TestEverythingIsAsSimulated:
+    def test_names_sizes_graph_and_model(self, name: str) -> None:
+        one = simulated(name)
+        other = Terms.of(invitation(one)).prepared()
+        assert (other.names, other.shard_sizes, other.units) == (one.names, one.shard_sizes, one.units)
+        np.testing.assert_array_equal(other.initial.values, one.initial.values)
+        assert list(map(other.graph.neighbours, range(other.graph.nodes))) == list(
+            map(one.graph.neighbours, range(one.graph.nodes))
+        )
+
+    def test_the_plan(self, name: str) -> None:
+        one = simulated(name)
+        plan, agreed = plan_run(one), Agreed.on(Terms.of(invitation(one)))
+        assert agreed.plan.noise == plan.noise
+        assert agreed.plan.epsilons == plan.epsilons
+        assert {n: agreed.plan.releases(n) for n in one.names} == {n: plan.releases(n) for n in one.names}
+
+    def test_the_nodes(self, name: str) -> None:
+        one = simulated(name)
+        plan, agreed = plan_run(one), Agreed.on(Terms.of(invitation(one)))
+        nodes = one.algorithm.build(one.experiment.algorithm, one.context(plan.mechanisms, plan.quotas))
+        mine = agreed.nodes()
+        assert mine.keys() == nodes.keys() == {member.name for member in agreed.terms.invitation.members}
+        assert all(encode(state_of(mine[n])) == encode(state_of(nodes[n])) for n in nodes)
+
+    def test_neighbours_know_each_other(self, name: str) -> None:
+        agreed = Agreed.on(Terms.of(invitation(simulated(name))))
+        near = {
+            member.name: set(neighbours(agreed.prepared, member.name)) for member in agreed.terms.invitation.members
+        }
+        assert all(me in near[peer] for me, peers in near.items() for peer in peers)
+        assert all(peers and me not in peers for me, peers in near.items())
+
+
+def test_neighbours_in_a_tree() -> None:
+    prepared = simulated("increasing")
+    assert neighbours(prepared, "node-0") == ("aggregator-1-0",)
+    assert neighbours(prepared, "aggregator-1-1") == ("node-2", "node-3", "server")
+    assert neighbours(prepared, "server") == ("aggregator-1-0", "aggregator-1-1")
+
+
+def test_neighbours_in_units() -> None:
+    prepared = simulated("graph_federated")
+    assert neighbours(prepared, "node-3") == ("server-1",)
+    assert neighbours(prepared, "server-1") == ("node-2", "node-3", "server-0", "server-2")
+
+
+class TestOwnData:
+    def test_they_are_the_whole_shard(self) -> None:
+        agreed = Agreed.on(Terms.of(invitation(simulated("gossip"))))
+        size = agreed.terms.sizes[agreed.terms.me.name]
+        train = load_dataset(parse_spec({"privacy": "none"}).dataset).train
+        with_data = agreed.with_data(Split(train.features[:size], train.targets[:size]))
+        own, other, *_ = with_data.prepared.shards
+        assert with_data.prepared.names[0] == agreed.terms.me.name
+        np.testing.assert_array_equal(own, np.arange(size))
+        assert len(other) == agreed.terms.sizes[with_data.prepared.names[1]]
+        assert with_data.plan is agreed.plan
+
+    def test_only_the_unit_hears_what_is_confined(self) -> None:
+        found = invitation(simulated("graph_federated"))
+        agreed = Agreed.on(Terms.of(replace(found, invited="server-1")))
+        assert [name for name in agreed.nodes() if agreed.may_hear(name)] == ["node-2", "node-3", "server-1"]
+
+    def test_without_units_nobody_else_does(self) -> None:
+        agreed = Agreed.on(Terms.of(invitation(simulated("gossip"))))
+        assert [name for name in agreed.nodes() if agreed.may_hear(name)] == ["node-0"]
+
+
+class TestRefused:
+    def test_too_few_members_with_data(self) -> None:
+        found = invitation(simulated("gossip"))
+        with pytest.raises(CallerError, match=r"wants algorithm.nodes = 4 parties with data, and 3 members"):
+            Terms.of(replace(found, members=found.members[:3]))
+
+    def test_a_server_is_missing(self) -> None:
+        found = invitation(simulated("audp"))
+        with pytest.raises(CallerError, match=r"wants server without data, and .* are none"):
+            Terms.of(replace(found, members=found.members[:-1]))
+
+    def test_a_server_too_many(self) -> None:
+        found, more = invitation(simulated("gossip")), invitation(simulated("audp"))
+        with pytest.raises(CallerError, match=r"wants no members without data, and .* are server"):
+            Terms.of(replace(found, members=(*found.members, more.members[-1])))
+
+    @pytest.mark.parametrize(
+        ("number", "changes", "said"),
+        [
+            (2, {"role": "worker", "unit": None}, "node-2 is agent of server-1, and the invitation says worker"),
+            (2, {"unit": "server-0"}, "node-2 is agent of server-1, and the invitation says agent of server-0"),
+            (-1, {"role": "worker"}, "server-2 is server, and the invitation says worker"),
+        ],
+    )
+    def test_parts_that_the_spec_does_not_give(self, number: int, changes: dict[str, Any], said: str) -> None:
+        """A policy for agents must not be passed by by calling one something else."""
+        found = invitation(simulated("graph_federated"))
+        members = list(found.members)
+        members[number] = replace(members[number], **changes)
+        with pytest.raises(CallerError, match=said):
+            Terms.of(replace(found, members=tuple(members)))
+
+    def test_noise_that_somebody_could_draw_again(self) -> None:
+        """An organiser could then subtract it; no deployed party draws such noise, nor says that it does."""
+        found = invitation(simulated("gossip"))
+        text = found.spec.replace("noise_secret: fresh", "noise_secret: reproducible")
+        assert text != found.spec
+        with pytest.raises(CallerError, match=r"reproducible is for simulations"):
+            Terms.of(replace(found, spec=text))
+
+    def test_a_spec_that_is_none(self) -> None:
+        found = invitation(simulated("gossip"))
+        with pytest.raises(CallerError, match=r"the spec of the invitation: unknown key nonsense"):
+            Terms.of(replace(found, spec=f"{found.spec}\nnonsense: 1\n"))
+
+
+def test_an_agents_ledger_is_for_a_spec_a_server_and_a_state_folder(tmp_path: Path) -> None:
+    """What a unit's server releases is not counted at the agent: another run must not pass for the one it paid for."""
+    found = replace(invitation(simulated("graph_federated")), invited="node-3")
+    folders = [StateFolder(tmp_path / name) for name in "ab"]
+    for folder in folders:
+        folder.path.mkdir()
+    key = Identity.generate().public_key
+    stranger = tuple(replace(m, key=key) if m.name == "server-1" else m for m in found.members)
+    elsewhere = tuple(replace(m, key=key) if m.name == "server-0" else m for m in found.members)
+    others = [replace(found, members=stranger), replace(found, spec=found.spec.replace("rounds: 3", "rounds: 2"))]
+
+    def terms(invited: Invitation, folder: StateFolder = folders[0]) -> bytes:
+        return unit_terms(Agreed.on(Terms.of(invited)), folder)
+
+    assert terms(found) == terms(found) == terms(replace(found, members=elsewhere))
+    assert len({terms(found), terms(found, folders[1]), *map(terms, others)}) == 4
+
+
+class TestCodeOfItsOwn:
+    """Whoever signs an invitation does not decide what code runs here."""
+
+    @pytest.fixture
+    def found(self) -> Invitation:
+        found = invitation(simulated("gossip"))
+        return replace(found, spec=found.spec.replace("module: null", "module: os:abort").replace("name: softmax", ""))
+
+    @pytest.mark.parametrize("allowed", [(), ("os:getpid", "os")])
+    def test_it_is_refused_before_it_runs(self, found: Invitation, allowed: tuple[str, ...]) -> None:
+        assert "os:abort" in found.spec
+        with pytest.raises(CallerError, match=r"objective.module: os:abort; if that is the model .* --module os:abort"):
+            Terms.of(found, allowed)
+
+    def test_it_runs_where_it_is_allowed(self, found: Invitation) -> None:
+        found = replace(found, spec=found.spec.replace("os:abort", "torch.nn:Identity"))
+        assert Terms.of(found, ["torch.nn:Identity"]).experiment.objective.module == "torch.nn:Identity"

@@ -1,0 +1,257 @@
+"""Specs: what is accepted, and one clear line for what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+import gossamer as gs
+import gossamer.deployment.owner.policy  # its settings are among those that are looked at
+from gossamer.errors import SpecError
+from gossamer.experiment.reading import override, parse_spec, read_spec, write_spec
+from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
+from gossamer.section import TRUTH_VALUE, Section, place
+
+PRIVATE = {"budget": {"epsilon": 5}}
+
+
+def spec(**sections: object) -> gs.Experiment:
+    return parse_spec({**PRIVATE, **sections})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"algoritm": "gossip"}, "unknown key algoritm; did you mean algorithm?"),
+        ({"algorithm": {"name": "gossip", "nodez": 3}}, "unknown key algorithm.nodez; did you mean nodes?"),
+        ({"algorithm": "gosip"}, "algorithm: unknown name 'gosip'; did you mean gossip?"),
+        ({"algorithm": {"name": "gossip", "topology": "rign"}}, "algorithm.topology: unknown name 'rign'"),
+        ({"algorithm": {"name": "gossip", "topology": {"name": "grid", "row": 2}}}, "did you mean rows?"),
+        ({"partition": {"name": "dirichlet", "alfa": 1}}, "unknown key partition.alfa; did you mean alpha?"),
+        ({"speeds": {"scenario": "one_slo"}}, "speeds.scenario: unknown name 'one_slo'; did you mean one_slow?"),
+        ({"algorithm": {"nodes": 3}}, "algorithm.name is missing; expected one of gossip, allreduce"),
+        ({"privacy": {"sampling": "shuffled"}}, "privacy.sampling: unknown name 'shuffled'"),
+        (
+            {"privacy": {"clip": -1}},
+            "privacy.clip.bound: input should be greater than or equal to 0.000000001, found -1",
+        ),
+        ({"privacy": {"clip": float("nan")}}, "privacy.clip.bound: input should be a finite number"),
+        ({"privacy": {"sensitivity": 1e-4}}, "unknown key privacy.sensitivity"),
+        *(
+            (
+                {"deployment": {"release_deadline": value}},
+                f"release_deadline: expected auto, on, off, {rest}",
+            )
+            for value, rest in (
+                (0, "or seconds above 0 and at most 86400, found 0"),
+                (float("nan"), "or seconds above 0 and at most 86400, found nan"),
+                ("soon", "or seconds above 0 and at most 86400, found 'soon'"),
+                (1e9, "or seconds above 0 and at most 86400, found 1000000000.0"),
+                (None, "or seconds above 0 and at most 86400"),
+                (10**400, "or seconds above 0 and at most 86400, found 1000"),
+            )
+        ),
+        ({"dataset": {"name": "d", "path": "d.csv", "person": ""}}, "dataset.person: string should have at least 1"),
+        ({"dataset": {"name": "d", "path": "d.csv", "owner": ""}}, "dataset.owner: string should have at least 1"),
+        ({"budget": {"epsilon": True}}, "budget.epsilon: input should be a number, found true"),
+        ({"budget": {"epsilon": [True, 2]}}, "budget.epsilon: input should be a number, found [true, 2]"),
+        ({"seed": False}, "seed: input should be a number, found false"),
+        ({"privacy": {"clip": True}}, "privacy.clip.bound: input should be a number, found true"),
+        (
+            {"dataset": {"name": "d", "path": "d.csv", "labels": [True, False]}},
+            "dataset.labels: input should be a number, or a text in quotes, found [true, false]",
+        ),
+        ({"algorithm": {"name": "graph_federated", "masking": 3}}, "masking: expected keys with their values, found 3"),
+        ({"budget": {"epsilon": 0}}, "budget.epsilon: input should be greater than 0, found 0"),
+        ({"budget": {"epsilon": [1, -1]}}, "budget.epsilon.1: input should be greater than 0, found -1"),
+        ({"privacy": {"clip": "quantil"}}, "privacy.clip: unknown name 'quantil'; did you mean quantile?"),
+        ({"privacy": {"mechanism": "l2_laplace", "epsilon": -1}}, "privacy.epsilon: input should be greater than 0"),
+        ({"privacy": {"mechanism": "l2_laplace", "noise_multiplier": 1}}, "noise_multiplier is for gaussian noise"),
+        ({"privacy": {"epsilon": 1}}, "epsilon is that of one release of l2_laplace"),
+        ({"privacy": {"norm": "exponential"}}, "norm and noise_scope are for l2_laplace"),
+        (
+            {"privacy": {"mechanism": "l2_laplace", "clip": "quantile"}},
+            "the quantile policy counts with gaussian noise",
+        ),
+        ({"privacy": {"mechanism": "l2_laplace", "norm": "exponential", "epsilon": 1}}, "meet no budget"),
+        ({"algorithm": {"name": "mapa", "kappa": 1.5}}, "algorithm.kappa: input should be less than 1, found 1.5"),
+        ({"algorithm": {"name": "mapa", "reduction": 0}}, "algorithm.reduction: input should be greater than 0"),
+        ({"algorithm": {"name": "csgd", "nodes": 3}}, "algorithm: csgd is centralised, so nodes must be 1, found 3"),
+        ({"algorithm": "asgd"}, "asgd adds no noise: say privacy: none, or take audp"),
+        ({"algorithm": {"name": "audp", "staleness": {"on_stale": "wait"}}}, "on_stale: wait needs a bound"),
+        ({"budget": {"epsilon": 1, "delta": 1}}, "budget.delta: input should be less than 1"),
+        ({"privacy": "none"}, "privacy: none meets no budget"),
+        ({"budget": None}, "give a budget, or privacy.noise_multiplier, or say privacy: none"),
+        ({"stop": {"accuracy": 0.9}}, "stop.accuracy depends on data"),
+        ({"objective": {"name": "softmax", "module": "a:B"}}, "found both 'softmax' and 'a:B'"),
+        ({"faults": {"absences": [{"node": 1, "start": 5, "end": 5}]}}, "end must come after start"),
+        (
+            {"faults": {"absences": [{"node": 1, "start": 1, "end": 9}, {"node": 1, "start": 5}]}},
+            "node 1 is away twice at virtual second 5",
+        ),
+        ({"links": {"partitions": [{"start": 2, "end": 1, "group": [0]}]}}, "end must come after start"),
+        ({"speeds": {"seconds": float("inf")}}, "speeds.seconds: input should be a finite number"),
+        ({"algorithm": {"name": "gossip", "learning_rate": float("inf")}}, "finite number"),
+        ({"stop": {"accuracy": 0.9, "updates": 9}, "evaluation": "off"}, "stop.accuracy needs evaluation"),
+        ({"partition": {"name": "sizes", "sizes": [-1]}}, "partition.sizes.0"),
+        ("gossip", "expected sections such as dataset: and algorithm:"),
+    ],
+)
+def test_a_mistake_gets_one_line_that_names_the_key(content: object, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec({**PRIVATE, **content} if isinstance(content, dict) else content)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_section_may_be_a_bare_name() -> None:
+    assert spec(dataset="digits", algorithm="allreduce", partition="iid") == spec(
+        dataset={"name": "digits"}, algorithm={"name": "allreduce"}, partition={"name": "iid"}
+    )
+    assert parse_spec({"privacy": "none"}).privacy.mechanism == "none"
+
+
+def test_the_python_object_and_the_yaml_say_the_same() -> None:
+    by_hand = gs.Experiment(
+        dataset="digits",
+        algorithm=gs.Gossip(topology="complete", nodes=5, learning_rate=0.25),
+        budget=gs.Budget(epsilon=5),
+    )
+    text = "algorithm: {name: gossip, topology: complete, nodes: 5, learning_rate: 0.25}\nbudget: {epsilon: 5}\n"
+    assert parse_spec(yaml.safe_load(text)) == by_hand
+
+
+def test_what_is_written_reads_back_the_same(tmp_path: Path) -> None:
+    rate = {"schedule": "step", "initial": 0.4, "epochs": [160, 240]}
+    experiment = spec(algorithm={"name": "gossip", "learning_rate": rate}, speeds={"scenario": "random_slow"})
+    path = tmp_path / "spec.yaml"
+    path.write_text(write_spec(experiment))
+    assert read_spec(path) == experiment
+
+
+def test_numbers_may_be_written_as_yaml_misreads_them(tmp_path: Path) -> None:
+    """YAML 1.1 takes 1e-4 for a string."""
+    path = tmp_path / "spec.yaml"
+    path.write_text("budget: {epsilon: 5, delta: 1e-4}\n")
+    assert read_spec(path).budget == gs.Budget(epsilon=5, delta=1e-4)
+
+
+def test_overrides_reach_into_bare_names() -> None:
+    content = override({"algorithm": "gossip", "privacy": "gaussian"}, ["algorithm.nodes=3", "privacy.clip=0.5"])
+    assert content == {
+        "algorithm": {"name": "gossip", "nodes": 3},
+        "privacy": {"mechanism": "gaussian", "clip": 0.5},
+    }
+
+
+def test_an_override_of_a_section_that_is_left_out_keeps_its_default_name() -> None:
+    assert parse_spec(override(PRIVATE, ["algorithm.nodes=3"])) == spec(algorithm={"name": "gossip", "nodes": 3})
+
+
+def test_yaml_reads_off_as_a_truth_value_and_an_empty_section_as_nothing() -> None:
+    content = yaml.safe_load("evaluation: off\nstop:\nlinks: null\nbudget: {epsilon: 5}\n")
+    assert parse_spec(content) == spec(evaluation="off")
+
+
+def test_a_learning_rate_may_be_written_as_yaml_misreads_it() -> None:
+    content = yaml.safe_load("{algorithm: {name: gossip, learning_rate: 1e-2}, budget: {epsilon: 5}}")
+    assert parse_spec(content).algorithm.learning_rate.at(0) == 0.01
+
+
+def kinds(section: type[Section] = Section) -> list[type[Section]]:
+    """All settings there are, of specs and of policies."""
+    return [found for kind in section.__subclasses__() for found in (kind, *kinds(kind))]
+
+
+def takes(schema: Any) -> set[str]:
+    """What a value, or an item of it, may be by its JSON schema; `on` and `off` are texts that YAML reads otherwise."""
+    if isinstance(schema, list):
+        return {kind for item in schema for kind in takes(item)}
+    inner = {kind for key in ("anyOf", "items", "prefixItems") if key in schema for kind in takes(schema[key])}
+    options = {"boolean" if option == "on" else type(option).__name__ for option in schema.get("enum", [])}
+    return inner | options | {schema.get("type", "")}
+
+
+NUMBERS = [
+    (kind, name)
+    for kind in kinds()
+    for name, schema in kind.model_json_schema(by_alias=False).get("properties", {}).items()
+    if takes(schema) & {"number", "integer", "int"} and "boolean" not in takes(schema)
+]
+
+
+def test_there_are_many_numbers() -> None:
+    assert len(NUMBERS) > 100
+    assert {"epsilon", "nodes", "loss", "owners", "smallest_noise_multiplier", "degree"} <= {
+        name for _, name in NUMBERS
+    }
+
+
+@pytest.mark.parametrize(("kind", "name"), NUMBERS, ids=lambda value: getattr(value, "__qualname__", value))
+def test_no_number_takes_a_truth_value(kind: type[Section], name: str) -> None:
+    for value in (True, False, [1, True]):
+        with pytest.raises(ValidationError) as caught:
+            kind.model_validate({name: value})
+        assert (name,) in [place(problem) for problem in caught.value.errors() if problem["type"] == TRUTH_VALUE]
+
+
+@pytest.mark.parametrize("setting", ["nodes", "=3", " =3"])
+def test_an_override_without_key_or_value_is_refused(setting: str) -> None:
+    with pytest.raises(SpecError, match="expected key=value"):
+        override({}, [setting])
+
+
+def test_a_key_given_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text("seed: 1\nbudget: {epsilon: 5}\nseed: 2\n")
+    with pytest.raises(SpecError, match=r"twice\.yaml, line 3: 'seed' is given twice, first in line 1"):
+        read_spec(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: [1,\nb: 2", "line 2"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"", "give a budget"),
+        (b"- 1\n- 2\n", "expected sections"),
+    ],
+)
+def test_files_that_are_no_specs(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_bytes(content)
+    with pytest.raises(SpecError, match=message):
+        read_spec(path)
+
+
+def test_a_missing_spec_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"nowhere\.yaml: cannot read the spec: No such file"):
+        read_spec(tmp_path / "nowhere.yaml")
+
+
+def test_relative_paths_are_taken_from_the_specs_folder(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("privacy: none\ndataset: {name: mine, path: mine.csv}\nspeeds: {name: file, path: times.csv}\n")
+    experiment = read_spec(path)
+    assert experiment.dataset.path == (tmp_path / "mine.csv").resolve()
+    assert experiment.speeds.path == (tmp_path / "times.csv").resolve()
+
+
+def test_noise_clips_at_one_unless_told_and_no_noise_does_not_clip() -> None:
+    assert spec().privacy.clip == FixedClip(bound=1.0)
+    assert spec(privacy="gaussian").privacy.clip == FixedClip(bound=1.0)
+    assert spec(algorithm="mapa").privacy.clip == StageClip()
+    assert spec(algorithm="audp").privacy.clip == QuantileClip()
+    assert spec(algorithm="audp", privacy="l2_laplace").privacy.clip == FixedClip(bound=1.0)
+    assert parse_spec({"privacy": "none"}).privacy.clip is None
+    assert parse_spec({"privacy": {"mechanism": "none", "clip": 2}}).privacy.clip == FixedClip(bound=2)
+    assert spec(privacy={"clip": None}).privacy.clip == FixedClip(bound=1.0)
+
+
+def test_the_relation_goes_with_the_sampling_unless_it_is_given() -> None:
+    assert spec().privacy.relation is gs.NeighboringRelation.ADD_OR_REMOVE_ONE
+    assert spec(privacy={"sampling": "fixed_size"}).privacy.relation is gs.NeighboringRelation.REPLACE_ONE

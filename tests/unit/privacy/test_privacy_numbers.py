@@ -1,0 +1,142 @@
+"""What wants a number says so: truth values, texts and the like are refused in one line, by every constructor."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import math
+import pkgutil
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.ledgers import AgentLedger, UnitLedger
+
+import gossamer.privacy
+from gossamer.algorithms.gossip import claims as adp2sgd
+from gossamer.algorithms.gossip import utility as adp2sgd_utility
+from gossamer.algorithms.increasing import theorem as increasing_theorem
+from gossamer.errors import AccountingError, SpecError
+from gossamer.numbers import real_number, whole_number
+from gossamer.privacy import mechanisms, sampling, tasks
+from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter
+from gossamer.privacy.accounting.l2_laplace import L2LaplaceFull
+from gossamer.privacy.accounting.ledger import RenyiFilter
+from gossamer.privacy.accounting.series import Series, SeriesPlan
+from gossamer.privacy.exact.grid_noise import GridGaussian
+from gossamer.privacy.masking.fixed_point import FixedPoint
+from gossamer.privacy.masking.group import Group
+from gossamer.privacy.paper_noise import PaperNoise
+from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.streams import agent_noise, correlated_noise, graph_bounds, noise_streams
+from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery
+from gossamer.vectors import Public
+
+ADD = mechanisms.NeighboringRelation.ADD_OR_REMOVE_ONE
+GAUSSIAN, POISSON = mechanisms.Gaussian(1.0, 2.0), sampling.Poisson(0.1)
+FACTORISATION = correlated_noise.Factorisation("banded", 8, 3)
+STREAM = StreamKind(None, 3, 4)
+PLAN = SeriesPlan(2, 3, 0.1, 4.0)
+MODEL = Public(np.zeros(3))
+
+MADE: list[Any] = [
+    agent_noise.AgentNoise(5, 2.0, 3),
+    AgentLedger("a", agent_noise.AgentNoise(5, 2.0, 3), 4),
+    adp2sgd.Adp2sgdSetting(1.0, 10.0, 100.0, 3, 50),
+    adp2sgd_utility.Adp2sgdProblem(1.0, 1.0, 1.0, 1.0, 10),
+    adp2sgd_utility.Adp2sgdNetwork(3, 0.5, 1.0),
+    increasing_theorem.MainTheorem(power=1.0, r0=0.01, sigma=8.0, ratio=1.0),
+    FACTORISATION,
+    GaussianFilter(1.0, 1e-5, ADD),
+    EitherFilter(1.0, 1e-5, ADD, 8.0),
+    RenyiFilter(1.0, 1e-5, ADD),
+    graph_bounds.UpdateBound(0.1, 1.0, 5, graph_bounds.GradientAt.RELEASED),
+    graph_bounds.RandomNoise(3, 1.0, ((0.5, 2),)),
+    GridGaussian(1.0, 2.0**-20, 1 << 21, 3),
+    L2LaplaceFull(1.0, 3),
+    FixedPoint(1.0, 5),
+    Group(5, 10),
+    GAUSSIAN,
+    mechanisms.BallGaussian(1.0, 2.0),
+    mechanisms.L2Laplace(1.0, 2.0, ADD),
+    mechanisms.Laplace(1.0, 2.0),
+    mechanisms.NoNoise(),
+    mechanisms.Mechanism(1.0),
+    noise_streams.CorrelatedNoise(FACTORISATION, 1.0),
+    PaperNoise(1.0, 1.0, ADD, "gamma", 3),
+    ReleaseKind(GAUSSIAN, POISSON, 3),
+    POISSON,
+    sampling.FixedSize(10, 2),
+    sampling.WithReplacement(10, 2),
+    PLAN,
+    Series("monthly", 1.0, 1e-6, (PLAN,)),
+    tasks.Query(POISSON, GAUSSIAN, 10.0),
+    tasks.Gradient(1, MODEL, tasks.Query(POISSON, GAUSSIAN, 10.0)),
+    tasks.StepSizes(0.1),
+    tasks.Swap(0, MODEL),
+    tasks.Round(1, (tasks.Swap(0, MODEL),), tasks.Query(POISSON, GAUSSIAN, 1.0), 4, 4, tasks.StepSizes(0.1), "batch"),
+    STREAM,
+    UnitLedger("u", ("a",), STREAM),
+    LocalQuery(2, 3, 0.1, 1.0),
+    CuratedSum(1, (("a", MODEL),), 3, tasks.Query(POISSON, GAUSSIAN, 10.0)),
+]
+"""One of each."""
+ELSEWHERE = {
+    "masking.messages",  # what others send, refused as such: test_masking_messages.py
+}
+
+
+def numbers_of(made: Any) -> Iterator[tuple[str, str]]:
+    """Fields that are numbers, and of which type."""
+    for field in dataclasses.fields(made):
+        kinds = {part.strip() for part in str(field.type).split("|")}
+        if kinds <= {"float", "int", "None"} and field.name != "id":
+            yield field.name, "float" if "float" in kinds else "int"
+
+
+CASES = [(made, *found) for made in MADE for found in numbers_of(made)]
+NONE = [True, np.True_, "1", 1j, [1.0], math.nan, object()]
+
+
+@pytest.mark.parametrize(("made", "name", "kind"), CASES, ids=[f"{type(m).__name__}.{name}" for m, name, _ in CASES])
+def test_what_is_no_number_is_refused_in_one_line(made: Any, name: str, kind: str) -> None:
+    for value in [*NONE, *([1.5, -1] if kind == "int" else [])]:
+        with pytest.raises((SpecError, AccountingError)) as caught:
+            dataclasses.replace(made, **{name: value})
+        assert "\n" not in str(caught.value)
+        assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize(("made", "name", "kind"), CASES, ids=[f"{type(m).__name__}.{name}" for m, name, _ in CASES])
+def test_numbers_of_other_libraries_are_numbers(made: Any, name: str, kind: str) -> None:
+    value = getattr(made, name)
+    if value is not None and not isinstance(made, (Group, FixedPoint, GridGaussian)):  # exact integers, by design
+        dataclasses.replace(made, **{name: np.float64(value) if kind == "float" else np.int64(value)})
+
+
+def test_every_constructor_that_checks_is_in_the_list() -> None:
+    """What has no checks is made here alone: pairs of an accountant, results."""
+    listed = {type(made) for made in MADE}
+    missing = set()
+    for found in pkgutil.walk_packages(gossamer.privacy.__path__, "gossamer.privacy."):
+        if ".attacks" in found.name or found.name.removeprefix("gossamer.privacy.") in ELSEWHERE:
+            continue
+        for name, one in vars(importlib.import_module(found.name)).items():
+            checks = inspect.isclass(one) and one.__module__ == found.name and hasattr(one, "__post_init__")
+            if checks and one not in listed and not name.startswith("_") and any(numbers_of(one)):
+                missing.add(f"{found.name}.{name}")
+    assert missing == set()
+
+
+def test_a_number_is_real_and_no_truth_value() -> None:
+    for value in (1, 1.0, np.float32(1), np.int64(1), Fraction(1)):
+        assert real_number(value) == 1.0
+        assert type(real_number(value)) is float
+    for value in (*NONE, None, "nan", np.ones(1), 10**400):
+        assert math.isnan(real_number(value))
+    assert real_number(math.inf) == math.inf
+    assert [whole_number(value) for value in (3, np.int64(3), True, 3.0, "3", -1, None)] == [3, 3, *[None] * 5]

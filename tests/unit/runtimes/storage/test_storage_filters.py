@@ -1,0 +1,444 @@
+"""The ledger of a data set that two filters keep: either admits, both count, series have places, old ledgers go on."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.ledgers import AgentLedger, Ledger, UnitLedger
+
+from gossamer.errors import AccountingError, BudgetSpent, SpecError
+from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
+from gossamer.privacy.accounting.filters import EitherFilter, Entry, Total
+from gossamer.privacy.accounting.gaussian_fit import PlanCurve, release_mu
+from gossamer.privacy.accounting.ledger import Plan, RenyiFilter
+from gossamer.privacy.accounting.series import Series, SeriesPlan
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
+from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.streams.agent_noise import AgentNoise
+from gossamer.privacy.streams.correlated_noise import Factorisation
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise
+from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.runtimes.storage import filters as storage_filters
+from gossamer.runtimes.storage.account import FORMAT
+from gossamer.runtimes.storage.asking import encoded
+from gossamer.runtimes.storage.file import StorageError
+from gossamer.runtimes.storage.ledger import LedgerFile
+
+ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
+SMALL = ReleaseKind(Gaussian(1.0, 0.9), Poisson(0.01), 3)  # far from Gaussian: the Renyi filter says more of many
+LARGE = ReleaseKind(Gaussian(1.0, 5.0), Poisson(1.0), 3)  # exactly Gaussian
+MILD = ReleaseKind(Gaussian(1.0, 8.0), Poisson(0.1), 3)
+BUDGET = EitherFilter(1.2, 1e-5, ADD, 20.0)
+BARE = ReleaseKind(NoNoise(), Poisson(0.1), 3)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "owner.ledger"
+
+
+@pytest.fixture
+def another(path: Path) -> Iterator[Callable[[], LedgerFile]]:
+    """The ledger as another process finds it."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(LedgerFile(path)))
+
+
+@pytest.fixture
+def file(another: Callable[[], LedgerFile]) -> LedgerFile:
+    return another()
+
+
+# Either admits, both count
+
+
+def test_a_run_that_renyi_refuses_is_admitted_and_counted_by_both(
+    file: LedgerFile, another: Callable[[], LedgerFile]
+) -> None:
+    plan = {SMALL: 100}
+    assert BUDGET.renyi.spent(plan) > BUDGET.renyi.level
+    ledger = file.open("a", "wards", "one", BUDGET, plan)
+    for _ in range(3):
+        ledger.charge(SMALL)
+    there = another()
+    total = there.total("wards")
+    assert total is not None
+    assert there.spent("wards") == BUDGET.renyi.spent(plan)
+    assert math.sqrt(total.squared) == pytest.approx(PlanCurve.of(plan, ADD).mu(total.failures), rel=2.5e-3)
+    (run,) = there.runs("wards")
+    assert (run.releases, run.failure, run.series) == (3, total.failures, None)
+    assert run.mu == pytest.approx(math.sqrt(total.squared))
+    assert there.open("a", "wards", "one", BUDGET, plan).counts == {SMALL: 3}  # it is found again, and paid for
+    assert there.total("wards") == total
+
+
+def test_the_refusal_says_what_it_would_take(file: LedgerFile) -> None:
+    """The figure is enough, and a little less is not: by another ledger that begins with that budget."""
+    file.open("a", "wards", "one", BUDGET, {SMALL: 100})
+    with pytest.raises(BudgetSpent) as caught:
+        file.open("a", "wards", "two", BUDGET, {LARGE: 1})
+    assert str(caught.value).startswith("a: release refused: data set 'wards' has spent ")
+    assert "the plan of run 'two' fits into the rest of neither; it would take epsilon " in str(caught.value)
+    needed = float(str(caught.value).partition("it would take epsilon ")[2].split()[0])
+    assert str(caught.value).endswith("and the budget is 1.2")
+    with pytest.raises(BudgetSpent):
+        file.open("a", "wards", "two", replace(BUDGET, epsilon=0.99 * needed), {LARGE: 1})
+    file.open("a", "wards", "two", replace(BUDGET, epsilon=needed), {LARGE: 1})
+
+
+def test_what_passes_is_covered_by_one_filter_throughout(file: LedgerFile) -> None:
+    """Runs of two sorts in turn until neither fits; with the tight accountant all of it is within the budget."""
+    budget, plans = EitherFilter(2.0, 1e-5, ADD, 11.0), ({SMALL: 20}, {LARGE: 1})
+    released: dict[ReleaseKind, int] = {}
+    refused: set[int] = set()
+    number = 0
+    while len(refused) < 2:
+        plan = plans[number % 2]
+        try:
+            file.open("a", "wards", f"run {number}", budget, plan)
+            (kind,) = plan
+            released[kind] = released.get(kind, 0) + plan[kind]
+            refused.discard(number % 2)
+        except BudgetSpent:
+            refused.add(number % 2)
+        number += 1
+    total = file.total("wards")
+    assert total is not None
+    assert budget.covers(file.spent("wards"), total)
+    assert 1.2 < epsilon(released, 1e-5, ADD).epsilon <= 2.0
+
+
+def test_releases_without_a_plan_enter_one_by_one(file: LedgerFile, another: Callable[[], LedgerFile]) -> None:
+    ledger = file.open("a", "wards", "run", BUDGET)
+    while True:
+        try:
+            ledger.charge(LARGE)
+        except BudgetSpent:
+            break
+    passed = ledger.releases
+    total = another().total("wards")
+    assert total is not None
+    assert total.squared == pytest.approx(passed * release_mu(LARGE, ADD) ** 2)
+    assert total.failures == 0.0
+    assert file.spent("wards") == pytest.approx(passed * renyi_divergence(LARGE, 20.0, ADD))
+    (run,) = file.runs("wards")
+    assert (run.mu, run.failure) == (pytest.approx(math.sqrt(total.squared)), 0.0)
+    more = {LARGE: passed + 1}
+    assert not BUDGET.covers(BUDGET.renyi.spent(more), Total(total.squared + release_mu(LARGE, ADD) ** 2))
+
+
+def test_runs_at_the_same_time_never_overrun_either(path: Path, another: Callable[[], LedgerFile]) -> None:
+    another().open("a", "wards", "warm", BUDGET)
+    fit = int(BUDGET.gaussian.level / release_mu(LARGE, ADD) ** 2)
+    assert BUDGET.renyi.spent({LARGE: fit + 1}) > BUDGET.renyi.level
+    opened: list[int] = []
+
+    def work(number: int) -> None:
+        with closing(LedgerFile(path)) as file:
+            for attempt in range(fit):
+                try:
+                    file.open("a", "wards", f"run {number} {attempt}", BUDGET, {LARGE: 1})
+                    opened.append(number)
+                except BudgetSpent:
+                    return
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == fit > 1
+
+
+def test_what_has_no_noise_spends_all_of_both(file: LedgerFile) -> None:
+    with pytest.raises(BudgetSpent, match="more than any"):
+        file.open("a", "wards", "run", BUDGET, {BARE: 1})
+    file.open("a", "wards", "run", replace(BUDGET, epsilon=math.inf), {BARE: 1})
+    assert file.total("wards") == Total(math.inf, 0.0)
+    with pytest.raises(BudgetSpent):
+        file.open("a", "wards", "two", BUDGET, {LARGE: 1})
+
+
+STREAM = StreamKind(CorrelatedNoise(Factorisation("independent", 3), 2.0), 3, 5)
+NOISE = AgentNoise(scale=100, sensitivity=20.0, size=5)
+
+
+def test_units_enter_with_their_mu(file: LedgerFile) -> None:
+    mu = math.sqrt(BUDGET.gaussian.level)
+    too_much = 2 * BUDGET.renyi.level
+    file.open_stream("server", "wards", "run", BUDGET, STREAM, ("a",), too_much, Entry(0.6 * mu))
+    file.open_agent("agent", "wards", "two", BUDGET, too_much, NOISE, 2, entry=Entry(0.7 * mu, 1e-9))
+    assert file.total("wards") == Total(pytest.approx(0.85 * mu**2), 1e-9)
+    with pytest.raises(BudgetSpent):
+        file.open_agent("agent", "wards", "three", BUDGET, too_much, entry=Entry(0.7 * mu))
+    with pytest.raises(BudgetSpent):  # nothing is proved as Gaussian privacy, so nothing more is covered that way
+        file.open_agent("agent", "wards", "three", BUDGET, 1e-6)
+
+
+# Which filter keeps a data set
+
+
+FIRST = replace(FORMAT, version=1, added={})
+SECOND = replace(FORMAT, version=2, added={2: storage_filters.TABLES})
+# As the first and the second version wrote.
+ENTERED = "INSERT INTO run VALUES (?, ?, ?, ?)"
+CHARGED = (
+    "INSERT INTO charge VALUES (?, ?, ?, ?, 1) ON CONFLICT (data_set, run, kind) DO UPDATE SET releases = releases + 1"
+)
+
+
+def old_ledger(path: Path) -> None:
+    """As the first version left it: its tables, and a run that has spent nearly all."""
+    with closing(storage_filters.File(path, FIRST, {}, alone=False)) as file, file.transaction():
+        file.execute("INSERT INTO data_set VALUES ('wards', 20.0, 'add_or_remove_one')")
+        plan = RenyiFilter(1.2, 1e-5, ADD, 20.0)
+        file.execute("INSERT INTO run VALUES ('wards', 'old', X'00', ?)", 0.97 * plan.level)
+
+
+def test_a_data_set_of_an_old_ledger_goes_on_with_one_filter_at_all_of_delta(path: Path) -> None:
+    old_ledger(path)
+    alone = RenyiFilter(1.2, 1e-5, ADD, 20.0)
+    for _ in range(2):
+        with closing(LedgerFile(path)) as file:
+            assert file.kept_by("wards", BUDGET) == alone
+            assert file.runs("wards")[0].divergence == pytest.approx(0.97 * alone.level)
+            assert file.total("wards") is None
+            with pytest.raises(BudgetSpent, match="the budget's level"):
+                file.open("a", "wards", "two", BUDGET, {LARGE: 1})
+            room = int(0.03 * alone.level / renyi_divergence(MILD, 20.0, ADD))
+            assert room > 1
+            file.open("a", "wards", "three", BUDGET, {MILD: room})
+            file.open("a", "beds", "one", BUDGET, {SMALL: 100})  # which both filters keep from now on
+            assert [(run.mu, run.failure) for run in file.runs("wards")] == [(None, None)] * 2
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+    connection.close()
+
+
+def test_a_run_that_an_older_process_entered_meanwhile_leaves_the_second_filter_nothing(
+    path: Path, another: Callable[[], LedgerFile]
+) -> None:
+    """In a ledger of the second version: that process had it open before it was brought up to date."""
+    with closing(storage_filters.File(path, SECOND, {}, alone=False)) as old, old.transaction():
+        storage_filters.begin(old, "wards", BUDGET)
+        old.execute("INSERT INTO run VALUES ('wards', 'old', X'00', ?)", 0.99 * BUDGET.renyi.level)
+    file = another()
+    total = file.total("wards")
+    assert total is not None
+    assert total.squared == math.inf
+    with pytest.raises(BudgetSpent):
+        file.open("a", "wards", "two", BUDGET, {LARGE: 1})
+
+
+@pytest.mark.parametrize("known", ["FIRST", "SECOND"])
+def test_a_process_of_an_older_version_enters_nothing_into_a_newer_ledger(
+    path: Path, another: Callable[[], LedgerFile], known: str
+) -> None:
+    """It had the ledger open before, and would check what it enters against all of delta, or in one way alone.
+
+    These are its statements.
+    """
+    with closing(storage_filters.File(path, {"FIRST": FIRST, "SECOND": SECOND}[known], {}, alone=False)) as old:
+        with old.transaction():
+            old.execute("INSERT INTO data_set VALUES ('beds', 20.0, 'add_or_remove_one')")
+            old.execute(ENTERED, "beds", "planned", b"\0", 0.1)
+            old.execute(ENTERED, "beds", "unplanned", b"\1", 0.0)
+            old.execute(CHARGED, "beds", "unplanned", b"kind", 0.1)
+        new = another()
+        new.open("a", "wards", "run", BUDGET, {LARGE: 1}).charge(LARGE)
+        new.open("a", "wards", "free", BUDGET).charge(LARGE)
+        before = new.runs("wards"), new.runs("beds")
+        for statement, *values in (
+            (ENTERED, "wards", "old", b"\0", 0.1),
+            (ENTERED, "wards", "old", b"\1", 0.0),
+            (ENTERED, "beds", "old", b"\0", 0.1),
+            (CHARGED, "wards", "free", encoded(LARGE), 0.1),
+            (CHARGED, "wards", "free", b"another kind", 0.1),
+            (CHARGED, "beds", "unplanned", b"kind", 0.1),
+        ):
+            with pytest.raises(StorageError, match="a newer version of gossamer keeps it now"), old.transaction():
+                old.execute(statement, *values)
+        assert (new.runs("wards"), new.runs("beds")) == before
+        with old.transaction():  # of a plan, which was paid for before
+            old.execute(CHARGED, "beds", "planned", b"kind", 0.0)
+            old.execute(CHARGED, "beds", "planned", b"kind", 0.0)
+        assert new.runs("beds")[0].releases == 2
+    with pytest.raises(StorageError, match="newer version of gossamer"):
+        storage_filters.File(path, {"FIRST": FIRST, "SECOND": SECOND}[known], {}, alone=False)
+
+
+def test_costs_of_other_libraries_types_are_kept_as_numbers(path: Path, file: LedgerFile) -> None:
+    file.open_agent("agent", "wards", "run", BUDGET, np.float32(0.25), entry=Entry(np.float32(0.5), np.float32(0.0)))  # type: ignore[arg-type]
+    assert (file.spent("wards"), file.total("wards")) == (0.25, Total(0.25, 0.0))
+
+
+def test_an_old_data_set_has_nothing_to_set_aside(path: Path) -> None:
+    old_ledger(path)
+    with closing(LedgerFile(path)) as file, pytest.raises(SpecError, match="begun before anything was set aside"):
+        file.open("a", "wards", "two", SERIES_BUDGET, {SMALL: 1})
+
+
+def test_a_new_file_has_the_tables_of_one_that_was_brought_up_to_date(path: Path, tmp_path: Path) -> None:
+    def schema(place: Path) -> list[Any]:
+        LedgerFile(place).close()
+        with sqlite3.connect(place) as connection:
+            found = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+        connection.close()
+        return found
+
+    old_ledger(path)
+    storage_filters.File(tmp_path / "second.ledger", SECOND, {}, alone=False).close()
+    assert schema(path) == schema(tmp_path / "second.ledger") == schema(tmp_path / "new.ledger")
+
+
+def test_who_has_one_filter_keeps_to_it(file: LedgerFile) -> None:
+    file.open("a", "wards", "one", BUDGET.renyi, {MILD: 1})
+    assert file.kept_by("wards", BUDGET) == RenyiFilter(1.2, 1e-5, ADD, 20.0)
+    file.open("a", "beds", "one", BUDGET, {SMALL: 1})
+    with pytest.raises(SpecError, match="is kept by two filters"):
+        file.open("a", "beds", "two", BUDGET.renyi, {SMALL: 1})
+    for change in ({"order": 8.0}, {"relation": NeighboringRelation.REPLACE_ONE}):
+        with pytest.raises(SpecError, match="order and relation never change"):
+            file.open("a", "beds", "two", replace(BUDGET, **change), {SMALL: 1})  # type: ignore[arg-type]
+
+
+# Series
+
+SERIES = Series("monthly", 1.0, 0.5e-5, (SeriesPlan(2, 10, 0.01, 0.9), SeriesPlan(1, 500, 0.01, 2.0)))
+SERIES_BUDGET = EitherFilter(1.2, 1e-5, ADD, 20.0, (SERIES,))
+
+
+def test_a_series_has_so_many_places(file: LedgerFile, another: Callable[[], LedgerFile]) -> None:
+    """Runs of the series spend nothing of the rest, which is far too small for one of them."""
+    assert SERIES.needed(ADD) <= 1.0
+    for number in range(2):
+        ledger = another().open("a", "wards", f"small {number}", SERIES_BUDGET, {SMALL: 10})
+        ledger.charge(SMALL)
+    file.open("a", "wards", "large", SERIES_BUDGET, {replace(SMALL, mechanism=Gaussian(1.0, 2.5)): 400})
+    assert file.spent("wards") == 0.0
+    assert file.total("wards") == Total()
+    assert file.series("wards") == {SERIES: 3}
+    assert {run.series for run in file.runs("wards")} == {"monthly"}
+    for plan in ({SMALL: 10}, {replace(SMALL, mechanism=Gaussian(1.0, 2.5)): 400}):
+        with pytest.raises(BudgetSpent, match=r"the budget is 1\.2, of which 1 is set aside"):
+            file.open("a", "wards", "more", SERIES_BUDGET, plan)
+    again = another().open("a", "wards", "small 0", SERIES_BUDGET, {SMALL: 10})
+    assert again.counts == {SMALL: 1}
+    for _ in range(9):
+        again.charge(SMALL)
+    with pytest.raises(BudgetSpent, match="all are spent"):
+        again.charge(SMALL)
+    with pytest.raises(SpecError, match="another plan"):
+        file.open("a", "wards", "small 0", SERIES_BUDGET, {SMALL: 9})
+    with pytest.raises(SpecError, match="another plan"):
+        file.open("a", "wards", "small 0", SERIES_BUDGET, {SMALL: 10}, math.inf)
+
+
+def test_a_run_of_which_nothing_is_proved_has_no_place(file: LedgerFile) -> None:
+    with pytest.raises(BudgetSpent):
+        file.open("a", "wards", "run", SERIES_BUDGET, {SMALL: 10}, math.inf)
+    file.open("a", "wards", "run", replace(SERIES_BUDGET, epsilon=math.inf), {SMALL: 10}, math.inf)
+    assert file.series("wards") == {SERIES: 0}
+
+
+def test_series_never_change(file: LedgerFile) -> None:
+    file.open("a", "wards", "run", SERIES_BUDGET, {SMALL: 10})
+    other = replace(SERIES, plans=(SeriesPlan(1, 10, 0.01, 0.9),))
+    for changed in (replace(SERIES_BUDGET, series=()), replace(SERIES_BUDGET, series=(other,))):
+        with pytest.raises(SpecError, match="what is set aside never changes"):
+            file.open("a", "wards", "two", changed, {SMALL: 10})
+    file.open("a", "wards", "two", replace(SERIES_BUDGET, epsilon=1.3), {SMALL: 10})  # the rest may
+
+
+def test_places_are_taken_once_by_runs_at_the_same_time(path: Path) -> None:
+    LedgerFile(path).close()
+    taken: list[str] = []
+
+    def work(number: int) -> None:
+        with closing(LedgerFile(path)) as file:
+            try:
+                file.open("a", "wards", f"run {number}", SERIES_BUDGET, {SMALL: 10})
+                taken.append(f"run {number}")
+            except BudgetSpent:
+                pass
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 2
+
+
+# Numbers that are none
+
+
+@pytest.mark.parametrize("count", [-1, -100, 0.5, 2.0, math.nan, math.inf, True])
+@pytest.mark.parametrize("budget", [BUDGET, BUDGET.renyi, SERIES_BUDGET])
+def test_a_plan_counts_whole_releases(file: LedgerFile, budget: Any, count: float) -> None:
+    """A count below 0 would pay for other releases: {a: 100, b: -100} cost nothing."""
+    with pytest.raises(AccountingError, match="a count of releases is a whole number"):
+        file.open("a", "wards", "run", budget, {SMALL: 100_000, LARGE: count})  # type: ignore[dict-item]
+    with pytest.raises(AccountingError, match="a count of releases is a whole number"):
+        Plan({SMALL: count})  # type: ignore[dict-item]
+    assert file.data_sets == []
+
+
+@pytest.mark.parametrize("number", [-1, 0.5, math.nan, math.inf, True])
+def test_a_unit_counts_whole_records_and_sums(file: LedgerFile, number: float) -> None:
+    """Nothing is ever as many as nan, so that a ledger for so many would never be spent."""
+    with pytest.raises(SpecError, match="a whole number of records"):
+        replace(STREAM, records=number)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="a whole number of masked sums"):
+        AgentLedger("agent", NOISE, number)  # type: ignore[arg-type]
+    for make in (lambda: UnitLedger("server", (), STREAM, number), lambda: AgentLedger("agent", NOISE, 2, number)):  # type: ignore[arg-type]
+        with pytest.raises(SpecError, match="a whole number of"):
+            make()
+    with pytest.raises(SpecError, match="a whole number of masked sums"):
+        file.open_agent("agent", "wards", "run", BUDGET, 0.1, NOISE, number, entry=Entry(0.1))  # type: ignore[arg-type]
+    assert file.data_sets == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"scale": value} for value in (0, -5, 1.5, math.nan, math.inf, True)),
+        *({"sensitivity": value} for value in (-1.0, math.nan, math.inf, True)),
+    ],
+)
+def test_noise_of_agents_has_a_scale(change: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        replace(NOISE, **change)
+
+
+@pytest.mark.parametrize("count", [-1, 0.5, math.nan, math.inf, True])
+def test_a_ledger_in_memory_counts_whole_releases(count: float) -> None:
+    with pytest.raises(AccountingError, match="a count of releases is a whole number"):
+        Ledger("a", Plan({SMALL: 1}), {SMALL: count})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("value", [-0.1, -math.inf, math.nan, True, np.True_, "1", b"1"])
+def test_costs_are_numbers(file: LedgerFile, value: float) -> None:
+    with pytest.raises(SpecError, match="a divergence is a number, 0 or more"):
+        file.open("a", "wards", "run", BUDGET, {SMALL: 1}, value)
+    for divergence, entry, expected in (
+        (value, Entry(0.1), "a divergence is"),
+        (0.1, Entry(value), "a mu is"),
+        (0.1, Entry(0.1, value), "a failure is"),
+        (0.1, Entry(0.1, 1.0), "a probability below 1"),
+    ):
+        with pytest.raises(SpecError, match=expected):
+            file.open_stream("server", "wards", "run", BUDGET, STREAM, (), divergence, entry)
+        with pytest.raises(SpecError, match=expected):
+            file.open_agent("agent", "wards", "run", BUDGET, divergence, entry=entry)
+    assert file.data_sets == []
