@@ -16,12 +16,7 @@ from gossamer.protocol.registries import known_by
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
-    from gossamer.algorithms.allreduce.box import Settings as Allreduce
-    from gossamer.algorithms.edge_cloud.box import Settings as EdgeCloud
-    from gossamer.algorithms.gossip.box import Settings as Gossip
-    from gossamer.algorithms.graph_federated.box import Settings as GraphFederated
-    from gossamer.algorithms.increasing.box import Settings as Increasing
-    from gossamer.algorithms.mapa.box import Settings as Mapa
+    from gossamer.algorithms.table import Allreduce, EdgeCloud, Gossip, GraphFederated, Increasing, Mapa
     from gossamer.errors import (
         AccountingError,
         BudgetSpent,
@@ -95,16 +90,8 @@ __all__ = [
     "run",
 ]
 
-_SETTINGS = {
-    "Allreduce": "gossamer.algorithms.allreduce.box",
-    "EdgeCloud": "gossamer.algorithms.edge_cloud.box",
-    "Gossip": "gossamer.algorithms.gossip.box",
-    "GraphFederated": "gossamer.algorithms.graph_federated.box",
-    "Increasing": "gossamer.algorithms.increasing.box",
-    "Mapa": "gossamer.algorithms.mapa.box",
-}
-"""Where the settings of each algorithm are, which are called `Settings` there."""
 _HOMES = {
+    "gossamer.algorithms.table": ("Allreduce", "EdgeCloud", "Gossip", "GraphFederated", "Increasing", "Mapa"),
     "gossamer.errors": (
         "AccountingError",
         "BudgetSpent",
@@ -146,10 +133,7 @@ _HOMES = {
     "gossamer.privacy.mechanisms": ("NeighboringRelation",),
 }
 """Module -> what is called the same there."""
-_PLACES = {
-    **{name: (module, "Settings") for name, module in _SETTINGS.items()},
-    **{name: (module, name) for module, names in _HOMES.items() for name in names},
-}
+_PLACES = {name: (module, name) for module, names in _HOMES.items() for name in names}
 
 for _module in ("gossamer.algorithms.table", "gossamer.experiment.replaying"):
     known_by(_module)  # what was stored or sent may be read where nothing else was imported

@@ -66,7 +66,7 @@ MAY_IMPORT = {
     "cli/runs": f"{DEPLOYED} faults cli",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli",
-    "__init__": f"{RUNS} experiment {' '.join(f'algorithms/{room}' for room in ROOMS)}",
+    "__init__": f"{RUNS} experiment",
 }
 BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and messages with a schedule of stages"}
 """Algorithms that are built on another one."""
@@ -157,7 +157,7 @@ def test_there_are_no_circles(types: bool) -> None:
 
 KNOWN = {
     ("imports of an algorithm", "algorithms/mapa/box.py"): "MAPA is edge-cloud learning with a schedule of stages",
-    ("the kind of a plan, side or task by its class", "deployment/party/computing.py"): "",
+    ("the kind of a plan, side or task by its class", "deployment/party/computing.py"): "a pool without deadlines",
     ("the kind of a plan, side or task by its class", "deployment/party/tasks.py"): "an effect is told from others",
     ("the kind of a plan, side or task by its class", "faults/hosts.py"): "an effect is told from others",
 }

@@ -1,4 +1,4 @@
-"""The algorithms. A new one is a module of its own and its lines here: in the table, and in the union of settings."""
+"""The algorithms. A new one is a package of its own and its lines here: in the table, and in the union of settings."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ ALGORITHMS: Mapping[str, Algorithm[Any]] = {
     "graph_federated": graph_federated.ALGORITHM,
 }
 
+Gossip = gossip.Settings
+Allreduce = allreduce.Settings
+Mapa = mapa.Settings
+EdgeCloud = edge_cloud.Settings
+Increasing = increasing.Settings
+GraphFederated = graph_federated.Settings
+
 AlgorithmSettings = Annotated[
-    gossip.Settings
-    | allreduce.Settings
-    | mapa.Settings
-    | edge_cloud.Settings
-    | increasing.Settings
-    | graph_federated.Settings,
-    Field(discriminator="name"),
+    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated, Field(discriminator="name")
 ]
 """The settings of any algorithm, told apart by ``name``."""
-DEFAULT = gossip.Settings()
+DEFAULT = Gossip()
 """Of a spec that names no algorithm."""
