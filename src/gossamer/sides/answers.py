@@ -1,4 +1,4 @@
-"""What data sides answer with, and what is done to noisy sums after the noise; `gossamer.sides` has the data sides."""
+"""Answers of data sides, and what is done to noisy sums after the noise; `gossamer.sides` has the data sides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gossamer.vectors import Sendable
 
 
 class Answer(NamedTuple):
-    """What a task gave.
+    """Answer to a task.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
 
 def post_processed(answer: npt.NDArray[Any], task: Gradient, l2: float) -> npt.NDArray[Any]:
-    """What a node gets of noisy sums, in their place: means, and the regulariser's gradient."""
+    """Return what a node gets in place of noisy sums: means, and the regulariser's gradient."""
     size = task.model.size
     answer /= task.query.normaliser
     answer[:size] /= task.query.unit
@@ -59,7 +59,7 @@ def divided(mechanism: Mechanism, count_share: float) -> tuple[Mechanism, float]
 
 
 class Computer(Protocol):
-    """Where a runtime has its tasks computed."""
+    """Part of a runtime that computes its nodes' tasks."""
 
     def admit(self, node: str, task: Any) -> Any:
         """Charge a task and give it a ticket, or raise `BudgetSpent`."""
@@ -74,5 +74,5 @@ class Computer(Protocol):
         ...
 
     def releases(self, node: str) -> int:
-        """How many releases ``node`` has been charged."""
+        """Number of releases that ``node`` has been charged."""
         ...

@@ -19,7 +19,7 @@ Kind = ReleaseKind | StreamKind | AgentNoise
 
 
 class Receipt(NamedTuple):
-    """What is charged, before it is drawn.
+    """Charge of a release, before it is drawn.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Accounts(Protocol):
 
     @property
     def relation(self) -> NeighboringRelation:
-        """Which data sets count as neighbours."""
+        """Relation by which data sets count as neighbours."""
         ...
 
     def releases(self, owner: str, most: Counts, part: str = "") -> Any:
@@ -59,7 +59,7 @@ class Accounts(Protocol):
 
 
 class Charges(Protocol):
-    """What a ledger is opened for."""
+    """Rules of charging that a ledger is opened for."""
 
     @property
     def most(self) -> int | None:
@@ -75,7 +75,7 @@ class Charges(Protocol):
         ...
 
     def owned(self, counts: Counted, owner: str) -> int:
-        """How many of the releases hold the data of ``owner``."""
+        """Number of the releases that hold the data of ``owner``."""
         ...
 
     def opened(self, owner: str, accounts: Accounts) -> Any:
@@ -93,16 +93,16 @@ class Charges(Protocol):
         ...
 
     def counted(self, ledger: Any) -> Counted:
-        """What a durable ledger was charged."""
+        """Return what a durable ledger was charged, by kind."""
         ...
 
     def charged(self, ledger: Any) -> int:
-        """How many releases a durable ledger was charged."""
+        """Number of releases that a durable ledger was charged."""
         ...
 
 
 class _OfOne:
-    """What is charged to one party alone."""
+    """Charges to one party alone."""
 
     def owned(self, counts: Counted, owner: str) -> int:
         return sum(counts.values())
@@ -256,7 +256,7 @@ class CuratorCharges:
 
     @property
     def each(self) -> ReleaseCharges:
-        """What the line of one owner is opened for."""
+        """Charges that the line of one owner is opened for."""
         return ReleaseCharges(self.policy, "client", self.curator)
 
     @property
@@ -314,7 +314,7 @@ def _check_law(charges: Charges, law: Kind, ledger: Any, receipt: Receipt) -> No
 
 @dataclass(frozen=True)
 class NoCharges(_OfOne):
-    """Of a party that is charged nothing itself, such as an agent whose server is charged for it."""
+    """Charges to a party that is charged nothing itself, such as an agent whose server is charged for it."""
 
     @property
     def most(self) -> int:

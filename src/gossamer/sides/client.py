@@ -1,4 +1,4 @@
-"""What leaves as a client's own update of a few local steps: raw inside its trust scope, or clipped and noised."""
+"""A client's own updates of a few local steps, as they leave it: raw inside its trust scope, or clipped and noised."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _CURATED = (
 
 
 def noised_guarantee(plan: ClientUpdate, delta: float, relation: NeighboringRelation) -> Guarantee:
-    """What is proved of all noised updates of one client, against everybody else.
+    """Guarantee proved of all noised updates of one client, against everybody else.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def noised_guarantee(plan: ClientUpdate, delta: float, relation: NeighboringRela
 
 
 def masked_guarantee(plan: MaskedMember, delta: float) -> Guarantee:
-    """What is proved of all masked sums that one client is in, against its server; see `own_server_guarantee`.
+    """Guarantee proved of all masked sums that one client is in, against its server; see `own_server_guarantee`.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def masked_guarantee(plan: MaskedMember, delta: float) -> Guarantee:
 
 
 def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelation) -> dict[str, Guarantee]:
-    """What is proved of a curator's sums: against all others, and, which is nothing, against the curator.
+    """Guarantees proved of a curator's sums: one against all others, and an empty one against the curator.
 
     Parameters
     ----------

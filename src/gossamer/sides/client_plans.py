@@ -88,7 +88,7 @@ class ClientUpdate(ByKind):
 
     @property
     def kind(self) -> ReleaseKind | None:
-        """What a noised update is charged as; None for a raw one."""
+        """Kind of release that a noised update is charged as; None for a raw one."""
         return ReleaseKind(self.noise.unit(), WHOLE, self.size) if isinstance(self.noise, Mechanism) else None
 
     def charges(self) -> ReleaseCharges | None:

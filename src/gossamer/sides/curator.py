@@ -1,4 +1,4 @@
-"""What leaves as a curator's noisy sum of clients' raw updates: for everybody, by a server that clients trust.
+"""A curator's noisy sums of clients' raw updates: released to everybody, by a server that clients trust.
 
 The curator checks the norm of each update that it was handed, since it is the bound on that which its noise hides: one
 that is longer, or not finite, counts as 0. It charges the line of every client whose update is in the sum, before it

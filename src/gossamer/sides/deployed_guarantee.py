@@ -1,4 +1,4 @@
-"""What a guarantee of a simulated run becomes in a deployment, with its noise on a grid and its numbers secret.
+"""Guarantees of simulated runs carried over to a deployment, with its noise on a grid and its numbers secret.
 
 What is planned is proved for continuous noise. On the grid (`grid_noise`), n numbers drawn in all cost
 
@@ -48,7 +48,7 @@ NOT_CRASHES = "the timing of messages is not covered, and neither are crashes"
 
 @dataclass(frozen=True)
 class Times:
-    """What is known of when a party's messages are sent.
+    """Knowledge of when a party's messages are sent.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a party draws for its whole plan.
+    """Numbers that a party draws for its whole plan.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Drawn:
 
 
 def deployed_guarantee(guarantee: Guarantee, drawn: Drawn) -> Guarantee:
-    """What is proved in a deployment, of what was proved of a plan.
+    """Return what is proved in a deployment, from what was proved of a plan.
 
     Parameters
     ----------

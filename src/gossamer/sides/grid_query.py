@@ -37,7 +37,7 @@ _UP = 1 + 1e-12
 
 @dataclass(frozen=True)
 class GridQuery:
-    """What one release draws.
+    """Draw of one release: its noise, and what an example counts for.
 
     Attributes
     ----------
@@ -114,5 +114,5 @@ class GridQuery:
         return answer
 
     def vector(self, total: npt.NDArray[np.floating], count: float) -> npt.NDArray[np.floating]:
-        """What gets the noise: raw."""
+        """Return the vector that gets the noise: raw."""
         return np.append(total.astype(np.float64), self.per_example * count) if self.per_example else total

@@ -35,7 +35,7 @@ class StreamNoise(Protocol):
 
     @property
     def needed(self) -> int:
-        """How many records before it the next one is made of."""
+        """Number of records before it that the next one is made of."""
         ...
 
     def answer(self, number: int, state: Doubles, before: list[Record]) -> Doubles:
@@ -53,7 +53,7 @@ class RoundMark(Protocol):
 
 
 class Kept(RoundMark, Records, Protocol):
-    """What a data side keeps over restarts: the mark of a masked member, the records of a stream."""
+    """State that a data side keeps over restarts: the mark of a masked member, the records of a stream."""
 
 
 class Home(Protocol):
@@ -65,7 +65,7 @@ class Home(Protocol):
         ...
 
     def seed(self, owner: str) -> int | None:
-        """What the owner's numbers come from; None where nobody can repeat them."""
+        """Seed of the owner's numbers; None where nobody can repeat them."""
         ...
 
     def numbers(self, owner: str, purpose: str) -> Numbers:
@@ -73,13 +73,13 @@ class Home(Protocol):
         ...
 
     def sums(self, objective: Objective, data: Split) -> Sums:
-        """How sums over samples are computed: all together, or each in pieces whose rounding is provided for."""
+        """Return a way to compute sums over samples: all together, or each in pieces whose rounding is provided for."""
         ...
 
     def provided(
         self, query: Query, size: int, rounding: Callable[[], Rounding], *, any_clip: bool = False
     ) -> Provided:
-        """What a release of ``size`` numbers is drawn with; asked before it is charged.
+        """Return what a release of ``size`` numbers is drawn with; asked before it is charged.
 
         Raises
         ------
@@ -118,11 +118,11 @@ class Home(Protocol):
         ...
 
     def kept(self, name: str) -> Kept | None:
-        """Where a party keeps what must outlive a crash; None keeps nothing."""
+        """Storage for what must outlive a crash of a party; None keeps nothing."""
         ...
 
     def signing(self, name: str) -> Any:
-        """Who signs the keys of masked sums (`masked_side.Signing`); None where nobody does."""
+        """Return the `masked_side.Signing` of the keys of masked sums; None where nobody signs them."""
         ...
 
     def crashpoint(self, what: str) -> None:

@@ -21,11 +21,11 @@ class Ledger(Protocol):
 
     @property
     def releases(self) -> int:
-        """How many releases were charged."""
+        """Number of releases that were charged."""
         ...
 
     def releases_of(self, owner: str) -> int:
-        """How many of them hold the data of ``owner``."""
+        """Number of them that hold the data of ``owner``."""
         ...
 
     def charge(self, receipt: Receipt) -> int:
@@ -70,7 +70,7 @@ class MemoryLedger:
         self.releases = sum(checked_counts(self.counts).values())
 
     def releases_of(self, owner: str) -> int:
-        """How many of them hold the data of ``owner``."""
+        """Number of them that hold the data of ``owner``."""
         return self.charges.owned(self.counts, owner)
 
     def charge(self, receipt: Receipt) -> int:
@@ -113,11 +113,11 @@ class StoredLedger:
 
     @property
     def releases(self) -> int:
-        """How many releases were charged; of a curator, for all owners together."""
+        """Number of releases that were charged; of a curator, for all owners together."""
         return self._charges.charged(self._ledger)
 
     def releases_of(self, owner: str) -> int:
-        """How many of them hold the data of ``owner``."""
+        """Number of them that hold the data of ``owner``."""
         return self._charges.owned(self._charges.counted(self._ledger), owner)
 
     def charge(self, receipt: Receipt) -> int:

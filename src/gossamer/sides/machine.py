@@ -22,7 +22,7 @@ NOTHING_PROVIDED = Provided()
 
 
 class Due(NamedTuple):
-    """What a task comes to before it is admitted.
+    """Charge and provisions that a task comes to before it is admitted.
 
     Attributes
     ----------
@@ -68,10 +68,10 @@ Together = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class Rule(Protocol):
-    """What leaves one party's data: one kind, whatever the world."""
+    """Rules for what leaves one party's data: one kind, whatever the world."""
 
     def due(self, task: Any, charged: int) -> Due:
-        """What ``task`` comes to after so many charges; before anything is charged or drawn.
+        """Return what ``task`` comes to after so many charges; before anything is charged or drawn.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class Rule(Protocol):
         ...
 
     def number(self, task: Any, charged: int) -> int:
-        """What the randomness of ``task`` is keyed by, now that so many releases are charged."""
+        """Number that keys the randomness of ``task``, now that so many releases are charged."""
         ...
 
     def amended(self, task: Any, became: Any) -> Any:
@@ -101,11 +101,11 @@ class Rule(Protocol):
         ...
 
     def draw(self, ticket: Ticket) -> Any:
-        """What is drawn for the raw answer, such as a batch."""
+        """Draw what the raw answer needs, such as a batch."""
         ...
 
     def together(self, task: Any) -> Together | None:
-        """What computes the raw answer, with others that are computed by the same; None if there is nothing to do."""
+        """Return what computes the raw answer, with others computed by the same; None if there is nothing to do."""
         ...
 
     def release(self, ticket: Ticket, raw: Any) -> Answer:
@@ -136,7 +136,7 @@ class Side:
 
     @property
     def releases(self) -> int:
-        """How many releases were charged."""
+        """Number of releases that were charged."""
         return 0 if self.ledger is None else self.ledger.releases
 
     def admit(self, task: Any) -> Ticket:
@@ -166,7 +166,7 @@ class Side:
         return self.ledger.charge(receipt)
 
     def amended(self, ticket: Ticket, task: Any) -> Ticket:
-        """What was admitted, now that its task has become ``task``.
+        """Return what was admitted, now that its task has become ``task``.
 
         Raises
         ------
@@ -176,7 +176,7 @@ class Side:
         return ticket._replace(task=self.rule.amended(ticket.task, task))
 
     def draw(self, ticket: Ticket) -> Any:
-        """What the raw answer is computed from.
+        """Draw what the raw answer is computed from.
 
         Raises
         ------

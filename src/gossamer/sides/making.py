@@ -81,7 +81,7 @@ def _check_scopes(plans: Mapping[str, SidePlan], trust: Mapping[str, str]) -> No
 
 
 class _Shared:
-    """What all sides of a pool compute with."""
+    """Things that all sides of a pool compute with."""
 
     def __init__(self, objective: Objective, data: Split, sums: Sums, updates: Updates) -> None:
         self.objective, self.data, self.sums, self.updates = objective, data, sums, updates

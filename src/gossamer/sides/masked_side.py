@@ -27,7 +27,7 @@ Members = Callable[[int], Sequence[str]]
 
 @dataclass(frozen=True)
 class Signing:
-    """Who signs the keys of masked sums, so that a server cannot put its own in their place.
+    """Identity and public keys that sign the keys of masked sums, so that a server cannot put its own in their place.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Signing:
 
 @dataclass(slots=True)
 class _Round:
-    """What is kept of a round: the update, the keys, and what was asked and answered."""
+    """State kept of a round: the update, the keys, and what was asked and answered."""
 
     number: int
     update: FloatArray
@@ -159,7 +159,7 @@ class MaskedSide:
         return Answer(answer)
 
     def _identities(self, numbers: Mapping[str, int]) -> Identities | None:
-        """Whose signatures the keys of a round have to bear."""
+        """Identities whose signatures the keys of a round have to bear."""
         if self._signing is None:
             return None
         return {number: self._signing.keys[name] for name, number in numbers.items()}

@@ -1,4 +1,4 @@
-"""What leaves as a member's part of a masked sum: vectors behind masks, of an update that is never shown."""
+"""A member's part of a masked sum, as it leaves: vectors behind masks, of an update that is never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a party without data answers, and data sides of a run of which only the schedule is wanted."""
+"""Answers of a party without data, and data sides of a run of which only the schedule is wanted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gossamer.vectors import Blank, Sendable
 
 
 class NothingRule:
-    """Of a party without data: there is nothing to ask it."""
+    """Rule of a party without data: there is nothing to ask it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -68,7 +68,7 @@ class DryRun:
         return task
 
     def amended(self, ticket: Round, task: Round) -> Round:
-        """What a round has become."""
+        """Return what a round has become."""
         return amended(ticket, task)
 
     def compute(self, tickets: Sequence[Any]) -> list[Answer]:
@@ -76,7 +76,7 @@ class DryRun:
         return [Answer(_blank(task)) for task in tickets]
 
     def releases(self, node: str) -> int:
-        """How much ``node`` asked for."""
+        """Number of things that ``node`` asked for."""
         return self.asked.get(node, 0)
 
 

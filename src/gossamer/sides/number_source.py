@@ -1,4 +1,4 @@
-"""Where a data side's random numbers come from: a seed in a simulation, the operating system in a deployment."""
+"""Sources of a data side's random numbers: a seed in a simulation, the operating system in a deployment."""
 
 from __future__ import annotations
 

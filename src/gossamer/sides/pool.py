@@ -37,7 +37,7 @@ class Pool:
 
     @property
     def ledgers(self) -> list[Ledger]:
-        """What was charged, in the order of the parties."""
+        """Ledgers of what was charged, in the order of the parties."""
         return [side.ledger for side in self.sides.values() if side.ledger is not None]
 
     def admit(self, node: str, task: Any) -> Ticket:
@@ -73,7 +73,7 @@ class Pool:
         return [answer for answer in answers if answer is not None]
 
     def raw(self, tickets: Sequence[Ticket]) -> list[Any]:
-        """What ``tickets`` come to without noise, in order; None where nothing is computed. As private as the data."""
+        """Compute ``tickets`` without noise, in order; None where nothing is computed. As private as the data."""
         raws: list[Any] = [None] * len(tickets)
         groups: dict[Together, list[int]] = {}
         inputs = [ticket.side.draw(ticket) for ticket in tickets]
@@ -90,7 +90,7 @@ class Pool:
         return ticket.side.release(ticket, raw)
 
     def releases(self, node: str) -> int:
-        """How many releases with the data of ``node`` were charged."""
+        """Number of charged releases with the data of ``node``."""
         ledger = self.sides[self._counted_by.get(node, node)].ledger
         return 0 if ledger is None else ledger.releases_of(node)
 

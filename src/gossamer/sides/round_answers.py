@@ -1,4 +1,4 @@
-"""What a round of local steps sums, before noise. For the data side only: what it gives is raw.
+"""Sums of rounds of local steps, before noise. For the data side only: they are raw.
 
 The kinds of rounds stand in `tasks.Round`; each bounds what one example can move the sum by, by other means:
 
@@ -47,7 +47,7 @@ class Turns(NamedTuple):
 
 
 class RoundSum(NamedTuple):
-    """What a round sums.
+    """Sum of a round.
 
     Attributes
     ----------

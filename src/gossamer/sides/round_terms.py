@@ -1,4 +1,4 @@
-"""What an agent of masked sums knows of a round before its server says a word, and what it agrees with others on.
+"""Terms that an agent of masked sums knows before its server says a word, and what it agrees with others on.
 
 A sum hides an update among others only if all of them answer the same question. A server that asks one agent about the
 model, and the others about one at which their updates are known beforehand, subtracts those from a correct sum and has
@@ -33,7 +33,7 @@ from gossamer.sides.secure_unit import SecureUnit
 
 @dataclass(frozen=True)
 class RoundTerms:
-    """What the agents of a run know of all rounds.
+    """Terms that the agents of a run know of all rounds.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What leaves as noisy sums over samples of a party's own examples: gradients, and rounds of local steps."""
+"""Noisy sums over samples of a party's own examples, as they leave it: of gradients, and of rounds of local steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gossamer.vectors import Released
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Which examples are a party's.
+    """Rows of a party's examples.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class SampleRule:
         return Due(Receipt(task.release), once, self.provided(task))
 
     def provided(self, task: Gradient | Round) -> Provided:
-        """What the noise of ``task`` is drawn with."""
+        """Return what the noise of ``task`` is drawn with."""
         size = task.model.size if isinstance(task, Gradient) else task.answer_size
         return self.home.provided(task.query, size, lambda: self._rounding(task.query, task))
 

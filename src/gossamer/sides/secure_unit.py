@@ -36,7 +36,7 @@ LEAST = 0.99
 
 @dataclass(frozen=True)
 class SecureUnit:
-    """How a unit masks its agents' updates; the same for its server and all its agents.
+    """Masking of a unit's updates; the same for its server and all its agents.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a plan of a data side answers, whatever leaves it.
+"""Interface of a data side's plan, whatever leaves it.
 
 Nobody has to ask for its kind but `making`, which opens data sides.
 """
@@ -28,7 +28,7 @@ Members = Callable[[int], Sequence[str]]
 
 
 class Trust(StrEnum):
-    """Whom an owner trusts with what is raw, when it asks what a run reveals."""
+    """Trust of an owner in those who hear what is raw, when it asks what a run reveals."""
 
     NOBODY = "nobody"
     SCOPE = "scope"
@@ -36,20 +36,20 @@ class Trust(StrEnum):
 
 
 class SidePlan(Protocol):
-    """What leaves one party's data, at most."""
+    """Plan of the most that leaves one party's data."""
 
     @property
     def scope(self) -> frozenset[str]:
-        """Who may hear what is raw; empty if nothing raw ever leaves."""
+        """Parties that may hear what is raw; empty if nothing raw ever leaves."""
         ...
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Whose data the releases hold, where that is not the party itself."""
+        """Owners of the data that the releases hold, where that is not the party itself."""
         ...
 
     def charges(self) -> Charges | None:
-        """What the ledger is opened for; None for a party that is charged nothing."""
+        """Charges that the ledger is opened for; None for a party that is charged nothing."""
         ...
 
     def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
@@ -69,7 +69,7 @@ class SidePlan(Protocol):
         ...
 
     def drawn(self) -> Drawn:
-        """What is drawn for the whole plan in a deployment."""
+        """Numbers drawn for the whole plan in a deployment."""
         ...
 
 
@@ -89,7 +89,7 @@ def check_number(what: str, number: int) -> None:
 
 
 def behind_scope(plan: SidePlan | None, order: float, relation: NeighboringRelation, trust: Trust) -> float:
-    """What leaves a trust scope, of one who trusts it; nothing is proved for anybody else."""
+    """Divergence of what leaves a trust scope, for one who trusts it; nothing is proved for anybody else."""
     return math.inf if plan is None or trust is Trust.NOBODY else plan.divergence(order, relation, trust)
 
 
@@ -102,7 +102,7 @@ def of_kinds(kinds: Counts, order: float, relation: NeighboringRelation) -> floa
 
 
 def drawn_for(numbers: Mapping[ReleaseKind, int], sampled: Counts) -> Drawn:
-    """Of so many numbers for each kind; ``sampled`` counts the releases that also draw a sample."""
+    """Draws for so many numbers of each kind; ``sampled`` counts the releases that also draw a sample."""
     samples = sum(count for kind, count in sampled.items() if isinstance(kind.sampling, Poisson))
     exact = _all_gaussian(numbers)
     return Drawn(sum(numbers.values()) if exact else 0, samples if exact else 0, floating_point=not exact)

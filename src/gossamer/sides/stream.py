@@ -1,4 +1,4 @@
-"""What leaves as records of one stream of noise, which a server draws for its whole unit.
+"""Records of one stream of noise, which a server draws for its whole unit, as they leave it.
 
 A record is charged, then drawn, and drawn once. After a crash the server's node is what its journal says, and asks for
 the next record, or for the last one again. One that was answered is answered with the same bytes; one that was charged

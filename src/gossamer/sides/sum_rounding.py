@@ -1,4 +1,4 @@
-"""How far a computed sum of clipped gradients may be from a sum of vectors that are no longer than the clip.
+"""Distance of a computed sum of clipped gradients from a sum of vectors that are no longer than the clip.
 
 A guarantee bounds what one example moves the *computed* sum by. Three things stand between that and the clip, and
 noise on a grid has room for each of them (`GridGaussian.error`, and a clip that is a little larger).
@@ -60,7 +60,7 @@ def largest_batch(sampling: Sampling, count: int) -> int:
 
 @dataclass(frozen=True)
 class Rounding:
-    """What is provided for in sums of at most ``most`` gradients: public numbers.
+    """Provisions for rounding in sums of at most ``most`` gradients: public numbers.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Rounding:
         return clip * (1 + self.slack)
 
     def error(self, clip: float) -> float:
-        """How far, in L2 norm, the computed sum is from that of vectors of length `clip` of ``clip``.
+        """Most that the computed sum is off, in L2 norm, from that of vectors of length `clip` of ``clip``.
 
         Two examples more than are added pay for the rounding of products and that of a piece's sum.
         """
@@ -121,5 +121,5 @@ def clip_slack(objective: Objective) -> float:
 
 
 def _float64_slack(objective: Objective) -> float:
-    """Of a norm in float64, and of numbers that are rounded to the objective's type once."""
+    """Relative slack of a norm in float64, and of numbers that are rounded to the objective's type once."""
     return float(np.finfo(objective.dtype).eps) + (objective.size + 16) * 2.0**-52

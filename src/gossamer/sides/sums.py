@@ -1,4 +1,4 @@
-"""How clipped sums over samples are computed: all of a call together, or each alone and in pieces."""
+"""Computation of clipped sums over samples: all of a call together, or each alone and in pieces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gossamer.sides.sum_rounding import Rounding
 
 @dataclass(frozen=True, slots=True)
 class Provided:
-    """What is provided for in one release's sum and noise: public, and fixed before its charge.
+    """Provisions for one release's sum and noise: public, and fixed before its charge.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Charged(Protocol):
 
     @property
     def provided(self) -> Provided:
-        """Of its sum and noise."""
+        """Provisions for its sum and noise."""
         ...
 
 
@@ -82,7 +82,7 @@ class Sums(Protocol):
         ...
 
     def rounds(self, asked: Sequence[Run]) -> list[RoundSum]:
-        """What rounds of local steps sum."""
+        """Compute the sums of rounds of local steps."""
         ...
 
 

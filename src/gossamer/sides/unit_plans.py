@@ -139,7 +139,7 @@ class MaskedMember(ByKind):
 
     @property
     def noise(self) -> AgentNoise | None:
-        """What the member adds itself."""
+        """Noise that the member adds itself."""
         return self.bound.noise
 
     def charges(self) -> SumCharges | None:
