@@ -97,7 +97,7 @@ def _parts(annotation: Any) -> tuple[Any, ...]:
 
 
 def _constraints(annotation: Any, metadata: Sequence[Any]) -> list[Any]:
-    """What bounds a field, or a member of its union."""
+    """Return what bounds a field, or a member of its union."""
     own = [*metadata, *getattr(annotation, "__metadata__", ())]
     return own + [one for member in getattr(annotation, "__args__", ()) for one in _constraints(member, ())]
 
@@ -172,7 +172,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found.
+    """Answer of a command.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ Doing = Callable[[str], AbstractContextManager[Callable[[str], None]]]
 
 @dataclass(frozen=True)
 class Command(Generic[Options]):
-    """What ``gossamer plan NAME`` does.
+    """Definition of ``gossamer plan NAME``.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What algorithms are given, and what is asked of how they work."""
+"""Inputs of algorithms, and what is asked of how they work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gossamer.vectors import Model, Public
 
 
 class Workload(Protocol):
-    """How many examples the updates of each node take, in expectation: public, and known before the run."""
+    """Expected numbers of examples that the updates of each node take: public, and known before the run."""
 
     @property
     def quota(self) -> int | None:
@@ -31,11 +31,11 @@ class Workload(Protocol):
         ...
 
     def counts(self, name: str, updates: int) -> Mapping[int, int]:
-        """How many of a node's first ``updates`` take how many examples."""
+        """Numbers of a node's first ``updates``, by how many examples they take."""
         ...
 
     def updates_in(self, epochs: float) -> Mapping[str, int]:
-        """How many updates of each node cover its shard so often."""
+        """Number of updates of each node that cover its shard so often."""
         ...
 
     def check(self, updates: int) -> None:
@@ -72,7 +72,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Context:
-    """What is known to all before a run starts; public, every bit of it.
+    """Knowledge that all have before a run starts; public, every bit of it.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class InFlight:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a claim is computed from.
+    """Inputs that a claim is computed from.
 
     Attributes
     ----------
@@ -179,5 +179,5 @@ def mean(models: Sequence[Model]) -> Model:
 
 
 def updates_per_epoch(context: Context, name: str) -> float:
-    """How many updates of node ``name`` cover its shard once, in expectation."""
+    """Expected number of updates of node ``name`` that cover its shard once."""
     return context.shard_sizes[name] / context.queries[name].normaliser

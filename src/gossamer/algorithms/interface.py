@@ -31,7 +31,7 @@ SYNTHETIC = "synthetic"
 
 @dataclass(frozen=True)
 class Cast:
-    """Who is in a run, and how they stand to each other.
+    """Parties of a run, and how they stand to each other.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Cast:
 
     @property
     def hub(self) -> str | None:
-        """Whom all need: the one node above all others, if there is one."""
+        """Name of the one node above all others, which all need, if there is one."""
         above = set(self.parents.values()) - self.parents.keys()
         return above.pop() if len(above) == 1 else None
 
@@ -79,7 +79,7 @@ class Cast:
 
 @dataclass(frozen=True)
 class Clips(Generic[S]):
-    """What an algorithm does about clips.
+    """Choices of an algorithm about clips.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ def asked(spec: Spec) -> bool:
 
 
 def knowledge(holdings: Holdings | None) -> Known:
-    """What is known of where a person's examples are."""
+    """Return what is known of where a person's examples are."""
     if holdings is None:
         return Known.NOTHING
     return Known.TOGETHER if holdings.together else Known.SPREAD
@@ -73,7 +73,7 @@ def rows_at(problem: Problem[Any]) -> dict[str, int]:
 
 
 def kinds_of_persons(problem: Problem[Any], alike: Mapping[str, Hashable], most: int = MOST_KINDS) -> list[Parts]:
-    """Where persons hold examples: those kinds that no other exceeds, with nodes that are ``alike`` taken for one.
+    """Kinds of persons, by where examples are, that no other kind exceeds; nodes that are ``alike`` count as one.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def _by_node(held: Held) -> dict[int, Sequence[int]]:
 
 
 def joint(problem: Problem[Any], counts: Mapping[str, Counts], most: int = MOST_KINDS) -> Accounted:
-    """What is proved of all that nodes release, for the person of whom most is released.
+    """Return what is proved of all that nodes release, for the person of whom most is released.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What every plan of a run offers, whatever it is that nodes release."""
+"""Interface of every plan of a run, whatever it is that nodes release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gossamer.sides.plan import SidePlan
 
 
 class Plan(Protocol):
-    """What is fixed before the first release.
+    """Plan of a run, fixed before the first release.
 
     Attributes
     ----------
@@ -82,17 +82,17 @@ class Plan(Protocol):
 
     @property
     def facts(self) -> Facts | None:
-        """What claims are computed from; None for a run without noise."""
+        """Facts that claims are computed from; None for a run without noise."""
         ...
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What else a summary says of privacy."""
+        """Further figures on privacy for a summary."""
         ...
 
     @property
     def sides(self) -> Mapping[str, SidePlan]:
-        """What leaves each party, at most, in the order of their ledgers; parties that release nothing are left out."""
+        """Plans of what leaves each party, at most, in the order of ledgers; without those that release nothing."""
         ...
 
     def __str__(self) -> str:
@@ -112,23 +112,23 @@ class Plan(Protocol):
         ...
 
     def describe_node(self, name: str) -> dict[str, Any]:
-        """What else is to be said of one node's noise."""
+        """Further entries on one node's noise."""
         ...
 
     def side(self, name: str) -> SidePlan:
-        """What leaves the data of party ``name``, at most."""
+        """Plan of what leaves the data of party ``name``, at most."""
         ...
 
     def outside(self, name: str) -> SidePlan:
-        """What leaves the trust scope of party ``name``, with its data."""
+        """Plan of what leaves the trust scope of party ``name``, with its data."""
         ...
 
     def smallest_sum(self, name: str) -> int | None:
-        """Of how many updates the sums are at least in which node ``name`` hides; None where it hides in none."""
+        """Least number of updates in the sums in which node ``name`` hides; None where it hides in none."""
         ...
 
     def drawn(self, *, network: bool, deadline: bool) -> Mapping[str, Drawn]:
-        """What the party that draws most draws for its plan in a deployment, by observer.
+        """Numbers that the party that draws most draws for its plan in a deployment, by observer.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ Epsilons = Annotated[
 
 
 class PrivacySettings(Section):
-    """How releases are made private.
+    """Settings that make releases private.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class PrivacySettings(Section):
 
     @property
     def level(self) -> float | tuple[float, ...] | None:
-        """What the spec says of the amount of noise."""
+        """Amount of noise that the spec says."""
         if self.standard_deviation is not None:
             return self.standard_deviation
         return self.noise_multiplier if self.mechanism == "gaussian" else self.epsilon

@@ -1,4 +1,4 @@
-"""What a run is planned from: known before the run, and public but for how persons' examples lie at nodes.
+"""Problem that a run is planned from: known before it, and public but for how persons' examples lie at nodes.
 
 `experiment` makes a `Problem` of a spec and its data, and the algorithm makes a `Plan` of the problem.
 """
@@ -33,11 +33,11 @@ Held = tuple[tuple[int, int], ...]
 
 
 class Holdings(Protocol):
-    """How persons' training examples lie at nodes."""
+    """Distribution of persons' training examples over nodes."""
 
     @property
     def held(self) -> frozenset[Held]:
-        """What persons hold; several may hold alike."""
+        """Holdings of persons; several may hold alike."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class Holdings(Protocol):
 
 
 class Spec(Protocol):
-    """What a spec says, whatever its algorithm, as far as plans depend on it."""
+    """Part of a spec that plans depend on, whatever its algorithm."""
 
     @property
     def privacy(self) -> PrivacySettings: ...
@@ -68,7 +68,7 @@ class Spec(Protocol):
 
     @property
     def terms(self) -> Terms:
-        """What the algorithm's settings decide about releases."""
+        """Terms of releases that the algorithm's settings decide."""
         ...
 
     @property
@@ -93,7 +93,7 @@ class Spec(Protocol):
 
     @property
     def rows_per_person(self) -> int:
-        """How many examples of one person a guarantee covers together."""
+        """Number of examples of one person that a guarantee covers together."""
         ...
 
     @property
@@ -118,7 +118,7 @@ class Estimated:
 
 @dataclass(frozen=True)
 class Problem(Generic[S]):
-    """What a run is planned from.
+    """Problem that a run is planned from.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ class Problem(Generic[S]):
     def facts(
         self, updates: int, mechanism: Mechanism, releases: Callable[[str], int], noise: Noise | None = None
     ) -> Facts:
-        """What claims are computed from; ``releases`` says how many a node makes."""
+        """Return what claims are computed from; ``releases`` says how many a node makes."""
         smallest = min(self.names, key=lambda name: self.shard_sizes[name])
         return Facts(
             nodes=len(self.names),

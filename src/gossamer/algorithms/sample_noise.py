@@ -1,4 +1,4 @@
-"""Which noise each node adds: what the spec says, or the least that its budget needs."""
+"""Noise that each node adds: what the spec says, or the least that its budget needs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _gaussian(problem: Problem[Any]) -> type[Gaussian]:
 
 
 def _first_layer(problem: Problem[Any]) -> int:
-    """How many leading coordinates belong to the first layer."""
+    """Number of leading coordinates that belong to the first layer."""
     parts = problem.parts
     layers = [part.name.rpartition(".")[0] for part in parts]
     return sum(part.size for part, layer in zip(parts, layers, strict=True) if layer == layers[0])

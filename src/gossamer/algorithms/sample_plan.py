@@ -87,7 +87,7 @@ class SamplePlan:
 
     @property
     def estimates(self) -> Estimated | None:
-        """What the schedule rests on that the spec does not say."""
+        """Estimates that the schedule rests on and that the spec does not say."""
         return self.problem.estimates
 
     @property
@@ -107,7 +107,7 @@ class SamplePlan:
         return sum(sum(schedule.values()) for schedule in self.schedules.values())
 
     def side(self, name: str) -> SidePlan:
-        """What leaves the data of node ``name``, at most; nothing of a server without data."""
+        """Plan of what leaves the data of node ``name``, at most; nothing of a server without data."""
         return self._samples(name, partial(self.queries, name)) if name in self.schedules else Nothing()
 
     def outside(self, name: str) -> Samples:
@@ -116,7 +116,7 @@ class SamplePlan:
 
     @cached_property
     def sides(self) -> dict[str, SidePlan]:
-        """Of each node with data, in a world that can draw any noise."""
+        """Plan of each node with data, in a world that can draw any noise."""
         return {name: self._samples(name) for name in self.problem.names}
 
     def _samples(self, name: str, queries: Callable[[], Iterable[Query]] = tuple) -> Samples:
@@ -130,7 +130,7 @@ class SamplePlan:
         """Nobody hides in sums."""
 
     def queries(self, name: str) -> tuple[Query, ...]:
-        """What node ``name`` will be asked, at the first clip."""
+        """Queries that node ``name`` will be asked, at the first clip."""
         clipping, law, first = self.problem.clipping, self.mechanisms[name], self.problem.first_state()
         return tuple(clipping.query(Query(sampling, law, 1.0), first) for sampling in self.schedules[name])
 
@@ -173,13 +173,13 @@ class SamplePlan:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What several ways of composing say, where there are several."""
+        """Epsilons by several ways of composing, where there are several."""
         ways = composed(self)
         return {} if ways is None else {"would_be_compositions" if self.would_be else "compositions": ways}
 
     @property
     def facts(self) -> Facts | None:
-        """What claims are computed from; None for a run without noise."""
+        """Facts that claims are computed from; None for a run without noise."""
         if not self.problem.spec.private:
             return None
         least = min(self.mechanisms.values(), key=lambda law: law.second_moment(self.size))
@@ -195,7 +195,7 @@ def release_counts(schedule: Schedule, mechanism: Mechanism, size: int) -> Count
 
 
 def composed(plan: SamplePlan) -> dict[str, float] | None:
-    """What several ways of composing say of the node that spends most, for single examples.
+    """Compose the releases of the node that spends most in several ways, for single examples.
 
     None for noise without a pure epsilon, and where persons' examples are counted together.
     """

@@ -1,4 +1,4 @@
-"""How many releases of samples each node will make, how much noise they need, and what is then guaranteed.
+"""Number of releases of samples that each node will make, noise that they need, and what is then guaranteed.
 
 The schedule of a run does not depend on what its models are, so it is known before the run.
 """
@@ -101,7 +101,7 @@ def _epsilons(
 def _together(
     problem: Problem[Any], schedules: Mapping[str, Schedule], mechanisms: Mapping[str, Mechanism]
 ) -> float | None:
-    """What is proved of all nodes that hold a person's examples, where they are at several; else None."""
+    """Epsilon of all nodes that hold a person's examples together, where they are at several; else None."""
     if not (problem.spec.proved and spread(problem.spec, problem.holdings)):
         return None
     size = problem.size

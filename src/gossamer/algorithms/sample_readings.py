@@ -1,4 +1,4 @@
-"""What nodes that release samples have spent so far: a reading, for whoever watches a run."""
+"""Readings of what nodes that release samples have spent so far, for whoever watches a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Charged(Protocol):
 
     @property
     def counts(self) -> Counts:
-        """What was charged."""
+        """Number of charges, by kind."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a spec may not say where nodes release samples: it is of noise between servers of federated units."""
+"""Settings that a spec may not have where nodes release samples: of noise between servers of federated units."""
 
 from __future__ import annotations
 

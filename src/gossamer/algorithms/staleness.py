@@ -1,4 +1,4 @@
-"""How old a gradient may be when it is applied.
+"""Limits on how old a gradient may be when it is applied.
 
 A gradient that was computed at version v of a model and is applied as update t (from 0) has staleness t - v: so many
 updates of others came between.
@@ -28,7 +28,7 @@ from gossamer.section import Section
 
 
 class StalenessSettings(Section):
-    """What a server does about stale gradients.
+    """Treatment of stale gradients by a server.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class StalenessSettings(Section):
 
     @property
     def most_under_way(self) -> int | None:
-        """How many edges may work at once; None is all."""
+        """Number of edges that may work at once; None is all."""
         return self.bound + 1 if self.on_stale == "wait" and self.bound is not None else None
 
     def may_apply(self, version: int, others: Iterable[int], update: int) -> bool:

@@ -8,7 +8,7 @@ from gossamer.section import Section
 
 
 class StopSettings(Section):
-    """When a run ends: at whichever comes first. Without any, after 20 epochs.
+    """Conditions that end a run, whichever comes first. Without any, it ends after 20 epochs.
 
     Attributes
     ----------

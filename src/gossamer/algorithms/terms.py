@@ -1,4 +1,4 @@
-"""What an algorithm's settings decide about releases."""
+"""Terms of releases that an algorithm's settings decide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLE = "example"
 
 @dataclass(frozen=True)
 class Terms:
-    """What is released under some settings, as far as they decide it.
+    """Terms of what is released under some settings, as far as they decide it.
 
     Attributes
     ----------
