@@ -69,7 +69,7 @@ class AgentNode(Node):
 
     @on(Started, Resumed)
     def resume(self, event: Started | Resumed, now: float) -> Effects:
-        """What was being computed is lost; what was asked for before the start is still to be done."""
+        """Do again what was asked for before the start; what was being computed is lost."""
         self.state.started = True
         if self.state.busy and not self.state.finished:
             yield from self.work()

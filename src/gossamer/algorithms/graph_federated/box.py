@@ -92,7 +92,7 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
 def _kinds(
     settings: Settings, context: Context, server: str, sampled: int
 ) -> tuple[Callable[..., ServerNode], Callable[..., AgentNode]]:
-    """What makes the nodes of a unit."""
+    """Constructors of the nodes of a unit."""
     masking = settings.masking.name
     if context.agent_noise and masking != "secure":
         raise SpecError(f"privacy.agent_noise is added inside masked sums: say masking: secure, found {masking}")
@@ -112,7 +112,7 @@ def _kinds(
 
 
 def model_of(node: Node) -> Model | Confined:
-    """What a node works at: a server's start for its agents, or what an agent got."""
+    """Model that a node works at: a server's start for its agents, or what an agent got."""
     model: Model | Confined = node.state.start if isinstance(node, ServerNode) else node.state.w
     return model
 
@@ -160,7 +160,7 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
 
 
 def remarks(nodes: Mapping[str, Node]) -> list[str]:
-    """What a user is to know of how a run ended."""
+    """Remarks for a user on how a run ended."""
     found = report(nodes)
     stable, refused = found.get("last_stable_round"), found.get("masked_sums_refused")
     remarks = []
@@ -182,7 +182,7 @@ def remarks(nodes: Mapping[str, Node]) -> list[str]:
 
 
 def claims(settings: Settings, facts: Facts) -> list[Claim]:
-    """What the paper's Theorem 2 claims; see `gossamer.algorithms.graph_federated.claims`."""
+    """Claims of the paper's Theorem 2; see `gossamer.algorithms.graph_federated.claims`."""
     if facts.noise is None or settings.gradient_at is None:
         return []
     where = GradientAt(settings.gradient_at)

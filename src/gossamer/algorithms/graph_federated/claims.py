@@ -67,7 +67,7 @@ def gfl_theorem2(
 
 
 def gfl_claims(noise: Noise, rounds: int, step: float, bound: float, gradient_at: GradientAt) -> list[Claim]:
-    """What Theorem 2 says of a whole run, at i = T; nothing where gradients have no bound.
+    """Claims of Theorem 2 for a whole run, at i = T; none where gradients have no bound.
 
     Parameters
     ----------

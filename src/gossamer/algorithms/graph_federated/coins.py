@@ -25,7 +25,7 @@ class Sampling:
         self._coins = Stream(seed, "graph_federated", server, "agents")
 
     def of(self, round: int) -> tuple[str, ...]:
-        """Who takes part in ``round``, in the order of the unit's agents."""
+        """Agents that take part in ``round``, in the order of the unit's agents."""
         if self.sampled == len(self.agents):
             return self.agents
         drawn = self._coins.at(round).choice(len(self.agents), self.sampled, replace=False, shuffle=False)

@@ -1,4 +1,4 @@
-"""What is proved of graph federated learning, by observer. The proofs are in `graph_bounds`.
+"""Guarantees proved of graph federated learning, by observer. The proofs are in `graph_bounds`.
 
 | observer | `gradient_at: hidden` | `gradient_at: released` |
 |---|---|---|
@@ -28,7 +28,7 @@ class Proved(NamedTuple):
 
 
 def proved_epsilon(noise: Noise, bound: UpdateBound, size: int, delta: float) -> Proved:
-    """What is proved of all messages of a run together, against the other units.
+    """Return what is proved of all messages of a run together, against the other units.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def proved_epsilon(noise: Noise, bound: UpdateBound, size: int, delta: float) ->
 def graph_guarantees(
     noise: Noise, bound: UpdateBound, size: int, delta: float, *, masked: bool = False, signed: bool = False
 ) -> dict[str, Guarantee]:
-    """What is proved of all rounds together, by observer.
+    """Guarantees proved of all rounds together, by observer.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the agents of a unit whose sums are masked agree on before a run: all of it follows from the spec."""
+"""Terms that the agents of a unit with masked sums agree on before a run: all of it follows from the spec."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def masked_unit(problem: Problem[Settings], sampling: Sampling, clip: float) -> 
 
 
 def masked_terms(problem: Problem[Settings], clip: float, radius: float) -> RoundTerms:
-    """What all agents of the run know of all rounds: the same at each of them."""
+    """Terms that all agents of the run know of all rounds: the same at each of them."""
     from gossamer.sides.round_terms import RoundTerms
 
     settings = problem.settings

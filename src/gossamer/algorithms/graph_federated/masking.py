@@ -42,7 +42,7 @@ UPDATE = -1
 def unit_of(
     settings: Settings, server: str, sampled: int, size: int, clip: float, agent_noise: float = 0.0, run: str = ""
 ) -> SecureUnit:
-    """How the unit of ``server`` masks updates of ``size`` numbers, ``sampled`` of them a round.
+    """Masking of updates of ``size`` numbers in the unit of ``server``, ``sampled`` of them a round.
 
     Agents sign their keys for the deployed ``run``, if it has a name.
 
@@ -56,7 +56,7 @@ def unit_of(
 
 
 def masking_nodes(unit: SecureUnit) -> tuple[Callable[..., MaskingServerNode], Callable[..., MaskingAgentNode]]:
-    """What makes the server and the agents of ``unit``, with the arguments of `ServerNode` and `AgentNode`."""
+    """Constructors of the server and the agents of ``unit``, with the arguments of `ServerNode` and `AgentNode`."""
     return partial(MaskingServerNode, unit=unit), partial(MaskingAgentNode, unit=unit)
 
 

@@ -1,4 +1,4 @@
-"""What a server and its agents say to each other while a sum is masked; see `gossamer.privacy.masking`.
+"""Messages between a server and its agents while a sum is masked; see `gossamer.privacy.masking`.
 
 | step | the server asks with | the agent replies with |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""How the agents of a unit hide their updates from their own server, as a spec says it."""
+"""Settings by which the agents of a unit hide their updates from their own server."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Masking(Section):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Of ``secure``: what `secure_unit` is called with."""
+        """Arguments of `secure_unit` for ``secure``."""
         return {
             "bits": self.bits,
             "threshold": self.threshold or 0,

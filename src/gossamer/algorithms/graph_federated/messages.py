@@ -1,4 +1,4 @@
-"""What travels in a graph of federated units: inside a unit, and between servers."""
+"""Messages in a graph of federated units: inside a unit, and between servers."""
 
 from __future__ import annotations
 

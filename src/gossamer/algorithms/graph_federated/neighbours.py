@@ -1,4 +1,4 @@
-"""What a server has of its neighbours' models, and when it need not wait for more. No I/O: part of a node's state."""
+"""State of a server on its neighbours' models, and when it need not wait for more. No I/O: part of a node's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What correlated homomorphic noise does to the models of a graph: network disagreement, and drift of the centroid.
+"""Effects of correlated homomorphic noise on the models of a graph: network disagreement, drift of the centroid.
 
 Rows of W are the units' models, A is the mixing matrix, G_i the units' noise in round i. In the notation of
 `graph_bounds`, ``W_i = A psi_i + (A - I) G_i``: neighbours add a_pm g_m and the own term takes (1-a_pp) g_p away.

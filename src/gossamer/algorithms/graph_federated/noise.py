@@ -33,7 +33,7 @@ BANDS = (2, 4, 8, 16, 32, 64)
 
 
 class Measure(StrEnum):
-    """Which rounds' disagreement is to be small."""
+    """Rounds whose disagreement is to be small."""
 
     MEAN = "mean"
     """Of all rounds: gradients are taken at models that disagree."""
@@ -44,7 +44,7 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True)
 class NoiseProblem:
-    """What noise is planned for.
+    """Problem that noise is planned for.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ def _cost(choice: NoiseChoice, measure: Measure) -> tuple[float, float]:
 
 
 def factorisations(rounds: int) -> Iterator[Factorisation]:
-    """What is tried for so many rounds, in the order of the state that their streams keep."""
+    """Factorisations to try for so many rounds, in the order of the state that their streams keep."""
     yield Factorisation(Temporal.INDEPENDENT, rounds)
     yield Factorisation(Temporal.RANDOM_WALK, rounds)
     yield from (Factorisation(Temporal.BANDED, rounds, bands) for bands in BANDS if bands < rounds)

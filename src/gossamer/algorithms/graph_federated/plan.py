@@ -34,7 +34,7 @@ from gossamer.sides.plan import SidePlan, Stream
 
 @dataclass(frozen=True)
 class UnitTerms:
-    """What is planned for one unit.
+    """Terms planned for one unit.
 
     Attributes
     ----------
@@ -222,12 +222,12 @@ class UnitPlan:
         return "random" if isinstance(self.noise_of_all, RandomNoise) else "homomorphic"
 
     def describe_node(self, name: str) -> dict[str, Any]:
-        """What differs from unit to unit is in the ledger."""
+        """Return nothing: what differs from unit to unit is in the ledger."""
         return {}
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What the noise is expected to do to the models that gradients are taken at, and how far out these may be."""
+        """Expected effect of the noise on the models that gradients are taken at, and how far out these may be."""
         noise = {} if self.expected is None else {"expected_noise": dict(self.expected)}
         return noise | ({"masked_model_radius": self.radius} if math.isfinite(self.radius) else {})
 
@@ -240,25 +240,25 @@ class UnitPlan:
         return self.problem.facts(self.updates, some, self.releases, self.noise_of_all)
 
     def side(self, name: str) -> SidePlan:
-        """What leaves the data of agent ``name``; of a server, what leaves its unit."""
+        """Plan of what leaves the data of agent ``name``; of a server, of what leaves its unit."""
         if name in self.units:
             return self._stream(name)
         return self._side_plans((self._server_of[name],))[name]
 
     def outside(self, name: str) -> SidePlan:
-        """What leaves the unit of agent ``name``, with its data."""
+        """Plan of what leaves the unit of agent ``name``, with its data."""
         return self._stream(self._server_of[name])
 
     @cached_property
     def sides(self) -> dict[str, SidePlan]:
-        """Of each server, then of each agent."""
+        """Plans of each server, then of each agent."""
         return self._side_plans(self.units)
 
     def counts(self, name: str) -> None:
-        """What leaves a unit is its server's."""
+        """Return None: what leaves a unit is its server's."""
 
     def smallest_sum(self, name: str) -> int | None:
-        """Of how many agents' updates the sums are at least that a server sees; None where they are not masked."""
+        """Least number of agents' updates in the sums that a server sees; None where they are not masked."""
         return smallest_sum(self.problem, name, self.clip)
 
     def drawn(self, *, network: bool, deadline: bool) -> dict[str, Drawn]:
@@ -271,7 +271,7 @@ class UnitPlan:
         return {observer: Drawn() if observer == "own_server" else drawn for observer in self.guarantees}
 
     def _side_plans(self, servers: Iterable[str]) -> dict[str, SidePlan]:
-        """Of the parties of some units, servers first."""
+        """Plans of the parties of some units, servers first."""
         streams: dict[str, SidePlan] = {server: self._stream(server) for server in servers}
         return streams | agent_plans(self.problem, self.clip, self.radius, streams)
 
@@ -314,7 +314,7 @@ class UnitPlan:
         return server_of(self.problem.settings, self.problem.names)
 
     def spent(self, ledgers: Iterable[Ledger]) -> float | None:
-        """Of the rounds that have begun to be released, against other units."""
+        """Epsilon of the rounds that have begun to be released, against other units."""
         if not math.isfinite(self.guarantee.epsilon):
             return None
         begun: dict[tuple[Noise | None, UpdateBound | None], tuple[UnitTerms, int]] = {}

@@ -1,4 +1,4 @@
-"""How much noise goes between the servers of federated units, and what is then guaranteed.
+"""Noise between the servers of federated units, and what is then guaranteed.
 
 Every server makes as many rounds as the settings say, or fewer if something ends the run before; which never depends on
 how many were planned. So the plan is that of all rounds: one stream of noise a unit, opened before the first round.
@@ -79,7 +79,7 @@ def plan_units(problem: Problem[Settings]) -> UnitPlan:
 
 
 def _noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -> Noise:
-    """What the spec gives, or the least that its budget needs."""
+    """Noise that the spec gives, or the least that its budget needs."""
     spec, settings = problem.spec, problem.settings
     if settings.units == 1:
         raise SpecError(
@@ -116,7 +116,7 @@ def _factorisation(settings: Settings, default: Temporal) -> Factorisation:
 
 
 def _bound(settings: Settings, clip: float, sampled: int) -> UpdateBound:
-    """How far one change moves an update of a unit that samples so many agents a round."""
+    """Bound on how far one change moves an update of a unit that samples so many agents a round."""
     return UpdateBound(settings.step_size, clip, sampled, _where(settings))
 
 
@@ -126,7 +126,7 @@ def _where(settings: Settings) -> GradientAt:
 
 
 def _terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, UnitTerms]:
-    """What is planned for each unit, by its server."""
+    """Terms planned for each unit, by its server."""
     settings, size, found = problem.settings, problem.size, {}
     bounded = noise is not None and math.isfinite(clip)
     for number, (server, agents) in enumerate(units_of(settings, problem.names).items()):
@@ -178,7 +178,7 @@ def _of_a_run(guarantee: Guarantee, more: tuple[str, ...]) -> Guarantee:
 
 
 def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, ...]:
-    """What a guarantee for agents or units says of persons, where the budget asks."""
+    """Lines on what a guarantee for agents or units says of persons, where the budget asks."""
     if not (asked(problem.spec) and math.isfinite(guarantee.epsilon)):
         return ()
     # Where an agent's own noise counts, another agent of its unit is another place.
@@ -195,7 +195,7 @@ def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, 
 
 
 def _expected(problem: Problem[Settings], noise: Noise, matrix: FloatArray) -> Mapping[str, float]:
-    """What the noise alone is expected to do to the models that gradients are taken at."""
+    """Expected effect of the noise alone on the models that gradients are taken at."""
     size = problem.size
     caused: ModelNoise
     if isinstance(noise, RandomNoise):

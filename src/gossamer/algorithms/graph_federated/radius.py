@@ -1,4 +1,4 @@
-"""How long models of a run of federated units can be, and the radius of those that agents make updates at."""
+"""Lengths of models in a run of federated units, and the radius of those that agents make updates at."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gossamer.privacy.streams.model_radius import ModelLengths, model_lengths
 def planned_lengths(
     problem: Problem[Settings], noise: Noise | None, clip: float
 ) -> tuple[ModelLengths | None, tuple[str, ...]]:
-    """What an honest run does not exceed, with the radius that the spec says, if it does; None where nothing is masked.
+    """Lengths that an honest run does not exceed, with the spec's radius if it has one; None where nothing is masked.
 
     Returns
     -------

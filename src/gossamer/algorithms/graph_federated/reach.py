@@ -1,4 +1,4 @@
-"""How long vectors of honest agents and servers are; what is longer is shortened, or refused."""
+"""Lengths of vectors of honest agents and servers; what is longer is shortened, or refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Reach:
 
     @classmethod
     def of(cls, context: Context, sampled: int, update: float, *, single: bool = True) -> Reach:
-        """Of a unit that samples so many agents, whose updates are at most ``update`` long.
+        """Return the lengths of a unit that samples so many agents, whose updates are at most ``update`` long.
 
         ``single`` says whether each of them is, or only their sum.
         """

@@ -1,4 +1,4 @@
-"""What a spec may say of noise where it is between servers of federated units."""
+"""Rules for what a spec may say of noise where it is between servers of federated units."""
 
 from __future__ import annotations
 

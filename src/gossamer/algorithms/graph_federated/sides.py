@@ -1,4 +1,4 @@
-"""What leaves the data of the agents of federated units, and what is proved of it towards their own servers."""
+"""Plans of what leaves the data of the agents of federated units, and what is proved towards their own servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def own_server(problem: Problem[Settings], clip: float, honest: int = 1) -> Guarantee:
-    """What is proved towards the own server, of the agent of which least is: `own_server_guarantee`.
+    """Guarantee towards the own server, of the agent of which least is proved: `own_server_guarantee`.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def own_server(problem: Problem[Settings], clip: float, honest: int = 1) -> Guar
 def agent_plans(
     problem: Problem[Settings], clip: float, radius: float, behind: Mapping[str, SidePlan]
 ) -> dict[str, SidePlan]:
-    """What leaves the data of each agent, which hides its updates as the settings say.
+    """Plans of what leaves the data of each agent, which hides its updates as the settings say.
 
     Parameters
     ----------
@@ -77,14 +77,14 @@ def agent_plans(
 
 
 def samplings(problem: Problem[Settings]) -> list[Sampling]:
-    """Who takes part when, for each unit."""
+    """Samplings of the agents that take part, for each unit."""
     settings, seed = problem.settings, problem.seed
     units = units_of(settings, problem.names).items()
     return [Sampling(seed, server, agents, sampled) for (server, agents), sampled in zip(units, settings.sampled)]
 
 
 def smallest_sum(problem: Problem[Settings], agent: str, clip: float) -> int | None:
-    """Of how many updates the sums are at least that the server of ``agent`` sees; None where they are not masked."""
+    """Least number of updates in the sums that the server of ``agent`` sees; None where they are not masked."""
     if problem.settings.masking.name != "secure":
         return None
     (sampling,) = [found for found in samplings(problem) if agent in found.agents]
