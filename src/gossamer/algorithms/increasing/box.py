@@ -83,7 +83,7 @@ def _levels(settings: Settings) -> list[list[str]]:
 
 
 def parents(settings: Settings, names: Sequence[str]) -> dict[str, str]:
-    """Whose child every node but the server is: each level is dealt out evenly to the one above."""
+    """Parent of every node but the server: each level is dealt out evenly to the one above."""
     above = [SERVER]
     found: dict[str, str] = {}
     for members in [*_levels(settings), list(names)]:
@@ -142,7 +142,7 @@ def output(nodes: Mapping[str, Node]) -> Model:
 
 
 def count(nodes: Mapping[str, Node]) -> int:
-    """How many rounds of clients the server has applied."""
+    """Number of rounds of clients that the server has applied."""
     return int(nodes[SERVER].state.gathered)
 
 
@@ -182,7 +182,7 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
 
 
 def claims(settings: Settings, facts: Facts) -> list[Claim]:
-    """What the paper's two theorems on privacy say of the client with the fewest examples."""
+    """Claims of the paper's two theorems on privacy for the client with the fewest examples."""
     law = facts.mechanism
     if not isinstance(law, Gaussian) or facts.workload is None:
         return []

@@ -1,4 +1,4 @@
-"""What is proved of rounds on Poisson samples, and the least noise for it.
+"""Proved privacy of rounds on Poisson samples, and the least noise for it.
 
 An estimate says where to look: for many releases at small rates q_i the central limit theorem makes them one Gaussian
 release with ``mu^2 = sum_i q_i^2 (exp(1/sigma^2) - 1)`` [1]. It decides what is looked at first, and nothing else: all

@@ -184,7 +184,7 @@ class _Candidates:
         return bool(profile.forward(np.array([search.epsilon]))[0] > search.delta)
 
     def found(self, rounds: int, noise: float = math.inf) -> FoundRounds:
-        """What fits, with its least sigma."""
+        """Return sizes that fit, with their least sigma."""
         known = self._sizes(rounds)
         assert known is not None
         m, sizes = known

@@ -55,7 +55,7 @@ def increasing_claims(
     delta: float,
     power: tuple[float, float, float] | None = None,
 ) -> list[Claim]:
-    """What the two theorems claim of one client's rounds: the least epsilon at ``delta``.
+    """Claims of the two theorems for one client's rounds: the least epsilon at ``delta``.
 
     Parameters
     ----------

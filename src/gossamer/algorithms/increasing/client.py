@@ -33,7 +33,7 @@ from gossamer.vectors import Coordinates, Model, Released, spread
 
 
 class Rounds(Protocol):
-    """What a client's rounds are made of; public, every bit of it."""
+    """Contents of a client's rounds; public, every bit of it."""
 
     update: str
     """How a round's update is made: ``batch``, ``clipped_sum`` or ``sequential``."""
@@ -51,7 +51,7 @@ class Rounds(Protocol):
         ...
 
     def allowed(self, name: str, i: int, k: int) -> int:
-        """How many steps of round i may be taken with the global model of round k <= i."""
+        """Number of steps of round i that may be taken with the global model of round k <= i."""
         ...
 
     def possible(self, name: str, i: int) -> bool:
@@ -121,7 +121,7 @@ class ClientNode(Node):
 
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
-        """What was under way is lost; so may be what others sent."""
+        """Join again: what was under way is lost, and so may be what others sent."""
         s = self.state
         s.running = False
         if not s.finished:

@@ -1,4 +1,4 @@
-"""When a client has to wait for a newer global model.
+"""Rules for when a client has to wait for a newer global model.
 
 A delay function tau says how old the models may be that gradients are computed at. All gradient computations are
 numbered, round after round; the model of computation t must include those numbered 0 to t - tau(t) - 1.
@@ -51,7 +51,7 @@ class DelayFunction(Section):
 
 
 class TheoryConstants(Section):
-    """What the strongly convex theory is computed from.
+    """Constants that the strongly convex theory is computed from.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ Delay = Annotated[Annotated[RoundsAhead | WithinTau, Field(discriminator="rule")
 
 
 def steps_allowed(rule: RoundsAhead | WithinTau, sizes: RoundSizes, name: str, i: int, k: int) -> int:
-    """How many of its steps in round i a client may take with the global model of the rounds below k.
+    """Number of its steps in round i that a client may take with the global model of the rounds below k.
 
     Parameters
     ----------

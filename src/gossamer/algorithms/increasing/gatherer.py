@@ -82,7 +82,7 @@ class GathererState:
 
 
 class Gatherer(Node):
-    """What server and aggregators have in common."""
+    """Common part of the server and aggregators."""
 
     state: GathererState
 

@@ -1,4 +1,4 @@
-"""What travels between clients, aggregators and the server of asynchronous learning in rounds."""
+"""Messages between clients, aggregators and the server of asynchronous learning in rounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def holds(held: int, ahead: int, j: int) -> bool:
 @message("increasing.round_update")
 @dataclass(frozen=True)
 class RoundUpdate(Message):
-    """What the sender did in ``round``: the global model is to be moved by -``step``, which is eta_i U.
+    """Update that the sender made in ``round``: the global model is to be moved by -``step``, which is eta_i U.
 
     Rounds from ``first`` to the one before were left out by a sender who was away. ``rounds`` rounds of clients are in
     it: one, or from an aggregator as many as it gathered.

@@ -1,4 +1,4 @@
-"""What ``gossamer plan increasing`` prints: as text, and as plain data."""
+"""Output of ``gossamer plan increasing``: as text, and as plain data."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _by_proof(plan: RoundPlan, proved: Proved) -> str:
 
 
 def found_document(found: FoundRounds) -> dict[str, Any]:
-    """What a search found, as plain data."""
+    """Return what a search found, as plain data."""
     asked = found.search
     return {
         "q": found.q,

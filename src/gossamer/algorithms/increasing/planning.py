@@ -93,12 +93,12 @@ class RoundPlan:
 
     @property
     def largest_share(self) -> float:
-        """Of the data set, in a round."""
+        """Largest share of the data set in a round."""
         return int(self.sizes.max()) / self.problem.dataset_size
 
     @property
     def too_large(self) -> int:
-        """How many of the last rounds are above r0/sigma of the data set."""
+        """Number of the last rounds that are above r0/sigma of the data set."""
         return int(np.count_nonzero(self.sizes > self.most_share * self.problem.dataset_size * (1 + 1e-12)))
 
     @property
@@ -146,7 +146,7 @@ class RoundPlan:
 
     @cached_property
     def claims(self) -> list[Claim]:
-        """What both theorems claim of these sizes, with their own sum and m/T, at the plan's delta."""
+        """Claims of both theorems for these sizes, with their own sum and m/T, at the plan's delta."""
         known = self.q, self.m, self.problem.power
         return increasing_claims(self.sizes, self.problem.dataset_size, self.problem.sigma, self.delta, known)
 
@@ -206,13 +206,13 @@ def sizes_at(places: Places, initial_size: int, m: float, power: float) -> Sizes
 
 
 def rounds_for(sizes: Sizes, gradients: int) -> int:
-    """How many of the rounds make so many gradients, or all of them if they do not."""
+    """Number of rounds that make so many gradients, or of all rounds if they do not."""
     return min(int(np.searchsorted(np.cumsum(sizes), gradients)) + 1, sizes.size)
 
 
 @dataclass(frozen=True)
 class Proved:
-    """What is proved of a plan, and of the constant schedule at the same proved privacy and with the same gradients.
+    """Proved privacy of a plan, and of the constant schedule at the same proved privacy with the same gradients.
 
     Attributes
     ----------
@@ -240,7 +240,7 @@ class Proved:
 
 
 def prove(plan: RoundPlan, relation: NeighboringRelation) -> Proved:
-    """What the accountant proves of a plan."""
+    """Return what the accountant proves of a plan."""
     asked, delta, done = plan.problem, plan.delta, plan.rounds_for_gradients
     whole, part = (schedule_of(plan.sizes[:rounds], asked.dataset_size) for rounds in (plan.rounds, done))
     constant = constant_schedule(asked.initial_size, asked.dataset_size, asked.gradients)

@@ -1,4 +1,4 @@
-"""What the rounds of a run of `increasing` are made of, as everybody knows it before the run."""
+"""Contents of the rounds of a run of `increasing`, as everybody knows them before the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_STEPS = 10**7
 
 @dataclass(frozen=True)
 class RoundWorkload:
-    """How much each client computes: s_ic examples in round i."""
+    """Workload of each client: s_ic examples in round i."""
 
     settings: Settings
     rounds: RoundSizes
@@ -76,7 +76,7 @@ class RoundWorkload:
 
 
 def workload(settings: Settings, shard_sizes: Mapping[str, int], seed: int) -> RoundWorkload:
-    """How much each client computes.
+    """Return how much each client computes.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def workload(settings: Settings, shard_sizes: Mapping[str, int], seed: int) -> R
 
 
 class PublicRounds:
-    """What clients' rounds are made of, as all know it."""
+    """Contents of clients' rounds, as all know them."""
 
     def __init__(self, settings: Settings, sizes: RoundSizes, seed: int) -> None:
         self.settings, self.sizes = settings, sizes

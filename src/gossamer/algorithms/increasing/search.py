@@ -44,7 +44,7 @@ LEAST_M = 1.0
 
 
 class Objective(StrEnum):
-    """What is made least."""
+    """Quantity that is made least."""
 
     ROUNDS = "rounds"
     NOISE = "noise"
@@ -52,7 +52,7 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True)
 class RoundSearch:
-    """What is searched for.
+    """Terms of a search.
 
     Attributes
     ----------

@@ -47,7 +47,7 @@ def require_number(name: str, value: object, optional: bool = False) -> None:
 
 @dataclass(frozen=True)
 class RoundProblem:
-    """What the selection starts from.
+    """Problem that the selection starts from.
 
     Attributes
     ----------

@@ -224,7 +224,7 @@ class AggregatorNode(Gatherer):
             raise PeerError(f"{self.parent} says that {k} rounds are complete, more than this run can have")
 
     def news(self, child: str) -> GlobalModel:
-        """What the model holds of the child's own rounds: those that went with a round that it holds."""
+        """Return what the model holds of the child's own rounds: those that went with a round that it holds."""
         s = self.state
         late = dict(s.late.get(child, ()))
 

@@ -83,7 +83,7 @@ class Settings(Section):
 
     @property
     def sampling(self) -> str | None:
-        """How a round's examples are drawn, where the algorithm says it: nothing is proved for drawing with
+        """Sampling of a round's examples, where the algorithm says it: nothing is proved for drawing with
         replacement."""
         return "with_replacement" if self.round_update == "sequential" else None
 
@@ -94,7 +94,7 @@ class Settings(Section):
 
     @property
     def sensitivity(self) -> float:
-        """How far an example that comes or goes moves a round's sum, in clips."""
+        """Most that an example that comes or goes moves a round's sum, in clips."""
         return 2.0 if self.clipped_whole else 1.0
 
     def decided(self, private: bool) -> Self:

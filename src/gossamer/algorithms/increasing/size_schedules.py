@@ -1,4 +1,4 @@
-"""How many gradients a round has, as a function of its number: the schedules of `increasing.sizes`, before rounding.
+"""Number of gradients of a round as a function of the round's number: schedules of `increasing.sizes`, unrounded.
 
 References
 ----------

@@ -1,4 +1,4 @@
-"""How many gradients each client computes in each round: s_i of all clients together, s_ic of client c.
+"""Numbers of gradients that clients compute in each round: s_i of all clients together, s_ic of client c.
 
 A schedule gives s_i before rounding. What is done of it are whole steps of each client, at least one each, and *their*
 sum is s_i from then on, so that the paper's numbering of the gradient computations is exact: round i has the numbers
@@ -142,7 +142,7 @@ class RoundSizes:
         )
 
     def tally(self, name: str, rounds: int) -> dict[int, int]:
-        """How many of the first ``rounds`` rounds of a client have each size."""
+        """Number of the first ``rounds`` rounds of a client that have each size."""
         kind, found = self._kind_of[name], Counter[int]()
         for _, rows in self._blocks(0, rounds):
             sizes, counts = np.unique(rows[:, kind], return_counts=True)
@@ -190,7 +190,7 @@ class RoundSizes:
         return np.maximum(sizes, 1).astype(np.int64)
 
     def _thrown(self, first: int, together: RealArray) -> RealArray:
-        """How many of the s_i coins of each round fall on each client; each round has a generator of its own."""
+        """Throw the s_i coins of each round and count each client's; each round has a generator of its own."""
         totals = enumerate(together[:, 0].astype(np.int64), first)
         return np.array([self._coins.at(i).multinomial(total, self.weights) for i, total in totals], np.float64)
 
