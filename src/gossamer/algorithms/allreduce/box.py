@@ -129,7 +129,7 @@ class AllreduceNode(RingMember):
 
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
-        """What was being computed is lost, and so are the timers."""
+        """Set the timers again and go on; what was being computed is lost."""
         s = self.state
         if s.ends is not None:
             yield SetTimer(max(s.ends - now, 0.0), "deadline")

@@ -228,7 +228,7 @@ class RingMember(Node):
             s.heard.add(number)
 
     def close_census(self) -> Effects:
-        """Who was heard goes on without the others. The first of them says so; if that fails, the others call again."""
+        """Go on with those who were heard, without the others. The first says so; if that fails, others call again."""
         s = self.state
         here = tuple(number for number in s.members if number in s.heard)
         if not self.countable or not here:

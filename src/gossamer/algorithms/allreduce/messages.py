@@ -1,4 +1,4 @@
-"""What members of a ring that averages in rounds say to each other."""
+"""Messages between members of a ring that averages in rounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gossamer.vectors import Public, Released
 @message("ring.chunk")
 @dataclass(frozen=True)
 class Chunk(Message):
-    """What the ring passes on in ``step`` of ``attempt`` at ``round``."""
+    """Part that the ring passes on in ``step`` of ``attempt`` at ``round``."""
 
     round: int
     attempt: int

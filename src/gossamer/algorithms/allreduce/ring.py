@@ -47,7 +47,7 @@ class Reduction:
 
     @property
     def outgoing(self) -> Model:
-        """What goes to the next member in this step."""
+        """Part that goes to the next member in this step."""
         return self.parts[(self.position - self.step) % self.members]
 
     @property

@@ -198,12 +198,12 @@ def output(nodes: Mapping[str, Node]) -> Model:
 
 
 def count(nodes: Mapping[str, Node]) -> int:
-    """What the server has applied."""
+    """Number of updates that the server has applied."""
     return int(nodes[SERVER].state.t)
 
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
-    """How stale gradients were, and what became of them."""
+    """Report on how stale gradients were, and what became of them."""
     state = nodes[SERVER].state
     return {
         "updates_applied": state.t,
@@ -215,7 +215,7 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
 
 
 def claims(settings: Any, facts: Facts) -> list[Claim]:
-    """What the paper says of each release, and of all of them together."""
+    """Claims of the paper for each release, and for all of them together."""
     law = facts.mechanism
     if not isinstance(law, (L2Laplace, PaperNoise)):
         return []

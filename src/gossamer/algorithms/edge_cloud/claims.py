@@ -44,7 +44,7 @@ ADVANCED = "MAPA, Remark 4, advanced composition"
 def mapa_claims(
     epsilon_per_release: float, releases: int, delta: float, *, conditions_hold: bool = True
 ) -> list[Claim]:
-    """What the paper says of ``releases`` iterations, each with noise for ``epsilon_per_release``.
+    """Claims of the paper for ``releases`` iterations, each with noise for ``epsilon_per_release``.
 
     Parameters
     ----------

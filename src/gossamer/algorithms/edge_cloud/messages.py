@@ -1,4 +1,4 @@
-"""What travels between edges and their server."""
+"""Messages between edges and their server."""
 
 from __future__ import annotations
 

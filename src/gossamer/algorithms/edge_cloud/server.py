@@ -24,7 +24,7 @@ from gossamer.vectors import Blank, Model, Public, Released
 
 @dataclass(frozen=True)
 class Step:
-    """What a course says of one update.
+    """Part of a course that holds for one update.
 
     Attributes
     ----------
@@ -45,10 +45,10 @@ class Step:
 
 
 class Course(Protocol):
-    """What a server does at each update; a pure function of public constants."""
+    """Course of a server from update to update; a pure function of public constants."""
 
     def at(self, update: int) -> Step:
-        """What holds for ``update`` (from 0)."""
+        """Return what holds for ``update`` (from 0)."""
         ...
 
 
@@ -221,7 +221,7 @@ class ServerNode(Node):
         yield from self.go_on()
 
     def watch(self) -> Effects:
-        """Where edges wait for others, find out after a while whether those are alive."""
+        """Find out after a while, where edges wait for others, whether those are alive."""
         s = self.state
         blocked = bool(s.held or s.queue.keys() - s.away) and not s.finished
         if blocked and not s.probing:

@@ -49,7 +49,7 @@ _LEAST_VARIANCE = 1.5
 
 @dataclass(frozen=True)
 class Adp2sgdSetting:
-    """What Theorem 2 is stated for.
+    """Setting that Theorem 2 is stated for.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Adp2sgdSetting:
 
 
 class RunFacts(Protocol):
-    """What is public about a run: ``clip`` is C, ``updates`` T, and the noise on the sum has sd z C."""
+    """Public facts of a run: ``clip`` is C, ``updates`` T, and the noise on the sum has sd z C."""
 
     @property
     def nodes(self) -> int: ...
@@ -241,7 +241,7 @@ def highest_order(setting: Adp2sgdSetting, sigma_mean: float) -> float:
 
 
 def theorem2_failures(setting: Adp2sgdSetting, sigma_mean: float, alpha: float | None = None) -> list[str]:
-    """Which of the two conditions fail for the order ``alpha``, or for every order > 1 where none is given."""
+    """List which of the two conditions fail for the order ``alpha``, or for every order > 1 where none is given."""
     failures = []
     variance, allowed = (sigma_mean / setting.sensitivity) ** 2, highest_order(setting, sigma_mean)
     if variance < _LEAST_VARIANCE * (1.0 - 1e-12):  # equality within rounding is not a failure

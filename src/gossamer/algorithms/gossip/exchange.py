@@ -1,4 +1,4 @@
-"""What gossip nodes exchange, and what a node remembers of it: offers, answers, and promises that are not settled yet.
+"""Offers and answers that gossip nodes exchange, and promises that a node remembers until they are settled.
 
 The arithmetic of shares is in `promises`; whom to ask, and when, is for `gossip`.
 """
@@ -72,7 +72,7 @@ class State:
 
     @property
     def promises(self) -> tuple[Promise, ...]:
-        """What is promised, oldest first."""
+        """Promises that are open, oldest first."""
         return tuple(self.open.values())
 
     @property
@@ -152,7 +152,7 @@ class State:
         return total
 
     def coming(self, sender: str, answer: Answer) -> Any:
-        """What ``answer``, on its way from ``sender``, will add to that; 0 if it fits no promise."""
+        """Return what ``answer``, on its way from ``sender``, will add to that; 0 if it fits no promise."""
         promise = self.open.get(sender)
         if promise is None or promise.exchange != answer.exchange:
             return 0.0

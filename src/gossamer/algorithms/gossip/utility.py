@@ -43,7 +43,7 @@ PROPOSITION2 = "A(DP)2SGD, Proposition 2"
 
 @dataclass(frozen=True)
 class Adp2sgdProblem:
-    """What is minimised.
+    """Problem that is minimised.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Adp2sgdProblem:
 
 @dataclass(frozen=True)
 class Adp2sgdNetwork:
-    """Who exchanges with whom, and how late.
+    """Network of nodes that exchange, and how late they do.
 
     Attributes
     ----------

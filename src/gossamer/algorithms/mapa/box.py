@@ -108,7 +108,7 @@ class MapaCourse:
 
 
 def problem_of(settings: Settings) -> Problem:
-    """What the stages are computed from.
+    """Return what the stages are computed from.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
 
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
-    """How stale gradients were, and the stages that were entered."""
+    """Report on how stale gradients were, and the stages that were entered."""
     server = edge_cloud.server_of(nodes)
     assert isinstance(server.course, MapaCourse)
     stages = server.course.schedule.lengths(server.state.t + 1)

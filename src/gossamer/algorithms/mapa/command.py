@@ -68,7 +68,7 @@ class Options:
 
 @dataclass(frozen=True)
 class _Privacy:
-    """What is known of the noise of a plan."""
+    """Knowledge of the noise of a plan."""
 
     noise: str
     relation: NeighboringRelation
@@ -141,7 +141,7 @@ def _gaussian(options: Options, problem: Problem) -> tuple[StagePlan, _Privacy]:
 
 
 def _sampling(options: Options) -> Poisson | None:
-    """How batches are drawn; None where neither --dataset-size nor anything that needs it is given."""
+    """Sampling of batches; None where neither --dataset-size nor anything that needs it is given."""
     needed = {"--budget": options.budget, "--delta": options.delta, "--dataset-size": options.dataset_size}
     if all(value is None for value in needed.values()):
         return None

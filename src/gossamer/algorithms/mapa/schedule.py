@@ -37,7 +37,7 @@ MOST_UPDATES = 2**63 - 1
 
 @dataclass(frozen=True)
 class Problem:
-    """What the stages are computed from; public, every bit of it.
+    """Constants that the stages are computed from; public, every bit of them.
 
     Attributes
     ----------
@@ -201,7 +201,7 @@ def _square(number: float) -> float:
 
 
 class Schedule:
-    """Which stage an update belongs to, for a server that counts its updates.
+    """Stages of updates, for a server that counts its updates.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How much noise a budget needs where the number of releases follows from the noise, as it does in MAPA's stages.
+"""Noise that a budget needs where the number of releases follows from the noise, as it does in MAPA's stages.
 
 More noise makes the stages longer, and longer stages release more. What is looked for is a fixed point: the least noise
 multiplier z at which the T(z) updates of the stages meet the budget. There may be none, because T grows with z^2 while
