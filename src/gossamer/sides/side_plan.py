@@ -28,7 +28,7 @@ Members = Callable[[int], Sequence[str]]
 
 
 class Trust(StrEnum):
-    """Trust of an owner in those who hear what is raw, when it asks what a run reveals."""
+    """Parties that an owner trusts with what is raw, when it asks what a run reveals."""
 
     NOBODY = "nobody"
     SCOPE = "scope"
