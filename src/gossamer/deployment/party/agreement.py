@@ -1,4 +1,4 @@
-"""What an invitation settles: public facts that every party of a run derives alike, before it opens its own data."""
+"""Terms that an invitation settles: public facts that every party derives alike, before it opens its own data."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Terms:
         return self.me.name in self.sizes
 
     def prepared(self) -> Prepared:
-        """What a run is made of, but for all examples: of each shard there is the length alone."""
+        """Prepare the run but for all examples: of each shard there is the length alone."""
         blank = blank_dataset(self.experiment.dataset)
         prepared = assemble(self.experiment, self.names, blank, tuple(map(_placeholder, self.sizes.values())))
         return replace(prepared, run=self.invitation.run)
@@ -119,7 +119,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Agreed:
-    """What follows from the terms: the plan and the nodes.
+    """Plan and nodes that follow from the terms.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class Agreed:
 
     @classmethod
     def on(cls, terms: Terms) -> Agreed:
-        """What the terms come to.
+        """Work out what the terms come to.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class Agreed:
 
     @cached_property
     def session(self) -> SessionSettings:
-        """How messages are retried; the same at every party."""
+        """Settings by which messages are retried; the same at every party."""
         links, size = self.prepared.experiment.links, self.prepared.objective.size
         members = len(self.terms.invitation.members)
         return SessionSettings(

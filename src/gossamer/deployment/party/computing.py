@@ -102,7 +102,7 @@ def deployed_guarantees(prepared: Prepared, plan: Plan) -> tuple[Guarantee, Mapp
 
 
 def deployed_epsilon(prepared: Prepared, plan: Plan, name: str) -> float:
-    """What is proved for party ``name``, at the delta of `deployed_guarantees`; infinite where nothing is."""
+    """Return the epsilon proved for party ``name``, at the delta of `deployed_guarantees`; infinite where none is."""
     epsilon = plan.epsilons[name]
     if not math.isfinite(epsilon):
         return epsilon

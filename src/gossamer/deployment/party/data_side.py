@@ -1,4 +1,4 @@
-"""What a party holds: its data, their ledger, and the data side that its node asks."""
+"""A party's data, their ledger, and the data side that its node asks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gossamer.sides.plan import SidePlan, Trust
 
 
 class DataHeld:
-    """What a party holds.
+    """Data that a party holds, their ledger and their data side.
 
     Parameters
     ----------
@@ -107,11 +107,11 @@ class DataHeld:
 
     @property
     def planned_releases(self) -> int | None:
-        """How many releases this party's ledger is opened for at most; None for one that is charged nothing."""
+        """Most releases that this party's ledger is opened for; None for one that is charged nothing."""
         return self.agreed.plan.side(self._name).most()
 
     def describe(self) -> dict[str, Any]:
-        """What is proved of this party's data, and what was released, as plain data."""
+        """Describe what is proved of this party's data, and what was released, as plain data."""
         plan, prepared, ledger = self.agreed.plan, self.agreed.prepared, self.ledger
         releases = 0 if ledger is None else ledger.releases
         if not self.agreed.terms.holds_data:
@@ -145,14 +145,14 @@ def _by_name(guarantees: Mapping[str, Guarantee]) -> dict[str, Guarantee]:
 
 
 def _side_file(agreed: Agreed, side: SidePlan, folder: StateFolder) -> SideFile | None:
-    """Where data sides that hand over or sum what is raw keep what must outlive a crash."""
+    """File in which data sides that hand over or sum what is raw keep what must outlive a crash."""
     if not side.scope:
         return None
     return SideFile(folder.path / "side.sqlite", agreed.terms.invitation.run, agreed.terms.me.name)
 
 
 def _signing(invited: Invited) -> Signing:
-    """Who signs the keys of masked sums: the members, as the invitation names them."""
+    """Signing of the keys of masked sums by the members, as the invitation names them."""
     return Signing(invited.identity, {m.name: m.key for m in invited.agreed.terms.invitation.members})
 
 
@@ -171,14 +171,14 @@ def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Led
 
 
 def _server_ledger(side: SidePlan, name: str, run: str, folder: StateFolder) -> Ledger:
-    """Of what a server releases of others' data: how much. What that reveals is in the ledgers of the owners."""
+    """Ledger of how much a server releases of others' data. What that reveals is in the ledgers of the owners."""
     unlimited = RenyiFilter(math.inf, 0.5, NeighboringRelation.REPLACE_ONE)
     return stored_ledger(LedgerFile(folder.path / "unit.ledger"), name, "unit", run, unlimited, side, Trust.SCOPE)
 
 
 @dataclass(frozen=True)
 class _OwnersAccounts:
-    """Of one run, in the ledger of a party's owner: all that the run reveals is in it before the party joins."""
+    """Accounts of one run in the ledger of a party's owner: all that it reveals is there before the party joins."""
 
     agreed: Agreed
     side: SidePlan
@@ -207,7 +207,7 @@ class _OwnersAccounts:
 
 
 def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
-    """What an agent's unit does with its data: the spec, whom it trusts with that, and from which folder.
+    """Terms of an agent's unit with its data: the spec, whom it trusts with that, and from which folder.
 
     An agent that came back without its state would hand over the updates of rounds that it took part in before.
     """

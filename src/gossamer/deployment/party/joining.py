@@ -82,7 +82,7 @@ def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
 
 
 def _data(options: PartyOptions, policy: OwnerPolicy | None) -> Path | None:
-    """Where the examples are: where the caller says, or the policy."""
+    """File of the examples: the one that the caller names, or that of the policy."""
     if options.data is not None or policy is None:
         return options.data
     return policy.data_path(policy.data_set(options.data_name))
@@ -106,7 +106,7 @@ def _read(text: bytes, options: PartyOptions, identity: Identity, policy: OwnerP
 
 
 def asked(agreed: Agreed, data: str | None = None) -> Asked:
-    """What an invitation asks of the data's owner; ``data`` is the data set's name in the policy."""
+    """Return what an invitation asks of the data's owner; ``data`` is the data set's name in the policy."""
     terms, plan, spec = agreed.terms, agreed.plan, agreed.prepared.experiment
     me, law = terms.me, plan.mechanisms[terms.me.name]
     clip = spec.privacy.clip
@@ -131,7 +131,7 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
 
 
 def _epsilon(agreed: Agreed) -> float:
-    """What is proved for this party's whole plan, of one example: policies and ledgers know no persons."""
+    """Epsilon proved for this party's whole plan, of one example: policies and ledgers know no persons."""
     plan, me, spec = agreed.plan, agreed.terms.me.name, agreed.prepared.experiment
     found, planned = plan.epsilons[me], plan.counts(me)
     if planned is None or spec.rows_per_person == 1 or not math.isfinite(found):

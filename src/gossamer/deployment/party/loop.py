@@ -66,7 +66,7 @@ class Clock:
 
 @dataclass
 class Counts:
-    """What a node has done since its process began."""
+    """Counts of what a node has done since its process began."""
 
     updates: int = 0
     sent: int = 0
@@ -198,7 +198,7 @@ class NodeLoop:
         self.look()
 
     def _answers(self) -> list[tuple[Input, float]]:
-        """What the data side has done since the last turn."""
+        """Answers that the data side has given since the last turn."""
         found: list[tuple[Input, float]] = []
         now = self.clock()
         for done in self.worker.done():

@@ -1,4 +1,4 @@
-"""Whom a node talks to from the start."""
+"""Parties that a node talks to from the start."""
 
 from __future__ import annotations
 

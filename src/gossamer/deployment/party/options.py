@@ -1,4 +1,4 @@
-"""How a party's node is run."""
+"""Options for running a party's node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class PartyOptions:
-    """How to run a party.
+    """Options for running a party.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class PartyOptions:
 
     @property
     def folder(self) -> Path:
-        """Where the invitation lies."""
+        """Folder in which the invitation lies."""
         return self.invitation.resolve().parent
 
     @property

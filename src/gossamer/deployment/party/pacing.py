@@ -1,4 +1,4 @@
-"""When a node is given the answers of its data side: at multiples of a deadline, not when they were computed.
+"""Times at which a node gets its data side's answers: multiples of a deadline, not when they were computed.
 
 All that a node sends, stores and asks for next follows from its answers, so nothing that it does shows how long one
 took. `privacy.accounting.release_times` has what is proved of that, and `sides.filled` the data side, which computes on

@@ -158,7 +158,7 @@ def _peers(options: PartyOptions, invited: Invited, near: tuple[str, ...], now: 
 
 
 def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddress:
-    """Where the broker is, with the files for TLS that lie beside the invitation.
+    """Address of the broker, with the files for TLS that lie beside the invitation.
 
     Raises
     ------

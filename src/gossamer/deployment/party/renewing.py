@@ -134,7 +134,7 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
 
 
 def _planned(agreed: Agreed, name: str) -> tuple[Charges | None, Counts | None]:
-    """What the ledger is opened for; of samples the releases too, which without noise it does not hold to."""
+    """Charges that the ledger is opened for; of samples the releases too, which without noise it does not hold to."""
     side = agreed.plan.side(name)
     return side.charges(), side.counts()
 

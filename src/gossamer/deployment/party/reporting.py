@@ -1,4 +1,4 @@
-"""What a node says of itself while it runs: the status file, and lines in the log when something changes."""
+"""Reports of a node on itself while it runs: the status file, and lines in the log when something changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a party has at the end of its part in a run: the model that it would deploy, and a summary."""
+"""Results of a party at the end of its part in a run: the model that it would deploy, and a summary."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
 
 
 def _tested(held: DataHeld, model: FloatArray) -> dict[str, float]:
-    """How well the model does on this party's own test examples, if it has any: for itself alone."""
+    """Test the model on this party's own test examples, if it has any: for itself alone."""
     if held.test is None:
         return {}
     found = held.agreed.prepared.objective.evaluate(model[None], held.test)

@@ -1,4 +1,4 @@
-"""What data sides of federated units keep over restarts, in one SQLite file: an agent's mark, a server's records.
+"""State that data sides of federated units keep over restarts, in one SQLite file: an agent's mark, a server's records.
 
 An agent that masks its updates marks the newest round that it has said something secret in (`sides.round_mark`); a
 server keeps the answers that later ones go on from (`privacy.streams.records`). No noise, key or sample is ever in it.

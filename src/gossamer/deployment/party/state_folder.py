@@ -137,7 +137,7 @@ class StateFolder:
         return None
 
     def status(self) -> dict[str, Any]:
-        """What the node last said of itself, and whether it runs.
+        """Read what the node last said of itself, and whether it runs.
 
         Raises
         ------

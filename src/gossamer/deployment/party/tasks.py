@@ -1,4 +1,4 @@
-"""What a node has asked of its data side, carried out as soon as it can be.
+"""Tasks that a node has given its data side, carried out as soon as they can be.
 
 A round of local steps is computed when all of its steps may be taken: at once, or when the newer model has come that it
 waits for. What comes later than that comes too late for it, as it does in a simulation.
@@ -111,7 +111,7 @@ class Tasks:
 
 
 def _outcome(number: int, computed: Computed, steps: int, *, update: bool) -> Outcome:
-    """What a node is told: `Answered` where there is no receipt. What takes no steps is no update."""
+    """Outcome that a node is told: `Answered` where there is no receipt. What takes no steps is no update."""
     vector = computed.released
     event = Completed(number, vector, steps) if isinstance(vector, Released) else Answered(number, vector)
     return Outcome(event, computed.notes, update)
@@ -141,7 +141,7 @@ class Worker:
         self._asked.put(request)
 
     def done(self) -> list[Outcome]:
-        """What was done since the last time.
+        """Return what was done since the last time.
 
         Raises
         ------
