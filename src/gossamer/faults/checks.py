@@ -1,4 +1,4 @@
-"""What must hold after every event of a run of hosts, whatever is lost, repeated, delayed, killed or torn.
+"""Conditions that hold after every event of a run of hosts, whatever is lost, repeated, delayed, killed or torn.
 
 | check | says |
 |---|---|
@@ -68,7 +68,7 @@ class Delivery:
 
 
 def _disagreement(sender: str, link: Link, to: str, back: Link) -> str | None:
-    """What the sender's end of a link, and the receiver's, cannot both have stored."""
+    """Contradiction between what the sender's end of a link has stored and what the receiver's has."""
     if back.delivered > link.queued:
         return f"{to} has message {back.delivered} of {sender}, which has stored {link.queued}"
     if link.acknowledged > back.delivered:
@@ -194,7 +194,7 @@ class Progress:
         self.exchanged.clear()
 
     def stuck(self, when: str) -> str | None:
-        """Who has made no progress since the last fault, or the last look."""
+        """Name a party that has made no progress since the last fault, or the last look."""
         hosts, gone = self.hosts, self.hosts.gone
         there = {
             name: live

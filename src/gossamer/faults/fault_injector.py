@@ -1,4 +1,4 @@
-"""Who ends processes, at any instant between two things that last or that others see."""
+"""Killing of processes, at any instant between two things that last or that others see."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Laboratory(Simulated):
         self._lives: dict[str, int] = defaultdict(int)
 
     def seed(self, owner: str) -> int:
-        """Of the owner's life: what one process drew, the next one does not."""
+        """Seed of the owner's life: what one process drew, the next one does not."""
         life = self._lives[owner]
         return derive(life, "life", owner) if life else 0
 

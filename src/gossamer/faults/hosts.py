@@ -144,7 +144,7 @@ class LinkedHosts:
 
     @property
     def next_time(self) -> float | None:
-        """When something happens next, if anything does."""
+        """Time at which something happens next, if anything does."""
         return self._heap[0][0] if self._heap else None
 
     @property
@@ -162,7 +162,7 @@ class LinkedHosts:
         return {name for name in self.away if math.isinf(self._doomed[name].away)}
 
     def links(self, name: str) -> Mapping[str, Link]:
-        """What the session of ``name`` keeps, by peer; not to be changed."""
+        """Links that the session of ``name`` keeps, by peer; not to be changed."""
         # Its state() is a copy, and this is looked at after every event.
         return self.hosts[name].session._links
 
@@ -242,7 +242,7 @@ class LinkedHosts:
         self._inboxes[name].append((self.hosts[name].opening(now), now))
 
     def _clock(self, name: str) -> float:
-        """What the clock of a host says."""
+        """Time on the clock of a host."""
         return self.now + self._ahead[name]
 
     def _turn(self, name: str) -> None:
@@ -277,7 +277,7 @@ class LinkedHosts:
             self._set_alarm(name)
 
     def _due(self, name: str) -> float:
-        """When a host wants to be woken."""
+        """Time at which a host wants to be woken."""
         due = self.hosts[name].deadline()
         return math.inf if due is None else due - self._ahead[name]
 
@@ -349,7 +349,7 @@ class LinkedHosts:
             self._push(self.now + crash.away, lambda: self._restart(name))
 
     def _as_stored(self, name: str, kept: int) -> Host | None:
-        """What a torn write makes of a host: its last durable state, and the inputs that reached the disk."""
+        """Return a host after a torn write: its last durable state, and the inputs that reached the disk."""
         journal = self.journals[name]
         inputs = [decode(data) for snapshot, data in journal.staged[:kept] if not snapshot]
         if not inputs:

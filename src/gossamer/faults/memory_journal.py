@@ -45,5 +45,5 @@ class MemoryJournal:
         return self.base, tuple(self.entries)
 
     def copy(self) -> MemoryJournal:
-        """What is durable, to go its own way."""
+        """Copy what is durable, to go its own way."""
         return MemoryJournal(self.base, self.entries.copy())

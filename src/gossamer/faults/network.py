@@ -27,7 +27,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Faults:
-    """What becomes of the frames of a run, in the order in which they are transmitted.
+    """Fates of the frames of a run, in the order in which they are transmitted.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Faults:
     delay: float = 0.1
 
     def delays(self, index: int, sender: str, to: str, now: float) -> tuple[float, ...]:
-        """When the copies of frame ``index``, put on the link at ``now``, arrive: seconds from ``now``."""
+        """Seconds from ``now``, when frame ``index`` is put on the link, until each of its copies arrives."""
         if any(partition.cuts(sender, to, now) for partition in self.partitions):
             return ()
         return self.fates[index] if index < len(self.fates) else (self.delay,)

@@ -1,4 +1,4 @@
-"""What goes wrong in a run of hosts, as data that follows from a seed and can be shortened item by item."""
+"""Faults in a run of hosts, as data that follows from a seed and can be shortened item by item."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Crash:
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of the ``frame``-th frame of the run, from 0: its copies arrive after ``delays``, in seconds."""
+    """Fate of the ``frame``-th frame of the run, from 0: its copies arrive after ``delays``, in seconds."""
 
     frame: int
     delays: tuple[float, ...] = ()
@@ -95,7 +95,7 @@ class Schedule:
 
     @cached_property
     def links(self) -> Faults:
-        """What becomes of frames."""
+        """Fates of frames."""
         fates = {fault.frame: fault.delays for fault in self.faults if isinstance(fault, Fate)}
         usual = Faults()
         return replace(
@@ -106,7 +106,7 @@ class Schedule:
 
     @property
     def crashes(self) -> tuple[Crash, ...]:
-        """Of processes."""
+        """Crashes of processes."""
         return tuple(fault for fault in self.faults if isinstance(fault, Crash))
 
     @classmethod

@@ -92,7 +92,7 @@ class WatchedSides:
             self._unchecked.add(node)
 
     def __call__(self, steps: Sequence[Step]) -> str | None:
-        """Which releases share noise, or whose ledger on disk lacks one whose noise was drawn."""
+        """Find releases that share noise, and a ledger on disk that lacks one whose noise was drawn."""
         for node in self._unchecked:
             charged, drawn = self.charged(node), len(self.drawn[node])
             if charged is not None and charged < drawn:
@@ -102,7 +102,7 @@ class WatchedSides:
 
 
 def _known_by(noise: Any) -> bytes:
-    """What the same draw has in common with this one, whatever it is multiplied by, and but for rounding."""
+    """Key of a draw: the same whatever the draw is multiplied by, but for rounding."""
     length = float(np.linalg.norm(noise[:SIZE])) if noise.dtype.kind == "f" and noise.size >= SIZE else 0.0
     if not length:
         return bytes(noise.tobytes())

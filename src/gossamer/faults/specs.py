@@ -91,7 +91,7 @@ class SmallRun:
 
     @cached_property
     def sides(self) -> dict[str, SidePlan]:
-        """What leaves each party, at most."""
+        """Plans of what leaves each party, at most."""
         return {name: self.plan.side(name) for name in self.names}
 
     def pool(self, home: Home, machine: Machine) -> Pool:
@@ -107,7 +107,7 @@ class SmallRun:
 
     @property
     def chunked(self) -> SessionSettings:
-        """Of sessions that cut messages into two to six chunks."""
+        """Settings of sessions that cut messages into two to six chunks."""
         return replace(SETTINGS, largest_frame=_wanted(self.prepared.experiment).chunk, largest_message=1 << 14)
 
     @property

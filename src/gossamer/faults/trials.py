@@ -1,4 +1,4 @@
-"""What happens to small runs under a schedule of faults, with real nodes, sessions, hosts, ledgers and data sides."""
+"""Trials of small runs under a schedule of faults, with real nodes, sessions, hosts, ledgers and data sides."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SHARE = 1000  # so many runs share a ledger file: making one takes as long as a
 
 
 class _Disk:
-    """Where runs keep their ledgers."""
+    """Storage for the ledgers of runs."""
 
     def __init__(self) -> None:
         self._file, self._runs = LedgerFile(":memory:"), 0
@@ -71,7 +71,7 @@ class Ledgers:
         return self._kept.setdefault(name, MemoryLedger(name, charges))
 
     def charged(self, name: str) -> int | None:
-        """How many releases of ``name`` the ledger on disk has; None if it has none."""
+        """Number of releases of ``name`` that the ledger on disk has; None if it has none."""
         plan = self._small.sides[name]
         return None if plan.charges() is None else self.open(name, plan).releases
 
@@ -83,7 +83,7 @@ def laboratory(ledgers: Ledgers) -> Home:
 
 @dataclass(frozen=True)
 class Trial:
-    """What is run, and what must hold.
+    """Runs to try, and what must hold in them.
 
     Attributes
     ----------
@@ -109,11 +109,11 @@ class Trial:
         return cls(small_runs(experiment)[0], **bugs)
 
     def schedule(self, seed: int) -> Schedule:
-        """What goes wrong for a seed."""
+        """Schedule of faults for a seed."""
         return Schedule.seeded(seed, [run.names for run in self.runs])
 
     def problem(self, schedule: Schedule, tell: Callable[[str], None] | None = None) -> str | None:
-        """What does not hold in a run with ``schedule``; None if all does.
+        """Find what does not hold in a run with ``schedule``; None if all does.
 
         ``tell`` is called with a line about each fault as it happens.
         """
