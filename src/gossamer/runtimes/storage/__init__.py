@@ -1,1 +1,1 @@
-"""What outlives a process: the store of a node, and the ledger of a data owner, in SQLite."""
+"""Storage that outlives a process: the store of a node, and the ledger of a data owner, in SQLite."""

@@ -1,4 +1,4 @@
-"""What one run charges to one data set, in the file of a ledger: the tables, the plan and the filters.
+"""Charges of one run to one data set, in the file of a ledger: the tables, the plan and the filters.
 
 `storage.ledger` says what they mean. Kinds of releases are bytes here, and what is asked and what is written are one
 transaction, so that runs which charge at the same time see each other.
@@ -51,7 +51,7 @@ _ROUNDING = 1 + 1e-9
 
 @dataclass(frozen=True)
 class Account:
-    """What one run charges to one data set; made by `of`.
+    """Account of what one run charges to one data set; made by `of`.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Account:
                 storage_filters.enter(self.file, self.data_set, self.run, entry)
 
     def counts(self) -> dict[bytes, int]:
-        """What the run has charged, by kind."""
+        """Number of releases that the run has been charged, by kind."""
         statement = "SELECT kind, releases FROM charge WHERE data_set = ? AND run = ? ORDER BY rowid"
         return dict(self.file.rows(statement, self.data_set, self.run))
 
@@ -152,7 +152,7 @@ class Account:
         return before + 1
 
     def _entry(self, asking: Asking) -> Entry | None:
-        """What the plan of a run that is new enters with; None where it needs none."""
+        """Entry that the plan of a new run is counted with; None where it needs none."""
         if isinstance(self.budget, RenyiFilter) or self._find(asking):
             return Entry(math.inf) if isinstance(self.budget, RenyiFilter) else None
         if storage_filters.free_place(self.file, self.data_set, asking.places) is not None:
@@ -222,7 +222,7 @@ def _shares(budget: EitherFilter, divergence: float, total: Total) -> str:
 
 
 class Spent(NamedTuple):
-    """What one run has spent of one data set.
+    """Amount that one run has spent of one data set.
 
     Attributes
     ----------
@@ -249,7 +249,7 @@ class Spent(NamedTuple):
 
 
 def runs_on(file: File, data_set: str) -> list[Spent]:
-    """What each run has spent, in the order in which they were opened."""
+    """List what each run has spent, in the order in which they were opened."""
     statement = (
         "SELECT run.name, run.divergence + IFNULL(SUM(charge.releases * charge.divergence), 0.0), "
         "IFNULL(SUM(charge.releases), 0), gaussian_run.mu * gaussian_run.mu "

@@ -1,4 +1,4 @@
-"""What an owner's data sets consisted of, by keyed hashes of their examples, in the file of the ledger.
+"""Contents of an owner's data sets, by keyed hashes of their examples, in the file of the ledger.
 
 It tells whether a data set is what it was, and whether two of them have examples in common. Hashes of examples that are
 gone stay: what was released of them stays spent.
@@ -28,7 +28,7 @@ TABLES = (
 
 @dataclass(frozen=True)
 class Content:
-    """What a data set consists of.
+    """Content of a data set.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Content:
 
 
 class Difference(NamedTuple):
-    """How a content differs from the one before.
+    """Difference between a content and the one before.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class Contents:
 
     @property
     def mark(self) -> bytes | None:
-        """What tells the key of all hashes from others; None before there was one."""
+        """Mark that tells the key of all hashes from others; None before there was one."""
         found = self.file.rows("SELECT mark FROM secret")
         return found[0][0] if found else None
 
@@ -113,7 +113,7 @@ class Contents:
         self.file.execute("INSERT INTO secret VALUES (?)", mark)
 
     def check(self, data_set: str, content: Content, now: str) -> Difference | None:
-        """How ``content`` differs from the one that was accepted last; the first one is accepted.
+        """Compare ``content`` with the one that was accepted last; the first one is accepted.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class Contents:
             return found
 
     def overlaps(self, data_set: str) -> dict[str, int]:
-        """How many examples, present or gone, a data set has in common with each other one that it has any with."""
+        """Numbers of examples, present or gone, that a data set shares with each other one that it shares any with."""
         others = self.file.rows("SELECT DISTINCT data_set FROM content WHERE data_set != ?", data_set)
         statement = (
             "SELECT COUNT(*) FROM example AS mine JOIN example AS other "

@@ -22,7 +22,7 @@ IN_MEMORY = Path(":memory:")
 
 
 class StorageError(GossamerError):
-    """What had to be kept could not be written, or not be read; nothing that depends on it may go on."""
+    """Failure to write, or to read, what had to be kept; nothing that depends on it may go on."""
 
 
 class WrongStore(StorageError, CallerError):
@@ -33,7 +33,7 @@ class WrongStore(StorageError, CallerError):
 
 @dataclass(frozen=True)
 class Format:
-    """What a file holds.
+    """Format of a file.
 
     Attributes
     ----------

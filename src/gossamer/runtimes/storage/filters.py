@@ -1,4 +1,4 @@
-"""What a data set that is kept by two filters has spent, in the file of a ledger: entries, and places in series.
+"""Spending of data sets that are kept by two filters, in the file of a ledger: entries, and places in series.
 
 A data set is kept either way from its first run on. One that was begun when there was one filter goes on with it, at
 all of delta. Series are fixed at the same time: a part of a budget that was set aside later might have been spent.
@@ -36,7 +36,7 @@ TABLES = (
 
 
 def series_of(file: File, data_set: str) -> tuple[Series, ...] | None:
-    """What is set aside of a data set that is kept by two filters; None of any other."""
+    """Series set aside of a data set that is kept by two filters; None of any other."""
     found = file.rows("SELECT series FROM either_filter WHERE data_set = ?", data_set)
     return tuple(map(Series.of, decode(found[0][0]))) if found else None
 
@@ -128,7 +128,7 @@ def enter_release(file: File, data_set: str, run: str, kind: bytes, mu: float) -
 
 
 def places_for(plan: Counts, budget: Budget) -> list[Place]:
-    """Where a run of ``plan`` would be in the series of a budget, in their order."""
+    """Places that a run of ``plan`` would have in the series of a budget, in their order."""
     if isinstance(budget, RenyiFilter) or not plan:
         return []
     listed = [(one.name, number, fixed) for one in budget.series for number, fixed in enumerate(one.plans)]
@@ -152,7 +152,7 @@ def is_in_series(file: File, data_set: str, run: str) -> bool:
 
 
 def runs_in(file: File, data_set: str, series: str) -> int:
-    """How many runs of a series were begun."""
+    """Number of runs of a series that were begun."""
     statement = "SELECT COUNT(*) FROM series_run WHERE data_set = ? AND series = ?"
     found: int = file.rows(statement, data_set, series)[0][0]
     return found

@@ -205,7 +205,7 @@ class LedgerFile:
         return (found[0][0], NeighboringRelation(found[0][1])) if found else None
 
     def runs(self, data_set: str) -> list[Spent]:
-        """What each run has spent of ``data_set``, in the order in which they were opened."""
+        """List what each run has spent of ``data_set``, in the order in which they were opened."""
         return runs_on(self._file, data_set)
 
     def spent(self, data_set: str) -> float:
@@ -213,7 +213,7 @@ class LedgerFile:
         return spent_on(self._file, data_set)
 
     def total(self, data_set: str) -> Total | None:
-        """What ``data_set`` has spent as Gaussian privacy; None if it is kept by a Renyi filter alone."""
+        """Total that ``data_set`` has spent as Gaussian privacy; None if it is kept by a Renyi filter alone."""
         return None if series_of(self._file, data_set) is None else total_of(self._file, data_set)
 
     def series(self, data_set: str) -> dict[Series, int]:
@@ -232,7 +232,7 @@ class LedgerFile:
         return kept_by(self._file, data_set, budget)
 
     def epsilon(self, data_set: str, delta: float) -> float:
-        """What `spent` amounts to at ``delta``, by Renyi divergence: a reading, which leaves out series.
+        """Epsilon that `spent` amounts to at ``delta``, by Renyi divergence: a reading, which leaves out series.
 
         It is proved of runs that were fixed in advance. Of runs that were chosen after earlier ones were seen, and of
         their number, what is proved is the budget.
@@ -246,7 +246,7 @@ class LedgerFile:
 
 
 class DurableLedger:
-    """What one run has released from one data set, kept beyond the end of its process.
+    """Ledger of what one run has released from one data set, kept beyond the end of its process.
 
     Made by `LedgerFile.open`.
 
@@ -262,12 +262,12 @@ class DurableLedger:
 
     @property
     def owner(self) -> str:
-        """Whose data."""
+        """Owner of the data."""
         return self._account.owner
 
     @property
     def releases(self) -> int:
-        """How many releases the run has been charged, of all kinds."""
+        """Number of releases that the run has been charged, of all kinds."""
         return sum(self.counts.values())
 
     def charge(self, kind: ReleaseKind) -> None:

@@ -92,7 +92,7 @@ def _grows_much(file: File, data_set: str, other: str, fresh: int, shared: int) 
 
 
 def _known(file: File, data_set: str, hashes: set[bytes]) -> set[bytes]:
-    """Which of ``hashes`` are of examples that ``data_set`` has or had."""
+    """Return those of ``hashes`` that are of examples that ``data_set`` has or had."""
     found: set[bytes] = set()
     for some in _chunks(sorted(hashes)):
         marks = ", ".join("?" * len(some))
@@ -138,7 +138,7 @@ def rename(file: File, old: str, new: str) -> None:
 
 
 def _columns(file: File) -> Iterator[tuple[str, str]]:
-    """Where names of data sets are: tables and their columns, those of later versions too."""
+    """Tables and columns that hold names of data sets, those of later versions too."""
     for (table,) in file.rows("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"):
         found = {row[1] for row in file.rows(f"PRAGMA table_info({table})")}
         if table == "data_set":

@@ -55,7 +55,7 @@ def stored_ledger(
 
 @dataclass(frozen=True)
 class _Accounts:
-    """Of one run, in a file."""
+    """Accounts of one run, in a file."""
 
     file: LedgerFile
     data_set: str

@@ -152,7 +152,7 @@ class SqliteStore:
 
 
 def _parts(pieces: Iterable[Buffer]) -> Iterator[tuple[bool, Buffer]]:
-    """What ``pieces`` make up, in parts of at most `_PART` bytes, and whether each is the last one.
+    """Join ``pieces`` into parts of at most `_PART` bytes, each with whether it is the last one.
 
     Short pieces are put together; long ones, which are most of what is written, are not copied.
     """
