@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _of_system(error: OSError) -> str:
-    """What the system says of a file, or of the disk."""
+    """Line with what the system says of a file, or of the disk."""
     place = "" if error.filename is None else f"{error.filename}: "
     remedy = {errno.ENOSPC: "; make room and start again", errno.EROFS: "; choose a place that can be written"}
     return f"{place}{_one_line(error.strerror or error)}{remedy.get(error.errno or 0, '')}"

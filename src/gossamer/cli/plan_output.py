@@ -1,4 +1,4 @@
-"""What commands say of a plan: figures of each node, and what is guaranteed."""
+"""Output of commands on a plan: figures of each node, and what is guaranteed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NODES = 16
 
 
 def guarantees(guarantee: Guarantee, by_observer: Mapping[str, Guarantee]) -> str:
-    """What is proved, and what is against observers against whom something else is."""
+    """State what is proved, and what is against observers against whom something else is."""
     others = {one.observer: one for one in by_observer.values() if one.observer != guarantee.observer}
     return "\n".join(wrapped(text) for text in [str(guarantee), *map(_against, others.values())])
 

@@ -1,4 +1,4 @@
-"""What commands print: figures on stdout, everything else on stderr."""
+"""Printing by commands: figures on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def say(text: str = "") -> None:
 
 
 def warn(remarks: Iterable[str]) -> None:
-    """What people should know of a result, a line each."""
+    """Print what people should know of a result, a line each."""
     for remark in remarks:
         say(f"gossamer: warning: {remark}")
 

@@ -1,4 +1,4 @@
-"""What every command that takes a spec has in common."""
+"""Options that every command has that takes a spec."""
 
 from __future__ import annotations
 

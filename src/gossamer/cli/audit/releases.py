@@ -36,12 +36,12 @@ def add_common(command: argparse.ArgumentParser) -> None:
 
 
 def whose(options: argparse.Namespace, relation: NeighboringRelation) -> str:
-    """Which data sets are told apart with difficulty."""
+    """Name the data sets that are told apart with difficulty."""
     return relation.value if options.group == 1 else f"{relation.value}, {options.group} rows of one person"
 
 
 def size_of(options: argparse.Namespace) -> int:
-    """How many coordinates are released; what Gaussian noise reveals does not depend on it."""
+    """Number of released coordinates; what Gaussian noise reveals does not depend on it."""
     if options.mechanism == "gaussian":
         if options.size is not None:
             raise CallerError("--size is for --mechanism l2_laplace; leave it out")

@@ -131,7 +131,7 @@ def _lines(spending: Spending) -> Iterator[str]:
 
 
 def _run_rows(spending: Spending) -> list[tuple[str, ...]]:
-    """What each run has spent, in the unit of each filter."""
+    """Rows of what each run has spent, in the unit of each filter."""
     if spending.total is None:
         return [
             ("run", "divergence", "releases"),
@@ -167,7 +167,7 @@ def _spent(spending: Spending) -> str:
 
 
 def _counted(spending: Spending) -> Iterator[str]:
-    """What each filter has counted; the one with more left is the one that counts."""
+    """Lines on what each filter has counted; the one with more left is the one that counts."""
     from gossamer.privacy.accounting.ledger import RenyiFilter
 
     filters, shares = spending.filter, spending.shares

@@ -253,7 +253,7 @@ def _own(invitation: Invitation) -> Agreed:
 
 
 def _agreed(invitation: Invitation, modules: Sequence[str]) -> Agreed:
-    """What all parties will derive from it; an error now rather than at each of them."""
+    """Return what all parties will derive from it; an error now rather than at each of them."""
     from gossamer.deployment.party.agreement import Agreed, Terms
 
     return Agreed.on(Terms.of(invitation, modules))

@@ -1,4 +1,4 @@
-"""What the parties of a federation on one machine share: imported once, by the process that theirs are forked off."""
+"""Imports shared by the parties of a federation on one machine: made once, by the process theirs are forked off."""
 
 import gc
 

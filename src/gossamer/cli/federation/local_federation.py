@@ -50,7 +50,7 @@ _LOOK = 0.2
 
 @dataclass(frozen=True)
 class Together:
-    """What a federation on one machine gave.
+    """Outcome of a federation on one machine.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class LocalFederation:
         return federation
 
     def _policy(self, name: str) -> str:
-        """What an owner would write who wants just this run."""
+        """Policy that an owner would write who wants just this run."""
         spec = self.prepared.experiment
         rule = {"path": DATA, "delta": spec.delta, "relation": str(spec.privacy.relation), **self._budget(name)}
         rule |= {"accept_weak": True} if spec.privacy.accept_weak else {}
@@ -202,7 +202,7 @@ class LocalFederation:
             time.sleep(_LOOK)
 
     def state(self, name: str) -> str:
-        """What a party's node says of itself, in a few words."""
+        """Return what a party's node says of itself, in a few words."""
         process = self.processes.get(name)
         try:
             said = StateFolder(self.folder / name / STATE).status()
@@ -211,7 +211,7 @@ class LocalFederation:
         return f"{said['state']} ({said['finished']})" if said.get("finished") else str(said["state"])
 
     def _last_line(self, name: str) -> str:
-        """What a party's process said last."""
+        """Last line that a party's process said."""
         lines = (self.folder / name / OUTPUT).read_text(encoding="utf-8").strip().splitlines()
         return lines[-1].removeprefix("gossamer: error: ") if lines else "it says nothing"
 
@@ -230,7 +230,7 @@ class LocalFederation:
     # What came of it
 
     def outcome(self) -> Together:
-        """What the parties' folders say."""
+        """Outcome as the parties' folders tell it."""
         summaries, failed = {}, {}
         for name in self.members:
             folder = StateFolder(self.folder / name / STATE)
@@ -258,7 +258,7 @@ class LocalFederation:
         return found
 
     def metrics(self) -> dict[str, float]:
-        """How well the run's model does on the test examples: that of `gossamer run` for the same spec."""
+        """Metrics of the run's model on the test examples: those of `gossamer run` for the same spec."""
         model = np.asarray(self.prepared.algorithm.output(self.nodes()).values)
         found = self.prepared.objective.evaluate(model[None], self.prepared.dataset.test)
         metrics = {"test_loss": float(found.loss[0])}

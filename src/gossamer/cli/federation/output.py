@@ -1,4 +1,4 @@
-"""What ``gossamer federation`` prints."""
+"""Output of ``gossamer federation``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _row(member: Member, agreed: Agreed) -> tuple[str, ...]:
 
 
 def _epsilon(member: Member, agreed: Agreed) -> float | None:
-    """What is proved for the data of a party; None where nothing is."""
+    """Epsilon proved for the data of a party; None where nothing is proved."""
     found = deployed_epsilon(agreed.prepared, agreed.plan, member.name)
     return found if math.isfinite(found) else None
 
@@ -81,7 +81,7 @@ def _entry(member: Member, agreed: Agreed) -> dict[str, Any]:
 
 
 def next_steps(folder: Path, founded: Founded) -> str:
-    """What the organiser does with the folder."""
+    """Next steps of the organiser with the folder."""
     invitation = founded.invitation
     others = [member.name for member in invitation.members if member.name not in founded.made]
     keys = ", ".join(name for name in (papers.ORGANISER_KEY, papers.AUTHORITY_KEY) if (folder / name).exists())

@@ -113,7 +113,7 @@ def _same_run(repeated: str) -> str:
 
 
 def _claims(claims: list[dict[str, Any]]) -> str:
-    """What papers claim of such a run, which is not what is proved."""
+    """Claims of papers about such a run, which are not what is proved."""
     return "".join(f"{wrapped(_claim(claim))}\n\n" for claim in claims)
 
 

@@ -100,7 +100,7 @@ def simulate_faults(options: argparse.Namespace) -> int:
 
 
 def _results(work: Iterable[_Work], jobs: int) -> Iterator[int | None]:
-    """What the pieces of work give, in order."""
+    """Results of the pieces of work, in order."""
     if jobs == 1:
         yield from (piece() for piece in work)
         return
@@ -112,7 +112,7 @@ def _results(work: Iterable[_Work], jobs: int) -> Iterator[int | None]:
 
 
 def _command(options: argparse.Namespace, seed: int) -> str:
-    """What runs one seed again."""
+    """Command that runs one seed again."""
     words = ["gossamer", "simulate-faults", str(options.spec)]
     words += [word for setting in options.set for word in ("--set", setting)]
     words += [] if options.seed is None else ["--seed", str(options.seed)]
