@@ -37,7 +37,7 @@ REPORTED = 0.95
 
 @dataclass(frozen=True)
 class LowerBound:
-    """What an audit found: epsilon is at least this, at ``confidence``.
+    """Lower bound that an audit found: epsilon is at least this, at ``confidence``.
 
     Attributes
     ----------

@@ -44,7 +44,7 @@ _TV = 0.1  # chosen on the first four MNIST digits under cnn_mapa, from 0, 0.001
 
 @dataclass(frozen=True)
 class Matched:
-    """What gradient matching found.
+    """Result of gradient matching.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ def _has_kinks(network: Network) -> bool:
 
 @dataclass(frozen=True)
 class _Dummy:
-    """How far the gradient of a dummy input is from the one that was seen."""
+    """Distance of the gradient of a dummy input from the one that was seen."""
 
     network: Network
     model: Tensor
@@ -162,7 +162,7 @@ class _Dummy:
     clip: float
 
     def gradient(self, x: Tensor) -> Tensor:
-        """Of the loss at x by the parameters, [size], differentiable by x."""
+        """Gradient of the loss at x by the parameters, [size], differentiable by x."""
         parameters = {name: p.detach().requires_grad_() for name, p in self.network.parameters(self.model).items()}
         loss = self.network.losses(parameters, x, self.label).sum()
         pieces = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)

@@ -30,7 +30,7 @@ LOW_RATES = (0.001, 0.01)
 
 @dataclass(frozen=True)
 class Membership:
-    """How well scores tell members from non-members.
+    """Figures on how well scores tell members from non-members.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ def auc(members: FloatArray, non_members: FloatArray) -> float:
 
 
 def membership(members: FloatArray, non_members: FloatArray, generator: np.random.Generator) -> Membership:
-    """How well ``scores`` tell members from non-members.
+    """Measure how well scores tell members from non-members.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What can go wrong with identities, invitations and sealed datagrams.
+"""Errors about identities, invitations and sealed datagrams.
 
 CallerError
 ├── IdentityError       a key file that is missing, open to others, or no Ed25519 key

@@ -1,4 +1,4 @@
-"""Who a party is: one Ed25519 key, made on the party's own machine and never sent anywhere.
+"""Identity of a party: one Ed25519 key, made on the party's own machine and never sent anywhere.
 
     identity = Identity.create("hospital-a.key")
     print(identity.public_key.fingerprint)    # to be compared by telephone
@@ -38,7 +38,7 @@ _PREFIX = "ed25519:"
 
 @dataclass(frozen=True)
 class PublicKey:
-    """What others know a party by.
+    """Public key that others know a party by.
 
     Attributes
     ----------

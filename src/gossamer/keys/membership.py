@@ -1,4 +1,4 @@
-"""Who is in a run, in which role and with which key, and on what terms: what an invitation says."""
+"""Members of a run, with their roles and keys, and its terms: what an invitation says."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Invitation:
-    """What an invitation says; one that was read has been verified.
+    """Contents of an invitation; one that was read has been verified.
 
     Attributes
     ----------

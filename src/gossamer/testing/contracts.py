@@ -131,7 +131,7 @@ class AlgorithmContract:
 
     @property
     def cast(self) -> Cast:
-        """Who is in a run."""
+        """Parties of a run."""
         return self.algorithm.cast(self.settings, self.names)
 
     def nodes(self, **options: Any) -> dict[str, Node]:
