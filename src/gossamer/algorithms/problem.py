@@ -98,7 +98,7 @@ class Spec(Protocol):
 
     @property
     def delta(self) -> float:
-        """At which guarantees are stated."""
+        """Delta at which guarantees are stated."""
         ...
 
 

@@ -92,7 +92,7 @@ class SamplePlan:
 
     @property
     def guarantees(self) -> dict[str, Guarantee]:
-        """Against all that may look."""
+        """Guarantees against all that may look."""
         return {EVERYBODY: self.guarantee}
 
     @cached_property

@@ -66,7 +66,7 @@ class CommandParser(argparse.ArgumentParser):
                     parser.fill(below=True)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As the base class has it; this is where a parser of several hands over to that of one command."""
+        """Parse as the base class does; this is where a parser of several hands over to that of one command."""
         self.fill()
         return super().parse_known_args(args, namespace)
 

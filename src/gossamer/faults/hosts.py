@@ -134,7 +134,7 @@ class LinkedHosts:
 
     @property
     def finished(self) -> dict[str, str]:
-        """Why nodes make no more updates."""
+        """Reasons that nodes make no more updates."""
         return {name: host.finished for name, host in self.hosts.items() if host.finished}
 
     @property

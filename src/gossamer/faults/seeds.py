@@ -45,7 +45,7 @@ class Failure:
 
     @classmethod
     def of(cls, trial: Trial, seed: int) -> Failure:
-        """That of a seed that fails.
+        """Failure of a seed that fails.
 
         Raises
         ------

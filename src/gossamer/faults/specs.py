@@ -1,4 +1,4 @@
-"""From a spec to the small runs that seeds of faults happen to: few nodes, few updates, four parameters, short waits.
+"""Small runs of a spec, which seeds of faults happen to: few nodes, few updates, four parameters, short waits.
 
 What an algorithm does stays as the spec says it; what makes a run long or large is shortened, and said.
 """

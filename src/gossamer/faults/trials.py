@@ -105,7 +105,7 @@ class Trial:
 
     @classmethod
     def of(cls, experiment: Experiment, **bugs: Any) -> Trial:
-        """That of a spec; see `faults.specs.small_runs`."""
+        """Trial of a spec; see `faults.specs.small_runs`."""
         return cls(small_runs(experiment)[0], **bugs)
 
     def schedule(self, seed: int) -> Schedule:

@@ -23,7 +23,7 @@ class InvitationError(CallerError):
 
 
 class Reason(StrEnum):
-    """Why a datagram was refused, for a caller's counters.
+    """Reason that a datagram was refused, for a caller's counters.
 
     The last four happen between honest nodes, over links that duplicate and delay and when a node restarts. The others
     do not.

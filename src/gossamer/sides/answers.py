@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
     @property
     def notes(self) -> tuple[Record, ...]:
-        """For the node's private log."""
+        """Records for the node's private log."""
         found = {"gradients_not_finite": self.not_finite, "updates_too_long": self.too_long}
         return tuple(Record(name, float(number)) for name, number in found.items() if number)
 

@@ -67,7 +67,7 @@ class Charges(Protocol):
         ...
 
     def refusal(self, counts: Counted, receipt: Receipt) -> str | None:
-        """Why one more release is not covered, as a clause; None if it is."""
+        """Reason that one more release is not covered, as a clause; None if it is."""
         ...
 
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ class Filled(InPieces):
         self._count, self._nobody = count, nobody_like(data)
 
     def provided_for(self, ticket: Charged) -> int:
-        """On how many examples the answer to ``ticket`` is computed, unless more are sampled."""
+        """Number of examples that the answer to ``ticket`` is computed on, unless more are sampled."""
         task = ticket.task
         until, steps = (task.until, task.steps) if isinstance(task, Round) else (1, 1)
         return provided_for(task.query.sampling, self._count, until, steps)
@@ -100,23 +100,23 @@ class TimedPool:
         self.pool, self._sums, self._home = pool, sums, home
 
     def admit(self, node: str, task: Any) -> Ticket:
-        """As `Pool.admit`."""
+        """Charge as `Pool.admit` does."""
         return self.pool.admit(node, task)
 
     def amended(self, ticket: Ticket, task: Any) -> Ticket:
-        """As `Pool.amended`."""
+        """Amend as `Pool.amended` does."""
         return self.pool.amended(ticket, task)
 
     def compute(self, tickets: Sequence[Ticket]) -> list[Answer]:
-        """As `Pool.compute`."""
+        """Compute as `Pool.compute` does."""
         return self.pool.compute(tickets)
 
     def releases(self, node: str) -> int:
-        """As `Pool.releases`."""
+        """Number of releases, as `Pool.releases` has it."""
         return self.pool.releases(node)
 
     def provided_for(self, ticket: Ticket) -> int:
-        """On how many examples an answer is computed, unless more are sampled: a public number."""
+        """Number of examples that an answer is computed on, unless more are sampled: a public number."""
         return self._sums.provided_for(ticket)
 
     def rehearse(self, ticket: Ticket, count: int) -> None:

@@ -54,7 +54,7 @@ class GridQuery:
     def of(
         cls, law: Gaussian, size: int, rounding: Rounding, count_share: float = 0.0, *, any_clip: bool = False
     ) -> GridQuery:
-        """For sums of ``size`` coordinates.
+        """Make the draw for sums of ``size`` coordinates.
 
         Parameters
         ----------

@@ -114,7 +114,7 @@ def _models(task: Round, dtype: np.dtype[np.floating]) -> FloatArray:
 
 
 def _starts(task: Round) -> IndexArray:
-    """From which slot on each model counts."""
+    """Slots from which on each model counts."""
     return np.array([swap.step for swap in task.swaps], np.int64)
 
 

@@ -81,7 +81,7 @@ class Rounding:
 
     @classmethod
     def of(cls, objective: Objective, sampling: Sampling, count: int) -> Rounding:
-        """For samples of ``count`` examples, and this objective's gradients."""
+        """Provide for samples of ``count`` examples, and this objective's gradients."""
         most, unit = largest_batch(sampling, count), float(np.finfo(objective.dtype).eps) / 2
         # Kernels of networks round differently for batches of different sizes, so that a model made for it would turn
         # the gradients of all when one example comes or goes. Each is computed on its own: then it depends on the
@@ -92,7 +92,7 @@ class Rounding:
 
     @classmethod
     def of_clipped_sum(cls, objective: Objective) -> Rounding:
-        """For sums that are clipped as a whole, in float64, after all additions."""
+        """Provide for sums that are clipped as a whole, in float64, after all additions."""
         return cls(1, 1, objective.dtype, _float64_slack(objective))
 
     def clip(self, clip: float) -> float:
@@ -116,7 +116,7 @@ class Rounding:
 
 
 def clip_slack(objective: Objective) -> float:
-    """By how much, relative to the clip, a clipped gradient may be longer than that."""
+    """Most that a clipped gradient may be longer than the clip, relative to it."""
     return _float64_slack(objective) if isinstance(objective, LinearModel) else NETWORK_SLACK
 
 

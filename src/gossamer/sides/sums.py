@@ -37,7 +37,7 @@ class Charged(Protocol):
 
     @property
     def task(self) -> Any:
-        """As it is by now."""
+        """Task as it is by now."""
         ...
 
     @property

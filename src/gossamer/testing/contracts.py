@@ -229,7 +229,7 @@ class AlgorithmContract:
         self.run(world, look=look)
 
     def test_invariants_change_only_by_a_nodes_own_update(self, world: World) -> None:
-        """After every event, relative to the models' size, 1e-12 in float64."""
+        """Compare after every event, relative to the models' size, 1e-12 in float64."""
         nodes = self.nodes()
         steps: list[Step] = []
         simulator = Simulator(nodes, FixedAnswers(), self.within(world), watch=steps.append)

@@ -108,7 +108,7 @@ class RingMember(Node):
         yield from self.advance()
 
     def wait(self) -> SetTimer:
-        """For the chunk that is due: until the silent are left out, or until it is time to see who is there."""
+        """Timer for the chunk that is due: until the silent are left out, or until it is time to see who is there."""
         if self.timeout is not None:
             return SetTimer(self.timeout, "chunk")
         return SetTimer(self.patience * 2 ** min(self.state.probes, MOST_DOUBLINGS), "probe")
@@ -312,7 +312,7 @@ class RingMember(Node):
             s.joining.add(number)
 
     def admit(self) -> Effects:
-        """At the end of a round, let in who asked, and tell the others."""
+        """Let in who asked, at the end of a round, and tell the others."""
         s = self.state
         before, joining = s.members, sorted(s.joining - set(s.members))
         s.attempt, s.members, s.joining = s.attempt + 1, tuple(sorted({*s.members, *joining})), set()

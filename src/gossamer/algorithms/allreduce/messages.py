@@ -42,7 +42,7 @@ class Enough(Message):
 @message("ring.roster")
 @dataclass(frozen=True)
 class Roster(Message):
-    """From ``attempt`` at ``round`` on, these are the members (node numbers)."""
+    """Members (node numbers) from ``attempt`` at ``round`` on."""
 
     round: int
     attempt: int

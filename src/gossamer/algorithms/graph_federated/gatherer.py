@@ -75,7 +75,7 @@ class GatheringNode(Node):
         yield from self.gather(self.sampling.of(s.round))
 
     def set_timers(self) -> Effects:
-        """For agents that are late, and for peers that may be gone."""
+        """Set timers for agents that are late, and for peers that may be gone."""
         self.state.patience = self.patience
         yield SetTimer(self.patience, "probe")
         if self.timeout is not None and self.state.phase == "gathering":

@@ -20,7 +20,7 @@ from gossamer.vectors import Masked, Public
 @message("graph.masking_request")
 @dataclass(frozen=True)
 class MaskingRequest(Message):
-    """From the server: take ``step`` of the sum of ``round``; ``content`` is a packed message about masks."""
+    """Request of the server: take ``step`` of the sum of ``round``; ``content`` is a packed message about masks."""
 
     round: int
     step: int
@@ -30,7 +30,7 @@ class MaskingRequest(Message):
 @message("graph.masking_reply")
 @dataclass(frozen=True)
 class MaskingReply(Message):
-    """From an agent: its message of ``step``, packed; at the step that masks, the masked update itself."""
+    """Reply of an agent: its message of ``step``, packed; at the step that masks, the masked update itself."""
 
     round: int
     step: int
@@ -40,6 +40,6 @@ class MaskingReply(Message):
 @message("graph.withdrawn")
 @dataclass(frozen=True)
 class Withdrawn(Message):
-    """From an agent: it takes no further part in the sum of ``round``, because its data side will not."""
+    """Notice of an agent: it takes no further part in the sum of ``round``, because its data side will not."""
 
     round: int

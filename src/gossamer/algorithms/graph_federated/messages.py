@@ -13,7 +13,7 @@ from gossamer.vectors import Confined, Public, Released
 @message("graph.assignment")
 @dataclass(frozen=True)
 class Assignment(Message):
-    """From the server: make an update at ``model`` for ``round``."""
+    """Request of the server: make an update at ``model`` for ``round``."""
 
     round: int
     model: Public | Released | Confined
@@ -22,7 +22,7 @@ class Assignment(Message):
 @message("graph.contribution")
 @dataclass(frozen=True)
 class Contribution(Message):
-    """From an agent: its update of ``round``, w_E - w_0."""
+    """Reply of an agent: its update of ``round``, w_E - w_0."""
 
     round: int
     update: Confined
@@ -31,7 +31,7 @@ class Contribution(Message):
 @message("graph.declined")
 @dataclass(frozen=True)
 class Declined(Message):
-    """From an agent: there will be no update, of this round or later ones."""
+    """Reply of an agent: there will be no update, of this round or later ones."""
 
 
 REASONS = ("quota", "budget", "deadline", "diverged", "stopped")
@@ -41,7 +41,7 @@ REASONS = ("quota", "budget", "deadline", "diverged", "stopped")
 @message("graph.over")
 @dataclass(frozen=True)
 class Over(Message):
-    """From the server: the run is over, for one of the `REASONS`; ``model`` is what it ends with."""
+    """Notice of the server: the run is over, for one of the `REASONS`; ``model`` is what it ends with."""
 
     reason: int
     model: Public | Released | Confined
@@ -71,7 +71,7 @@ class Combine(Message):
 @message("graph.average")
 @dataclass(frozen=True)
 class Average(Message):
-    """In round ``round`` of averaging at the end: what the sender has."""
+    """Model that the sender has in round ``round`` of averaging at the end."""
 
     round: int
     model: Public | Released

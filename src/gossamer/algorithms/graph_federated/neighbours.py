@@ -20,7 +20,7 @@ class Newest:
     before: Model | None = None
 
     def taking(self, sender: str, round: int, model: Model) -> Newest:
-        """With one more.
+        """Return the newest with one more model.
 
         Raises
         ------

@@ -115,7 +115,7 @@ class UnitPlan:
 
     @property
     def stop(self) -> StopSettings:
-        """As in the spec."""
+        """Conditions that end the run, as in the spec."""
         return self.problem.spec.stop
 
     @property
@@ -130,7 +130,7 @@ class UnitPlan:
 
     @property
     def delta(self) -> float:
-        """At which epsilons are stated."""
+        """Delta at which epsilons are stated."""
         return self.problem.spec.delta
 
     def reproducible(self) -> UnitPlan:
@@ -166,7 +166,7 @@ class UnitPlan:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Against the other units."""
+        """Guarantee against the other units."""
         return self.guarantees["other_units"]
 
     @property
@@ -233,7 +233,7 @@ class UnitPlan:
 
     @property
     def facts(self) -> Facts | None:
-        """For claims; of the agents' mechanisms only the clip says something."""
+        """Facts for claims; of the agents' mechanisms only the clip says something."""
         if self.noise_of_all is None:
             return None
         some = next(iter(self.mechanisms.values()))

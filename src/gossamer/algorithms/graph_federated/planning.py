@@ -144,7 +144,7 @@ def _terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict
 
 
 def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, Guarantee]:
-    """By observer, of the unit where one change moves most."""
+    """Guarantees by observer, of the unit where one change moves most."""
     settings = problem.settings
     where, masked = _where(settings), settings.masking.name == "secure"
     if noise is None:

@@ -176,7 +176,7 @@ class Settings(Section):
         return self.noise == "none"
 
     def decided(self, private: bool) -> Self:
-        """With the defaults filled in that depend on whether there is noise."""
+        """Fill in the defaults that depend on whether there is noise."""
         noise = self.noise or ("homomorphic" if private else "none")
         where = self.gradient_at or ("hidden" if noise == "random" else "released")
         return self.model_copy(update={"noise": noise, "gradient_at": where})

@@ -92,7 +92,7 @@ def smallest_sum(problem: Problem[Settings], agent: str, clip: float) -> int | N
 
 
 def rounds_sampled(sampling: Sampling, rounds: int) -> dict[str, int]:
-    """In how many of the first ``rounds`` each agent takes part: public coins."""
+    """Number of the first ``rounds`` that each agent takes part in: public coins."""
     if sampling.sampled == len(sampling.agents):
         return dict.fromkeys(sampling.agents, rounds)
     counts = Counter(agent for number in range(rounds) for agent in sampling.of(number))

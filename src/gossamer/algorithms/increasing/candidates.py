@@ -113,7 +113,7 @@ class _Candidates:
 
     @cached_property
     def cap(self) -> float:
-        """On the aggregate noise."""
+        """Bound on the aggregate noise."""
         reference = constant_noise(self.search, self.start)
         return math.inf if reference is None else self.search.most_noise * reference
 

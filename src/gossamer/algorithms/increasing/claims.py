@@ -150,7 +150,7 @@ def main_theorem(
 
 
 def _failures(r0: float, sigma: float) -> list[str]:
-    """Why no round may be as large as r0/sigma; empty if it may.
+    """Reasons that no round may be as large as r0/sigma; empty if it may.
 
     The theorem needs r0 <= 1/e, and u0 and u1 of eq. 14 below 1 (`increasing.theorem.u_constants`).
     """

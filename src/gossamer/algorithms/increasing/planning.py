@@ -83,7 +83,7 @@ class RoundPlan:
 
     @property
     def rounds_for_gradients(self) -> int:
-        """After how many of the rounds the K gradients are done."""
+        """Number of rounds after which the K gradients are done."""
         return rounds_for(self.sizes, self.problem.gradients)
 
     @property
@@ -103,7 +103,7 @@ class RoundPlan:
 
     @property
     def note(self) -> str | None:
-        """That T makes far more gradients than were asked for; None if it does not."""
+        """Note that T makes far more gradients than were asked for; None if it does not."""
         made, asked, done = int(self.sizes.sum()), self.problem.gradients, self.rounds_for_gradients
         if made <= FAR * asked:
             return None
@@ -152,7 +152,7 @@ class RoundPlan:
 
     @property
     def claim_problem(self) -> str | None:
-        """Why the sizes as they are, rounded up and T of them, are not what the claim is about; None if they are."""
+        """Reason that the sizes as they are, rounded up and T of them, are not those of the claim; None if they are."""
         main = self.claims[-1]
         if not main.valid:
             return main.why

@@ -98,7 +98,7 @@ class Settings(Section):
         return 2.0 if self.clipped_whole else 1.0
 
     def decided(self, private: bool) -> Self:
-        """With the default filled in that depends on whether there is noise."""
+        """Fill in the default that depends on whether there is noise."""
         if self.round_update is not None:
             return self
         return self.model_copy(update={"round_update": "batch" if private else "sequential"})

@@ -273,7 +273,7 @@ _CONTEXT.set_forkserver_preload(["gossamer.cli.federation.forked"])
 
 
 def _run_node(arguments: list[str], output: str) -> None:
-    """In the process of a party."""
+    """Run a node, in the process of a party."""
     os.setsid()  # an interrupt from the keyboard is for the one who started them all
     with open(output, "a", encoding="utf-8", opener=for_owner) as file:
         os.dup2(file.fileno(), 1)

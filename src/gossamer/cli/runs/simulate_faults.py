@@ -52,7 +52,7 @@ _TRIALS: dict[str, Trial] = {}  # of this process
 
 
 def _trial(experiment: Experiment) -> Trial:
-    """That of a spec, made once."""
+    """Trial of a spec, made once."""
     key = experiment.model_dump_json()
     if key not in _TRIALS:
         _TRIALS[key] = Trial.of(experiment)

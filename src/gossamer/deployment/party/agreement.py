@@ -190,7 +190,7 @@ class Agreed:
 
 
 def _placeholder(size: int) -> npt.NDArray[np.int64]:
-    """As long as another party's shard, and nothing in it."""
+    """Rows as many as those of another party's shard, with nothing in them."""
     return np.broadcast_to(np.int64(0), size)
 
 

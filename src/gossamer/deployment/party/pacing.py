@@ -48,7 +48,7 @@ class Timed(Computer, Protocol):
     """A data side whose answers have a deadline, such as `sides.filled.TimedPool`."""
 
     def provided_for(self, ticket: Any) -> int:
-        """On how many examples an answer is computed, unless more are sampled: a public number."""
+        """Number of examples that an answer is computed on, unless more are sampled: a public number."""
         ...
 
     def rehearse(self, ticket: Any, count: int) -> None:

@@ -69,7 +69,7 @@ def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
 
 
 def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Invited:
-    """By which invitation a node goes on: that of today, or the one before, if what is in the store does not fit it.
+    """Invitation by which a node goes on: that of today, or the one before, if what is in the store does not fit it.
 
     Raises
     ------

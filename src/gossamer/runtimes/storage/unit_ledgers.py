@@ -79,7 +79,7 @@ class DurableAgentLedger:
         self.releases = self._account.charge(kind, "a masked sum", PAID, self._refusal)
 
     def lines(self) -> list[dict[str, Any]]:
-        """For ``ledger.jsonl``; nothing if the agent adds no noise."""
+        """Records for ``ledger.jsonl``; none if the agent adds no noise."""
         if self.noise is None:
             return []
         counts = {"node": self.owner, "to": "own server", "releases": self.releases, "most": self.most}
