@@ -39,4 +39,5 @@ def sides_of(prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None
         If a party whose updates are made on all its examples has such a row.
     """
     shards = {name: Shard.of(rows, blank) for name, rows in zip(prepared.names, prepared.shards, strict=True)}
-    return open_pool(plan.sides, shards, prepared.objective, prepared.dataset.train, Simulated(seed))
+    home, trust = Simulated(seed), prepared.cast.trust
+    return open_pool(plan.sides, shards, prepared.objective, prepared.dataset.train, home, trust=trust)

@@ -18,10 +18,10 @@ from gossamer.privacy.streams.correlated_noise import Factorisation
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.runtimes.storage.ledger import LedgerFile
-from gossamer.runtimes.storage.sides import stored_ledger
-from gossamer.sides.charges import CuratorCharges, Receipt, ReleaseCharges, StreamCharges, SumCharges
+from gossamer.runtimes.storage.sides import FileAccounts, stored_ledger
+from gossamer.sides.charges import NO_CHARGES, CuratorCharges, Receipt, ReleaseCharges, StreamCharges, SumCharges
 from gossamer.sides.ledger import Ledger, MemoryLedger
-from gossamer.sides.plan import WHOLE, Trust
+from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Trust
 
 KIND, OTHER = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.5), 3), ReleaseKind(Gaussian(1.0, 1.0), Poisson(0.5), 3)
 CLIENT = ReleaseKind(Gaussian(1.0, 2.0), WHOLE, 3)
@@ -122,3 +122,13 @@ def test_what_is_no_number_of_releases_is_refused(number: Any) -> None:
         MemoryLedger("a", ReleaseCharges(Unlimited()), {KIND: number})
     with pytest.raises(SpecError, match="masked sums"):
         SumCharges(NOISE, number)
+
+
+def test_a_raw_update_is_charged_for_a_replacement_whatever_the_owner_counts_by() -> None:
+    """One example that comes or goes moves a whole update by up to twice its length."""
+    curator = Curator({CLIENT: 20}, 3, ("a", "b", "c"), 1.0)
+    side = ClientUpdate(bound=1.0, scope=curator.scope, behind=curator)
+    file = LedgerFile(":memory:")
+    NO_CHARGES.opened("a", FileAccounts(file, "data", "run", BUDGET, side, Trust.SCOPE))
+    true = curator.divergence(BUDGET.order, NeighboringRelation.REPLACE_ONE, Trust.SCOPE)
+    assert file.spent("data") == true > curator.divergence(BUDGET.order, BUDGET.relation, Trust.SCOPE)

@@ -175,7 +175,7 @@ class OwnedData:
             found.append(f"a new ledger, {place}, with its key {key_path(place)}: nothing counts as spent; keep both")
         return found
 
-    def ledger(self, run: str, node: str, plan: Counts, *, proved: bool = True) -> DurableLedger:
+    def ledger(self, run: str, node: str, plan: Counts, *, proved: bool = True, enforced: bool = True) -> DurableLedger:
         """The ledger of a node of a run, with the whole plan in it; of a run that goes on, with what it charged.
 
         Parameters
@@ -187,6 +187,8 @@ class OwnedData:
         proved : bool
             Whether the run's guarantee has an epsilon. Without one the run spends everything, whatever noise its kinds
             of releases have: what that noise is added to may move further than they say.
+        enforced : bool
+            Whether the node can make no other releases. Otherwise the run spends everything, however few are planned.
 
         Raises
         ------
@@ -201,7 +203,7 @@ class OwnedData:
         """
         released = {kind: number for kind, number in checked_counts(plan).items() if number}
         filters = self.budget if isinstance(self.budget, RenyiFilter) else self.budget.renyi
-        divergence = filters.spent(released) if proved or not released else math.inf
+        divergence = filters.spent(released) if enforced and (proved or not released) else math.inf
         known = None if divergence < math.inf else divergence  # the ledger finds all but this by itself
         return self.file.open(node, *self._account(run, node, divergence), plan, known)
 

@@ -164,8 +164,9 @@ def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Led
         return _server_ledger(side, name, run, folder) if side.owners else None
     charges, accounts = side.charges() or NO_CHARGES, _OwnersAccounts(agreed, side, owned, folder)
     if charges.most is None:
-        # What nothing is proved of has spent all that its data had left, and no number of releases is more than that.
-        accounts.releases(name, side.counts() or {})
+        # What nothing is proved of has spent all that its data had left, and no number of releases is more than that:
+        # nor is none, since nothing holds the node to what was planned.
+        owned.ledger(run, name, side.counts() or {}, proved=False, enforced=False)
         return MemoryLedger(name, charges)
     return StoredLedger(name, charges.opened(name, accounts), charges)
 
@@ -201,7 +202,8 @@ class _OwnersAccounts:
 
     def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableAgentLedger:
         trust = Trust.SCOPE if self.owned.policy.trust_own_server else Trust.NOBODY
-        divergence = self.side.divergence(self.owned.budget.order, self.relation, trust)
+        # A whole update moves as far as a replacement does, whatever relation the owner counts its examples by.
+        divergence = self.side.divergence(self.owned.budget.order, NeighboringRelation.REPLACE_ONE, trust)
         terms, entry = unit_terms(self.agreed, self.folder), self.side.entry(trust)
         return self.owned.unit_share(self._run, owner, divergence, noise, most, terms=terms, entry=entry)
 

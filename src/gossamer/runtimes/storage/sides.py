@@ -49,12 +49,12 @@ def stored_ledger(
     charges = plan.charges()
     if charges is None:
         raise SpecError(f"nothing that {name} releases is charged")
-    ledger = charges.opened(name, _Accounts(file, data_set, run, budget, plan, trust))
+    ledger = charges.opened(name, FileAccounts(file, data_set, run, budget, plan, trust))
     return MemoryLedger(name, charges) if ledger is None else StoredLedger(name, ledger, charges)
 
 
 @dataclass(frozen=True)
-class _Accounts:
+class FileAccounts:
     """Accounts of one run, in a file."""
 
     file: LedgerFile
@@ -76,5 +76,6 @@ class _Accounts:
         return self.file.open_stream(owner, self.data_set, self.run, self.budget, stream, owners, 0.0)
 
     def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableAgentLedger:
-        divergence = self.plan.divergence(self.budget.order, self.relation, self.trust)
+        # A whole update moves as far as a replacement does, whatever relation the budget counts examples by.
+        divergence = self.plan.divergence(self.budget.order, NeighboringRelation.REPLACE_ONE, self.trust)
         return self.file.open_agent(owner, self.data_set, self.run, self.budget, divergence, noise, most)

@@ -190,6 +190,15 @@ def test_noise_of_which_nothing_is_proved_spends_everything(opened: Open, folder
     assert allowed.file.spent("wards") == math.inf
 
 
+def test_what_nothing_holds_to_its_plan_spends_everything_however_little_is_planned(opened: Open, folder: Path) -> None:
+    """A node without noise that was to make no update may yet make some: no ledger refuses them."""
+    (folder / "policy.yaml").write_text(f"{POLICY}without_privacy: yes\n")
+    data = opened()
+    data.check()
+    data.ledger("run", "a", {KIND: 0}, proved=False, enforced=False)
+    assert data.file.spent("wards") == math.inf
+
+
 def test_the_order_is_fixed_by_the_first_use(opened: Open, folder: Path) -> None:
     data = opened()
     data.check()
