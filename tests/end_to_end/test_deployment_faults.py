@@ -152,7 +152,7 @@ def test_a_party_that_is_gone_for_ever(spec: str, tmp_path: Path, broker: Embedd
 
 @pytest.mark.slow
 def test_a_party_that_comes_late(tmp_path: Path, broker: EmbeddedBroker) -> None:
-    with parties(founded(GOSSIP, 300, tmp_path, broker), ("--wait", "1", "--gone-after", "30")) as there:
+    with parties(founded(GOSSIP, 300, tmp_path, broker), ("--wait", "1", "--gone-after", "120")) as there:
         keep_history(there)
         there.start(A, B)
         until(lambda: there.updates(A) > 0, "updates without the one that is late")
