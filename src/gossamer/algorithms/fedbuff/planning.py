@@ -15,6 +15,7 @@ from gossamer.algorithms.sample_planning import DEFAULT_EPOCHS
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.weakness import remarks
 from gossamer.sides.client_guarantees import noised_guarantee
 from gossamer.sides.plan import WHOLE, ClientUpdate
@@ -28,6 +29,11 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
     yield from sample_rules.check(settings, spec)
     if spec.privacy.sampling != "poisson":  # the default, which nobody need have said
         yield f"privacy.sampling: {settings.name} draws mini-batches with replacement; leave it out"
+    if spec.privacy.relation is not NeighboringRelation.REPLACE_ONE:
+        yield (
+            f"privacy.neighboring_relation: {settings.name} protects clients whose data are replaced, found "
+            f"{spec.privacy.relation.value}; leave it out"
+        )
     if asked(spec):
         yield (
             f"budget.rows_per_person: {settings.name} protects all examples of a client, however many are one "
