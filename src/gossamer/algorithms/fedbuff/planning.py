@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mech
 from gossamer.algorithms.sample_planning import DEFAULT_EPOCHS
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError
-from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.guarantees import EXAMPLES, Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.weakness import remarks
 from gossamer.sides.client_guarantees import noised_guarantee
@@ -22,6 +23,12 @@ from gossamer.sides.plan import WHOLE, ClientUpdate
 
 EVERYBODY = "everybody"
 """The observer of noised updates: they are shown to none alone."""
+RUN_ASSUMPTIONS = (
+    "how many examples each client has is public, and so are numbers of features and classes and the choice of test "
+    "examples",
+    EXAMPLES,
+)
+"""Of a run's guarantee, beside those of clients' updates."""
 
 
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
@@ -94,7 +101,9 @@ def _guarantees(sides: Mapping[str, ClientUpdate], spec: Spec) -> dict[str, Guar
     known: dict[ClientUpdate, Guarantee] = {}
     for side in sides.values():
         if side not in known:
-            known[side] = noised_guarantee(side, spec.delta, spec.privacy.relation)
+            found = noised_guarantee(side, spec.delta, spec.privacy.relation)
+            more = RUN_ASSUMPTIONS if math.isfinite(found.epsilon) else ()
+            known[side] = replace(found, assumptions=(*found.assumptions, *more))
     return {name: known[side] for name, side in sides.items()}
 
 

@@ -18,7 +18,7 @@ from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.fedbuff.box import Settings
 from gossamer.algorithms.fedbuff.messages import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.fedbuff.plan import ClientPlan
-from gossamer.algorithms.fedbuff.planning import plan_clients
+from gossamer.algorithms.fedbuff.planning import RUN_ASSUMPTIONS, plan_clients
 from gossamer.errors import BudgetUnreachable, PeerError, SpecError
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import prepare
@@ -170,6 +170,7 @@ def test_epsilon_is_that_of_a_gaussian_of_all_updates() -> None:
     assert exact(found) <= delta < exact(found * 0.995)
     assert plan.guarantee.unit == "client with all of its data"
     assert plan.epsilons == dict.fromkeys(plan.problem.names, found)
+    assert set(RUN_ASSUMPTIONS) < set(plan.guarantee.assumptions)
 
 
 def test_a_plan_is_of_noised_updates_of_whole_clients() -> None:
