@@ -31,8 +31,8 @@ class ClientPlan:
         What is planned for.
     stop : StopSettings
         With the default filled in.
-    quotas : dict of str to int
-        Updates of each client.
+    quotas : dict of str to int, or None
+        Updates of each client, where something bounds them.
     sides : dict of str to ClientUpdate
         What leaves each client: every update, noised.
     epsilons : dict of str to float
@@ -47,7 +47,7 @@ class ClientPlan:
 
     problem: Problem[Settings] = field(repr=False, compare=False)
     stop: StopSettings
-    quotas: dict[str, int]
+    quotas: dict[str, int] | None
     sides: dict[str, ClientUpdate]
     epsilons: dict[str, float]
     guarantees: dict[str, Guarantee]
@@ -78,7 +78,7 @@ class ClientPlan:
     @property
     def updates(self) -> int:
         """Most updates of all clients together."""
-        return sum(self.quotas.values())
+        return sum(side.most_updates for side in self.sides.values())
 
     @property
     def noise(self) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ class ClientPlan:
 
     def releases(self, name: str) -> int:
         """Updates of client ``name``."""
-        return self.quotas[name]
+        return self.sides[name].most_updates
 
     def counts(self, name: str) -> Counts | None:
         """The updates of client ``name``, as its ledger counts them."""

@@ -46,12 +46,6 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
             f"budget.rows_per_person: {settings.name} protects all examples of a client, however many are one "
             "person's; leave it out"
         )
-    cut = next((key for key in ("updates", "virtual_seconds") if getattr(spec.stop, key) is not None), None)
-    if cut is not None and settings.updates_per_node is None and spec.stop.epochs is None:
-        yield (
-            f"stop.{cut} does not say how many updates one client may make, for which its noise is planned: give "
-            "algorithm.updates_per_node or stop.epochs as well"
-        )
 
 
 def plan_clients(problem: Problem[Settings]) -> ClientPlan:
@@ -72,12 +66,13 @@ def plan_clients(problem: Problem[Settings]) -> ClientPlan:
         )
     stop = spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
     quotas = _quotas(problem, stop)
+    updates = _updates(problem, stop, quotas)
     # All data of a client are in each of its updates; `ClientUpdate` says why.
-    schedules: dict[str, Schedule] = {name: {WHOLE: count} for name, count in quotas.items()}
+    schedules: dict[str, Schedule] = {name: {WHOLE: count} for name, count in updates.items()}
     laws = choose_mechanisms(problem, schedules)
     problem.check(laws)
     sides = {
-        name: ClientUpdate(settings.query, law.clip, law, quotas[name], problem.size) for name, law in laws.items()
+        name: ClientUpdate(settings.query, law.clip, law, updates[name], problem.size) for name, law in laws.items()
     }
     found = _guarantees(sides, spec)
     epsilons = {name: guarantee.epsilon for name, guarantee in found.items()}
@@ -86,14 +81,31 @@ def plan_clients(problem: Problem[Settings]) -> ClientPlan:
     return ClientPlan(problem, stop, quotas, sides, epsilons, {EVERYBODY: _remarked(worst, len(sides))})
 
 
-def _quotas(problem: Problem[Settings], stop: StopSettings) -> dict[str, int]:
+def _quotas(problem: Problem[Settings], stop: StopSettings) -> dict[str, int] | None:
     workload = problem.workload
     limits: list[Mapping[str, int]] = []
     if workload.quota is not None:
         limits.append(dict.fromkeys(problem.names, workload.quota))
     if stop.epochs is not None:
         limits.append(workload.updates_in(stop.epochs))
-    return {name: min(limit[name] for limit in limits) for name in problem.names}
+    return {name: min(limit[name] for limit in limits) for name in problem.names} if limits else None
+
+
+def _updates(problem: Problem[Settings], stop: StopSettings, quotas: dict[str, int] | None) -> dict[str, int]:
+    """How many updates of each client are charged: its quota, or where something else ends the run, what it comes to.
+
+    Raises
+    ------
+    SpecError
+        If there are none.
+    """
+    cut_short = stop.updates is not None or stop.virtual_seconds is not None
+    if quotas is not None and not cut_short and not problem.absences:
+        return quotas
+    asked = problem.asks(stop, quotas)
+    if not any(asked.values()):
+        raise SpecError("no client makes an update before the run ends; raise stop or look at faults")
+    return {name: asked.get(name, 0) for name in problem.names}
 
 
 def _guarantees(sides: Mapping[str, ClientUpdate], spec: Spec) -> dict[str, Guarantee]:

@@ -224,8 +224,7 @@ def test_the_ledger_says_what_each_client_was_charged(tmp_path: Path) -> None:
         ({"privacy": {"standard_deviation": 1.0, "noise_multiplier": None}}, "privacy.standard_deviation"),
         ({"privacy": {"mechanism": "l2_laplace", "noise_multiplier": None, "epsilon": 1.0}}, "knows gaussian and none"),
         ({"budget": {"epsilon": 50, "delta": 1e-6, "rows_per_person": 2}}, "budget.rows_per_person"),
-        ({"algorithm": {"updates_per_node": None}, "stop": {"updates": 9}}, "stop.updates"),
-        ({"algorithm": {"updates_per_node": None}, "stop": {"virtual_seconds": 9}}, "stop.virtual_seconds"),
+        ({"algorithm": {"updates_per_node": None}, "stop": {"virtual_seconds": 0.01}}, "no client makes an update"),
     ],
 )
 def test_what_a_spec_may_not_say(changes: dict[str, Any], said: str) -> None:
@@ -246,3 +245,27 @@ def test_epochs_are_of_all_examples_of_local_steps() -> None:
     sizes = plan.problem.shard_sizes
     assert plan.quotas == {name: -(-2 * size // 32) for name, size in sizes.items()}
     assert planned(algorithm={"updates_per_node": None}).quotas == {n: -(-20 * s // 32) for n, s in sizes.items()}
+
+
+def test_fast_clients_make_more_updates_where_no_quota_bounds_them() -> None:
+    """One client has a tenth of the others' speed: each is charged what it will do in the run, and no more."""
+    changes = {"algorithm": {"updates_per_node": None}, "stop": {"updates": 40}, "speeds": {"scenario": "one_slow"}}
+    plan = planned(**changes)
+    slow, *fast = sorted(plan.releases(name) for name in plan.problem.names)
+    assert plan.quotas is None
+    assert slow < min(fast) / 3
+    assert plan.updates >= 40
+    result = run(parse_spec(spec(**changes)))
+    assert result.summary["fedbuff"]["updates_taken"] == 40
+    released = {name: node["releases"] for name, node in result.summary["privacy"]["nodes"].items()}
+    assert released == {name: plan.releases(name) for name in plan.problem.names}
+    assert "budget" not in result.summary["finished"].values()
+
+
+def test_what_an_absence_costs_is_planned_for() -> None:
+    """A client that is away in the middle of an update makes it once more, and is charged twice."""
+    absent = {"faults": {"absences": [{"node": 0, "start": 3.0, "end": 9.0}]}}
+    plan = planned(**absent)
+    assert [plan.releases(name) for name in plan.problem.names] == [6, 5, 5, 5]
+    result = run(parse_spec(spec(**absent)))
+    assert set(result.summary["finished"].values()) == {"quota", "all clients left"}
