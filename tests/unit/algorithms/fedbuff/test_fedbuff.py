@@ -20,6 +20,7 @@ from gossamer.algorithms.fedbuff.messages import SERVER, Fetch, Halt, Leave, New
 from gossamer.algorithms.fedbuff.plan import ClientPlan
 from gossamer.algorithms.fedbuff.planning import RUN_ASSUMPTIONS, plan_clients
 from gossamer.errors import BudgetUnreachable, PeerError, SpecError
+from gossamer.experiment.auditing import audit_run
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
@@ -269,3 +270,8 @@ def test_what_an_absence_costs_is_planned_for() -> None:
     assert [plan.releases(name) for name in plan.problem.names] == [6, 5, 5, 5]
     result = run(parse_spec(spec(**absent)))
     assert set(result.summary["finished"].values()) == {"quota", "all clients left"}
+
+
+def test_canaries_are_not_scored_by_gradients_that_nobody_releases() -> None:
+    with pytest.raises(SpecError, match="score by loss"):
+        audit_run(parse_spec(spec()), canaries=10, guesses=2)
