@@ -26,6 +26,7 @@ PAGES = (
     DOCS / "algorithms" / "edge-cloud.md",
     DOCS / "algorithms" / "mapa.md",
     DOCS / "algorithms" / "increasing.md",
+    DOCS / "algorithms" / "fedbuff.md",
     DOCS / "privacy" / "clipping.md",
 )
 BLOCK = re.compile(r"<!-- settings: ([\w.]+)(?:: (\w+))? -->\n.*?<!-- end -->", re.DOTALL)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.increasing import box as increasing
@@ -89,6 +90,10 @@ class TestIncreasingInParts(AlgorithmContract):
         delay={"rule": "tau", "tau": {"name": "power", "constant": 12, "factor": 0.9, "exponent": 1}},
         parts=3,
     )
+
+
+class TestFedBuff(AlgorithmContract):
+    settings = fedbuff.Settings(nodes=5, buffer=4)
 
 
 def units(noise: str = "homomorphic", **settings: Any) -> graph_federated.Settings:

@@ -34,6 +34,7 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "allreduce": ({"name": "allreduce", "timeout": 3.0}, SAMPLES),
     "audp": ({"name": "audp"}, SAMPLES),
     "increasing": ({"name": "increasing"}, SAMPLES),
+    "fedbuff": ({"name": "fedbuff"}, SAMPLES),
     "independent": ({**UNITS, "temporal": "independent"}, NOISE),
     "random walk": ({**UNITS, "temporal": "random_walk"}, NOISE),
     "square root": ({**UNITS, "temporal": "sqrt_toeplitz"}, NOISE),

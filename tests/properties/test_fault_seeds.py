@@ -25,6 +25,7 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "graph_federated": ({"name": "graph_federated"}, UNITS),
     "masked": ({"name": "graph_federated", "masking": "secure"}, UNITS),
     "increasing": ({"name": "increasing"}, SAMPLES),
+    "fedbuff": ({"name": "fedbuff"}, SAMPLES),
 }
 OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gossip in pairs of two sides": ({"name": "gossip", "exchange": "bipartite", "topology": "star"}, SAMPLES),

@@ -42,6 +42,7 @@ RUN = [
         "algorithms/allreduce.md",
         "algorithms/mapa.md",
         "algorithms/increasing.md",
+        "algorithms/fedbuff.md",
         "privacy/guarantees.md",
         "privacy/attacks.md",
         "privacy/increasing-planner.md",
@@ -285,7 +286,8 @@ def test_every_section_of_a_spec_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "algorithm"), [("gossip",) * 2, ("allreduce",) * 2, ("edge-cloud", "audp"), ("increasing",) * 2]
+    ("page", "algorithm"),
+    [("gossip",) * 2, ("allreduce",) * 2, ("edge-cloud", "audp"), ("increasing",) * 2, ("fedbuff",) * 2],
 )
 def test_lines_of_the_box_are_where_the_page_says(page: str, algorithm: str) -> None:
     (rows,) = (t for t in tables((DOCS / "algorithms" / f"{page}.md").read_text()) if t[0][0] == "line")

@@ -154,6 +154,9 @@ class Problem(Generic[S]):
         (node, batch) -> how the node draws so many examples.
     schedule : callable
         (stop, quotas) -> how many releases of which kind each node makes, found by running the nodes without data.
+    asks : callable
+        (stop, quotas) -> how much each node asks of its data side, found likewise: for those whose releases are of one
+        kind, which no task says.
     check : callable
         Given each node's mechanism, builds the nodes once, without data.
 
@@ -184,6 +187,7 @@ class Problem(Generic[S]):
     workload: Workload
     sampling: Callable[[str, int], Sampling]
     schedule: Callable[[StopSettings, Quotas | None], Mapping[str, Counts]]
+    asks: Callable[[StopSettings, Quotas | None], Mapping[str, int]]
     check: Callable[[Mapping[str, Mechanism]], None]
     absences: bool = False
     holdings: Holdings | None = None

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.increasing import box as increasing
@@ -24,6 +25,7 @@ ALGORITHMS: Mapping[str, Algorithm[Any]] = {
     "csgd": edge_cloud.ALGORITHM,
     "increasing": increasing.ALGORITHM,
     "graph_federated": graph_federated.ALGORITHM,
+    "fedbuff": fedbuff.ALGORITHM,
 }
 
 Gossip = gossip.Settings
@@ -32,9 +34,10 @@ Mapa = mapa.Settings
 EdgeCloud = edge_cloud.Settings
 Increasing = increasing.Settings
 GraphFederated = graph_federated.Settings
+FedBuff = fedbuff.Settings
 
 AlgorithmSettings = Annotated[
-    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated, Field(discriminator="name")
+    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated | FedBuff, Field(discriminator="name")
 ]
 """The settings of any algorithm, told apart by ``name``."""
 DEFAULT = Gossip()

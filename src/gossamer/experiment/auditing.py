@@ -13,6 +13,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from gossamer.algorithms.terms import EXAMPLE
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.attacks.audit import REPORTED, epsilon_one_run
 from gossamer.attacks.canaries import Canaries, choose_canaries, judge, plant
@@ -99,10 +100,10 @@ def audit_run(
         raise SpecError(f"expected 1 to {canaries} guesses, at most one a canary, found {guesses}")
     epsilon_one_run(canaries, guesses, guesses, experiment.delta, experiment.privacy.relation, confidence)  # or raise
     prepared = prepare(experiment)
-    if prepared.cast.trust and score == "gradient":
+    if experiment.terms.unit != EXAMPLE and score == "gradient":
         raise SpecError(
-            f"canaries are scored by what nodes release, and agents of {experiment.algorithm.name} release nothing of "
-            "their own; score by loss"
+            f"canaries are scored by gradients that nodes release, and {experiment.algorithm.name} releases "
+            "none, but what is made of many local steps; score by loss"
         )
     planted = canaries_of(prepared, canaries, kind)
     with_canaries = replace(prepared, dataset=replace(prepared.dataset, train=plant(prepared.dataset.train, planted)))

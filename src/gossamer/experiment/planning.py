@@ -18,7 +18,6 @@ from gossamer.experiment.estimates import estimates_on
 from gossamer.experiment.prepare import Prepared, public_seed
 from gossamer.experiment.spec import Experiment
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
-from gossamer.privacy.releases import Counts
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.null import DryRun
 
@@ -78,7 +77,8 @@ def problem_of(prepared: Prepared) -> Problem[Any]:
         first_state=lambda: prepared.clipping.initial(prepared.drawn_initial()),
         workload=prepared.workload,
         sampling=prepared.sampling,
-        schedule=partial(_dry_run, prepared),
+        schedule=lambda stop, quotas: _dry_run(prepared, stop, quotas).counts,
+        asks=lambda stop, quotas: _dry_run(prepared, stop, quotas).asked,
         check=partial(_check_nodes, prepared),
         absences=bool(spec.faults.absences),
         holdings=prepared.holdings,
@@ -95,13 +95,13 @@ def _first_clip(prepared: Prepared) -> float:
     return prepared.algorithm.clips.first(prepared.experiment.algorithm)
 
 
-def _dry_run(prepared: Prepared, stop: StopSettings, quotas: Quotas | None) -> Mapping[str, Counts]:
-    """How many releases of which kind nodes make: the same nodes on the same clock, with nothing in their vectors."""
+def _dry_run(prepared: Prepared, stop: StopSettings, quotas: Quotas | None) -> DryRun:
+    """What was asked in a run of the schedule: the same nodes on the same clock, with nothing in their vectors."""
     context = prepared.context(dict.fromkeys(prepared.names, NoNoise()), quotas, blank=True)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
     sides = DryRun()
     drive(Simulator(nodes, sides, prepared.world, count=prepared.count), stop, Blind())
-    return sides.counts
+    return sides
 
 
 def _check_nodes(prepared: Prepared, mechanisms: Mapping[str, Mechanism]) -> None:

@@ -16,7 +16,6 @@ from gossamer.faults.schedules import SETTINGS, Schedule
 from gossamer.faults.sides import WatchedSides
 from gossamer.faults.specs import SmallRun, small_runs
 from gossamer.privacy.accounting.ledger import RenyiFilter
-from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage.ledger import LedgerFile
@@ -30,7 +29,6 @@ from gossamer.sides.plan import SidePlan, Trust
 MOST_EVENTS = 300
 """Of a run with faults."""
 
-_BUDGET = RenyiFilter(math.inf, 1e-5, NeighboringRelation.ADD_OR_REMOVE_ONE)
 _SHARE = 1000  # so many runs share a ledger file: making one takes as long as a run
 
 
@@ -65,7 +63,9 @@ class Ledgers:
     def open(self, name: str, plan: SidePlan) -> Ledger:
         """The ledger of a party as it is now: durable; without noise, one in memory that outlives processes too."""
         if self._small.private:
-            return stored_ledger(self._file, name, f"{self._name} {name}", self._name, _BUDGET, plan, Trust.SCOPE)
+            # Ledgers of whole clients take no other relation than the one that counts what moves an update most.
+            budget = RenyiFilter(math.inf, 1e-5, self._small.prepared.experiment.privacy.relation)
+            return stored_ledger(self._file, name, f"{self._name} {name}", self._name, budget, plan, Trust.SCOPE)
         charges = plan.charges()
         assert charges is not None, f"nothing is charged to {name}"
         return self._kept.setdefault(name, MemoryLedger(name, charges))

@@ -105,14 +105,15 @@ class Computations:
     def compute(self, name: str, effect: Compute, now: float) -> None:
         """Admit a task and have it fall due."""
         task: Any = effect.task
-        if task.steps:  # what takes no time leaves the times of other computations as they are
+        timed = bool(task.steps)  # what takes no time leaves the times of others as they are; a server may ask for it
+        if timed:
             self._asked[name] += 1
         try:
             ticket = self._computer.admit(name, task)
         except BudgetSpent:
             self._schedule(now, self._refuse, name, Refused(task.id, self._computer.releases(name)))
             return
-        seconds = self._speeds.seconds(self._numbers[name], self._asked[name])
+        seconds = self._speeds.seconds(self._numbers[name], self._asked[name]) if timed else 0.0
         if task.amendable:
             self._rounds[name, task.id] = running = _Running(ticket, task, seconds, now)
             self._schedule_end(name, running)

@@ -14,8 +14,9 @@ from gossamer.errors import DataError, SpecError
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
+from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Effect, Record, Send, SetTimer
-from gossamer.protocol.events import Event, Received, Started
+from gossamer.protocol.events import Completed, Event, Received, Started
 from gossamer.protocol.messages import Message, encoded_size, message
 from gossamer.protocol.node import Node
 from gossamer.runtimes.links import FaultSettings, Links, LinkSettings
@@ -147,6 +148,19 @@ def test_nothing_is_computed_that_never_falls_due() -> None:
     run({"a": Scripted("a", {Started: [task]})}, computer=computer, until=0.5)
     assert computer.widths == []
     assert computer.releases("a") == 1  # charged all the same: it was begun
+
+
+def test_a_server_may_ask_for_what_takes_no_time() -> None:
+    """A curator's sum is answered at once, though its node has no data, and so no speed."""
+    updates = (("a", Released(np.ones(4))),)
+    asked = {
+        "a": Compute(Gradient(1, Public(np.zeros(3)), QUERY)),
+        "server": Compute(CuratedSum(1, updates, 4, QUERY)),
+    }
+    nodes: dict[str, Node] = {name: Scripted(name, {Started: [task]}) for name, task in asked.items()}
+    simulator = run(nodes, World(TOGETHER, servers=("server",)))
+    assert times(simulator, "server", Completed) == [0.0]
+    assert times(simulator, "a", Completed) == [1.0]
 
 
 def test_a_node_that_is_away_loses_its_computation_and_keeps_its_messages() -> None:

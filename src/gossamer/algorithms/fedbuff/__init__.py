@@ -1,0 +1,1 @@
+"""Federated learning with buffered asynchronous aggregation (FedBuff), private for whole clients."""
