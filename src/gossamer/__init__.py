@@ -16,7 +16,7 @@ from gossamer.protocol.registries import known_by
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
-    from gossamer.algorithms.table import Allreduce, EdgeCloud, Gossip, GraphFederated, Increasing, Mapa
+    from gossamer.algorithms.table import Allreduce, EdgeCloud, FedBuff, Gossip, GraphFederated, Increasing, Mapa
     from gossamer.errors import (
         AccountingError,
         BudgetSpent,
@@ -61,6 +61,7 @@ __all__ = [
     "EdgeCloud",
     "EvaluationSettings",
     "Experiment",
+    "FedBuff",
     "FixedClip",
     "GossamerError",
     "Gossip",
@@ -91,7 +92,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "gossamer.algorithms.table": ("Allreduce", "EdgeCloud", "Gossip", "GraphFederated", "Increasing", "Mapa"),
+    "gossamer.algorithms.table": (
+        "Allreduce",
+        "EdgeCloud",
+        "FedBuff",
+        "Gossip",
+        "GraphFederated",
+        "Increasing",
+        "Mapa",
+    ),
     "gossamer.errors": (
         "AccountingError",
         "BudgetSpent",

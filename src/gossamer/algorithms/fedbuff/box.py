@@ -75,7 +75,7 @@ def output(nodes: Mapping[str, Node]) -> Model:
 
 
 def count(nodes: Mapping[str, Node]) -> int:
-    """How many updates came into the server's buffer."""
+    """Return how many updates came into the server's buffer."""
     return int(nodes[SERVER].state.taken)
 
 

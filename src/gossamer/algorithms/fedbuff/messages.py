@@ -1,4 +1,4 @@
-"""What travels between clients and their server."""
+"""Messages between clients and their server."""
 
 from __future__ import annotations
 

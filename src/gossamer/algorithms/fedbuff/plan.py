@@ -67,7 +67,7 @@ class ClientPlan:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of the client that spends most, against everybody."""
+        """Guarantee of the client that spends most, against everybody."""
         return next(iter(self.guarantees.values()))
 
     @property
@@ -119,7 +119,7 @@ class ClientPlan:
         return {} if len(set(self.mechanisms.values())) == 1 else _described(self.mechanisms[name])
 
     def side(self, name: str) -> SidePlan:
-        """What leaves the data of ``name``: nothing of the server, which has none."""
+        """Return what leaves the data of ``name``: nothing of the server, which has none."""
         return self.sides.get(name) or Nothing()
 
     def outside(self, name: str) -> SidePlan:
@@ -130,12 +130,12 @@ class ClientPlan:
         """Nobody hides in sums: each update is seen on its own."""
 
     def drawn(self, *, network: bool, deadline: bool) -> dict[str, Drawn]:
-        """Of the client that draws most. Whose gradients updates are does not matter, as all are shortened."""
+        """Numbers of the client that draws most. Whose gradients updates are does not matter, as all are shortened."""
         most = max((side.drawn() for side in self.sides.values()), key=lambda drawn: drawn.numbers)
         return dict.fromkeys(self.guarantees, most)
 
     def spent(self, ledgers: Iterable[Charged]) -> float | None:
-        """Of the updates made so far."""
+        """Epsilon of the updates made so far."""
         return epsilon_so_far(self.problem, ledgers)
 
 

@@ -1,4 +1,4 @@
-"""How many updates each client makes, how much noise they need, and what is then guaranteed to whole clients."""
+"""Planning of FedBuff: each client's updates, the noise that they need, and what is guaranteed to whole clients."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _quotas(problem: Problem[Settings], stop: StopSettings) -> dict[str, int] | 
 
 
 def _updates(problem: Problem[Settings], stop: StopSettings, quotas: dict[str, int] | None) -> dict[str, int]:
-    """How many updates of each client are charged: its quota, or where something else ends the run, what it comes to.
+    """Updates charged to each client: its quota, or where something else ends the run, as many as it comes to.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def _updates(problem: Problem[Settings], stop: StopSettings, quotas: dict[str, i
 
 
 def _guarantees(sides: Mapping[str, ClientUpdate], spec: Spec) -> dict[str, Guarantee]:
-    """Of each client; computed once for those that release alike."""
+    """Guarantees of each client; computed once for those that release alike."""
     known: dict[ClientUpdate, Guarantee] = {}
     for side in sides.values():
         if side not in known:
@@ -120,7 +120,7 @@ def _guarantees(sides: Mapping[str, ClientUpdate], spec: Spec) -> dict[str, Guar
 
 
 def _remarked(guarantee: Guarantee, clients: int) -> Guarantee:
-    """With what makes it weak: what counts against delta are clients, not examples."""
+    """Add what makes it weak: what counts against delta are clients, not examples."""
     found = remarks(guarantee.epsilon, guarantee.delta)
     if guarantee.delta > 1 / clients:
         found.append(f"delta {guarantee.delta:g} is above 1/{clients}, one over the number of clients")
