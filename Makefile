@@ -25,6 +25,8 @@ demo: $(READY) ## eight nodes learn digits without a server, one of them ten tim
 
 # A worker for each core: more threads in each of them would wait for one another.
 test test-slow test-deployment: export OMP_NUM_THREADS = 1
+# Commands that tests start find modules compiled, also where the environment asks Python to write none.
+test test-slow test-deployment fault-seeds: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY) ## run the tests (what CI runs)
 	@$(BIN)/python -m pytest -n auto --dist worksteal

@@ -279,18 +279,25 @@ def _turned(weights: FloatArray, losses: FloatArray, step: float, count: int) ->
     With n = a B + b it is one table of products: exp(i(x + y)) - 1 = u v + u + v, u = exp(ix) - 1, v = exp(iy) - 1,
     where nothing cancels for small losses.
     """
+    from gossamer.privacy.accounting.turned_sums import add_products  # slow to import
+
     width = max(math.isqrt(count), 1)
     result = np.zeros((weights.shape[0], math.ceil(count / width), width), dtype=np.complex128)
     for first in range(0, losses.size, _BLOCK):
         block = slice(first, first + _BLOCK)
         near = _rotation(step * np.arange(width)[:, None] * losses[block])
+        columns = np.ascontiguousarray(near.real.T), np.ascontiguousarray(near.imag.T)
         for start in range(0, result.shape[1], _ROWS):
             rows = np.arange(start, min(start + _ROWS, result.shape[1]))
             far = _rotation(step * width * rows[:, None] * losses[block])
             for law, own in enumerate(weights[:, block]):
                 scaled = far * own
                 # Not a matrix product: its result would depend on the number of BLAS threads.
-                result[law, rows] += np.einsum("aj,bj->ab", scaled, near) + np.sum(scaled, axis=1)[:, None]
+                real, imaginary = np.zeros((2, rows.size, width))
+                add_products(scaled, *columns, real, imaginary)
+                sums = np.sum(scaled, axis=1)[:, None]
+                result.real[law, rows] += real + sums.real
+                result.imag[law, rows] += imaginary + sums.imag
         for law, own in enumerate(weights[:, block]):
             result[law] += np.sum(near * own, axis=1)
     return result.reshape(weights.shape[0], -1)[:, :count]
@@ -301,8 +308,11 @@ _ROWS, _BLOCK = 32, 8192  # frequencies and atoms at a time: tables of a few doz
 
 def _rotation(angles: FloatArray) -> ComplexArray:
     """exp(i angle) - 1."""
+    result = np.empty(angles.shape, dtype=np.complex128)
     half = np.sin(angles / 2)
-    return -2 * half**2 + 1j * np.sin(angles)
+    result.real = -2 * half**2
+    result.imag = np.sin(angles)
+    return result
 
 
 def _log1p(values: ComplexArray) -> ComplexArray:
