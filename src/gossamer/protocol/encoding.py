@@ -28,6 +28,7 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from enum import StrEnum
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -99,7 +100,7 @@ def encode_pieces(value: Any) -> list[Buffer]:
         As `encode`.
     """
     out: list[Buffer] = []
-    _write(out, value, 0)
+    _write(out, (value,), 0)
     return out
 
 
@@ -108,22 +109,23 @@ def size_of(pieces: Iterable[Buffer]) -> int:
     return sum(map(len, pieces))
 
 
-def _write(out: list[Buffer], value: Any, depth: int) -> None:
-    if depth > _MAX_DEPTH:
-        raise TypeError(f"expected at most {_MAX_DEPTH} nested values")
-    writer = _WRITERS.get(type(value))
-    if writer is not None:
-        writer(out, value, depth + 1)
-    elif isinstance(value, StrEnum):
-        _write(out, value.value, depth)
-    elif type(value) in _NAMES:
-        name = _NAMES[type(value)].encode()
-        contents = _FIELDS[type(value)]
-        out.append(b"o" + bytes([len(name)]) + name + _U32.pack(len(contents)))
-        for field in contents:
-            _write(out, getattr(value, field), depth + 1)
-    else:
-        raise TypeError(f"no encoding for {type(value).__name__}; register it or send something plainer")
+def _write(out: list[Buffer], values: Iterable[Any], depth: int) -> None:
+    for value in values:
+        if depth > _MAX_DEPTH:
+            raise TypeError(f"expected at most {_MAX_DEPTH} nested values")
+        kind = type(value)
+        if (leaf := _LEAVES.get(kind)) is not None:
+            out.append(leaf(value))
+        elif (writer := _WRITERS.get(kind)) is not None:
+            writer(out, value, depth + 1)
+        elif isinstance(value, StrEnum):
+            out.append(_text(value.value))
+        elif kind in _NAMES:
+            name, contents = _NAMES[kind].encode(), _FIELDS[kind]
+            out.append(b"o" + bytes([len(name)]) + name + _U32.pack(len(contents)))
+            _write(out, [getattr(value, field) for field in contents], depth + 1)
+        else:
+            raise TypeError(f"no encoding for {kind.__name__}; register it or send something plainer")
 
 
 _Writer = Callable[[list[Buffer], Any, int], None]
@@ -132,24 +134,14 @@ _Writer = Callable[[list[Buffer], Any, int], None]
 def _write_sequence(tag: bytes) -> _Writer:
     def write(out: list[Buffer], value: Any, depth: int) -> None:
         out.append(tag + _U32.pack(len(value)))
-        for item in value:
-            _write(out, item, depth)
+        _write(out, value, depth)
 
     return write
 
 
 def _write_dict(out: list[Buffer], value: dict[Any, Any], depth: int) -> None:
     out.append(b"d" + _U32.pack(len(value)))
-    for key, item in value.items():
-        _write(out, key, depth)
-        _write(out, item, depth)
-
-
-def _write_leaf(tag: bytes, content: Callable[[Any], bytes]) -> _Writer:
-    def write(out: list[Buffer], value: Any, _: int) -> None:
-        out.append(tag + content(value))
-
-    return write
+    _write(out, chain.from_iterable(value.items()), depth)
 
 
 def _write_bytes(out: list[Buffer], value: Buffer, _: int) -> None:
@@ -174,20 +166,23 @@ def _write_array(tag: bytes, values: Callable[[Any], Any]) -> _Writer:
 def _int(value: int) -> bytes:
     if not -(1 << 63) <= value < 1 << 63:
         raise TypeError(f"integers travel as 64 bits, found {value}")
-    return _I64.pack(value)
+    return b"i" + _I64.pack(value)
 
 
 def _text(value: str) -> bytes:
     encoded = value.encode()
-    return _U32.pack(len(encoded)) + encoded
+    return b"s" + _U32.pack(len(encoded)) + encoded
 
 
+# Nearly all values are of these; apart, since they need no depth.
+_LEAVES: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda _: b"N",
+    bool: lambda value: b"T" if value else b"F",
+    int: _int,
+    float: lambda value: b"f" + _F64.pack(value),
+    str: _text,
+}
 _WRITERS: dict[type, _Writer] = {
-    type(None): _write_leaf(b"N", lambda _: b""),
-    bool: _write_leaf(b"", lambda value: b"T" if value else b"F"),
-    int: _write_leaf(b"i", _int),
-    float: _write_leaf(b"f", _F64.pack),
-    str: _write_leaf(b"s", _text),
     bytes: _write_bytes,
     memoryview: _write_bytes,
     list: _write_sequence(b"l"),

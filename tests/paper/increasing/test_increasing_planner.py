@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -393,14 +394,17 @@ def test_the_fewest_rounds_against_trying_all(most_sigma: float, gradients: int)
     )
     found = checked(search_rounds(asked))
 
+    def sizes_of(rounds: int, m: float) -> np.ndarray:
+        return np.ceil(4 * (1 + np.arange(rounds) / m) - 1e-9).astype(np.int64)
+
     def fits(rounds: int) -> bool:
-        for m in np.geomspace(100, 1, 40_000):
-            sizes = np.ceil(4 * (1 + np.arange(rounds) / m) - 1e-9).astype(np.int64)
-            if sizes.sum() >= gradients:
-                return (
-                    bool(sizes.max() <= 100) and proved_epsilon(schedule_of(sizes, 1000), most_sigma, 1e-4, ADD) <= 2.0
-                )
-        return False
+        steps = np.geomspace(100, 1, 40_000)
+        # No size falls from one step to the next, not even by rounding, so the first that is enough can be bisected.
+        first = bisect_left(steps, gradients, key=lambda m: sizes_of(rounds, m).sum())
+        if first == len(steps):
+            return False
+        sizes = sizes_of(rounds, steps[first])
+        return bool(sizes.max() <= 100) and proved_epsilon(schedule_of(sizes, 1000), most_sigma, 1e-4, ADD) <= 2.0
 
     assert fits(found.rounds)
     assert not any(fits(rounds) for rounds in range(max(2, found.rounds - 3), found.rounds))
