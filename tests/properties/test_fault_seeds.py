@@ -50,6 +50,13 @@ def trial(name: str) -> Trial:
     return Trial.of(parse_spec({"algorithm": algorithm, "privacy": privacy}))
 
 
+@cache
+def story_of(seed: int) -> tuple[str, ...]:
+    story: list[str] = []
+    trial("gossip").problem(trial("gossip").schedule(seed), story.append)
+    return tuple(story)
+
+
 @pytest.mark.parametrize("name", SPECS)
 def test_no_seed_fails(name: str) -> None:
     failure = first_failure(trial(name), range(50))
@@ -102,10 +109,8 @@ def test_seeds_have_faults_of_every_kind_and_runs_are_small() -> None:
 )
 def test_processes_are_killed_at_every_instant(doing: str) -> None:
     """Within 200 seeds, before each of the things that last or that others see."""
-    story: list[str] = []
     for seed in range(200):
-        trial("gossip").problem(trial("gossip").schedule(seed), story.append)
-        if any(f"killed before {doing}" in line for line in story):
+        if any(f"killed before {doing}" in line for line in story_of(seed)):
             return
     pytest.fail(f"nobody was killed before {doing}")
 
