@@ -85,6 +85,9 @@ WORLDS = {
     "lossy": World(SpeedSettings(name="lognormal"), LOSSY, seed=3),
 }
 
+_KEPT: list[tuple[type, World, list[Step]]] = []
+"""Steps of plain runs of the contract that is tested now."""
+
 
 class AlgorithmContract:
     """Inherit, and set ``settings`` to the algorithm's settings, and ``clipping`` unless the clip is fixed."""
@@ -157,6 +160,15 @@ class AlgorithmContract:
             assert len(steps) < 100_000, "the run does not end"
         return simulator, steps
 
+    def steps(self, world: World) -> list[Step]:
+        """The steps of a plain run, which is made once for all tests of a class that only look at them."""
+        for contract, known, steps in _KEPT:
+            if contract is type(self) and known is world:
+                return steps
+        _KEPT[:] = [one for one in _KEPT if one[0] is type(self)]
+        _KEPT.append((type(self), world, self.run(world)[1]))
+        return _KEPT[-1][2]
+
     @pytest.fixture(params=WORLDS)
     def world(self, request: pytest.FixtureRequest) -> World:
         return WORLDS[request.param]
@@ -180,12 +192,12 @@ class AlgorithmContract:
         assert set(computer.asked.values()) == {self.quota}
 
     def test_the_same_seed_gives_the_same_trace(self, world: World) -> None:
-        first, second = (self.run(world)[1] for _ in range(2))
+        first, second = self.steps(world), self.run(world)[1]
         assert [encode(step) for step in first] == [encode(step) for step in second]
 
     def test_a_trace_replays_through_fresh_nodes(self, world: World) -> None:
         file = io.BytesIO()
-        for step in self.run(world)[1]:
+        for step in self.steps(world):
             write_step(file, step)
         file.seek(0)
         assert replay(read_steps(file), self.nodes()) is None
@@ -203,8 +215,7 @@ class AlgorithmContract:
         assert {name: blank.releases(name) for name in full.asked} == full.asked
 
     def test_messages_carry_only_what_may_be_sent_and_travel_unchanged(self, world: World) -> None:
-        _, steps = self.run(world)
-        sent = [effect.message for step in steps for effect in step.effects if isinstance(effect, Send)]
+        sent = [effect.message for step in self.steps(world) for effect in step.effects if isinstance(effect, Send)]
         for item in sent:
             data = encode_message(item)
             assert decode_message(data) == item
@@ -266,9 +277,8 @@ class AlgorithmContract:
 
         Or the receiver goes on without it, and says so (`Reject`): then nothing of the vector is in it.
         """
-        _, steps = self.run(WORLDS["uneven"])
         nodes = self.nodes()
-        for step in steps:
+        for step in self.steps(WORLDS["uneven"]):
             if isinstance(step.event, Received):
                 node, event = nodes[step.node], step.event
                 for bad in (
