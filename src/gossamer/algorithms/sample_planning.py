@@ -38,7 +38,7 @@ def plan_samples(problem: Problem[Any]) -> SamplePlan:
     """
     spec = problem.spec
     stop = spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
-    quotas = _quotas(problem, stop)
+    quotas = quotas_of(problem, stop)
     schedules = _schedules(problem, stop, quotas)
     if not any(count for schedule in schedules.values() for count in schedule.values()):
         raise SpecError("no node makes an update before the run ends; raise stop or look at faults")
@@ -52,7 +52,8 @@ def plan_samples(problem: Problem[Any]) -> SamplePlan:
     return SamplePlan(problem, stop, quotas, mechanisms, schedules, epsilons, guarantee, advice)
 
 
-def _quotas(problem: Problem[Any], stop: StopSettings) -> dict[str, int] | None:
+def quotas_of(problem: Problem[Any], stop: StopSettings) -> dict[str, int] | None:
+    """Return how many updates each node makes at most; None where only something else ends the run."""
     workload = problem.workload
     limits: list[Mapping[str, int]] = []
     if workload.quota is not None:

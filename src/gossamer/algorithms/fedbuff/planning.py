@@ -12,7 +12,7 @@ from gossamer.algorithms.fedbuff.settings import Settings
 from gossamer.algorithms.persons import asked
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mechanisms
-from gossamer.algorithms.sample_planning import DEFAULT_EPOCHS
+from gossamer.algorithms.sample_planning import DEFAULT_EPOCHS, quotas_of
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import EXAMPLES, Guarantee
@@ -65,7 +65,7 @@ def plan_clients(problem: Problem[Settings]) -> ClientPlan:
             "them together (partition: by_person)"
         )
     stop = spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
-    quotas = _quotas(problem, stop)
+    quotas = quotas_of(problem, stop)
     updates = _updates(problem, stop, quotas)
     # All data of a client are in each of its updates; `ClientUpdate` says why.
     schedules: dict[str, Schedule] = {name: {WHOLE: count} for name, count in updates.items()}
@@ -79,16 +79,6 @@ def plan_clients(problem: Problem[Settings]) -> ClientPlan:
     check_budget(problem, schedules, epsilons, None)
     worst = found[max(epsilons, key=lambda name: epsilons[name])]
     return ClientPlan(problem, stop, quotas, sides, epsilons, {EVERYBODY: _remarked(worst, len(sides))})
-
-
-def _quotas(problem: Problem[Settings], stop: StopSettings) -> dict[str, int] | None:
-    workload = problem.workload
-    limits: list[Mapping[str, int]] = []
-    if workload.quota is not None:
-        limits.append(dict.fromkeys(problem.names, workload.quota))
-    if stop.epochs is not None:
-        limits.append(workload.updates_in(stop.epochs))
-    return {name: min(limit[name] for limit in limits) for name in problem.names} if limits else None
 
 
 def _updates(problem: Problem[Settings], stop: StopSettings, quotas: dict[str, int] | None) -> dict[str, int]:
