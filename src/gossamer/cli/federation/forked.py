@@ -1,11 +1,38 @@
-"""Imports shared by the parties of a federation on one machine: made once, by the process theirs are forked off."""
+"""Imports shared by the parties of a federation on one machine: made once, by the process theirs are forked off.
+
+A hundred parties that each imported the accountants, and loaded compiled loops, would keep a small machine busy for
+longer than they wait for each other. So a small plan is made here, and what it needs is there after the fork.
+"""
 
 import gc
+
+import numpy as np
 
 import gossamer.cli.federation.node
 import gossamer.cli.main
 import gossamer.deployment.party.party  # noqa: F401
+from gossamer.data.split import Split
+from gossamer.objectives.glm import LinearModel
+from gossamer.privacy.accounting import accountants, planner
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.sampling import Poisson
 
+_RELATION = NeighboringRelation.ADD_OR_REMOVE_ONE
+
+
+def _load_what_is_lazy() -> None:
+    """Plan and compute a little, so that what is imported or compiled on first use is there."""
+    sampling = Poisson(0.1)
+    law = planner.calibrate(1.0, 1e-5, _RELATION, [{sampling: 10}], planner.gaussian_family(1.0)).mechanism
+    accountants.renyi_divergence(ReleaseKind(law, sampling, 1), 8.0, _RELATION)
+    model = LinearModel("softmax", features=1, classes=2)
+    split = Split(np.zeros((2, 1), dtype=np.float32), np.array([0, 1]))
+    models = np.zeros((1, model.size), dtype=np.float32)
+    model.clipped_gradients(models, split, [np.arange(2)], 1.0)
+
+
+_load_what_is_lazy()
 # The collector of a forked process would write to all objects that there are, and so make copies of them.
 gc.collect()
 gc.freeze()
