@@ -14,7 +14,7 @@ import gossamer.deployment.party.party  # noqa: F401
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.accounting import accountants, planner
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 
