@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Compute, Finish, Send
 from gossamer.protocol.events import Answered, Completed, Refused, Resumed, Started
 from gossamer.protocol.messages import Message, message
@@ -138,7 +139,7 @@ class Server(Node):
             yield from self._move(total / len(self.clients))
         else:
             updates = tuple((name, s.updates[name]) for name in self.clients)
-            yield Compute(CuratedSum(s.round, updates, s.model.size, self.curated))
+            yield Compute(CuratedSum(s.round, s.model, updates, self.curated))
 
     @on(Completed)
     def noised(self, done: Completed, now: float) -> Effects:

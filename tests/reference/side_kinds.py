@@ -12,6 +12,7 @@ from gossamer.data.split import Split
 from gossamer.faults.home import Laboratory
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.accounting.ledger import RenyiFilter
+from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.masking import MaskingServer, packed, unpacked
 from gossamer.privacy.masking.messages import MaskedVector
 from gossamer.privacy.masking.sizes import REPLIES
@@ -23,7 +24,7 @@ from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise
 from gossamer.privacy.streams.records import Record
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
-from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.sides import stored_ledger
@@ -229,7 +230,7 @@ def update(pool: Pool, number: int) -> LocalUpdate:
 
 def curated(pool: Pool, number: int) -> CuratedSum:
     updates = tuple((name, Confined(np.full(SIZE, 0.1))) for name in CLIENTS[:2])
-    return CuratedSum(number, updates, SIZE, Query(WHOLE, UPDATE_LAW, 2.0))
+    return CuratedSum(number, model(0.1), updates, Query(WHOLE, UPDATE_LAW, 2.0))
 
 
 def masked_group(agent_noise: float) -> SecureUnit:

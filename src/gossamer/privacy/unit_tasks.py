@@ -1,7 +1,7 @@
 """What agents of a federated unit are asked for: the update of a few local steps, for their server to sum.
 
 It is no release. It stays inside the unit, `Confined`, or `Masked` where the server is to see the sum alone; what
-leaves the unit is noised by `protocol.effects.Release`, or as a curator's sum.
+leaves the unit is noised by `protocol.effects.Release`, or as a curator's sum (`curated_tasks`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from gossamer.errors import SpecError
 from gossamer.numbers import real_number, whole_number
-from gossamer.privacy.tasks import AtModel, Query
+from gossamer.privacy.tasks import AtModel
 from gossamer.protocol.encoding import register
-from gossamer.vectors import Confined, Model, Released
+from gossamer.vectors import Confined, Model
 
 
 @register("query.local")
@@ -82,59 +80,3 @@ class LocalUpdate(AtModel):
     def answer_size(self) -> int:
         """How many numbers the answer has."""
         return self.model.size
-
-
-@register("task.curated_sum")
-@dataclass(frozen=True)
-class CuratedSum:
-    """The noisy sum of clients' raw updates, which a curator is asked for; it takes no time.
-
-    Attributes
-    ----------
-    id : int
-        Unique within the node.
-    updates : tuple of (str, vector)
-        By client, each once.
-    size : int
-        Coordinates of each.
-    query : Query
-        Its mechanism has the bound on updates, and the noise; its normaliser is public.
-
-    Raises
-    ------
-    SpecError
-        If a client is in it twice, a vector has another size, or that is none.
-    """
-
-    id: int
-    updates: tuple[tuple[str, Model | Confined], ...]
-    size: int
-    query: Query
-
-    steps = base = 0
-    label = Released
-    amendable = kept = False
-
-    def __post_init__(self) -> None:
-        if not whole_number(self.size):
-            raise SpecError(f"a sum has a whole number of coordinates, 1 or more, found {self.size!r}")
-        if len({name for name, _ in self.updates}) < len(self.updates):
-            raise SpecError(f"each client is in a sum once, found {[name for name, _ in self.updates]}")
-        if any(update.size != self.size for _, update in self.updates):
-            raise SpecError(f"updates of a sum have {self.size} numbers, found others")
-
-    @property
-    def answer_size(self) -> int:
-        """How many numbers the answer has."""
-        return self.size
-
-    @property
-    def dtype(self) -> np.dtype[np.generic]:
-        """Of the answer."""
-        found: np.dtype[np.generic] = self.updates[0][1].values.dtype
-        return found
-
-    @property
-    def owners(self) -> tuple[str, ...]:
-        """Whose updates are in it."""
-        return tuple(name for name, _ in self.updates)

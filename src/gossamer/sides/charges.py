@@ -264,12 +264,14 @@ class CuratorCharges:
         return self.each.most
 
     def refusal(self, counts: Counted, receipt: Receipt) -> str | None:
-        owned: Any = counts
-        for owner in receipt.owners:
-            own = {kind: count for (name, kind), count in owned.items() if name == owner}
-            if (reason := self.each.refusal(own, receipt)) is not None:
-                return f"{owner}: {reason}"
-        return None
+        owned: dict[str, dict[Hashable, int]] = {owner: {} for owner in receipt.owners}
+        keys: Any = counts
+        for owner, kind in keys:
+            if owner in owned:
+                owned[owner][kind] = keys[owner, kind]
+        each = self.each
+        reasons = ((owner, each.refusal(own, receipt)) for owner, own in owned.items())
+        return next((f"{owner}: {reason}" for owner, reason in reasons if reason is not None), None)
 
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         owned: Any = counts

@@ -16,6 +16,10 @@ SERVER, OTHERS, CURATOR = "server", "others", "curator"
 """Names of observers."""
 _EVERYBODY = "the server and all other clients together, malicious ones included, and anyone on the wires"
 _BUT_THE_CURATOR = "all other clients together, malicious ones included, and anyone on the wires, but not the curator"
+_BUT_WHOEVER_SEES_THE_CURATOR = (
+    "all other clients together, malicious ones included, and whoever sees what is released, but neither the curator "
+    "nor anyone who sees whom it talks to, and when"
+)
 _THE_CURATOR = "the curator, and whoever it tells"
 _ASSUMPTIONS = (
     "clip, noise, local steps, numbers of updates and who is asked when do not depend on the data",
@@ -31,6 +35,10 @@ _CURATED = (
     "trusted: the curator, which sees each client's raw update, checks its length, charges all whose updates are in a "
     "sum before it draws, and tells nobody what it saw",
     "who is in a sum does not depend on the data: a client that is silent is silent for other reasons",
+)
+_DRAWN = (
+    "clients of a sum are drawn by the curator's secret coins, one for each client, and nobody is drawn because it is "
+    "fast or there; a client learns of its own coins alone, and one that is silent is so whoever else was drawn"
 )
 
 
@@ -71,6 +79,8 @@ def masked_guarantee(plan: MaskedMember, delta: float) -> Guarantee:
 def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelation) -> dict[str, Guarantee]:
     """Guarantees proved of a curator's sums: one against all others, and an empty one against the curator.
 
+    Where the curator draws the clients, the others do not see whom it talks to; see `client_plans`.
+
     Parameters
     ----------
     plan : Curator
@@ -83,7 +93,9 @@ def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelatio
     AccountingError
         If delta is out of its range.
     """
-    others = _guarantee(plan.kinds, delta, relation, _BUT_THE_CURATOR, _CURATED)
+    observer = _BUT_WHOEVER_SEES_THE_CURATOR if plan.draws else _BUT_THE_CURATOR
+    trusted = (*_CURATED, _DRAWN) if plan.draws else _CURATED
+    others = _guarantee(plan.kinds, delta, relation, observer, trusted)
     return {
         OTHERS: others,
         CURATOR: _none(_THE_CURATOR, relation, "the curator is handed each client's raw update"),

@@ -12,6 +12,13 @@ released.
 whatever is longer, plus N(0, (z C)^2 I). Replacing all that one client has moves the sum by at most 2 C, and without
 its data by C: a Gaussian release again, charged to those clients whose updates are in the sum. Later updates depend on
 earlier releases and on the client's own data alone. The curator sees every update; nothing is proved against it.
+
+**Cohorts.** Where the curator draws the clients of a sum, each with probability q by a coin that only it and that
+client learn, the sum is one over a Poisson sample of clients: the pairs of `accounting.accountant_table` for examples
+hold for them, at most one vector of length C each. Every client is charged for every such sum, since what is proved of
+it rests on the chance that it was not in it. A client that was drawn and stays silent, for reasons other than data and
+cohort, lowers its own q: given all who are silent, each other client is still in it with q at most. Coins of one sum
+tell nothing of another's. Whoever sees whom the curator talks to sees the coins; so nothing is proved against it.
 """
 
 from __future__ import annotations
@@ -25,6 +32,7 @@ from gossamer.privacy.accounting.ledger import Plan, Unlimited
 from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.unit_tasks import LocalQuery
 from gossamer.sides.charges import CuratorCharges, ReleaseCharges
 from gossamer.sides.deployed_guarantee import Drawn
@@ -126,9 +134,10 @@ class Curator(ByKind):
     Attributes
     ----------
     kinds : mapping of ReleaseKind to int
-        The most releases that one client may be in, of each kind: `WHOLE` samples of the cohort.
+        The most releases that one client is charged for, of each kind: those that its update is in, where who is in
+        them is public (`WHOLE`), and all of those whose clients the curator draws (another `Poisson`).
     cohort : int
-        The most clients in a sum.
+        The most clients in a sum: all of them, where some are drawn.
     owners : tuple of str
         The clients: each has a line in the ledger, and only they and the curator hear what is raw.
     bound : float
@@ -144,8 +153,12 @@ class Curator(ByKind):
     def __post_init__(self) -> None:
         if self.cohort < 1 or not self.bound > 0:
             raise SpecError(f"a curator has a cohort of 1 or more, and a bound above 0, found {self}")
-        if any(kind.sampling != WHOLE for kind in self.kinds):
-            raise SpecError("a curator's releases are charged to all that are in them: no sampling hides who is")
+        if not all(isinstance(kind.sampling, Poisson) for kind in self.kinds):
+            raise SpecError("a curator sums clients that are named, or draws each by a coin; use Poisson sampling")
+        if self.draws and self.cohort < len(self.owners):
+            raise SpecError(
+                f"coins may draw all {len(self.owners)} clients, and a sum may have {self.cohort}; cut nobody off"
+            )
         for kind in self.kinds:
             _check_whole_vectors(kind.mechanism)
 
@@ -157,6 +170,11 @@ class Curator(ByKind):
     def private(self) -> bool:
         """Whether all releases have noise."""
         return all(kind.mechanism.private for kind in self.kinds)
+
+    @property
+    def draws(self) -> bool:
+        """Whether clients of some sums are drawn in secret."""
+        return any(kind.sampling != WHOLE for kind in self.kinds)
 
     def charges(self) -> CuratorCharges:
         return CuratorCharges(self.name, self.owners, Plan(self.kinds) if self.private else Unlimited())
@@ -173,8 +191,9 @@ class Curator(ByKind):
         return sum(self.kinds.values())
 
     def drawn(self) -> Drawn:
-        # Of the sums that one client is in: others do not depend on its data but by way of these.
-        return drawn_for({kind: kind.size * count for kind, count in self.kinds.items()}, {})
+        # Of the sums that one client is charged for: others do not depend on its data but by way of these.
+        drawn = {kind: count for kind, count in self.kinds.items() if kind.sampling != WHOLE}
+        return drawn_for({kind: kind.size * count for kind, count in self.kinds.items()}, drawn)
 
 
 def _check_whole_vectors(noise: Mechanism) -> None:

@@ -2,19 +2,21 @@
 
 The curator checks the norm of each update that it was handed, since it is the bound on that which its noise hides: one
 that is longer, or not finite, counts as 0. It charges the line of every client whose update is in the sum, before it
-draws. It sees all updates itself, and is outside of what is proved.
+draws the noise; where it draws the clients too, the line of every client there is, before it draws them. It sees all
+updates itself, and is outside of what is proved.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import FloatArray, Objective
-from gossamer.privacy.unit_tasks import CuratedSum
+from gossamer.privacy.curated_tasks import Cohort, CuratedSum
+from gossamer.privacy.tasks import Query
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.client import SLACK
@@ -22,40 +24,92 @@ from gossamer.sides.home import Home
 from gossamer.sides.machine import Due, Ticket
 from gossamer.sides.plan import WHOLE, Curator
 from gossamer.sides.sum_rounding import Rounding
-from gossamer.vectors import Released
+from gossamer.vectors import Confined, Released
+
+
+@dataclass
+class _Drawn:
+    """The newest cohort, until its sum is asked for: `number` is that of its charge, which keys the noise too."""
+
+    id: int
+    query: Query
+    number: int
+    members: frozenset[str] | None = None
 
 
 class CuratorRule:
-    """Sums over the updates of clients, with noise of the curator's own."""
+    """Sums over the updates of clients, with noise of the curator's own.
+
+    Of the cohorts that it draws it knows the newest alone, and none after a restart: a sum that was not asked for by
+    then stays charged, and is lost.
+    """
 
     def __init__(self, name: str, plan: Curator, objective: Objective, home: Home) -> None:
         if name != plan.name:
             raise SpecError(f"the plan is for the curator {plan.name!r}, found {name!r}")
         self._name, self._plan, self._home, self._dtype = name, plan, home, objective.dtype
-        self._numbers = home.numbers(name, "noise")
+        self._numbers, self._coins = home.numbers(name, "noise"), home.numbers(name, "sampling")
+        self._drawn: _Drawn | None = None
         of_clipped = Rounding.of_clipped_sum(objective)
         # All updates are added in float64, each clipped there before.
         self._rounding = replace(of_clipped, most=plan.cohort, piece=plan.cohort, dtype=np.dtype(np.float64))
 
     def due(self, task: Any, charged: int) -> Due:
+        if isinstance(task, Cohort):
+            return self._cohort_due(task)
         if not isinstance(task, CuratedSum):
             raise SpecError(f"{self._name} sums updates of clients, found {type(task).__name__}")
-        strangers = sorted(set(task.owners) - set(self._plan.owners))
-        if strangers or not 1 <= len(task.owners) <= self._plan.cohort:
+        self._check_members(task)
+        self._check_query(task.query)
+        kind = task.query.release(task.model.size)
+        provided = self._home.provided(task.query, task.model.size, lambda: self._rounding)
+        if task.cohort is not None:
+            return Due(None, True, provided)  # charged with its cohort
+        if kind.sampling != WHOLE:
+            raise SpecError(f"{self._name} adds all of a sum whose clients are public, found {task.query.sampling}")
+        return Due(Receipt(kind, task.owners), not self._home.repeats, provided)
+
+    def _cohort_due(self, task: Cohort) -> Due:
+        self._check_query(task.query)
+        if task.clients != len(self._plan.owners) or task.query.sampling == WHOLE:
             raise SpecError(
-                f"{self._name} sums the updates of 1 to {self._plan.cohort} of its own clients, found "
+                f"{self._name} draws some of its {len(self._plan.owners)} clients, found {task.clients} and "
+                f"{task.query.sampling}"
+            )
+        provided = self._home.provided(task.query, task.model.size, lambda: self._rounding)
+        receipt = Receipt(task.query.release(task.model.size), self._plan.owners)
+        return Due(receipt, not self._home.repeats, provided)
+
+    def _check_members(self, task: CuratedSum) -> None:
+        """Refuse sums of others than the clients, or than those that were drawn for it."""
+        strangers = sorted(set(task.owners) - set(self._plan.owners))
+        least = 1 if task.cohort is None else 0  # that nobody was drawn is not to be seen
+        if strangers or not least <= len(task.owners) <= self._plan.cohort:
+            raise SpecError(
+                f"{self._name} sums the updates of {least} to {self._plan.cohort} of its own clients, found "
                 f"{len(task.owners)}{', with ' + ', '.join(strangers) if strangers else ''}"
             )
-        query = task.query
-        if query.sampling != WHOLE or query.mechanism.clip != self._plan.bound or query.count_share:
-            raise SpecError(f"{self._name} adds all of a sum, of updates of length {self._plan.bound:g}, found {query}")
-        provided = self._home.provided(query, task.size, lambda: self._rounding)
-        return Due(Receipt(query.release(task.size), task.owners), not self._home.repeats, provided)
+        if task.cohort is None:
+            return
+        drawn = self._drawn
+        if drawn is None or drawn.members is None or drawn.id != task.cohort:
+            raise SpecError(f"{self._name} sums the newest cohort, once, after it was drawn; found {task.cohort}")
+        if not drawn.members.issuperset(task.owners) or drawn.query != task.query:
+            raise SpecError(f"{self._name} sums the cohort that was drawn, by its query, found others than those in it")
+
+    def _check_query(self, query: Query) -> None:
+        if query.mechanism.clip != self._plan.bound or query.count_share:
+            raise SpecError(f"{self._name} adds up all of updates of length {self._plan.bound:g}, found {query}")
 
     def admitted(self, task: Any) -> None:
         pass
 
-    def number(self, task: CuratedSum, charged: int) -> int:
+    def number(self, task: Cohort | CuratedSum, charged: int) -> int:
+        if isinstance(task, Cohort):
+            self._drawn = _Drawn(task.id, task.query, charged)
+        elif task.cohort is not None:
+            assert self._drawn is not None, "a sum is due for a cohort that was drawn"
+            charged, self._drawn = self._drawn.number, None
         return charged
 
     def amended(self, task: Any, became: Any) -> Any:
@@ -68,9 +122,22 @@ class CuratorRule:
         return None
 
     def release(self, ticket: Ticket, raw: None) -> Answer:
+        return self._cohort(ticket) if isinstance(ticket.task, Cohort) else self._sum(ticket)
+
+    def _cohort(self, ticket: Ticket) -> Answer:
+        """The clients that were drawn, which nobody outside the scope is to learn."""
+        task: Cohort = ticket.task
+        found = task.query.sampling.draw(self._coins.at(ticket.number), task.clients)
+        if self._drawn is not None and self._drawn.number == ticket.number:
+            self._drawn.members = frozenset(self._plan.owners[place] for place in found)
+        chosen = np.zeros(task.clients, task.dtype)
+        chosen[found] = 1
+        return Answer(Confined(chosen))
+
+    def _sum(self, ticket: Ticket) -> Answer:
         """The sum of updates with noise, divided by what is public; with how many of them counted as 0."""
         task: CuratedSum = ticket.task
-        total, refused = np.zeros(task.size), 0
+        total, refused = np.zeros(task.model.size), 0
         for _, update in task.updates:
             found = checked(np.asarray(update.values), self._plan.bound)
             total, refused = (total, refused + 1) if found is None else (total + found, refused)

@@ -26,6 +26,7 @@ from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter
 from gossamer.privacy.accounting.l2_laplace import L2LaplaceFull
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.accounting.series import Series, SeriesPlan
+from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.privacy.exact.grid_noise import GridGaussian
 from gossamer.privacy.masking.fixed_point import FixedPoint
 from gossamer.privacy.masking.group import Group
@@ -33,7 +34,7 @@ from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.streams import agent_noise, correlated_noise, graph_bounds, noise_streams
 from gossamer.privacy.streams.unit_ledger import StreamKind
-from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery
+from gossamer.privacy.unit_tasks import LocalQuery
 from gossamer.vectors import Public
 
 ADD = mechanisms.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -82,7 +83,8 @@ MADE: list[Any] = [
     STREAM,
     UnitLedger("u", ("a",), STREAM),
     LocalQuery(2, 3, 0.1, 1.0),
-    CuratedSum(1, (("a", MODEL),), 3, tasks.Query(POISSON, GAUSSIAN, 10.0)),
+    Cohort(1, MODEL, 5, tasks.Query(POISSON, GAUSSIAN, 10.0)),
+    CuratedSum(1, MODEL, (("a", MODEL),), tasks.Query(POISSON, GAUSSIAN, 10.0)),
 ]
 """One of each."""
 ELSEWHERE = {

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from gossamer.errors import DataError, SpecError
+from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
-from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Effect, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Event, Received, Started
 from gossamer.protocol.messages import Message, encoded_size, message
@@ -155,7 +155,7 @@ def test_a_server_may_ask_for_what_takes_no_time() -> None:
     updates = (("a", Released(np.ones(4))),)
     asked = {
         "a": Compute(Gradient(1, Public(np.zeros(3)), QUERY)),
-        "server": Compute(CuratedSum(1, updates, 4, QUERY)),
+        "server": Compute(CuratedSum(1, Public(np.zeros(4)), updates, QUERY)),
     }
     nodes: dict[str, Node] = {name: Scripted(name, {Started: [task]}) for name, task in asked.items()}
     simulator = run(nodes, World(TOGETHER, servers=("server",)))

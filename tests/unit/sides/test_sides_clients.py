@@ -28,12 +28,12 @@ from tests.reference.side_kinds import (
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.privacy.accounting.analytic import GaussianFull
 from gossamer.privacy.accounting.ledger import RenyiFilter
+from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.masking.steps import REFUSED
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Record
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.sides import stored_ledger
@@ -173,7 +173,7 @@ def curator(law: Any = UPDATE_LAW, **changes: Any) -> Curator:
 
 def summed(updates: dict[str, Any], law: Any = UPDATE_LAW, **query: Any) -> CuratedSum:
     vectors = tuple((name, Confined(np.asarray(values, np.float64))) for name, values in updates.items())
-    return CuratedSum(0, vectors, SIZE, Query(WHOLE, law, 2.0, **query))
+    return CuratedSum(0, model(), vectors, Query(WHOLE, law, 2.0, **query))
 
 
 def test_a_curator_takes_no_update_that_is_too_long() -> None:
@@ -222,9 +222,9 @@ def test_a_curator_adds_no_other_noise_than_planned() -> None:
 def test_a_client_is_in_a_sum_once_and_sizes_fit() -> None:
     one = ("a", Confined(np.zeros(SIZE)))
     with pytest.raises(SpecError, match="in a sum once"):
-        CuratedSum(0, (one, one), SIZE, Query(WHOLE, UPDATE_LAW, 1.0))
+        CuratedSum(0, model(), (one, one), Query(WHOLE, UPDATE_LAW, 1.0))
     with pytest.raises(SpecError, match="3 numbers"):
-        CuratedSum(0, (("a", Confined(np.zeros(2))),), SIZE, Query(WHOLE, UPDATE_LAW, 1.0))
+        CuratedSum(0, model(), (("a", Confined(np.zeros(2))),), Query(WHOLE, UPDATE_LAW, 1.0))
 
 
 def test_a_client_that_is_in_no_more_sums_is_refused_and_others_go_on() -> None:
@@ -239,8 +239,6 @@ def test_a_client_that_is_in_no_more_sums_is_refused_and_others_go_on() -> None:
 def test_plans_of_curators_are_checked() -> None:
     with pytest.raises(SpecError, match="cohort of 1 or more"):
         curator(cohort=0)
-    with pytest.raises(SpecError, match="no sampling hides"):
-        curator(kinds={ReleaseKind(UPDATE_LAW.unit(), Poisson(0.5), SIZE): 1})
 
 
 # Masked sums of clients' updates
