@@ -139,80 +139,69 @@ def test_mistakes_in_its_settings_are_said_as_of_any_other(site: Path, spec: Pat
     assert "mean has no plan of its own" in refusal(site, "plan", "mean")
 
 
-class TestInAFederation:
-    """Deployed parties, whose owners' policies list it or do not."""
+# Deployed parties, whose owners' policies list it or do not
 
-    @pytest.fixture(scope="class")
-    def folder(self, site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Of a federation that has run over the embedded broker."""
-        pytest.importorskip("amqtt", reason="needs the extra broker")
-        pytest.importorskip("cryptography", reason="needs the extra secure")
-        place = tmp_path_factory.mktemp("up")
-        (place / "spec.yaml").write_text(SPEC)
-        found = json.loads(gossamer(site, "up", place / "spec.yaml", "--out", place / "up", "--json"))
-        assert not found["failed"]
-        for name in ("node-0", "node-1"):
-            assert found["parties"][name]["finished"] in ("quota", "halt")
-            assert found["parties"][name]["privacy"]["releases"] == 6
-            policy = yaml.safe_load((place / "up" / name / "policy.yaml").read_text())
-            assert policy["modules"] == [code(site)["code"]]
-            assert policy["modules"] == [self.reference(found["parties"][name])]
-        return place / "up"
 
-    @staticmethod
-    def reference(summary: dict[str, Any]) -> str:
-        known = summary["algorithm_code"]
-        return f"{known['distribution']}=={known['version']}@sha256:{known['sha256']}"
+@pytest.mark.slow
+def test_it_runs_in_a_federation(site: Path, spec: Path, tmp_path: Path) -> None:
+    """Processes over the embedded broker, whose owners' policies allow this code and no other."""
+    pytest.importorskip("amqtt", reason="needs the extra broker")
+    pytest.importorskip("cryptography", reason="needs the extra secure")
+    found = json.loads(gossamer(site, "up", spec, "--out", tmp_path / "up", "--json"))
+    assert found["metrics"]["test_accuracy"] > 0
+    assert {name: party["finished"] for name, party in found["parties"].items()}["server"] == "all clients left"
+    for name in ("node-0", "node-1"):
+        party = found["parties"][name]
+        assert (party["finished"], party["privacy"]["releases"]) == ("quota", 6)
+        known = party["algorithm_code"]
+        policy = yaml.safe_load((tmp_path / "up" / name / "policy.yaml").read_text())
+        assert policy["modules"] == [f"{known['distribution']}=={known['version']}@sha256:{known['sha256']}"]
+        assert policy["modules"] == [code(site)["code"]]
 
-    def node(self, folder: Path, modules: list[str], tmp_path: Path) -> list[object]:
-        """The command of a party whose policy lists these modules."""
-        place, policy = folder / "node-0", tmp_path / "policy.yaml"
-        rules = yaml.safe_load((place / "policy.yaml").read_text())
-        policy.write_text(yaml.safe_dump({**rules, "modules": modules, "algorithms": ["mean"], "roles": ["client"]}))
-        options = ["--policy", policy, "--data", place / "data.npz", "--store", tmp_path / "state", "--wait", 0]
-        return ["node", "--invitation", place / "invitation.yaml", *options]
 
-    def test_it_runs(self, folder: Path) -> None:
-        summary = json.loads((folder / "server" / "state" / "summary.json").read_text())
-        assert summary["algorithm"] == "mean"
-        assert summary["finished"] == "all clients left"
+@pytest.fixture(scope="module")
+def invited(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a party that is invited to a run of it, by an organiser who has installed it."""
+    pytest.importorskip("cryptography", reason="needs the extra secure")
+    place = tmp_path_factory.mktemp("founded")
+    (place / "spec.yaml").write_text(SPEC)
+    options = ["--spec", place / "spec.yaml", "--nodes", "a,b", "--examples", "a=400,b=300"]
+    new = gossamer(site, "federation", "new", place / "f", *options, "--broker", "mqtt://127.0.0.1:1", "--json")
+    rules = {
+        "data": {"wards": {"path": "wards.csv", "epsilon": 10, "delta": 1e-4}},
+        "organisers": [json.loads(new)["organiser"]],
+        "algorithms": ["mean"],
+    }
+    (place / "f" / "a" / "policy.yaml").write_text(yaml.safe_dump(rules))
+    return place / "f" / "a"
 
-    @pytest.mark.parametrize("modules", [[], ["other"], ["mean-of-gradients==1.1"]])
-    def test_a_party_that_does_not_allow_it_refuses_before_any_of_its_code_runs(
-        self, folder: Path, tmp_path: Path, modules: list[str]
-    ) -> None:
-        """It has another source here, which leaves a mark if it is imported."""
-        site = installed("mean_of_gradients", tmp_path / "marked")
-        source = site / "mean_of_gradients.py"
-        source.write_text(source.read_text() + MARK)
-        said = refusal(site, *self.node(folder, modules, tmp_path))
-        assert said == (
-            f"{folder / 'node-0' / 'invitation.yaml'}: the spec of the invitation: algorithm: mean would have code run "
-            "on this machine, of mean-of-gradients 1.0; if that is the algorithm that was agreed on and you trust it, "
-            f"allow it (modules: in the policy, or --module {code(site)['code']})"
-        )
-        shown = refusal(site, "federation", "show", folder / "node-0" / "invitation.yaml")
-        assert "algorithm: mean would have code run on this machine, of mean-of-gradients 1.0; " in shown
-        assert not (site / "was_imported").exists()
-        assert not (tmp_path / "state").exists()
-        allowed = ("--module", "mean-of-gradients")
-        gossamer(site, "federation", "show", folder / "node-0" / "invitation.yaml", *allowed)
-        assert (site / "was_imported").exists()
 
-    def test_a_party_that_pins_another_source_refuses(self, site: Path, folder: Path, tmp_path: Path) -> None:
-        pinned = code(site)["code"]
-        other = installed("mean_of_gradients", tmp_path / "other")
-        (other / "mean_of_gradients.py").write_text((other / "mean_of_gradients.py").read_text() + "\n")
-        assert code(other)["code"] != pinned
-        assert code(other)["code"] in refusal(other, *self.node(folder, [pinned], tmp_path))
+def node(invited: Path, modules: list[str], tmp_path: Path) -> list[object]:
+    """The command of the party, with a policy that lists these modules."""
+    policy = tmp_path / "policy.yaml"
+    rules = yaml.safe_load((invited / "policy.yaml").read_text())
+    policy.write_text(yaml.safe_dump({**rules, "modules": modules}))
+    return ["node", "--invitation", invited / "invitation.yaml", "--policy", policy, "--store", tmp_path / "state"]
 
-    def test_a_party_that_has_not_installed_it(self, folder: Path, tmp_path: Path) -> None:
-        """Its policy speaks of an algorithm that nobody knows there; without that its invitation does."""
-        command = self.node(folder, ["mean-of-gradients"], tmp_path)
-        assert "algorithms: unknown name 'mean'" in refusal(None, *command)
-        policy = tmp_path / "policy.yaml"
-        rules = yaml.safe_load(policy.read_text())
-        policy.write_text(
-            yaml.safe_dump({key: rule for key, rule in rules.items() if key not in ("algorithms", "roles")})
-        )
-        assert "the spec of the invitation: algorithm: unknown name 'mean'" in refusal(None, *command)
+
+def test_a_party_that_does_not_allow_it_refuses_before_any_of_its_code_runs(invited: Path, tmp_path: Path) -> None:
+    """It has another source here, which leaves a mark if it is imported."""
+    site = installed("mean_of_gradients", tmp_path / "marked")
+    source, mark, invitation = site / "mean_of_gradients.py", site / "was_imported", invited / "invitation.yaml"
+    source.write_text(source.read_text() + MARK)
+    command = node(invited, ["mean-of-gradients==1.1"], tmp_path)
+    assert refusal(site, *command) == (
+        f"{invitation}: the spec of the invitation: algorithm: mean would have code run on this machine, of "
+        "mean-of-gradients 1.0; if that is the algorithm that was agreed on and you trust it, allow it "
+        f"(modules: in the policy, or --module {code(site)['code']})"
+    )
+    assert "mean would have code run on this machine" in refusal(site, "federation", "show", invitation)
+    assert not mark.exists()
+    assert not (tmp_path / "state").exists()
+    gossamer(site, "federation", "show", invitation, "--module", "mean-of-gradients")
+    assert mark.exists()
+
+
+def test_a_party_that_has_not_installed_it(invited: Path, tmp_path: Path) -> None:
+    """Its policy speaks of an algorithm that nobody knows there."""
+    assert "algorithms: unknown name 'mean'" in refusal(None, *node(invited, ["mean-of-gradients"], tmp_path))

@@ -9,6 +9,7 @@ import re
 import shlex
 import signal
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +17,10 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.reference.outside import written
 
 import gossamer as gs
+from gossamer.algorithms import registered as registering
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli import main
 from gossamer.cli.main import parser
@@ -161,6 +164,33 @@ class TestTheAlgorithmOfAddYourOwn(broadcast.TestBroadcast):  # type: ignore[mis
     @pytest.fixture(autouse=True)
     def _registered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(ALGORITHMS, "broadcast", broadcast.ALGORITHM)
+
+
+def test_the_page_registers_it_by_an_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its module and its ``pyproject.toml`` are a distribution, whose algorithm a spec may name."""
+    project = tomllib.loads(blocks(OWN, "toml")[0])
+    module = "".join(blocks(OWN, "python")[:1])
+    named = project["project"]
+    (registered,) = project["tool"]["setuptools"]["py-modules"]
+    site = tmp_path / "site"
+    points = named["entry-points"]["gossamer.algorithms"]
+    written(site, named["name"], named["version"], points, **{registered: module})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setattr(registering, "_LOADED", {})
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    (tmp_path / "spec.yaml").write_text("{algorithm: {name: broadcast, updates_per_node: 3}, privacy: none}")
+    assert main(["run", "spec.yaml", "--json"]) == 0
+    known = json.loads(capsys.readouterr().out)["algorithm_code"]
+    assert (known["distribution"], known["version"]) == (named["name"], named["version"])
+    (allowed,) = yaml.safe_load(blocks(OWN, "yaml")[0])["modules"]
+    assert allowed == f"{named['name']}=={named['version']}"
+    assert parse_spec({"algorithm": "broadcast", "privacy": "none"}, [allowed]).algorithm.name == "broadcast"
+    with pytest.raises(gs.SpecError, match="would have code run on this machine"):
+        parse_spec({"algorithm": "broadcast", "privacy": "none"}, [])
+    assert main(["simulate-faults", "spec.yaml", "--seeds", "20"]) == 0
 
 
 # Commands

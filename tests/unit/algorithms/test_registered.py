@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.reference.outside import SOURCES, written
 
 from gossamer.algorithms import registered as room
 from gossamer.algorithms.registered import Registered, find, registered
 from gossamer.algorithms.table import ALGORITHMS, known_names
+from gossamer.deployment.owner.policy import OwnerPolicy, read_policy
 from gossamer.errors import SpecError
 from gossamer.experiment.reading import parse_spec
 
@@ -182,3 +184,23 @@ def test_the_same_source_has_the_same_hash_wherever_it_is(site: Path, tmp_path: 
     with_record = one("mean").source
     (site / "mean-of-gradients-1.0.dist-info" / "RECORD").unlink()  # an editable installation lists no source
     assert one("mean").source == with_record
+
+
+def test_a_policy_knows_names_that_are_registered_and_roles_of_code_that_it_allows(site: Path, tmp_path: Path) -> None:
+    """Of what it does not allow nothing is imported, whatever it speaks of."""
+    text = (SOURCES / "mean_of_gradients" / "mean_of_gradients.py").read_text()
+    text = text.replace("mean.", "policed.").replace('"client"', '"reader"').replace('"mean"', '"policed"')
+    written(site, "policed", "1.0", {"policed": "policed_mean:ALGORITHM"}, policed_mean=text)
+    file = tmp_path / "policy.yaml"
+
+    def read(**rules: object) -> OwnerPolicy:
+        file.write_text(yaml.safe_dump({"data": {"wards": {"epsilon": 4, "delta": 1e-5}}, **rules}))
+        return read_policy(file)
+
+    assert read(algorithms=["policed"]).algorithms == ("policed",)
+    with pytest.raises(SpecError, match=r"algorithms: unknown name 'policd'; did you mean policed\?"):
+        read(algorithms=["policd"])
+    with pytest.raises(SpecError, match="roles: unknown name 'reader'"):
+        read(roles=["reader"], modules=["policed==2.0"])
+    assert "policed_mean" not in sys.modules
+    assert read(roles=["reader"], modules=["policed==1.0"]).roles == ("reader",)
