@@ -94,7 +94,8 @@ def _known(value: Any, own: ValidatorFunctionWrapHandler, info: ValidationInfo) 
     modules = (info.context or {}).get(MODULES)
     if modules is not None and not found.is_allowed(modules):
         raise SpecError(f"{name} would have code run on this machine, of {found}; {allowing(found.code, 'algorithm')}")
-    return _adapter(found.load().Settings).validate_python(value)
+    settings: Any = found.load().Settings
+    return _adapter(settings).validate_python(value)
 
 
 @cache
