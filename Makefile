@@ -37,7 +37,7 @@ test-slow: $(READY) ## also run statistical, parity and full-size tests (nightly
 # Nightly: make fault-seeds SEEDS=100000
 SEEDS ?= 2000
 JOBS ?= $(shell nproc)
-FAULTS := gossip allreduce edge-cloud mapa graph "graph --set algorithm.masking=secure" increasing fedbuff
+FAULTS := $(patsubst examples/digits-%.yaml,%,$(wildcard examples/digits-*.yaml)) "graph --set algorithm.masking=secure"
 fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by default
 	@for run in $(FAULTS); do \
 		set -- $$run; spec=examples/digits-$$1.yaml; shift; \

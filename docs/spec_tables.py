@@ -19,17 +19,9 @@ import yaml
 from gossamer.experiment.spec import Experiment
 
 DOCS = Path(__file__).resolve().parent
-PAGES = (
-    DOCS / "spec.md",
-    DOCS / "algorithms" / "gossip.md",
-    DOCS / "algorithms" / "allreduce.md",
-    DOCS / "algorithms" / "edge-cloud.md",
-    DOCS / "algorithms" / "mapa.md",
-    DOCS / "algorithms" / "increasing.md",
-    DOCS / "algorithms" / "fedbuff.md",
-    DOCS / "privacy" / "clipping.md",
-)
 BLOCK = re.compile(r"<!-- settings: ([\w.]+)(?:: (\w+))? -->\n.*?<!-- end -->", re.DOTALL)
+PAGES = tuple(page for page in sorted(DOCS.rglob("*.md")) if BLOCK.search(page.read_text(encoding="utf-8")))
+"""All that have such a table."""
 SCHEMA = Experiment.model_json_schema()
 
 

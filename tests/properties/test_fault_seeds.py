@@ -10,6 +10,7 @@ import pytest
 from tests.reference.failing import first_failure
 from tests.reference.planted_bugs import BUGS
 
+from gossamer.algorithms.table import ALGORITHMS
 from gossamer.experiment.reading import parse_spec
 from gossamer.faults.network import Partition
 from gossamer.faults.schedules import Crash, Fate, Schedule, shortened
@@ -42,6 +43,11 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "parts of a model": ({"name": "increasing", "parts": 2}, SAMPLES),
     "a clipped sum": ({"name": "increasing", "round_update": "clipped_sum"}, SAMPLES),
 }
+
+
+def test_every_algorithm_is_driven_through_faults() -> None:
+    driven = {id(ALGORITHMS[algorithm["name"]]) for algorithm, _ in SPECS.values()}
+    assert driven == {id(algorithm) for algorithm in ALGORITHMS.values()}
 
 
 @cache

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from gossamer.algorithms import table
 from gossamer.algorithms.table import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +44,11 @@ KINDS = frozenset(
 """Classes of plans, sides and tasks."""
 KIND_FACTS = re.compile(r"(^|\.)(in_units|masking\.name|round_update)$|masking'\]\['name'\]$")
 """What else tells the kind of a run's sides: read, or compared with something."""
-SETTINGS_CLASSES = frozenset(("Settings", "Gossip", "Allreduce", "EdgeCloud", "Mapa", "Increasing", "GraphFederated"))
+SETTINGS_CLASSES = frozenset(
+    name
+    for name, value in vars(table).items()
+    if value in [algorithm.Settings for algorithm in table.ALGORITHMS.values()]
+) | {"Settings"}
 _UNITS = re.compile(r"\b(prepared|world)\.units$")
 _ALGORITHM = re.compile(r"(^|\.|_)(algorithm|algorithms|settings|module)$|^ALGORITHMS\[")
 

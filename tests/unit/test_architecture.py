@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "attacks": f"{BASE} parameters data objectives {PRIVACY}",
     "algorithms": RELEASED,
     **dict.fromkeys((f"algorithms/{room}" for room in ROOMS), f"{RELEASED} algorithms"),
-    TABLE: f"algorithms {' '.join(f'algorithms/{room}' for room in ROOMS)}",
+    TABLE: f"errors algorithms {' '.join(f'algorithms/{room}' for room in ROOMS)}",
     "runtimes": f"{RELEASED} algorithms",
     "runtimes/mqtt": "errors keys",
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",

@@ -9,6 +9,7 @@ import re
 import shlex
 import signal
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +17,10 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.reference.outside import written
 
 import gossamer as gs
+from gossamer.algorithms import registered as registering
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli import main
 from gossamer.cli.main import parser
@@ -30,7 +33,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "changelog.d").glob("README.md")])
 
 # Pages whose blocks are tested here; the others need files of their own, or have tests of their own.
-RUN = [
+OWN = DOCS / "algorithms" / "add-your-own.md"
+RUN = sorted({*(DOCS / "algorithms").glob("*.md")} - {OWN}) + [
     DOCS / name
     for name in (
         "index.md",
@@ -38,11 +42,6 @@ RUN = [
         "notation.md",
         "spec.md",
         "commands.md",
-        "algorithms/gossip.md",
-        "algorithms/allreduce.md",
-        "algorithms/mapa.md",
-        "algorithms/increasing.md",
-        "algorithms/fedbuff.md",
         "privacy/guarantees.md",
         "privacy/attacks.md",
         "privacy/increasing-planner.md",
@@ -156,7 +155,7 @@ def algorithm_of(page: Path, name: str) -> ModuleType:
     return module
 
 
-broadcast = algorithm_of(DOCS / "algorithms" / "add-your-own.md", "broadcast")
+broadcast = algorithm_of(OWN, "broadcast")
 
 
 class TestTheAlgorithmOfAddYourOwn(broadcast.TestBroadcast):  # type: ignore[misc,name-defined]
@@ -165,6 +164,33 @@ class TestTheAlgorithmOfAddYourOwn(broadcast.TestBroadcast):  # type: ignore[mis
     @pytest.fixture(autouse=True)
     def _registered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(ALGORITHMS, "broadcast", broadcast.ALGORITHM)
+
+
+def test_the_page_registers_it_by_an_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its module and its ``pyproject.toml`` are a distribution, whose algorithm a spec may name."""
+    project = tomllib.loads(blocks(OWN, "toml")[0])
+    module = "".join(blocks(OWN, "python")[:1])
+    named = project["project"]
+    (registered,) = project["tool"]["setuptools"]["py-modules"]
+    site = tmp_path / "site"
+    points = named["entry-points"]["gossamer.algorithms"]
+    written(site, named["name"], named["version"], points, **{registered: module})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setattr(registering, "_LOADED", {})
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    (tmp_path / "spec.yaml").write_text("{algorithm: {name: broadcast, updates_per_node: 3}, privacy: none}")
+    assert main(["run", "spec.yaml", "--json"]) == 0
+    known = json.loads(capsys.readouterr().out)["algorithm_code"]
+    assert (known["distribution"], known["version"]) == (named["name"], named["version"])
+    (allowed,) = yaml.safe_load(blocks(OWN, "yaml")[0])["modules"]
+    assert allowed == f"{named['name']}=={named['version']}"
+    assert parse_spec({"algorithm": "broadcast", "privacy": "none"}, [allowed]).algorithm.name == "broadcast"
+    with pytest.raises(gs.SpecError, match="would have code run on this machine"):
+        parse_spec({"algorithm": "broadcast", "privacy": "none"}, [])
+    assert main(["simulate-faults", "spec.yaml", "--seeds", "20"]) == 0
 
 
 # Commands
@@ -285,17 +311,34 @@ def test_every_section_of_a_spec_is_described() -> None:
     assert [re.findall(r"`(\w+)`", row[0])[0] for row in overview[1:]] == list(gs.Experiment.model_fields)
 
 
-@pytest.mark.parametrize(
-    ("page", "algorithm"),
-    [("gossip",) * 2, ("allreduce",) * 2, ("edge-cloud", "audp"), ("increasing",) * 2, ("fedbuff",) * 2],
-)
-def test_lines_of_the_box_are_where_the_page_says(page: str, algorithm: str) -> None:
-    (rows,) = (t for t in tables((DOCS / "algorithms" / f"{page}.md").read_text()) if t[0][0] == "line")
+def algorithms_of(page: Path) -> list[str]:
+    """The algorithms whose settings a page lists."""
+    found = SPEC_TABLES.BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [match[2] for match in found if match[1] == "algorithm" and match[2]]
+
+
+def test_every_algorithm_has_a_page_with_its_settings() -> None:
+    described = [ALGORITHMS[name].Settings for page in SPEC_TABLES.PAGES for name in algorithms_of(page)]
+    assert {*described} == {algorithm.Settings for algorithm in ALGORITHMS.values()}
+    assert len({*described}) == len(described)
+
+
+BOXES = [
+    page for page in SPEC_TABLES.PAGES if re.search(r"^\| line \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("page", BOXES, ids=name_of)
+def test_lines_of_the_box_are_where_the_page_says(page: Path) -> None:
+    (rows,) = (t for t in tables(page.read_text(encoding="utf-8")) if t[0][0] == "line")
+    (algorithm,) = algorithms_of(page)
     module = sys.modules[ALGORITHMS[algorithm].build.__module__]
-    for row in rows[1:]:
-        for place in re.findall(r"`([^`]+)`", row[1]):
-            owner, method = place.split(".")
-            assert callable(getattr(getattr(module, owner), method))
+    places = [place for row in rows[1:] for place in re.findall(r"`([^`]+)`", row[1])]
+    assert places
+    for place in places:
+        owner, _, name = place.rpartition(".")
+        there = getattr(module, owner, None) or importlib.import_module(f"gossamer.algorithms.{owner}")
+        assert callable(getattr(there, name))
 
 
 def test_the_accountants_are_those_of_the_page() -> None:

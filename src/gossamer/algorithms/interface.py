@@ -1,7 +1,7 @@
 """An algorithm as one value: all that runs, deployments and tests ask of it.
 
 What an algorithm has to say is `build`, `model_of` and `output`; everything else has a default. The suite in
-`gossamer.testing.contracts` runs on each, and ``algorithms/__init__.py`` has the table of them.
+`gossamer.testing.contracts` runs on each, and ``algorithms/table.py`` has the table of them.
 """
 
 from __future__ import annotations
@@ -156,6 +156,16 @@ def _no_lines(*arguments: Any) -> list[Any]:
     return []
 
 
+def _few(settings: Any) -> SmallRuns:
+    """Runs of few nodes and updates, and of small batches where the settings have one size for all."""
+    sizes = (
+        {"nodes": 2, "updates_per_node": 4},
+        {"nodes": 3, "updates_per_node": 3},
+        {"nodes": 5, "updates_per_node": 2},
+    )
+    return SmallRuns(sizes, {"batch_size": 2} if "batch_size" in type(settings).model_fields else {})
+
+
 def _decided(settings: Any, private: bool) -> Any:
     return settings
 
@@ -216,7 +226,7 @@ class Algorithm(Generic[S]):
     claims : callable
         (settings, facts) -> what the paper claims of such a run, never its guarantee.
     small_runs : callable
-        settings -> runs for simulated faults.
+        settings -> runs for simulated faults; by default of a few nodes.
     command : callable, optional
         What ``gossamer plan NAME`` does; called, and so imported, when the command is used.
     """
@@ -245,5 +255,5 @@ class Algorithm(Generic[S]):
     remarks: Callable[[Mapping[str, Node]], list[str]] = _no_lines
     advice: Callable[[S, Context, int], list[str]] = _no_lines
     claims: Callable[[S, Facts], list[Claim]] = _no_lines
-    small_runs: Callable[[S], SmallRuns] = lambda settings: SmallRuns(({},))
+    small_runs: Callable[[S], SmallRuns] = _few
     command: Callable[[], Command[Any]] | None = None

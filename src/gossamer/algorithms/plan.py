@@ -147,6 +147,10 @@ class Plan(Protocol):
         """The plan with noise that can be drawn again, so that nothing is guaranteed."""
         ...
 
+    def assuming(self, line: str) -> Self:
+        """The plan whose guarantees assume one thing more."""
+        ...
+
 
 def differing(guarantees: Mapping[str, Guarantee]) -> dict[str, Guarantee]:
     """Guarantees by observer, where there are several."""

@@ -22,7 +22,7 @@ from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import counted
 from gossamer.privacy.accounting.pure_composition import compositions
 from gossamer.privacy.accounting.release_times import OPEN_TIMES, PUBLIC_TIMES
-from gossamer.privacy.guarantees import Guarantee, reproducible
+from gossamer.privacy.guarantees import Guarantee, assuming, reproducible
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NoNoise
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
@@ -79,6 +79,10 @@ class SamplePlan:
         """The plan with noise that can be drawn again, so that nothing is guaranteed."""
         none = dict.fromkeys(self.epsilons, math.inf)
         return replace(self, epsilons=none, would_be=self.epsilons, guarantee=reproducible(self.guarantee))
+
+    def assuming(self, line: str) -> SamplePlan:
+        """The plan whose guarantee assumes one thing more."""
+        return replace(self, guarantee=assuming(self.guarantee, line))
 
     @property
     def size(self) -> int:

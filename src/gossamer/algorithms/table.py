@@ -1,11 +1,16 @@
-"""The algorithms. A new one is a package of its own and its lines here: in the table, and in the union of settings."""
+"""The algorithms. A new one is a package of its own and its lines here: in the table, and in the union of settings.
+
+Others come by entry points (`registered`), without a line here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny, TypeAdapter, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticKnownError
 
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.edge_cloud import box as edge_cloud
@@ -15,8 +20,20 @@ from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.interface import Algorithm
 from gossamer.algorithms.mapa import box as mapa
+from gossamer.algorithms.registered import Registered, find, registered
+from gossamer.errors import SpecError, did_you_mean
 
-ALGORITHMS: Mapping[str, Algorithm[Any]] = {
+
+class Table(dict[str, Algorithm[Any]]):
+    """Gossamer's own algorithms, by name; one that it lacks is looked for among those that are registered."""
+
+    def __missing__(self, name: str) -> Algorithm[Any]:
+        if (found := find(name, self)) is None:
+            raise SpecError(f"unknown algorithm {name!r}{did_you_mean(name, known_names())}")
+        return found.load()
+
+
+OWN: Mapping[str, Algorithm[Any]] = {
     "gossip": gossip.ALGORITHM,
     "allreduce": allreduce.ALGORITHM,
     "mapa": mapa.ALGORITHM,
@@ -27,6 +44,7 @@ ALGORITHMS: Mapping[str, Algorithm[Any]] = {
     "graph_federated": graph_federated.ALGORITHM,
     "fedbuff": fedbuff.ALGORITHM,
 }
+ALGORITHMS = Table(OWN)
 
 Gossip = gossip.Settings
 Allreduce = allreduce.Settings
@@ -36,9 +54,63 @@ Increasing = increasing.Settings
 GraphFederated = graph_federated.Settings
 FedBuff = fedbuff.Settings
 
+
+def known_names() -> list[str]:
+    """The names of all algorithms, registered ones too, of which nothing is imported."""
+    return [*ALGORITHMS, *dict.fromkeys(one.name for one in registered() if one.name not in ALGORITHMS)]
+
+
+def registered_as(name: str) -> Registered | None:
+    """The registered algorithm of this name, not imported; None if it is one of Gossamer's own, or of nobody's.
+
+    Raises
+    ------
+    SpecError
+        If several register it.
+    """
+    return None if name in ALGORITHMS else find(name, ALGORITHMS)
+
+
+def allowing(code: str, what: str) -> str:
+    """End of an error message about code that an owner has not allowed; ``what`` it is."""
+    how = f"modules: in the policy, or --module {code}"
+    return f"if that is the {what} that was agreed on and you trust it, allow it ({how})"
+
+
+MODULES = "modules"
+"""Key of a validation's context: the code that may run, where a spec is another's; see `allowing`."""
+
+
+def _known(value: Any, own: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """Settings of any algorithm. Before code of a registered one is imported, it must be allowed."""
+    name = value.get("name") if isinstance(value, Mapping) else getattr(value, "name", None)
+    if not isinstance(name, str) or name in ALGORITHMS:
+        return own(value)
+    if (found := registered_as(name)) is None:
+        expected = ", ".join(map(repr, known_names()))
+        raise PydanticKnownError(
+            "union_tag_invalid", {"discriminator": "'name'", "tag": name, "expected_tags": expected}
+        )
+    modules = (info.context or {}).get(MODULES)
+    if modules is not None and not found.is_allowed(modules):
+        raise SpecError(f"{name} would have code run on this machine, of {found}; {allowing(found.code, 'algorithm')}")
+    settings: Any = found.load().Settings
+    return _adapter(settings).validate_python(value)
+
+
+@cache
+def _adapter(settings: Any) -> TypeAdapter[Any]:
+    """Told apart by name, so that errors have the places that those of Gossamer's own have."""
+    union: Any = Annotated[Gossip | settings, Field(discriminator="name")]
+    return TypeAdapter(union)
+
+
 AlgorithmSettings = Annotated[
-    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated | FedBuff, Field(discriminator="name")
+    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated | FedBuff,
+    Field(discriminator="name"),
+    WrapValidator(_known),
+    SerializeAsAny(),
 ]
-"""The settings of any algorithm, told apart by ``name``."""
+"""The settings of any algorithm, told apart by ``name``; the union is of Gossamer's own."""
 DEFAULT = Gossip()
 """Of a spec that names no algorithm."""

@@ -8,7 +8,7 @@ module of its own, in the folder of those whom it is for, and a line here.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, Entry] = {
     "calibrate": Entry("audit.calibrate", "the least noise for a budget"),
     "plan": Entry("runs.plan", "what a run would be made of, such as MAPA's stages"),
     "attack": Entry("audit.attack", "attack what a run releases, and audit its guarantee"),
+    "algorithms": Entry("data.algorithms", "list known algorithms, and the code of those that others register"),
     "datasets": Entry("data.datasets", "list known datasets and where their files are looked for"),
     "federation": Entry("federation.federation", "found a federation: keys, invitations, the broker's configuration"),
     "data": Entry("data.data", "what a data owner's data have spent, over all runs"),
@@ -53,6 +54,8 @@ class CommandParser(argparse.ArgumentParser):
 
     module: str | None = None
     """Below `gossamer.cli`; None where all arguments are there."""
+    late: Callable[[CommandParser], None] | None = None
+    """Adds the arguments of what is no module here, once they are needed."""
 
     def fill(self, *, below: bool = False) -> None:
         """Add the arguments, if that was not done before; with ``below``, of all commands below this one too."""
@@ -60,6 +63,9 @@ class CommandParser(argparse.ArgumentParser):
             module, self.module = import_module(f"gossamer.cli.{self.module}"), None
             self.description = module.DESCRIPTION
             module.add_arguments(self)
+        if self.late is not None:
+            late, self.late = self.late, None
+            late(self)
         for action in self._actions if below else ():
             if isinstance(action, argparse._SubParsersAction):
                 for parser in action.choices.values():

@@ -12,6 +12,7 @@ from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Quotas
 from gossamer.algorithms.stopping import StopSettings
+from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.estimates import estimates_on
@@ -21,6 +22,8 @@ from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.null import DryRun
 
+OTHERS_CODE = "the code of {code} is trusted: its algorithm plans all that it releases, and sends nothing else"
+"""Assumption of a guarantee for an algorithm that another distribution registers."""
 _LOOKS = 1000
 """Most evaluations in the time of an update."""
 
@@ -35,6 +38,8 @@ def plan_run(prepared: Prepared) -> Plan:
     """
     spec = prepared.experiment
     found = prepared.algorithm.plan(problem_of(prepared))
+    if (code := registered_as(spec.algorithm.name)) is not None:
+        found = found.assuming(OTHERS_CODE.format(code=code))
     for line in [*found.advice, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)
     _check_looks(spec)

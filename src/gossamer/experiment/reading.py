@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from gossamer.algorithms.registered import loaded
+from gossamer.algorithms.table import MODULES
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.experiment.spec import Experiment, resolved
 from gossamer.files import load_yaml
@@ -52,15 +54,17 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
         raise SpecError(f"{path}: it names a file that cannot be one ({error}); correct it") from None
 
 
-def read_text(text: str, settings: Sequence[str] = ()) -> Experiment:
+def read_text(text: str, settings: Sequence[str] = (), modules: Collection[str] | None = None) -> Experiment:
     """The experiment that a YAML text describes, with overrides.
+
+    ``modules`` is as in `parse_spec`.
 
     Raises
     ------
     SpecError
         As `read_spec`.
     """
-    return parse_spec(override(load_yaml(text)[0] or {}, settings))
+    return parse_spec(override(load_yaml(text)[0] or {}, settings), modules)
 
 
 def override(content: Any, settings: Sequence[str]) -> Any:
@@ -92,8 +96,16 @@ def _set(content: Any, keys: Sequence[str], value: Any, section: str) -> Any:
     return {**inside, keys[0]: _set(inside.get(keys[0]), keys[1:], value, keys[0])}
 
 
-def parse_spec(content: Any) -> Experiment:
+def parse_spec(content: Any, modules: Collection[str] | None = None) -> Experiment:
     """The experiment that plain data describe.
+
+    Parameters
+    ----------
+    content : mapping
+        As YAML has it.
+    modules : collection of str, optional
+        Code of other distributions that may be imported for its algorithm, where somebody else wrote the spec; by
+        default whatever it asks for. See `registered.Registered.is_allowed`.
 
     Raises
     ------
@@ -103,7 +115,7 @@ def parse_spec(content: Any) -> Experiment:
     if not isinstance(content, Mapping):
         raise SpecError(f"expected sections such as dataset: and algorithm:, found {content!r}")
     try:
-        return Experiment.model_validate(content)
+        return Experiment.model_validate(content, context={MODULES: modules})
     except ValidationError as error:
         raise SpecError("; ".join(describe(error))) from None
 
@@ -159,6 +171,8 @@ def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[Bas
             if part in candidate.model_fields
             for found in _classes(candidate.model_fields[part].annotation)
         ]
+        if candidates == [Experiment] and part == "algorithm":
+            inner += [algorithm.Settings for algorithm in loaded()]
         # What is no field is the tag of a union, which narrows it down.
         candidates = inner or [c for c in candidates if part in _tags(c)] or candidates
     return candidates

@@ -2,9 +2,9 @@
 
 Two runs that share their noise give it away: the difference of what they release is the difference of their clipped
 gradients, without any noise. So the seed depends on all that decides a gradient: the settings, the noise, the examples
-themselves and who holds which, what files the settings name, the source of one's own module, the version of the
-library; and on what the run is for, since an audit puts other examples in places of some. Two runs share their noise
-only if they are the same run.
+themselves and who holds which, what files the settings name, the source of one's own module, name, version and source
+of a distribution whose algorithm is run, the version of the library; and on what the run is for, since an audit puts
+other examples in places of some. Two runs share their noise only if they are the same run.
 
 All of that can be known to others, so the seed also depends on the run's `NoiseSecret`, which nobody else can. Only
 noise that the spec wants reproducible follows from the spec's seed in its place, and such a run has no guarantee.
@@ -27,6 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 from pydantic import BaseModel
 
+from gossamer.algorithms.table import registered_as
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.experiment.noise_secret import NoiseSecret, mark
@@ -106,7 +107,7 @@ def _digest(parts: Iterable[bytes | memoryview]) -> str:
 
 
 def _parts(prepared: Prepared) -> Iterator[bytes | memoryview]:
-    """The examples, where they are, the files that settings name, and one's own module."""
+    """The examples, where they are, the files that settings name, and the code of others that decides gradients."""
     yield from _split(prepared.dataset.train)
     for shard in prepared.shards:
         yield np.ascontiguousarray(shard).tobytes()
@@ -114,6 +115,8 @@ def _parts(prepared: Prepared) -> Iterator[bytes | memoryview]:
         for path in _paths(getattr(prepared.experiment, section)):
             yield path.read_bytes() if path.is_file() else b""
     yield _source(prepared.experiment.objective.module)
+    if (found := registered_as(prepared.experiment.algorithm.name)) is not None:
+        yield found.code.encode()
 
 
 def _split(split: Split) -> Iterator[bytes | memoryview]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan, differing
+from gossamer.algorithms.table import registered_as
 from gossamer.experiment.prepare import Prepared
 from gossamer.runtimes.simulator import Simulator
 
@@ -23,7 +24,7 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
     """What was run and what became of it; ``last`` is the last row of metrics."""
     spec = prepared.experiment
     return {
-        "algorithm": spec.algorithm.name,
+        **algorithm_of(prepared),
         "engine": "sim",
         "dataset": prepared.dataset.name,
         "seed": spec.seed,
@@ -40,6 +41,15 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
         "metrics": {name: value for name, value in last.items() if name not in _COUNTS},
         **own_figures(prepared, simulator),
     }
+
+
+def algorithm_of(prepared: Prepared) -> dict[str, Any]:
+    """Name of the algorithm; of one that is not Gossamer's own its distribution and source too."""
+    name = prepared.experiment.algorithm.name
+    if (found := registered_as(name)) is None:
+        return {"algorithm": name}
+    code = {"distribution": found.distribution, "version": found.version, "sha256": found.source}
+    return {"algorithm": name, "algorithm_code": code}
 
 
 def own_figures(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:

@@ -201,6 +201,13 @@ def reproducible(guarantee: Guarantee) -> Guarantee:
     return replace(none, would_be=guarantee)
 
 
+def assuming(guarantee: Guarantee, line: str) -> Guarantee:
+    """The guarantee with one more assumption; one that promises nothing assumes nothing."""
+    if math.isinf(guarantee.epsilon):
+        return guarantee
+    return replace(guarantee, assumptions=(*guarantee.assumptions, line))
+
+
 def none(reason: str, relation: NeighboringRelation) -> Guarantee:
     """No guarantee at all, and why."""
     return replace(PLANNED, neighboring_relation=relation, assumptions=(), proof=reason)

@@ -14,7 +14,7 @@ from gossamer.algorithms.sample_noise import describe_law
 from gossamer.algorithms.sample_readings import Charged, epsilon_so_far
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import counted
-from gossamer.privacy.guarantees import Guarantee, reproducible
+from gossamer.privacy.guarantees import Guarantee, assuming, reproducible
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.releases import Counts
 from gossamer.sides.deployed_guarantee import Drawn
@@ -64,6 +64,10 @@ class ClientPlan:
         none = {observer: reproducible(guarantee) for observer, guarantee in self.guarantees.items()}
         epsilons = dict.fromkeys(self.epsilons, math.inf)
         return replace(self, epsilons=epsilons, would_be=self.epsilons, guarantees=none)
+
+    def assuming(self, line: str) -> ClientPlan:
+        """The plan whose guarantees assume one thing more."""
+        return replace(self, guarantees={who: assuming(found, line) for who, found in self.guarantees.items()})
 
     @property
     def guarantee(self) -> Guarantee:

@@ -15,7 +15,7 @@ from gossamer.algorithms.graph_federated.sides import agent_plans, smallest_sum
 from gossamer.algorithms.problem import Estimated, Problem
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import counted
-from gossamer.privacy.guarantees import Guarantee, reproducible
+from gossamer.privacy.guarantees import Guarantee, assuming, reproducible
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.streams.graph_bounds import (
     Noise,
@@ -137,6 +137,10 @@ class UnitPlan:
         """The plan with noise that can be drawn again, so that nothing is guaranteed."""
         none = {observer: reproducible(guarantee) for observer, guarantee in self.guarantees.items()}
         return replace(self, guarantees=none, repeatable=True)
+
+    def assuming(self, line: str) -> UnitPlan:
+        """The plan whose guarantees assume one thing more."""
+        return replace(self, guarantees={who: assuming(found, line) for who, found in self.guarantees.items()})
 
     def __str__(self) -> str:
         made, units = counted(self.updates, "update"), counted(len(self.units), "unit")

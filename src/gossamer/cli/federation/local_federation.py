@@ -134,6 +134,8 @@ class LocalFederation:
             "algorithms": [spec.algorithm.name],
             "smallest_noise_multiplier": 0.0,
         }
+        if code := own_code(spec):
+            rules |= {"modules": code}
         if self.prepared.cast.trust:
             rules |= {"trust_own_server": True, "smallest_sum": 1}
         if not (spec.private and math.isfinite(self.plan.epsilons[name])):
@@ -161,7 +163,7 @@ class LocalFederation:
         place = self.folder / name
         found = ["node", "--invitation", str(place / "invitation.yaml"), "--organiser", self.organiser, "--quiet"]
         if name in self.prepared.names:
-            found += ["--data", str(place / DATA), "--policy", str(place / POLICY)]
+            return [*found, "--data", str(place / DATA), "--policy", str(place / POLICY), *more]
         return [*found, *(f"--module={module}" for module in own_code(self.prepared.experiment)), *more]
 
     def start(self, name: str, *more: str) -> None:

@@ -11,12 +11,13 @@ from functools import partial
 from typing import Any
 
 from gossamer.algorithms.command import Answer, Bounds, Command, Line, Option, Table, flag_of
+from gossamer.algorithms.registered import registered
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli.commands import CommandParser
 from gossamer.cli.delta_options import check_delta
 from gossamer.cli.patience import patience
 from gossamer.cli.printing import print_json, table, warn, wrapped
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.results import to_json
 
 DESCRIPTION = "Compute what a run would be made of from public constants. No data is read."
@@ -28,11 +29,25 @@ def add_arguments(command: CommandParser) -> None:
     for name, algorithm in ALGORITHMS.items():
         if algorithm.command is not None:
             own = algorithm.command()
-            parser = plans.add_parser(name, help=own.help, description=own.description)
-            for field, (kind, option) in _options(own).items():
-                _add(parser, field, kind, option, _default(own, field))
-            parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
-            parser.set_defaults(command=partial(plan_command, name, own))
+            _fill(plans.add_parser(name, help=own.help), name, own)
+    for one in registered():
+        if one.name not in plans.choices:
+            plans.add_parser(one.name, help=f"registered by {one}").late = partial(_fill_registered, one.name)
+
+
+def _fill_registered(name: str, parser: CommandParser) -> None:
+    """Add the arguments of an algorithm that is registered: only whoever asks for its plan has its code imported."""
+    if (command := ALGORITHMS[name].command) is None:
+        raise SpecError(f"{name} has no plan of its own; gossamer check SPEC says what a run of a spec would do")
+    _fill(parser, name, command())
+
+
+def _fill(parser: CommandParser, name: str, own: Command[Any]) -> None:
+    parser.description = own.description
+    for field, (kind, option) in _options(own).items():
+        _add(parser, field, kind, option, _default(own, field))
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    parser.set_defaults(command=partial(plan_command, name, own))
 
 
 def _options(command: Command[Any]) -> dict[str, tuple[Any, Option]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from gossamer.algorithms.table import registered_as
 from gossamer.data.declared import declared, declared_form
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.reading import read_text, write_spec
@@ -46,9 +47,9 @@ def check_secret(experiment: Experiment) -> None:
 
 
 def own_code(experiment: Experiment) -> list[str]:
-    """The code that the spec names as its model, if it does."""
-    module = experiment.objective.module
-    return [] if module is None else [module]
+    """Code that the spec has run beside Gossamer's own: of its model, and of its algorithm; see `Terms.of`."""
+    module, algorithm = experiment.objective.module, registered_as(experiment.algorithm.name)
+    return [*([] if module is None else [module]), *([] if algorithm is None else [algorithm.code])]
 
 
 def check_no_files(experiment: Experiment) -> None:

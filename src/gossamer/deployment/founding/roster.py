@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from gossamer.algorithms.registered import registered
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.experiment.spec import Experiment
@@ -40,7 +41,13 @@ def _role(server: str) -> str:
 
 
 ROLES = frozenset(role for algorithm in ALGORITHMS.values() for role in algorithm.roles)
-"""All that a party can be, in any run."""
+"""All that a party can be, in any run of Gossamer's own algorithms."""
+
+
+def roles_of(modules: Collection[str]) -> frozenset[str]:
+    """All that a party can be in runs of registered algorithms whose code is among the ``modules``; imports those."""
+    allowed = [one for one in registered() if one.is_allowed(modules)]
+    return frozenset(role for one in allowed for role in one.load().roles)
 
 
 def check_names(parties: Iterable[str], added: Iterable[str], reserved: Iterable[str]) -> None:

@@ -30,8 +30,8 @@ from pydantic import (
     model_validator,
 )
 
-from gossamer.algorithms.table import ALGORITHMS
-from gossamer.deployment.founding.roster import ROLES
+from gossamer.algorithms.table import ALGORITHMS, known_names
+from gossamer.deployment.founding.roster import ROLES, roles_of
 from gossamer.deployment.owner.located_yaml import Key, Lines, read_located
 from gossamer.deployment.owner.policy_series import SeriesPlanRule, SeriesRule
 from gossamer.errors import CallerError, SpecError, did_you_mean
@@ -172,8 +172,9 @@ class OwnerPolicy(Section):
     without_privacy : bool
         Whether runs are allowed for which no epsilon is proved. Such a run spends everything that its data has left.
     modules : tuple of str
-        Code that a spec may name as its model (``objective.module``); by default none, since to build a model is to
-        run whatever is called so on this machine.
+        Code that a spec may have run on this machine; by default none. A model (``objective.module``) is allowed as the
+        spec has it, an algorithm of another distribution as ``NAME``, ``NAME==VERSION`` or
+        ``NAME==VERSION@sha256:HASH`` of its source.
     ledger : Path, optional
         What was spent, in a file that outlives runs; by default beside the policy: ``policy.ledger`` for
         ``policy.yaml``. The policy belongs to this file: take good care of both.
@@ -196,9 +197,14 @@ class OwnerPolicy(Section):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> OwnerPolicy:
-        for key, names, known in (("algorithms", self.algorithms, ALGORITHMS), ("roles", self.roles, ROLES)):
-            for name in (name for name in names or () if name not in known):
-                raise ValueError(f"{key}: unknown name {name!r}{did_you_mean(name, known)}")
+        # What is registered is looked at where a name is not Gossamer's own, and roles only of code that may run.
+        found = (
+            ("algorithms", self.algorithms, ALGORITHMS, known_names),
+            ("roles", self.roles, ROLES, lambda: ROLES | roles_of(self.modules)),
+        )
+        for key, names, own, everything in found:
+            for name in (name for name in names or () if name not in own and name not in everything()):
+                raise ValueError(f"{key}: unknown name {name!r}{did_you_mean(name, everything())}")
         _check_names("data", self.data)
         for name, rule in self.data.items():
             _check_names(f"data.{name}.series", rule.series)

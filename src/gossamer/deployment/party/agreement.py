@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.table import allowing
 from gossamer.data.declared import blank_dataset
 from gossamer.data.split import Split
 from gossamer.deployment.founding.federation_spec import check_no_files, check_secret
@@ -66,8 +67,9 @@ class Terms:
         invitation : Invitation
             Verified.
         modules : collection of str
-            Models that the spec may name by ``objective.module``: to build one is to run whatever code is called so
-            on this machine, and who signed the invitation is not who decides on that.
+            Models that the spec may name by ``objective.module``, and distributions whose algorithms it may name: to
+            build one is to run whatever code is called so on this machine, and who signed the invitation is not who
+            decides on that.
 
         Raises
         ------
@@ -75,13 +77,13 @@ class Terms:
             If its spec is not sound, or its members are not those that the spec's algorithm has.
         """
         try:
-            experiment = read_text(invitation.spec)
+            experiment = read_text(invitation.spec, modules=modules)
         except SpecError as error:
             raise InvitationError(f"the spec of the invitation: {error}") from None
         if (module := experiment.objective.module) is not None and module not in modules:
             raise InvitationError(
-                f"its spec would have code of its own run on this machine, objective.module: {module}; if that is the "
-                f"model that was agreed on and you trust it, allow it (modules: in the policy, or --module {module})"
+                f"its spec would have code of its own run on this machine, objective.module: {module}; "
+                f"{allowing(module, 'model')}"
             )
         check_no_files(experiment)
         check_secret(experiment)

@@ -27,7 +27,7 @@ class PartyOptions:
     policy : Path, optional
         The data owner's; needed with data.
     modules : sequence of str
-        Models that a spec may name by ``objective.module``, beside those that the policy allows.
+        Code that a spec may have run, beside what the policy allows; see `OwnerPolicy.modules`.
     store : Path, optional
         The state folder; by default ``state`` beside the invitation.
     resume : bool

@@ -13,6 +13,7 @@ from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.experiment.results import to_json
+from gossamer.experiment.summarising import algorithm_of
 from gossamer.parameters import unpack
 from gossamer.runtimes.host import Host
 from gossamer.version import __version__
@@ -29,7 +30,7 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
         "run": agreed.terms.invitation.run,
         "node": agreed.terms.me.name,
         "role": agreed.terms.me.role,
-        "algorithm": prepared.experiment.algorithm.name,
+        **algorithm_of(prepared),
         "finished": host.finished or None,
         "parameters": prepared.objective.size,
         "privacy": held.describe(),

@@ -1,0 +1,59 @@
+"""``gossamer algorithms``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from gossamer.cli.printing import print_json, table
+from gossamer.errors import SpecError
+
+if TYPE_CHECKING:
+    from gossamer.algorithms.registered import Registered
+
+
+DESCRIPTION = (
+    "List algorithms: Gossamer's own, and those that other distributions register, with the code that a policy has to "
+    "allow. Nothing of it is imported."
+)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    command.set_defaults(command=algorithms_command)
+
+
+def algorithms_command(options: argparse.Namespace) -> int:
+    """Print the list."""
+    from gossamer.algorithms.registered import clash, registered
+    from gossamer.algorithms.table import ALGORITHMS
+
+    others = registered()
+    found = {one: clash(one, others, ALGORITHMS) for one in others}
+    if options.json:
+        own = [{"name": name, "code": None, "problem": None} for name in ALGORITHMS]
+        print_json({"algorithms": [*own, *(_document(one, problem) for one, problem in found.items())]})
+        return 0
+    rows = [("name", "of")] + [(name, "gossamer") for name in ALGORITHMS]
+    print(table([*rows, *((one.name, _described(one, problem)) for one, problem in found.items())]))
+    return 0
+
+
+def _document(one: Registered, problem: str | None) -> dict[str, str | None]:
+    code, unread = _code(one)
+    return {"name": one.name, "code": code, "problem": problem or unread}
+
+
+def _described(one: Registered, problem: str | None) -> str:
+    code, unread = _code(one)
+    refused = problem or unread
+    return f"{code or one}{'' if refused is None else f'  (refused: {refused})'}"
+
+
+def _code(one: Registered) -> tuple[str | None, str | None]:
+    """What a policy has to allow, or why that is not known."""
+    try:
+        return one.code, None
+    except SpecError as error:
+        return None, str(error)

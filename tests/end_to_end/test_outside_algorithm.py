@@ -1,0 +1,207 @@
+"""An algorithm of a distribution outside the project, installed by its entry point: in every command, and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.reference.outside import installed
+
+SPEC = """
+dataset: digits
+algorithm: {name: mean, nodes: 2, updates_per_node: 6}
+budget: {epsilon: 10, delta: 1.0e-4}
+evaluation: off
+"""
+CONTRACT = """
+from typing import Any, ClassVar
+from mean_of_gradients import Settings
+from gossamer.testing.contracts import AlgorithmContract
+
+
+class TestMean(AlgorithmContract):
+    settings: ClassVar[Any] = Settings(nodes=4)
+"""
+MARK = "from pathlib import Path\nPath(__file__).with_name('was_imported').touch()\n"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that it is installed in."""
+    return installed("mean_of_gradients", tmp_path_factory.mktemp("outside"))
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(SPEC)
+    return path
+
+
+def python(site: Path | None, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """What Python does with what is installed in ``site``."""
+    paths = {"PYTHONPATH": os.pathsep.join([*([] if site is None else [str(site)])]), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **paths})
+
+
+def gossamer(site: Path | None, *arguments: object) -> str:
+    """What a command prints that goes well."""
+    done = python(site, "-m", "gossamer", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refusal(site: Path | None, *arguments: object) -> str:
+    """The one line of a command that is the caller's mistake."""
+    done = python(site, "-m", "gossamer", *arguments)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    (line,) = done.stderr.splitlines()
+    return line.removeprefix("gossamer: error: ")
+
+
+def code(site: Path) -> dict[str, Any]:
+    """What the list of algorithms says of it."""
+    (found,) = (
+        one for one in json.loads(gossamer(site, "algorithms", "--json"))["algorithms"] if one["name"] == "mean"
+    )
+    assert found["problem"] is None
+    return dict(found)
+
+
+def test_it_keeps_the_contract(site: Path, tmp_path: Path) -> None:
+    """As its author would test it, in a project of their own."""
+    (tmp_path / "test_mean.py").write_text(CONTRACT)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    done = python(site, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert int(done.stdout.split(" passed")[0].split()[-1]) > 20
+
+
+def test_it_runs(site: Path, spec: Path, tmp_path: Path) -> None:
+    summary = json.loads(gossamer(site, "run", spec, "--json", "--out", tmp_path / "out"))
+    reference = code(site)["code"]
+    assert summary["algorithm"] == "mean"
+    known = summary["algorithm_code"]
+    assert reference == f"{known['distribution']}=={known['version']}@sha256:{known['sha256']}"
+    assert (known["distribution"], known["version"], len(known["sha256"])) == ("mean-of-gradients", "1.0", 64)
+    assert summary["updates"] == 12
+    assert summary["mean"] == {"steps": 12}
+    assert 0 < summary["privacy"]["guarantee"]["epsilon"] <= 10
+    trusted = (
+        "the code of mean-of-gradients 1.0 is trusted: its algorithm plans all that it releases, and sends nothing else"
+    )
+    assert trusted in summary["privacy"]["guarantee"]["assumptions"]
+    assert "mean on digits" in gossamer(site, "check", spec)
+
+
+def test_it_keeps_what_must_hold_in_spite_of_faults(site: Path, spec: Path) -> None:
+    assert gossamer(site, "simulate-faults", spec, "--seeds", 40) == "mean: 40 seeds from 0 on, and everything held\n"
+
+
+def test_noise_depends_on_its_source(site: Path, spec: Path, tmp_path: Path) -> None:
+    """Reproducible noise is the same again, and another once a byte of the source is."""
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in site.rglob("*"):
+        target = other / path.relative_to(site)
+        target.mkdir() if path.is_dir() else target.write_bytes(path.read_bytes())
+
+    def model(where: Path, name: str) -> bytes:
+        gossamer(where, "run", spec, "--reproducible", "--out", tmp_path / name)
+        return (tmp_path / name / "model.safetensors").read_bytes()
+
+    first = model(site, "first")
+    assert model(other, "again") == first
+    with (other / "mean_of_gradients.py").open("a") as file:
+        file.write("# changed\n")
+    assert model(other, "changed") != first
+
+
+def test_what_is_not_installed_is_an_unknown_name(spec: Path) -> None:
+    known = "allreduce, asgd, audp, csgd, fedbuff, gossip, graph_federated, increasing, mapa"
+    assert refusal(None, "run", spec) == f"{spec}: algorithm: unknown name 'mean'; expected one of {known}"
+
+
+def test_mistakes_in_its_settings_are_said_as_of_any_other(site: Path, spec: Path) -> None:
+    for setting, said in (
+        ("algorithm.batch_sise=3", "unknown key algorithm.batch_sise; did you mean batch_size?"),
+        ("algorithm.learning_rate=-1", "algorithm.learning_rate: input should be greater than 0, found -1"),
+        ("algorithm.name=maen", "algorithm: unknown name 'maen'; did you mean mean?"),
+    ):
+        assert refusal(site, "check", spec, "--set", setting) == f"{spec}: {said}"
+    assert "mean has no plan of its own" in refusal(site, "plan", "mean")
+
+
+# Deployed parties, whose owners' policies list it or do not
+
+
+@pytest.mark.slow
+def test_it_runs_in_a_federation(site: Path, spec: Path, tmp_path: Path) -> None:
+    """Processes over the embedded broker, whose owners' policies allow this code and no other."""
+    pytest.importorskip("amqtt", reason="needs the extra broker")
+    pytest.importorskip("cryptography", reason="needs the extra secure")
+    found = json.loads(gossamer(site, "up", spec, "--out", tmp_path / "up", "--json"))
+    assert found["metrics"]["test_accuracy"] > 0
+    assert {name: party["finished"] for name, party in found["parties"].items()}["server"] == "all clients left"
+    for name in ("node-0", "node-1"):
+        party = found["parties"][name]
+        assert (party["finished"], party["privacy"]["releases"]) == ("quota", 6)
+        known = party["algorithm_code"]
+        policy = yaml.safe_load((tmp_path / "up" / name / "policy.yaml").read_text())
+        assert policy["modules"] == [f"{known['distribution']}=={known['version']}@sha256:{known['sha256']}"]
+        assert policy["modules"] == [code(site)["code"]]
+
+
+@pytest.fixture(scope="module")
+def invited(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a party that is invited to a run of it, by an organiser who has installed it."""
+    pytest.importorskip("cryptography", reason="needs the extra secure")
+    place = tmp_path_factory.mktemp("founded")
+    (place / "spec.yaml").write_text(SPEC)
+    options = ["--spec", place / "spec.yaml", "--nodes", "a,b", "--examples", "a=400,b=300"]
+    new = gossamer(site, "federation", "new", place / "f", *options, "--broker", "mqtt://127.0.0.1:1", "--json")
+    rules = {
+        "data": {"wards": {"path": "wards.csv", "epsilon": 10, "delta": 1e-4}},
+        "organisers": [json.loads(new)["organiser"]],
+        "algorithms": ["mean"],
+    }
+    (place / "f" / "a" / "policy.yaml").write_text(yaml.safe_dump(rules))
+    return place / "f" / "a"
+
+
+def node(invited: Path, modules: list[str], tmp_path: Path) -> list[object]:
+    """The command of the party, with a policy that lists these modules."""
+    policy = tmp_path / "policy.yaml"
+    rules = yaml.safe_load((invited / "policy.yaml").read_text())
+    policy.write_text(yaml.safe_dump({**rules, "modules": modules}))
+    return ["node", "--invitation", invited / "invitation.yaml", "--policy", policy, "--store", tmp_path / "state"]
+
+
+def test_a_party_that_does_not_allow_it_refuses_before_any_of_its_code_runs(invited: Path, tmp_path: Path) -> None:
+    """It has another source here, which leaves a mark if it is imported."""
+    site = installed("mean_of_gradients", tmp_path / "marked")
+    source, mark, invitation = site / "mean_of_gradients.py", site / "was_imported", invited / "invitation.yaml"
+    source.write_text(source.read_text() + MARK)
+    command = node(invited, ["mean-of-gradients==1.1"], tmp_path)
+    assert refusal(site, *command) == (
+        f"{invitation}: the spec of the invitation: algorithm: mean would have code run on this machine, of "
+        "mean-of-gradients 1.0; if that is the algorithm that was agreed on and you trust it, allow it "
+        f"(modules: in the policy, or --module {code(site)['code']})"
+    )
+    assert "mean would have code run on this machine" in refusal(site, "federation", "show", invitation)
+    assert not mark.exists()
+    assert not (tmp_path / "state").exists()
+    gossamer(site, "federation", "show", invitation, "--module", "mean-of-gradients")
+    assert mark.exists()
+
+
+def test_a_party_that_has_not_installed_it(invited: Path, tmp_path: Path) -> None:
+    """Its policy speaks of an algorithm that nobody knows there."""
+    assert "algorithms: unknown name 'mean'" in refusal(None, *node(invited, ["mean-of-gradients"], tmp_path))

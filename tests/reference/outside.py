@@ -1,0 +1,44 @@
+"""Distributions outside the project, installed without a network into folders of their own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parents[1] / "outside"
+
+
+def installed(name: str, folder: Path) -> Path:
+    """A distribution of ``tests/outside`` as pip installs it; ``folder`` is to go on the path."""
+    source = folder / "source"
+    shutil.copytree(SOURCES / name, source)  # building leaves files beside it
+    target = folder / "site"
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--no-compile", "--target", str(target)]
+    command = [sys.executable, "-m", "pip", "install", *options, str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(source)
+    return target
+
+
+def written(folder: Path, name: str, version: str, points: dict[str, str], **modules: str) -> Path:
+    """A distribution of modules, with its metadata written by hand; ``folder`` is to go on the path."""
+    about = folder / f"{name}-{version}.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines = [f"{key} = {value}" for key, value in points.items()]
+    (about / "entry_points.txt").write_text("\n".join(["[gossamer.algorithms]", *lines, ""]))
+    for module, text in modules.items():
+        (folder / f"{module}.py").write_text(text)
+    record = [f"{path.relative_to(folder)},{_hash(path)}" for path in folder.rglob("*") if path.is_file()]
+    (about / "RECORD").write_text("\n".join([*record, f"{about.name}/RECORD,,", ""]))
+    return folder
+
+
+def _hash(path: Path) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
+    return f"sha256={digest},{path.stat().st_size}"
