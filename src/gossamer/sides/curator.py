@@ -12,20 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.objectives.objective import FloatArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.client import SLACK
 from gossamer.sides.home import Home
-from gossamer.sides.machine import Due, Ticket
+from gossamer.sides.machine import Due, Rule, Ticket
 from gossamer.sides.plan import WHOLE, Curator
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.vectors import Released
 
 
-class CuratorRule:
+class CuratorRule(Rule):
     """Sums over the updates of clients, with noise of the curator's own."""
 
     def __init__(self, name: str, plan: Curator, objective: Objective, home: Home) -> None:
@@ -52,20 +53,8 @@ class CuratorRule:
         provided = self._home.provided(query, task.size, lambda: self._rounding)
         return Due(Receipt(query.release(task.size), task.owners), not self._home.repeats, provided)
 
-    def admitted(self, task: Any) -> None:
-        pass
-
-    def number(self, task: CuratedSum, charged: int) -> int:
-        return charged
-
     def amended(self, task: Any, became: Any) -> Any:
         raise SpecError(f"a curator runs no rounds, found {type(became).__name__}")
-
-    def draw(self, ticket: Ticket) -> None:
-        return None
-
-    def together(self, task: Any) -> None:
-        return None
 
     def release(self, ticket: Ticket, raw: None) -> Answer:
         """The sum of updates with noise, divided by what is public; with how many of them counted as 0."""
