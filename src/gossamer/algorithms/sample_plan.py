@@ -28,7 +28,6 @@ from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.sides.deployed_guarantee import Drawn, Times
-from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.plan import Nothing, Samples, SidePlan
 
 EVERYBODY = "everybody"
@@ -133,10 +132,6 @@ class SamplePlan:
         """Queries that node ``name`` will be asked, at the first clip."""
         clipping, law, first = self.problem.clipping, self.mechanisms[name], self.problem.first_state()
         return tuple(clipping.query(Query(sampling, law, 1.0), first) for sampling in self.schedules[name])
-
-    def ledger(self, name: str) -> MemoryLedger:
-        """An empty ledger committed to the plan of node ``name``."""
-        return MemoryLedger(name, self.outside(name).charges())
 
     def drawn(self, *, network: bool, deadline: bool) -> dict[str, Drawn]:
         """Numbers of each release and its count, and Poisson samples, of the node that makes most."""

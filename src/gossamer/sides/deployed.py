@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
-from gossamer.objectives.objective import FloatArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.streams.kept_records import FloatArray as Doubles
 from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
@@ -125,6 +125,6 @@ class GridStream:
         self._noise = None if plan.law is None else RecordNoise(plan.law, plan.size, bound, plan.longest)
         self.needed = 0 if self._noise is None else self._noise.needed
 
-    def answer(self, number: int, state: Doubles, before: list[Record]) -> Doubles:
+    def answer(self, number: int, state: FloatArray, before: list[Record]) -> FloatArray:
         """The record [size] that follows from the state and from those ``before``, with fresh noise."""
         return state if self._noise is None else self._noise.answer(state, before)

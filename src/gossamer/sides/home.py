@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
-from gossamer.objectives.objective import FloatArray, Objective
-from gossamer.privacy.streams.kept_records import FloatArray as Doubles
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.kept_records import Record, Records
 from gossamer.privacy.tasks import Query
 from gossamer.sides.ledger import Ledger
@@ -38,7 +38,7 @@ class StreamNoise(Protocol):
         """Number of records before it that the next one is made of."""
         ...
 
-    def answer(self, number: int, state: Doubles, before: list[Record]) -> Doubles:
+    def answer(self, number: int, state: FloatArray, before: list[Record]) -> FloatArray:
         """The record [size] with fresh noise."""
         ...
 

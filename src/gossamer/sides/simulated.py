@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
-from gossamer.objectives.objective import FloatArray, Objective
-from gossamer.privacy.streams.kept_records import FloatArray as Doubles
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
@@ -97,7 +97,7 @@ class FloatStream:
         self._stream = None if plan.law is None else NoiseStream(plan.law, plan.size)
         self._state, self._numbers = NoiseState(), numbers
 
-    def answer(self, number: int, state: Doubles, before: list[Record]) -> Doubles:
+    def answer(self, number: int, state: FloatArray, before: list[Record]) -> FloatArray:
         """The state [size] plus the next noise of the stream."""
         if self._stream is None:
             return state
