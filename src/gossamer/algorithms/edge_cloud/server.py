@@ -12,6 +12,7 @@ from typing import Protocol
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud.messages import SERVER, Halt, Leave, Newest, Probe, Pull, Push
+from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip
@@ -77,7 +78,7 @@ class ServerState:
     finished: str = ""
 
 
-class ServerNode(Node):
+class ServerNode(EndingNode):
     """The cloud server: the model x_t, and who works at which version of it."""
 
     state: ServerState
@@ -93,9 +94,7 @@ class ServerNode(Node):
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
-        if self.deadline is not None:
-            self.state.ends = now + self.deadline
-            yield SetTimer(self.deadline, "deadline")
+        yield from self.set_deadline(now)
         yield from self.enter()
 
     @on(Pull)
@@ -243,10 +242,8 @@ class ServerNode(Node):
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         """Timers are gone."""
-        s = self.state
-        s.probing = False
-        if s.ends is not None and not s.finished:
-            yield SetTimer(max(s.ends - now, 0.0), "deadline")
+        self.state.probing = False
+        yield from self.reset_deadline(now)
         yield from self.watch()
 
     @on(Stop)
