@@ -23,7 +23,7 @@ from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
 from gossamer.sides.grid_query import GridQuery
-from gossamer.sides.home import Kept
+from gossamer.sides.home import Home, Kept
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.number_source import Numbers, numbers_of
 from gossamer.sides.plan import SidePlan, Stream
@@ -31,7 +31,7 @@ from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import InPieces, Provided, Sums
 
 
-class Deployed:
+class Deployed(Home):
     """A process of a deployment.
 
     Parameters
@@ -103,12 +103,6 @@ class Deployed:
 
     def signing(self, name: str) -> Any:
         return self._signing
-
-    def crashpoint(self, what: str) -> None:
-        pass
-
-    def restarted(self, name: str) -> None:
-        pass
 
 
 class GridStream:

@@ -15,6 +15,7 @@ from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream as Generators
 from gossamer.sides.answers import divided
+from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.number_source import Numbers
 from gossamer.sides.plan import SidePlan, Stream
@@ -24,7 +25,7 @@ from gossamer.sides.sums import Provided, Sums, Together
 _NOTHING = Provided()
 
 
-class Simulated:
+class Simulated(Home):
     """A world in which everything follows from ``seed``; good for simulation only.
 
     Parameters
@@ -74,18 +75,6 @@ class Simulated:
         charges = plan.charges()
         assert charges is not None, f"nothing is charged to {name}"
         return MemoryLedger(name, charges)
-
-    def kept(self, name: str) -> None:
-        return None
-
-    def signing(self, name: str) -> None:
-        return None
-
-    def crashpoint(self, what: str) -> None:
-        pass
-
-    def restarted(self, name: str) -> None:
-        pass
 
 
 class FloatStream:
