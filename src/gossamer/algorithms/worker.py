@@ -5,7 +5,7 @@ It joins by pulling, at any time, and may leave or die at any time. What is comp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -14,7 +14,7 @@ from gossamer.algorithms.ending import EndingNode
 from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_model, check_sender
-from gossamer.protocol.node import Effects, on
+from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Model, Released
 
 
@@ -122,3 +122,15 @@ class WorkerNode(EndingNode):
         if not self.state.finished:
             yield Send(self.server, self.words.leave())
             yield from self.finish(reason)
+
+
+def model_of(node: Node) -> Model:
+    """The model this node would deploy: the server's, or the newest that the worker has."""
+    model: Model = node.state.w if isinstance(node, WorkerNode) else node.state.x
+    return model
+
+
+def output(nodes: Mapping[str, Node]) -> Model:
+    """The server's model, or where it is gone the newest that a worker has."""
+    servers = [node for node in nodes.values() if not isinstance(node, WorkerNode)]
+    return model_of(servers[0] if servers else max(nodes.values(), key=lambda node: int(node.state.version)))

@@ -6,7 +6,7 @@ for nobody, unless it keeps a bound on the staleness, and then not for edges tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from gossamer.privacy.clipping import Clipping, QuantileClip
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
-from gossamer.protocol.node import Effects, Node, on
+from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Blank, Model, Public, Released
 
 
@@ -259,12 +259,3 @@ class ServerNode(EndingNode):
         for edge in sorted(self.edges):
             yield Send(edge, Halt(s.t, s.x))
         yield Finish(reason)
-
-
-def newest(nodes: Sequence[Node]) -> Model:
-    """The server's model, or where it is gone the newest that an edge has."""
-    servers = [node for node in nodes if isinstance(node, ServerNode)]
-    if servers:
-        return servers[0].state.x
-    model: Model = max(nodes, key=lambda node: int(node.state.version)).state.w
-    return model
