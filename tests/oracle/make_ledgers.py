@@ -46,7 +46,7 @@ def units(file: LedgerFile) -> None:
     agent.charge()
     agent.charge()
     noise = CorrelatedNoise(Factorisation("random_walk", 6), 0.5)
-    stream = file.open_stream("server-0", "unit", "first", budget, StreamKind(noise, 6, 4), ("node-0", "node-1"), 0.0)
+    stream = file.open_stream("server-0", "unit", "first", budget, StreamKind(noise, 6, 4), 0.0)
     stream.charge()
     file.open("b", "clinics", "first/b", budget, {FIXED: 7}).charge(FIXED)
 

@@ -34,8 +34,8 @@ from gossamer.privacy.masking.sizes import REPLIES
 from gossamer.privacy.masking.steps import REFUSED, MaskingStep
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
+from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.streams.records import Record
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release

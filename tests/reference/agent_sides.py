@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.reference.ledgers import AgentLedger
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import DataError
-from gossamer.objectives.objective import IndexArray
 from gossamer.privacy.masking.steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.answers import Answer
@@ -18,7 +18,7 @@ from gossamer.sides.number_source import numbers_of
 from gossamer.sides.round_mark import RoundMark
 from gossamer.sides.round_terms import RoundTerms
 from gossamer.sides.secure_unit import SecureUnit
-from gossamer.vectors import Confined, FloatArray
+from gossamer.vectors import Confined
 
 
 @dataclass(frozen=True, slots=True)

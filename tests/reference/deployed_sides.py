@@ -18,7 +18,8 @@ from gossamer.privacy.exact.secret_generator import secret_generator
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.streams.graph_bounds import UpdateBound
-from gossamer.privacy.streams.records import Forgetful, Record, RecordNoise, Records
+from gossamer.privacy.streams.kept_records import Record, Records
+from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.protocol.effects import Release
 from gossamer.sides.answers import Answer, post_processed
@@ -274,6 +275,16 @@ class AdmittedRecord:
     """A record that is charged, or was before."""
 
     effect: Release
+
+
+class Forgetful:
+    """Records of this process alone."""
+
+    def kept(self) -> Sequence[Record]:
+        return ()
+
+    def keep(self, record: Record, most: int) -> None:
+        pass
 
 
 class DeployedUnitSide:

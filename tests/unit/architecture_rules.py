@@ -35,7 +35,7 @@ KINDS = frozenset(
         *("Gradient", "Round", "Release", "LocalUpdate", "MaskingStep"),
         *("DataSide", "DataSides", "UnitSide", "UnitSides", "AgentSide", "MaskedSide", "PairwiseSide"),
         *("DeployedSide", "DeployedUnitSide", "FilledSide", "LoneAgent", "NoData"),
-        *("UnitLedger", "AgentLedger", "DurableUnitLedger", "DurableAgentLedger"),
+        *("UnitLedger", "AgentLedger", "DurableLawLedger"),
         *("Samples", "Pairwise", "Stream", "ClientUpdate", "MaskedMember", "Curator", "Nothing"),
         *("ReleaseCharges", "StreamCharges", "SumCharges", "CuratorCharges", "NoCharges"),
         *("Pool", "TimedPool", "Filled", "Side"),

@@ -49,7 +49,16 @@ def plan_samples(problem: Problem[Any]) -> SamplePlan:
     check_budget(problem, schedules, epsilons, together)
     guarantee = _guarantee(problem, schedules, epsilons, mechanisms, together)
     advice = (*advice_on_noise(problem, mechanisms), *advice_on_persons(problem))
-    return SamplePlan(problem, stop, quotas, mechanisms, schedules, epsilons, guarantee, advice)
+    return SamplePlan(
+        problem=problem,
+        stop=stop,
+        quotas=quotas,
+        mechanisms=mechanisms,
+        schedules=schedules,
+        epsilons=epsilons,
+        guarantee=guarantee,
+        advice=advice,
+    )
 
 
 def quotas_of(problem: Problem[Any], stop: StopSettings) -> dict[str, int] | None:

@@ -13,28 +13,20 @@ class Observer(Protocol):
 
     def before(self, upcoming: float) -> None:
         """The next event happens at ``upcoming`` virtual seconds."""
-        ...
+        return None
 
     def after(self) -> None:
         """An event has happened."""
-        ...
+        return None
 
     @property
     def satisfied(self) -> bool:
         """Whether the run may end because of what was seen."""
-        ...
+        return False
 
 
-class Blind:
+class Blind(Observer):
     """An observer that does not look."""
-
-    satisfied = False
-
-    def before(self, upcoming: float) -> None:
-        pass
-
-    def after(self) -> None:
-        pass
 
 
 def drive(simulator: Simulator, stop: StopSettings, observer: Observer) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gossamer.algorithms.plan import Plan
+from gossamer.arrays import IndexArray
 from gossamer.experiment.prepare import Prepared
-from gossamer.objectives.objective import IndexArray
 from gossamer.protocol.node import Node
 from gossamer.sides.making import open_pool
 from gossamer.sides.pool import Pool

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.arrays import FloatArray as FloatArray
+from gossamer.arrays import FloatArray
 from gossamer.arrays import IndexArray as IndexArray
 from gossamer.data.split import Split
 from gossamer.objectives import local_steps, local_updates

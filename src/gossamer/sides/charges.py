@@ -49,8 +49,8 @@ class Accounts(Protocol):
         """An account of so many releases of each kind; of a ``part`` of the data set, if it is named."""
         ...
 
-    def stream(self, owner: str, stream: StreamKind, owners: tuple[str, ...]) -> Any:
-        """An account of the records of a stream, which hold the data of its owners."""
+    def stream(self, owner: str, stream: StreamKind) -> Any:
+        """An account of the records of a stream."""
         ...
 
     def sums(self, owner: str, noise: AgentNoise | None, most: int) -> Any:
@@ -193,7 +193,7 @@ class StreamCharges(_OfOne):
         return [{"node": agent, "unit": owner, "releases": releases, **kind} for agent in self.owners]
 
     def opened(self, owner: str, accounts: Accounts) -> Any:
-        return accounts.stream(owner, self.stream, self.owners)
+        return accounts.stream(owner, self.stream)
 
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         _check_law(self, self.stream, ledger, receipt)

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.objective import FloatArray, IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import LocalUpdate
@@ -17,7 +18,7 @@ from gossamer.randomness import derive
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
-from gossamer.sides.machine import NOTHING_PROVIDED, Due, Ticket, Together
+from gossamer.sides.machine import NOTHING_PROVIDED, Due, Rule, Ticket, Together
 from gossamer.sides.number_source import Numbers
 from gossamer.sides.pairwise_noise import pairwise_noise
 from gossamer.sides.plan import WHOLE, ClientUpdate, Pairwise
@@ -70,7 +71,7 @@ class Updates:
         return [Update(*row) for row in zip(found.updates, found.not_finite.tolist(), strict=True)]
 
 
-class UpdateRule:
+class UpdateRule(Rule):
     """Updates of one client. The round's number keys the coins of a raw one: asked again, it is the same update."""
 
     def __init__(self, name: str, plan: ClientUpdate, shard: Shard, updates: Updates, home: Home) -> None:
@@ -88,9 +89,6 @@ class UpdateRule:
             raise SpecError(f"{self.name} makes local updates, found {type(task).__name__}")
         if self.plan.query is not None and task.query != self.plan.query:
             raise SpecError(f"{self.name} makes updates by {self.plan.query}, found {task.query}")
-
-    def admitted(self, task: Any) -> None:
-        pass
 
     def number(self, task: LocalUpdate, charged: int) -> int:
         return task.id

@@ -8,8 +8,7 @@ from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.guarantees import CODE, SIMULATED_NOISE, Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
-from gossamer.privacy.streams.agent_noise import own_server_guarantee
-from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember
+from gossamer.sides.plan import ClientUpdate, Curator
 
 UNIT = "client with all of its data"
 SERVER, OTHERS, CURATOR = "server", "others", "curator"
@@ -63,17 +62,6 @@ def noised_guarantee(plan: ClientUpdate, delta: float, relation: NeighboringRela
     if kind is None:
         return _none(_EVERYBODY, relation, "clients' updates are raw inside their trust scope")
     return _guarantee({kind: plan.most_updates}, delta, relation, _EVERYBODY, (_ITS_OWN,))
-
-
-def masked_guarantee(plan: MaskedMember, delta: float) -> Guarantee:
-    """Guarantee proved of all masked sums that one client is in, against its server; see `own_server_guarantee`.
-
-    Raises
-    ------
-    AccountingError
-        If delta is out of its range.
-    """
-    return own_server_guarantee(plan.noise, plan.sums, delta, plan.honest)
 
 
 def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelation) -> dict[str, Guarantee]:

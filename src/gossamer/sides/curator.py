@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.objectives.objective import FloatArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.privacy.tasks import Query
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.client import SLACK
 from gossamer.sides.home import Home
-from gossamer.sides.machine import Due, Ticket
+from gossamer.sides.machine import Due, Rule, Ticket
 from gossamer.sides.plan import WHOLE, Curator
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.vectors import Confined, Released
@@ -37,7 +38,7 @@ class _Drawn:
     members: frozenset[str] | None = None
 
 
-class CuratorRule:
+class CuratorRule(Rule):
     """Sums over the updates of clients, with noise of the curator's own.
 
     Of the cohorts that it draws it knows the newest alone, and none after a restart: a sum that was not asked for by
@@ -101,9 +102,6 @@ class CuratorRule:
         if query.mechanism.clip != self._plan.bound or query.count_share:
             raise SpecError(f"{self._name} adds up all of updates of length {self._plan.bound:g}, found {query}")
 
-    def admitted(self, task: Any) -> None:
-        pass
-
     def number(self, task: Cohort | CuratedSum, charged: int) -> int:
         if isinstance(task, Cohort):
             self._drawn = _Drawn(task.id, task.query, charged)
@@ -114,12 +112,6 @@ class CuratorRule:
 
     def amended(self, task: Any, became: Any) -> Any:
         raise SpecError(f"a curator runs no rounds, found {type(became).__name__}")
-
-    def draw(self, ticket: Ticket) -> None:
-        return None
-
-    def together(self, task: Any) -> None:
-        return None
 
     def release(self, ticket: Ticket, raw: None) -> Answer:
         return self._cohort(ticket) if isinstance(ticket.task, Cohort) else self._sum(ticket)

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
-from gossamer.objectives.objective import FloatArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.streams.kept_records import FloatArray as Doubles
 from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
 from gossamer.sides.grid_query import GridQuery
-from gossamer.sides.home import Kept
+from gossamer.sides.home import Home, Kept
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.number_source import Numbers, numbers_of
 from gossamer.sides.plan import SidePlan, Stream
@@ -31,7 +31,7 @@ from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import InPieces, Provided, Sums
 
 
-class Deployed:
+class Deployed(Home):
     """A process of a deployment.
 
     Parameters
@@ -104,12 +104,6 @@ class Deployed:
     def signing(self, name: str) -> Any:
         return self._signing
 
-    def crashpoint(self, what: str) -> None:
-        pass
-
-    def restarted(self, name: str) -> None:
-        pass
-
 
 class GridStream:
     """Correlated noise that a restart does not lose, drawn on a grid; see `streams.records`.
@@ -125,6 +119,6 @@ class GridStream:
         self._noise = None if plan.law is None else RecordNoise(plan.law, plan.size, bound, plan.longest)
         self.needed = 0 if self._noise is None else self._noise.needed
 
-    def answer(self, number: int, state: Doubles, before: list[Record]) -> Doubles:
+    def answer(self, number: int, state: FloatArray, before: list[Record]) -> FloatArray:
         """The record [size] that follows from the state and from those ``before``, with fresh noise."""
         return state if self._noise is None else self._noise.answer(state, before)

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from gossamer.arrays import IndexArray
 from gossamer.data.split import Split
-from gossamer.objectives.objective import IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.accounting.release_times import provided_for
 from gossamer.privacy.tasks import Gradient, Round, Swap
 from gossamer.sides.answers import Answer, post_processed

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
-from gossamer.objectives.objective import FloatArray, Objective
-from gossamer.privacy.streams.kept_records import FloatArray as Doubles
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.kept_records import Record, Records
 from gossamer.privacy.tasks import Query
 from gossamer.sides.ledger import Ledger
@@ -38,7 +38,7 @@ class StreamNoise(Protocol):
         """Number of records before it that the next one is made of."""
         ...
 
-    def answer(self, number: int, state: Doubles, before: list[Record]) -> Doubles:
+    def answer(self, number: int, state: FloatArray, before: list[Record]) -> FloatArray:
         """The record [size] with fresh noise."""
         ...
 
@@ -57,7 +57,10 @@ class Kept(RoundMark, Records, Protocol):
 
 
 class Home(Protocol):
-    """The world that data sides live in."""
+    """The world that data sides live in.
+
+    It keeps nothing, signs nothing and has nobody killed, unless it says so.
+    """
 
     @property
     def repeats(self) -> bool:
@@ -119,16 +122,16 @@ class Home(Protocol):
 
     def kept(self, name: str) -> Kept | None:
         """Storage for what must outlive a crash of a party; None keeps nothing."""
-        ...
+        return None
 
     def signing(self, name: str) -> Any:
         """Return the `masked_side.Signing` of the keys of masked sums; None where nobody signs them."""
-        ...
+        return None
 
     def crashpoint(self, what: str) -> None:
         """Told before something lasts, or is seen; here a process of a laboratory may be killed."""
-        ...
+        return None
 
     def restarted(self, name: str) -> None:
         """The process of ``name`` was started again."""
-        ...
+        return None

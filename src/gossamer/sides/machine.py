@@ -68,7 +68,11 @@ Together = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class Rule(Protocol):
-    """Rules for what leaves one party's data: one kind, whatever the world."""
+    """Rules for what leaves one party's data: one kind, whatever the world.
+
+    A rule says what differs from the most common one, which draws nothing, computes nothing and keys its randomness by
+    the number of the charge.
+    """
 
     def due(self, task: Any, charged: int) -> Due:
         """Return what ``task`` comes to after so many charges; before anything is charged or drawn.
@@ -84,11 +88,12 @@ class Rule(Protocol):
 
     def admitted(self, task: Any) -> None:
         """Note that ``task`` was charged."""
-        ...
+        return None
 
     def number(self, task: Any, charged: int) -> int:
         """Number that keys the randomness of ``task``, now that so many releases are charged."""
-        ...
+        # Our own count, not the node's id: no node can make two releases share their noise.
+        return charged
 
     def amended(self, task: Any, became: Any) -> Any:
         """``became``, if an admitted ``task`` can have become it.
@@ -102,11 +107,11 @@ class Rule(Protocol):
 
     def draw(self, ticket: Ticket) -> Any:
         """Draw what the raw answer needs, such as a batch."""
-        ...
+        return None
 
     def together(self, task: Any) -> Together | None:
         """Return what computes the raw answer, with others computed by the same; None if there is nothing to do."""
-        ...
+        return None
 
     def release(self, ticket: Ticket, raw: Any) -> Answer:
         """The answer, with its noise."""

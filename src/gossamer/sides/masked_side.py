@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import PeerError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.privacy.masking import Identities, MaskingAgent, Step, UintArray, packed, reproducible_secret, unpacked
@@ -19,7 +20,7 @@ from gossamer.sides.number_source import numbers_of
 from gossamer.sides.round_mark import PassingMark, RoundMark
 from gossamer.sides.round_terms import RoundTerms, inputs_digest
 from gossamer.sides.secure_unit import SecureUnit
-from gossamer.vectors import FloatArray, Public, Sendable
+from gossamer.vectors import Public, Sendable
 
 Members = Callable[[int], Sequence[str]]
 """Who takes part in a round, in the order of their numbers: public coins."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.objective import FloatArray
 from gossamer.privacy.masking.steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.answers import Answer
@@ -15,13 +15,13 @@ from gossamer.sides.charges import Receipt
 from gossamer.sides.client import SLACK, Steps, Update, Updates, clipped, steps_of
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.machine import Due, Ticket, Together
+from gossamer.sides.machine import Due, Rule, Ticket, Together
 from gossamer.sides.masked_side import MaskedSide
 from gossamer.sides.plan import MaskedMember
 from gossamer.sides.samples import Shard
 
 
-class MemberRule:
+class MemberRule(Rule):
     """The updates of one member, and its messages of the sums that they are in.
 
     The conversation itself, with all that is refused in it, is `MaskedSide`, whatever the world; it is handed the

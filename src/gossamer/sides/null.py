@@ -10,12 +10,12 @@ from gossamer.privacy.masking.steps import MaskingStep
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.sides.answers import Answer
-from gossamer.sides.machine import Due, Ticket
+from gossamer.sides.machine import Due, Rule, Ticket
 from gossamer.sides.round_answers import amended
 from gossamer.vectors import Blank, Sendable
 
 
-class NothingRule:
+class NothingRule(Rule):
     """Rule of a party without data: there is nothing to ask it."""
 
     def __init__(self, name: str) -> None:
@@ -24,20 +24,8 @@ class NothingRule:
     def due(self, task: Any, charged: int) -> Due:
         raise SpecError(f"{self._name} has no data in this run, found a task for them: {type(task).__name__}")
 
-    def admitted(self, task: Any) -> None:
-        self.due(task, 0)
-
-    def number(self, task: Any, charged: int) -> int:
-        raise AssertionError("nothing is ever admitted")
-
     def amended(self, task: Any, became: Any) -> Any:
         return self.due(became, 0)
-
-    def draw(self, ticket: Ticket) -> Any:
-        return self.due(ticket.task, 0)
-
-    def together(self, task: Any) -> None:
-        return None
 
     def release(self, ticket: Ticket, raw: Any) -> Answer:
         raise AssertionError("nothing is ever admitted")

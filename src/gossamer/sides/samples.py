@@ -7,13 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError
-from gossamer.objectives.objective import IndexArray
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
-from gossamer.sides.machine import Due, Ticket, Together
+from gossamer.sides.machine import Due, Rule, Ticket, Together
 from gossamer.sides.plan import Samples
 from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of
 from gossamer.sides.sum_rounding import Rounding
@@ -48,7 +48,7 @@ class Shard:
             raise SpecError("local updates are made on all examples of a shard, and none of its slots can be blank")
 
 
-class SampleRule:
+class SampleRule(Rule):
     """Noisy sums over samples of one party's examples."""
 
     def __init__(self, name: str, plan: Samples, shard: Shard, sums: Sums, home: Home) -> None:
@@ -70,13 +70,6 @@ class SampleRule:
         """Return what the noise of ``task`` is drawn with."""
         size = task.model.size if isinstance(task, Gradient) else task.answer_size
         return self.home.provided(task.query, size, lambda: self._rounding(task.query, task))
-
-    def admitted(self, task: Any) -> None:
-        pass
-
-    def number(self, task: Any, charged: int) -> int:
-        # Our own count, not the node's id: no node can make two releases share their noise.
-        return charged
 
     def amended(self, task: Any, became: Any) -> Round:
         if not isinstance(task, Round):

@@ -7,14 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
-from gossamer.objectives.objective import FloatArray, Objective
-from gossamer.privacy.streams.kept_records import FloatArray as Doubles
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream as Generators
 from gossamer.sides.answers import divided
+from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.number_source import Numbers
 from gossamer.sides.plan import SidePlan, Stream
@@ -24,7 +25,7 @@ from gossamer.sides.sums import Provided, Sums, Together
 _NOTHING = Provided()
 
 
-class Simulated:
+class Simulated(Home):
     """A world in which everything follows from ``seed``; good for simulation only.
 
     Parameters
@@ -75,18 +76,6 @@ class Simulated:
         assert charges is not None, f"nothing is charged to {name}"
         return MemoryLedger(name, charges)
 
-    def kept(self, name: str) -> None:
-        return None
-
-    def signing(self, name: str) -> None:
-        return None
-
-    def crashpoint(self, what: str) -> None:
-        pass
-
-    def restarted(self, name: str) -> None:
-        pass
-
 
 class FloatStream:
     """Correlated noise in floating point, whose state ends with its process."""
@@ -97,7 +86,7 @@ class FloatStream:
         self._stream = None if plan.law is None else NoiseStream(plan.law, plan.size)
         self._state, self._numbers = NoiseState(), numbers
 
-    def answer(self, number: int, state: Doubles, before: list[Record]) -> Doubles:
+    def answer(self, number: int, state: FloatArray, before: list[Record]) -> FloatArray:
         """The state [size] plus the next noise of the stream."""
         if self._stream is None:
             return state

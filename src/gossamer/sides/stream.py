@@ -12,18 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.privacy.streams.kept_records import FloatArray, Record
+from gossamer.privacy.streams.kept_records import Record
 from gossamer.protocol.effects import Release
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
-from gossamer.sides.machine import Due, Ticket
+from gossamer.sides.machine import Due, Rule, Ticket
 from gossamer.sides.plan import Stream
 from gossamer.vectors import Released
 
 
-class StreamRule:
+class StreamRule(Rule):
     """The records of one unit's stream."""
 
     def __init__(self, name: str, plan: Stream, home: Home) -> None:
@@ -41,20 +42,11 @@ class StreamRule:
             self._before(task.id)
         return Due(self._receipt if task.id == charged else None)
 
-    def admitted(self, task: Any) -> None:
-        pass
-
     def number(self, task: Release, charged: int) -> int:
         return task.id
 
     def amended(self, task: Any, became: Any) -> Any:
         raise SpecError(f"servers of a unit run no rounds, found {type(became).__name__}")
-
-    def draw(self, ticket: Ticket) -> None:
-        return None
-
-    def together(self, task: Any) -> None:
-        return None
 
     def release(self, ticket: Ticket, raw: None) -> Answer:
         """The state with the record's noise; with the very same bytes if it was answered before.

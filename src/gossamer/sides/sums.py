@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
-from gossamer.objectives.objective import FloatArray, IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.sides.grid_query import GridQuery
 from gossamer.sides.round_answers import RoundSum, Turns, round_sum

@@ -4,6 +4,7 @@ import itertools
 import math
 
 import pytest
+from tests.reference.adp2sgd_proposition2 import adp2sgd_proposition2
 
 from gossamer.algorithms.gossip.claims import Adp2sgdSetting, adp2sgd_theorem2_variance
 from gossamer.algorithms.gossip.utility import (
@@ -11,7 +12,6 @@ from gossamer.algorithms.gossip.utility import (
     Adp2sgdProblem,
     adp2sgd_iterations_needed,
     adp2sgd_proposition1,
-    adp2sgd_proposition2,
     adp2sgd_rho_bar,
     adp2sgd_theorem1_conditions,
 )

@@ -36,6 +36,7 @@ from gossamer.privacy.accounting.planner import calibrate_jointly, gaussian_fami
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
 from gossamer.sides.charges import Receipt
+from gossamer.sides.ledger import MemoryLedger
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 
@@ -309,7 +310,7 @@ def test_persons_who_are_spread_in_too_many_ways_are_refused(tmp_path: Path) -> 
 def test_no_reading_is_taken_where_nodes_are_too_far_apart(tmp_path: Path) -> None:
     """A run goes on: what was planned is proved, whatever has been released so far."""
     prepared, plan = planned(patients(tmp_path), 3, partition="iid")
-    ledgers = [plan.ledger(name) for name in prepared.names]
+    ledgers = [MemoryLedger(name, plan.outside(name).charges()) for name in prepared.names]
     for number, (name, ledger) in enumerate(zip(prepared.names, ledgers, strict=True)):
         (kind,) = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
         for _ in range(number + 1):

@@ -32,6 +32,7 @@ from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.masking.steps import REFUSED
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Record
@@ -43,7 +44,6 @@ from gossamer.sides.client_guarantees import (
     CURATOR,
     OTHERS,
     curated_guarantees,
-    masked_guarantee,
     noised_guarantee,
 )
 from gossamer.sides.deployed_guarantee import deployed_guarantee
@@ -318,5 +318,7 @@ def test_without_noise_nothing_is_proved() -> None:
     assert math.isinf(noised_guarantee(bare, DELTA, relation).epsilon)
     assert math.isinf(noised_guarantee(ClientUpdate(LOCAL), DELTA, relation).epsilon)
     assert math.isinf(curated_guarantees(curator(NoNoise(BOUND)), DELTA, relation)[OTHERS].epsilon)
-    assert math.isinf(masked_guarantee(masked_plan(0.0), DELTA).epsilon)
-    assert math.isfinite(masked_guarantee(masked_plan(8.0), DELTA).epsilon)
+    for deviation, proved in ((0.0, False), (8.0, True)):
+        plan = masked_plan(deviation)
+        found = own_server_guarantee(plan.noise, plan.sums, DELTA, plan.honest).epsilon
+        assert math.isfinite(found) == proved

@@ -29,7 +29,7 @@ from gossamer.algorithms.context import Context, updates_per_epoch
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.privacy.tasks import Gradient, Query
-from gossamer.protocol.effects import Compute, Finish, Send, SetTimer
+from gossamer.protocol.effects import Compute, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Section
@@ -94,9 +94,7 @@ class AllreduceNode(RingMember):
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
-        if self.deadline is not None:
-            self.state.ends = now + self.deadline
-            yield SetTimer(self.deadline, "deadline")
+        yield from self.set_deadline(now)
         yield from self.begin_round()
 
     def begin_round(self) -> Effects:
@@ -170,12 +168,6 @@ class AllreduceNode(RingMember):
         if waits and s.reduction is not None and sender == self.names[s.members[s.reduction.position - 1]]:
             s.own = s.reduction = None
             yield from self.end("others have finished")
-
-    def finish(self, reason: str) -> Effects:
-        """No more updates."""
-        if not self.state.finished:
-            self.state.finished = reason
-            yield Finish(reason)
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:

@@ -23,11 +23,12 @@ import numpy as np
 
 from gossamer.algorithms.allreduce.messages import Alive, Average, Chunk, Join, Probe, Roster, Welcome, check_when
 from gossamer.algorithms.allreduce.ring import Reduction, begin
+from gossamer.algorithms.ending import EndingNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import PeerDown
 from gossamer.protocol.messages import Message, check_count, check_model
-from gossamer.protocol.node import Effects, Node, on
+from gossamer.protocol.node import Effects, on
 from gossamer.vectors import LARGEST_VALUE, Model, Public
 
 MOST_EARLY = 8
@@ -62,7 +63,7 @@ class RingState:
     probes: int = 0
 
 
-class RingMember(Node):
+class RingMember(EndingNode):
     """Base of nodes that average in rounds; a subclass says what a round starts with.
 
     A subclass handles `Elapsed` and passes timers it does not know to `ring_timer`.

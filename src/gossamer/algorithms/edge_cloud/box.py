@@ -42,18 +42,18 @@ from gossamer.algorithms.context import Context, Facts
 from gossamer.algorithms.edge_cloud.claims import mapa_claims
 from gossamer.algorithms.edge_cloud.messages import SERVER
 from gossamer.algorithms.edge_cloud.node import EdgeNode
-from gossamer.algorithms.edge_cloud.server import Course, ServerNode, newest
+from gossamer.algorithms.edge_cloud.server import Course, ServerNode
 from gossamer.algorithms.edge_cloud.server import Step as Step
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
 from gossamer.algorithms.learning_rate import ConstantRate, RateSchedule, StepRate, WarmupAnnealRate, from_number
 from gossamer.algorithms.staleness import StalenessSettings
+from gossamer.algorithms.worker import model_of, output
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.protocol.node import Node
 from gossamer.section import Section
-from gossamer.vectors import Model
 
 
 class AgarwalDuchiRate(RateSchedule):
@@ -184,17 +184,6 @@ def server_of(nodes: Mapping[str, Node]) -> ServerNode:
     server = nodes[SERVER]
     assert isinstance(server, ServerNode)
     return server
-
-
-def model_of(node: Node) -> Model:
-    """The model this node would deploy: the server's, or the newest that the edge has."""
-    model: Model = node.state.x if isinstance(node, ServerNode) else node.state.w
-    return model
-
-
-def output(nodes: Mapping[str, Node]) -> Model:
-    """The server's model."""
-    return newest(list(nodes.values()))
 
 
 def count(nodes: Mapping[str, Node]) -> int:

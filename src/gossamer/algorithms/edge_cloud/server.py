@@ -6,19 +6,20 @@ for nobody, unless it keeps a bound on the staleness, and then not for edges tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud.messages import SERVER, Halt, Leave, Newest, Probe, Pull, Push
+from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
-from gossamer.protocol.node import Effects, Node, on
+from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Blank, Model, Public, Released
 
 
@@ -77,7 +78,7 @@ class ServerState:
     finished: str = ""
 
 
-class ServerNode(Node):
+class ServerNode(EndingNode):
     """The cloud server: the model x_t, and who works at which version of it."""
 
     state: ServerState
@@ -93,9 +94,7 @@ class ServerNode(Node):
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
-        if self.deadline is not None:
-            self.state.ends = now + self.deadline
-            yield SetTimer(self.deadline, "deadline")
+        yield from self.set_deadline(now)
         yield from self.enter()
 
     @on(Pull)
@@ -243,10 +242,8 @@ class ServerNode(Node):
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         """Timers are gone."""
-        s = self.state
-        s.probing = False
-        if s.ends is not None and not s.finished:
-            yield SetTimer(max(s.ends - now, 0.0), "deadline")
+        self.state.probing = False
+        yield from self.reset_deadline(now)
         yield from self.watch()
 
     @on(Stop)
@@ -262,12 +259,3 @@ class ServerNode(Node):
         for edge in sorted(self.edges):
             yield Send(edge, Halt(s.t, s.x))
         yield Finish(reason)
-
-
-def newest(nodes: Sequence[Node]) -> Model:
-    """The server's model, or where it is gone the newest that an edge has."""
-    servers = [node for node in nodes if isinstance(node, ServerNode)]
-    if servers:
-        return servers[0].state.x
-    model: Model = max(nodes, key=lambda node: int(node.state.version)).state.w
-    return model

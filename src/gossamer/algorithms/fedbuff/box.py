@@ -46,9 +46,9 @@ from gossamer.algorithms.fedbuff.server import ServerNode
 from gossamer.algorithms.fedbuff.settings import Settings as Settings
 from gossamer.algorithms.fedbuff.settings import workload
 from gossamer.algorithms.interface import Algorithm, Cast, SmallRuns, Terms
+from gossamer.algorithms.worker import model_of, output
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.protocol.node import Node
-from gossamer.vectors import Model
 
 
 def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
@@ -60,18 +60,6 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
     clients: dict[str, Node] = {name: ClientNode(name, context, settings.query) for name in context.names}
     return {**clients, SERVER: ServerNode(context, settings)}
-
-
-def model_of(node: Node) -> Model:
-    """The model this node would deploy: the server's, or the newest that the client has."""
-    model: Model = node.state.x if isinstance(node, ServerNode) else node.state.w
-    return model
-
-
-def output(nodes: Mapping[str, Node]) -> Model:
-    """The server's model, or where it is gone the newest that a client has."""
-    newest = nodes[SERVER] if SERVER in nodes else max(nodes.values(), key=lambda node: int(node.state.version))
-    return model_of(newest)
 
 
 def count(nodes: Mapping[str, Node]) -> int:

@@ -21,8 +21,6 @@ from gossamer.privacy.weakness import remarks
 from gossamer.sides.client_guarantees import noised_guarantee
 from gossamer.sides.plan import WHOLE, ClientUpdate
 
-EVERYBODY = "everybody"
-"""The observer of noised updates: they are shown to none alone."""
 RUN_ASSUMPTIONS = (
     "how many examples each client has is public, and so are numbers of features and classes and the choice of test "
     "examples",
@@ -78,7 +76,15 @@ def plan_clients(problem: Problem[Settings]) -> ClientPlan:
     epsilons = {name: guarantee.epsilon for name, guarantee in found.items()}
     check_budget(problem, schedules, epsilons, None)
     worst = found[max(epsilons, key=lambda name: epsilons[name])]
-    return ClientPlan(problem, stop, quotas, sides, epsilons, {EVERYBODY: _remarked(worst, len(sides))})
+    return ClientPlan(
+        problem=problem,
+        stop=stop,
+        quotas=quotas,
+        mechanisms=laws,
+        sides=sides,
+        epsilons=epsilons,
+        guarantee=_remarked(worst, len(sides)),
+    )
 
 
 def _updates(problem: Problem[Settings], stop: StopSettings, quotas: dict[str, int] | None) -> dict[str, int]:

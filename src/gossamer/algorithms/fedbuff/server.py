@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.context import Context
+from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.fedbuff.messages import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.fedbuff.settings import Settings
 from gossamer.errors import PeerError
-from gossamer.protocol.effects import Finish, Send, SetTimer
+from gossamer.protocol.effects import Finish, Send
 from gossamer.protocol.events import Elapsed, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
-from gossamer.protocol.node import Effects, Node, on
+from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Model
 
 
@@ -49,7 +50,7 @@ class ServerState:
     finished: str = ""
 
 
-class ServerNode(Node):
+class ServerNode(EndingNode):
     """The server: the model, and a buffer of updates. It holds no data."""
 
     state: ServerState
@@ -62,16 +63,12 @@ class ServerNode(Node):
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
-        if self.deadline is not None:
-            self.state.ends = now + self.deadline
-            yield SetTimer(self.deadline, "deadline")
+        yield from self.set_deadline(now)
 
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         """Timers are gone."""
-        s = self.state
-        if s.ends is not None and not s.finished:
-            yield SetTimer(max(s.ends - now, 0.0), "deadline")
+        yield from self.reset_deadline(now)
 
     @on(Fetch)
     def fetched(self, sender: str, fetch: Fetch, now: float) -> Effects:

@@ -40,6 +40,7 @@ from pydantic import Field
 
 from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Context, Facts, InFlight, mean, updates_per_epoch
+from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.gossip.claims import adp2sgd_claims
 from gossamer.algorithms.gossip.exchange import Answer as Answer
 from gossamer.algorithms.gossip.exchange import Offer as Offer
@@ -49,7 +50,7 @@ from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.errors import PeerError
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.tasks import Gradient, Query
-from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer
+from gossamer.protocol.effects import Compute, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Stream
@@ -88,8 +89,11 @@ class Settings(Section):
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
 
-class GossipNode(Node):
-    """One party: its model, the update under way and the exchange under way."""
+class GossipNode(EndingNode):
+    """One party: its model, the update under way and the exchange under way.
+
+    Once it has finished, it answers offers as before.
+    """
 
     state: State
 
@@ -173,12 +177,6 @@ class GossipNode(Node):
     @on(Stop)
     def stop(self, event: Stop, now: float) -> Effects:
         yield from self.finish(event.reason)
-
-    def finish(self, reason: str) -> Effects:
-        """No more updates; offers are answered as before."""
-        if not self.state.finished:
-            self.state.finished = reason
-            yield Finish(reason)
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.graph_federated.messages import REASONS, Assignment, Contribution, Declined, Over, Probe
 from gossamer.errors import PeerError
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
-from gossamer.protocol.effects import Compute, Finish, Send
+from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.events import Answered, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_count, check_model, check_sender
-from gossamer.protocol.node import Effects, Node, on
+from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Confined, Model, Public
 
 
@@ -26,7 +27,7 @@ class AgentState:
     finished: str = ""
 
 
-class AgentNode(Node):
+class AgentNode(EndingNode):
     """One agent k: E_k local steps from the model that it is given."""
 
     State: ClassVar[type[AgentState]] = AgentState
@@ -94,8 +95,5 @@ class AgentNode(Node):
 
     def finish(self, reason: str) -> Effects:
         """No more updates."""
-        s = self.state
-        s.busy = False
-        if not s.finished:
-            s.finished = reason
-            yield Finish(reason)
+        self.state.busy = False
+        yield from super().finish(reason)

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.graph_federated.coins import Sampling
 from gossamer.algorithms.graph_federated.messages import Assignment, Contribution, Declined
 from gossamer.algorithms.graph_federated.neighbours import Newest
@@ -19,11 +20,11 @@ from gossamer.algorithms.graph_federated.state import ServerState
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Send, SetTimer
 from gossamer.protocol.messages import check_model
-from gossamer.protocol.node import Effects, Node, on
+from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Confined, Model, Public
 
 
-class GatheringNode(Node):
+class GatheringNode(EndingNode):
     """Server p as its agents know it: lines 1, 2 and 5 of the box in `graph_federated`.
 
     Parameters

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from gossamer.algorithms.graph_federated.network_noise import FloatArray, model_noise
+from gossamer.algorithms.graph_federated.network_noise import model_noise
+from gossamer.arrays import FloatArray
 from gossamer.privacy.accounting.gaussian_dp import gaussian_mu
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import (

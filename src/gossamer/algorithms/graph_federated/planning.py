@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gossamer.algorithms.graph_federated.combination import FloatArray, combination
+from gossamer.algorithms.graph_federated.combination import combination
 from gossamer.algorithms.graph_federated.guarantees import UNITS, graph_guarantees, no_guarantees
 from gossamer.algorithms.graph_federated.network_noise import ModelNoise, links_of, model_noise, random_model_noise
 from gossamer.algorithms.graph_federated.noise import Measure, NoiseProblem, least_noise, plan_noise
@@ -25,6 +25,7 @@ from gossamer.algorithms.graph_federated.settings import Settings, server_of, un
 from gossamer.algorithms.graph_federated.sides import own_server
 from gossamer.algorithms.persons import asked
 from gossamer.algorithms.problem import Problem
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee
 from gossamer.privacy.mechanisms import Mechanism, NoNoise

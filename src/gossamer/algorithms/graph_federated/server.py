@@ -68,9 +68,7 @@ class ServerNode(GatheringNode):
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
-        if self.deadline is not None:
-            self.state.ends = now + self.deadline
-            yield SetTimer(self.deadline, "deadline")
+        yield from self.set_deadline(now)
         yield from self.begin_round()
 
     def begin_round(self) -> Effects:
@@ -284,8 +282,7 @@ class ServerNode(GatheringNode):
         s = self.state
         if s.finished:
             return
-        if s.ends is not None:
-            yield SetTimer(max(s.ends - now, 0.0), "deadline")
+        yield from self.reset_deadline(now)
         yield from self.set_timers()
         if s.phase == "gathering":
             yield from self.ask_again()

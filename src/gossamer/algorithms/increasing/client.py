@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gossamer.algorithms.context import Context
+from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.increasing.messages import (
     MOST_AHEAD,
     GlobalModel,
@@ -25,10 +26,10 @@ from gossamer.algorithms.increasing.messages import (
 from gossamer.algorithms.increasing.sizes import MOST_ROUNDS
 from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Query, Round, StepSizes, Swap
-from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Send, Update
+from gossamer.protocol.effects import Compute, Interrupt, Record, Send, Update
 from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model, check_sender
-from gossamer.protocol.node import Effects, Node, on
+from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Coordinates, Model, Released, spread
 
 
@@ -95,7 +96,7 @@ class ClientState:
     finished: str = ""
 
 
-class ClientNode(Node):
+class ClientNode(EndingNode):
     """Client c, below ``parent``: the server, or an aggregator."""
 
     state: ClientState
@@ -242,8 +243,3 @@ class ClientNode(Node):
         if not self.state.finished:
             yield Send(self.parent, Leave(self.state.first))
             yield from self.finish(reason)
-
-    def finish(self, reason: str) -> Effects:
-        if not self.state.finished:
-            self.state.finished = reason
-            yield Finish(reason)

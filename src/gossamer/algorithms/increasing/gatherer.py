@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.increasing.messages import (
     MOST_AHEAD,
     Alone,
@@ -25,7 +26,7 @@ from gossamer.errors import PeerError
 from gossamer.protocol.effects import Finish, Send, SetTimer
 from gossamer.protocol.events import PeerDown, PeerUp, Stop
 from gossamer.protocol.messages import Message, check_model
-from gossamer.protocol.node import Effects, Node, on
+from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Blank, Coordinates, Model, Public
 
 MOST_DOUBLINGS = 10
@@ -81,7 +82,7 @@ class GathererState:
     finished: str = ""
 
 
-class Gatherer(Node):
+class Gatherer(EndingNode):
     """Common part of the server and aggregators."""
 
     state: GathererState

@@ -24,7 +24,7 @@ from gossamer.algorithms.increasing.messages import (
 )
 from gossamer.algorithms.increasing.sizes import MOST_ROUNDS
 from gossamer.errors import PeerError
-from gossamer.protocol.effects import Send, SetTimer
+from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Elapsed, PeerDown, Resumed, Started
 from gossamer.protocol.messages import check_model, check_sender
 from gossamer.protocol.node import Effects, on
@@ -40,18 +40,14 @@ class ServerNode(Gatherer):
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
-        if self.deadline is not None:
-            self.state.ends = now + self.deadline
-            yield SetTimer(self.deadline, "deadline")
+        yield from self.set_deadline(now)
         yield from self.watch()
 
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         """Timers are gone."""
-        s = self.state
-        s.waiting = False
-        if s.ends is not None and not s.finished:
-            yield SetTimer(max(s.ends - now, 0.0), "deadline")
+        self.state.waiting = False
+        yield from self.reset_deadline(now)
         yield from self.watch()
 
     @on(Elapsed)

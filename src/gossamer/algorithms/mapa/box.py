@@ -40,6 +40,7 @@ from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, SmallRuns
 from gossamer.algorithms.mapa.schedule import Problem, Schedule, initial_clip
 from gossamer.algorithms.staleness import StalenessSettings
+from gossamer.algorithms.worker import model_of, output
 from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node
@@ -188,8 +189,8 @@ def command() -> Command[Any]:
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
-    model_of=edge_cloud.model_of,
-    output=edge_cloud.output,
+    model_of=model_of,
+    output=output,
     roles=("edge", "server"),
     cast=edge_cloud.cast,
     clips=Clips(("stages",), StageClip(), first_clip),

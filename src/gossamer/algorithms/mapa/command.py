@@ -51,9 +51,7 @@ class Options:
     epsilon: Annotated[float | None, Option("of one release; for l2_laplace", "E", POSITIVE)] = None
     noise_multiplier: Annotated[
         float | None,
-        Option(
-            "sd of the sum's noise / clip; for gaussian", "Z", Bounds(ge=0.01, le=10**6, words="between 0.01 and 10^6")
-        ),
+        Option("sd of the sum's noise / clip; for gaussian", "Z", _MULTIPLIER),
     ] = None
     budget: Annotated[float | None, Option("epsilon of all releases instead; for gaussian", "E", POSITIVE)] = None
     delta: Annotated[float | None, Option("of the budget", "D", SHARE)] = None

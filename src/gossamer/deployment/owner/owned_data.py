@@ -33,7 +33,7 @@ from gossamer.privacy.weakness import remarks
 from gossamer.runtimes.storage.contents import Content, Difference
 from gossamer.runtimes.storage.filters import Budget
 from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile
-from gossamer.runtimes.storage.unit_ledgers import DurableAgentLedger
+from gossamer.runtimes.storage.unit_ledgers import DurableLawLedger
 
 
 @dataclass
@@ -217,7 +217,7 @@ class OwnedData:
         *,
         terms: bytes = b"",
         entry: Entry = NOTHING_PROVED,
-    ) -> DurableAgentLedger:
+    ) -> DurableLawLedger:
         """The ledger of an agent of a unit, with all that the run will reveal of its data in it.
 
         Parameters

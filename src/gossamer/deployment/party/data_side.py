@@ -27,7 +27,7 @@ from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile
 from gossamer.runtimes.storage.sides import stored_ledger
-from gossamer.runtimes.storage.unit_ledgers import DurableAgentLedger, DurableUnitLedger
+from gossamer.runtimes.storage.unit_ledgers import DurableLawLedger
 from gossamer.sides.charges import NO_CHARGES
 from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.masked_side import Signing
@@ -197,10 +197,10 @@ class _OwnersAccounts:
     def releases(self, owner: str, most: Counts, part: str = "") -> DurableLedger:
         return self.owned.ledger(self._run, owner, most, proved=math.isfinite(self.agreed.plan.epsilons[owner]))
 
-    def stream(self, owner: str, stream: StreamKind, owners: tuple[str, ...]) -> DurableUnitLedger:
-        raise AssertionError(f"{owner} has data of its own, and releases none of {', '.join(owners)}")
+    def stream(self, owner: str, stream: StreamKind) -> DurableLawLedger:
+        raise AssertionError(f"{owner} has data of its own, and releases no unit's records")
 
-    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableAgentLedger:
+    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableLawLedger:
         trust = Trust.SCOPE if self.owned.policy.trust_own_server else Trust.NOBODY
         # A whole update moves as far as a replacement does, whatever relation the owner counts its examples by.
         divergence = self.side.divergence(self.owned.budget.order, NeighboringRelation.REPLACE_ONE, trust)

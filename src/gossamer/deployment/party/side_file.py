@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gossamer.errors import DataError
-from gossamer.privacy.streams.records import Record
+from gossamer.privacy.streams.kept_records import Record
 from gossamer.runtimes.storage.file import File, Format
 
 FORMAT = Format(

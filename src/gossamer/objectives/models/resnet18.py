@@ -20,7 +20,7 @@ from gossamer.objectives.models.blocks import (
     scaled,
 )
 
-STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride of the first of two blocks
+_STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride of the first of two blocks
 
 
 def basic_block(inputs: int, outputs: int, stride: int, *last: nn.Module) -> Residual:
@@ -41,12 +41,19 @@ class ResNet18(ImageNetwork):
         Multiplies the channels.
     """
 
+    name = "resnet18"
+
+    @staticmethod
+    def block(inputs: int, outputs: int, stride: int) -> Residual:
+        """One of the two blocks of a stage."""
+        return basic_block(inputs, outputs, stride)
+
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> None:
         inputs = scaled(64, width)
-        layers: dict[str, nn.Module] = {"stem": conv_norm_relu(image_channels("resnet18", input_shape), inputs, 3)}
-        for number, (channels, stride) in enumerate(STAGES, start=1):
+        layers: dict[str, nn.Module] = {"stem": conv_norm_relu(image_channels(self.name, input_shape), inputs, 3)}
+        for number, (channels, stride) in enumerate(_STAGES, start=1):
             outputs = scaled(channels, width)
-            blocks = basic_block(inputs, outputs, stride), basic_block(outputs, outputs, 1)
+            blocks = self.block(inputs, outputs, stride), self.block(outputs, outputs, 1)
             layers[f"stage{number}"] = nn.Sequential(*blocks)
             inputs = outputs
         super().__init__(layers, inputs, classes)

@@ -184,6 +184,10 @@ def _fixed_size_l2_laplace(kind: ReleaseKind) -> Profile:
     return FixedSizeSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
 
 
+def _poisson_divergence(kind: ReleaseKind, order: float) -> float:
+    return renyi.poisson_gaussian(1 / gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order)
+
+
 def _fixed_size_divergence(kind: ReleaseKind, order: float) -> float:
     return renyi.fixed_size_gaussian(gaussian_mu(kind, REPLACE), kind.sampling.rate, order)
 
@@ -211,15 +215,7 @@ def _without_delta(
 
 
 ROWS: tuple[Row, ...] = (
-    Row(
-        Gaussian,
-        Poisson,
-        ADD_OR_REMOVE,
-        "PLD",
-        "sd/C",
-        _poisson_gaussian,
-        lambda kind, order: renyi.poisson_gaussian(1 / gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order),
-    ),
+    Row(Gaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson_gaussian, _poisson_divergence),
     Row(
         Gaussian,
         Poisson,
@@ -240,15 +236,7 @@ ROWS: tuple[Row, ...] = (
         _fixed_size_gaussian,
         _fixed_size_divergence,
     ),
-    Row(
-        BallGaussian,
-        Poisson,
-        ADD_OR_REMOVE,
-        "PLD",
-        "sd/C",
-        _poisson_gaussian,
-        lambda kind, order: renyi.poisson_gaussian(1 / gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order),
-    ),
+    Row(BallGaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson_gaussian, _poisson_divergence),
     Row(
         BallGaussian,
         Poisson,

@@ -101,11 +101,6 @@ class Group:
         """Of the vectors."""
         return DTYPES[self.bits]
 
-    @property
-    def most_vanished(self) -> int:
-        """How many agents may vanish, at any steps, and the sum of the others is still found."""
-        return self.size - self.minimum
-
     def has(self, agent: object) -> bool:
         """Whether ``agent`` is the number of an agent."""
         return type(agent) is int and 1 <= agent <= self.size

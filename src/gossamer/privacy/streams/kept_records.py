@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gossamer.arrays import FloatArray as FloatArray
+from gossamer.arrays import FloatArray
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,3 @@ class Moves(Protocol):
     def agents_sampled(self) -> int:
         """L, agents whose updates are in a round."""
         ...
-
-
-class Forgetful:
-    """Records of this process alone."""
-
-    def kept(self) -> Sequence[Record]:
-        return ()
-
-    def keep(self, record: Record, most: int) -> None:
-        pass

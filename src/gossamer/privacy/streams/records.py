@@ -37,10 +37,8 @@ from gossamer.privacy.exact.secret_generator import SecretGenerator
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.streams.correlated_noise import Temporal
-from gossamer.privacy.streams.kept_records import Forgetful, Moves, Record, Records
+from gossamer.privacy.streams.kept_records import Moves, Record
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
-
-__all__ = ["FloatArray", "Forgetful", "Moves", "Record", "RecordNoise", "Records", "rounding_error"]
 
 
 class RecordNoise:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from gossamer.privacy.accounting.accountants import renyi_epsilon
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry, Total
@@ -46,7 +45,7 @@ from gossamer.runtimes.storage.asking import (
 from gossamer.runtimes.storage.contents import Contents
 from gossamer.runtimes.storage.file import File
 from gossamer.runtimes.storage.filters import Budget, kept_by, runs_in, series_of, total_of
-from gossamer.runtimes.storage.unit_ledgers import DurableAgentLedger, DurableUnitLedger
+from gossamer.runtimes.storage.unit_ledgers import DurableLawLedger
 
 
 class LedgerFile:
@@ -127,10 +126,9 @@ class LedgerFile:
         run: str,
         budget: Budget,
         stream: StreamKind,
-        agents: tuple[str, ...],
         divergence: float,
         entry: Entry = NOTHING_PROVED,
-    ) -> DurableUnitLedger:
+    ) -> DurableLawLedger:
         """The ledger of a unit's stream of noise, a plan by nature; see `open`.
 
         Parameters
@@ -139,8 +137,6 @@ class LedgerFile:
             As there; the owner is the unit's server.
         stream : StreamKind
             Opened for all rounds.
-        agents : tuple of str
-            Whose data each record holds.
         divergence : float
             An upper bound of the Renyi divergence of all its records together, at the budget's order.
         entry : Entry
@@ -149,7 +145,8 @@ class LedgerFile:
         account = Account.of(self._file, owner, data_set, run, budget)
         records = whole(stream.records, "records of a stream")
         account.open(asking_given({encode(stream.describe()): records}, divergence, entry))
-        return DurableUnitLedger(account, agents, stream)
+        spent = f"the stream was opened for {records} records"
+        return DurableLawLedger(account, stream, records, what="a record", spent=spent)
 
     def open_agent(
         self,
@@ -162,7 +159,7 @@ class LedgerFile:
         most: int = 0,
         terms: bytes = b"",
         entry: Entry = NOTHING_PROVED,
-    ) -> DurableAgentLedger:
+    ) -> DurableLawLedger:
         """The ledger of an agent of a unit, whose data its unit's server releases; see `open`.
 
         All that will ever be released of the agent's data in the run enters at once, before the agent joins.
@@ -187,7 +184,8 @@ class LedgerFile:
         most = whole(most, "masked sums")
         plan = {} if noise is None else {encode(noise.describe()): most}
         account.open(asking_given(plan | {encode(("terms", terms)): 0}, divergence, entry))
-        return DurableAgentLedger(account, noise, most)
+        spent = f"the ledger was opened for {most} sums"
+        return DurableLawLedger(account, noise, most, what="a masked sum", spent=spent)
 
     def transaction(self) -> AbstractContextManager[None]:
         """Whatever is done to the ledger and its contents inside: all of it or nothing."""
@@ -285,7 +283,3 @@ class DurableLedger:
         # A plan has paid for its releases; what they reveal themselves is of no use.
         cost = release_cost(kind, budget) if plan is None else PAID
         self.counts[kind] = self._account.charge(encoded(kind), str(kind.describe()), cost, refusal)
-
-    def lines(self) -> list[dict[str, Any]]:
-        """One record a kind, for ``ledger.jsonl``."""
-        return [{"node": self.owner, "releases": n, **kind.describe()} for kind, n in self.counts.items()]

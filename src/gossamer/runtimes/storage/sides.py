@@ -11,7 +11,7 @@ from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.runtimes.storage.filters import Budget
 from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile
-from gossamer.runtimes.storage.unit_ledgers import DurableAgentLedger, DurableUnitLedger
+from gossamer.runtimes.storage.unit_ledgers import DurableLawLedger
 from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.plan import SidePlan, Trust
 
@@ -71,11 +71,11 @@ class FileAccounts:
     def releases(self, owner: str, most: Counts, part: str = "") -> DurableLedger:
         return self.file.open(owner, f"{self.data_set} {part}" if part else self.data_set, self.run, self.budget, most)
 
-    def stream(self, owner: str, stream: StreamKind, owners: tuple[str, ...]) -> DurableUnitLedger:
+    def stream(self, owner: str, stream: StreamKind) -> DurableLawLedger:
         # What the records reveal is in the ledgers of those whose data they hold.
-        return self.file.open_stream(owner, self.data_set, self.run, self.budget, stream, owners, 0.0)
+        return self.file.open_stream(owner, self.data_set, self.run, self.budget, stream, 0.0)
 
-    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableAgentLedger:
+    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableLawLedger:
         # A whole update moves as far as a replacement does, whatever relation the budget counts examples by.
         divergence = self.plan.divergence(self.budget.order, NeighboringRelation.REPLACE_ONE, self.trust)
         return self.file.open_agent(owner, self.data_set, self.run, self.budget, divergence, noise, most)

@@ -1,8 +1,6 @@
-"""The durable ledgers of federated units: of a server's stream of noise, and of an agent whose data it releases."""
+"""The durable ledger of what has one law: the records of a unit's stream of noise, or the masked sums of an agent."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.unit_ledger import StreamKind
@@ -11,79 +9,43 @@ from gossamer.runtimes.storage.account import Account
 from gossamer.runtimes.storage.asking import PAID
 
 
-class DurableUnitLedger:
-    """The records of a unit's stream.
+class DurableLawLedger:
+    """The releases of one law, opened for so many of them.
 
-    Made by `LedgerFile.open_stream`.
+    Made by `LedgerFile.open_stream`, and by `LedgerFile.open_agent` with what the unit releases already in it.
 
-    Attributes
+    Parameters
     ----------
-    agents : tuple of str
-        Whose data each record holds.
-    stream : StreamKind
-        Opened for all rounds, before the first.
-    releases : int
-        Records charged.
-    """
-
-    def __init__(self, account: Account, agents: tuple[str, ...], stream: StreamKind) -> None:
-        self._account, self.agents, self.stream = account, agents, stream
-        self.releases = sum(account.counts().values())
-
-    @property
-    def owner(self) -> str:
-        """The unit's server."""
-        return self._account.owner
-
-    def charge(self) -> None:
-        """Charge the next record; as `DurableLedger.charge`."""
-        self.releases = self._account.charge(encode(self.stream.describe()), "a record", PAID, self._refusal)
-
-    def lines(self) -> list[dict[str, Any]]:
-        """One record an agent, for ``ledger.jsonl``."""
-        kind = self.stream.describe()
-        return [{"node": agent, "unit": self.owner, "releases": self.releases, **kind} for agent in self.agents]
-
-    def _refusal(self, before: int) -> str | None:
-        records = self.stream.records
-        return None if before < records else f"the stream was opened for {records} records"
-
-
-class DurableAgentLedger:
-    """The masked sums of an agent.
-
-    Made by `LedgerFile.open_agent`, with what the unit releases already in it.
-
-    Attributes
-    ----------
-    noise : AgentNoise or None
-        Of each sum.
+    account : Account
+        Of the unit's server, or of the agent.
+    law : StreamKind, AgentNoise or None
+        Of each release; None for an agent that adds no noise.
     most : int
         For how many it is opened.
+    what, spent : str
+        One release in words, and what is said once all are charged.
+
+    Attributes
+    ----------
     releases : int
         How many are charged.
     """
 
-    def __init__(self, account: Account, noise: AgentNoise | None, most: int) -> None:
-        self._account, self.noise, self.most = account, noise, most
+    def __init__(
+        self, account: Account, law: StreamKind | AgentNoise | None, most: int, *, what: str, spent: str
+    ) -> None:
+        self._account, self._most, self._what, self._spent = account, most, what, spent
+        self._kind = encode(None if law is None else law.describe())
         self.releases = sum(account.counts().values())
 
     @property
     def owner(self) -> str:
-        """The agent."""
+        """The unit's server, or the agent."""
         return self._account.owner
 
     def charge(self) -> None:
-        """Charge the noise of the next sum; as `DurableLedger.charge`."""
-        kind = encode(None if self.noise is None else self.noise.describe())
-        self.releases = self._account.charge(kind, "a masked sum", PAID, self._refusal)
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Records for ``ledger.jsonl``; none if the agent adds no noise."""
-        if self.noise is None:
-            return []
-        counts = {"node": self.owner, "to": "own server", "releases": self.releases, "most": self.most}
-        return [counts | self.noise.describe()]
+        """Charge the next release; as `DurableLedger.charge`."""
+        self.releases = self._account.charge(self._kind, self._what, PAID, self._refusal)
 
     def _refusal(self, before: int) -> str | None:
-        return None if before < self.most else f"the ledger was opened for {self.most} sums"
+        return None if before < self._most else self._spent

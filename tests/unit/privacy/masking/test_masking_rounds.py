@@ -171,7 +171,7 @@ def test_the_defaults_of_a_group() -> None:
     for size in range(2, 60):
         group = Group(size, 1)
         assert group.threshold == group.minimum == (2 * size + 2) // 3
-        assert group.most_vanished == size // 3
+        assert group.size - group.minimum == size // 3
         assert 2 * group.threshold > size + most_colluders(group)
         assert group.minimum - most_colluders(group) >= 2
     assert [most_colluders(Group(size, 1)) for size in (2, 3, 4, 5, 6, 9, 12, 100)] == [0, 0, 1, 2, 1, 2, 3, 33]
@@ -204,8 +204,8 @@ def test_a_group_that_cannot_be_is_refused(settings: dict[str, Any], words: str)
 def test_the_extremes_of_thresholds_are_accepted() -> None:
     assert Group(6, 1, threshold=4).threshold == 4
     assert most_colluders(Group(5, 1, threshold=3)) == 0
-    assert Group(6, 1, threshold=6, minimum=6).most_vanished == 0
-    assert Group(6, 1, minimum=5).most_vanished == 1
+    assert Group(6, 1, threshold=6, minimum=6).minimum == 6
+    assert Group(6, 1, minimum=5).minimum == 5
 
 
 @pytest.mark.parametrize(("agent", "round"), [(0, 0), (6, 0), (True, 0), (1, -1), (1, 0.0)])

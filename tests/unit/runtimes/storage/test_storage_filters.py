@@ -176,7 +176,7 @@ NOISE = AgentNoise(scale=100, sensitivity=20.0, size=5)
 def test_units_enter_with_their_mu(file: LedgerFile) -> None:
     mu = math.sqrt(BUDGET.gaussian.level)
     too_much = 2 * BUDGET.renyi.level
-    file.open_stream("server", "wards", "run", BUDGET, STREAM, ("a",), too_much, Entry(0.6 * mu))
+    file.open_stream("server", "wards", "run", BUDGET, STREAM, too_much, Entry(0.6 * mu))
     file.open_agent("agent", "wards", "two", BUDGET, too_much, NOISE, 2, entry=Entry(0.7 * mu, 1e-9))
     assert file.total("wards") == Total(pytest.approx(0.85 * mu**2), 1e-9)
     with pytest.raises(BudgetSpent):
@@ -438,7 +438,7 @@ def test_costs_are_numbers(file: LedgerFile, value: float) -> None:
         (0.1, Entry(0.1, 1.0), "a probability below 1"),
     ):
         with pytest.raises(SpecError, match=expected):
-            file.open_stream("server", "wards", "run", BUDGET, STREAM, (), divergence, entry)
+            file.open_stream("server", "wards", "run", BUDGET, STREAM, divergence, entry)
         with pytest.raises(SpecError, match=expected):
             file.open_agent("agent", "wards", "run", BUDGET, divergence, entry=entry)
     assert file.data_sets == []

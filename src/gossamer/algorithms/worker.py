@@ -1,0 +1,136 @@
+"""A node that works for one server: it pulls the model, has its data side compute at it, and pushes the answer.
+
+It joins by pulling, at any time, and may leave or die at any time. What is computed is its algorithm's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.ending import EndingNode
+from gossamer.protocol.effects import Record, Send
+from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
+from gossamer.protocol.messages import Message, check_model, check_sender
+from gossamer.protocol.node import Effects, Node, on
+from gossamer.vectors import Model, Released
+
+
+@dataclass
+class WorkerState:
+    """State of a worker: the model that it has, of which version, and what it waits for."""
+
+    w: Model
+    version: int = 0
+    request: int = 0
+    task: int = 0
+    updates: int = 0
+    finished: str = ""
+
+
+class Words(NamedTuple):
+    """Messages of an algorithm to its server.
+
+    Attributes
+    ----------
+    pull : callable
+        Of a request: asks for the newest model.
+    push : callable
+        Of a request, a version and what was computed at it: hands that in, and asks for the newest model too.
+    leave : callable
+        Says that there will be no more.
+    """
+
+    pull: Callable[[int], Message]
+    push: Callable[[int, int, Released], Message]
+    leave: Callable[[], Message]
+
+
+class Newer(Protocol):
+    """A model of a ``version``, as a server sends it."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def model(self) -> Model: ...
+
+
+class WorkerNode(EndingNode):
+    """A node with data of its own, and a server that it talks to."""
+
+    state: WorkerState
+
+    def __init__(self, name: str, context: Context, server: str, words: Words) -> None:
+        super().__init__(name, WorkerState(context.initial))
+        self.server, self.words = server, words
+        self.quota = context.quotas[name] if context.quotas is not None else None
+
+    @on(Started, Resumed)
+    def pull(self, event: Started | Resumed, now: float) -> Effects:
+        """After an absence what was being computed is lost, and it stays charged."""
+        if not self.state.finished:
+            self.state.request += 1
+            yield Send(self.server, self.words.pull(self.state.request))
+
+    def takes(self, request: int, newest: Newer) -> bool:
+        """Take the newest model, unless it was asked for before a crash; whether a task is to be computed at it."""
+        s = self.state
+        if request != s.request:
+            return False
+        s.w, s.version = newest.model, newest.version
+        if s.finished:
+            return False
+        s.task += 1
+        return True
+
+    @on(Completed)
+    def push(self, done: Completed, now: float) -> Effects:
+        s = self.state
+        if done.id != s.task or s.finished:
+            return
+        s.updates += 1
+        s.request += 1
+        yield Send(self.server, self.words.push(s.request, s.version, done.released.within()))
+        if self.quota is not None and s.updates >= self.quota:
+            yield from self.leave("quota")
+
+    def halted(self, sender: str, last: Newer) -> Effects:
+        """The server says that the run is over."""
+        s = self.state
+        check_sender(sender, self.server)
+        check_model(last.model, s.w)
+        if last.version >= s.version:
+            s.w, s.version = last.model, last.version
+        yield from self.finish("halt")
+
+    @on(Refused)
+    def refused(self, event: Refused, now: float) -> Effects:
+        yield from self.leave("budget")
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.leave(event.reason)
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        """Nothing to be done but say so: what was sent to the server is sent again once it is back."""
+        yield Record("server_lost", 1.0)
+
+    def leave(self, reason: str) -> Effects:
+        if not self.state.finished:
+            yield Send(self.server, self.words.leave())
+            yield from self.finish(reason)
+
+
+def model_of(node: Node) -> Model:
+    """The model this node would deploy: the server's, or the newest that the worker has."""
+    model: Model = node.state.w if isinstance(node, WorkerNode) else node.state.x
+    return model
+
+
+def output(nodes: Mapping[str, Node]) -> Model:
+    """The server's model, or where it is gone the newest that a worker has."""
+    servers = [node for node in nodes.values() if not isinstance(node, WorkerNode)]
+    return model_of(servers[0] if servers else max(nodes.values(), key=lambda node: int(node.state.version)))
