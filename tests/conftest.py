@@ -30,12 +30,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect tests without looking for garbage, of which there is none; and never look at what was collected again."""
+    """Collect tests without looking for garbage, of which there is none; and never look at what was collected again.
+
+    Tests make many objects and little garbage, so they look for it more rarely than usual.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(50_000)
         gc.enable()
 
 

@@ -97,6 +97,13 @@ def child(work: Callable[[Callable[[bytes], None]], None]) -> tuple[int, int]:
     os._exit(1)
 
 
+def known_costs(folder: Path) -> None:
+    """Charge another ledger, so that children, which are forks, need not compute anew what a release costs."""
+    file = LedgerFile(folder / "another.ledger")
+    file.open("a", "wards", "run", BUDGET).charge(KIND)
+    file.close()
+
+
 def forever(folder: Path, say: Callable[[bytes], None]) -> None:
     life = Life(folder)
     while True:
@@ -126,6 +133,7 @@ def kill_rounds(folder: Path, rounds: int, seed: int) -> dict[str, int]:
 
     At a random instant after it has done a random number of things.
     """
+    known_costs(folder)
     instants = random.Random(seed)
     sent = charged = unsaid = overcounted = 0
     for _ in range(rounds):
@@ -149,6 +157,7 @@ def kill_rounds(folder: Path, rounds: int, seed: int) -> dict[str, int]:
 
 def fill_disk(folder: Path) -> dict[str, int]:
     """Let a child write until its files may not grow; twice, for the store and for the ledger."""
+    known_costs(folder)
     Life(folder).close()
 
     def until_full(say: Callable[[bytes], None]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -85,8 +85,27 @@ WORLDS = {
     "lossy": World(SpeedSettings(name="lognormal"), LOSSY, seed=3),
 }
 
-_KEPT: list[tuple[type, World, list[Step]]] = []
-"""Steps of plain runs of the contract that is tested now."""
+
+class PlainRun(NamedTuple):
+    """A run that tests only look at.
+
+    Attributes
+    ----------
+    simulator : Simulator
+        At its end.
+    steps : list of Step
+        All of them.
+    asked : dict of str to int
+        How many answers each node asked for.
+    """
+
+    simulator: Simulator
+    steps: list[Step]
+    asked: dict[str, int]
+
+
+_KEPT: list[tuple[type, World, PlainRun]] = []
+"""Plain runs of the contract that is tested now."""
 
 
 class AlgorithmContract:
@@ -148,11 +167,17 @@ class AlgorithmContract:
         nodes: dict[str, Node] | None = None,
         computer: Any = None,
         look: Callable[[Simulator], None] | None = None,
+        watch: Callable[[Step], None] = lambda step: None,
     ) -> tuple[Simulator, list[Step]]:
-        """A whole run, and its steps; ``look`` is called after every event."""
+        """A whole run, and its steps; ``look`` is called after every event, ``watch`` with every step."""
         steps: list[Step] = []
+
+        def note(step: Step) -> None:
+            steps.append(step)
+            watch(step)
+
         computer = computer or FixedAnswers()
-        simulator = Simulator(nodes or self.nodes(), computer, self.within(world), watch=steps.append)
+        simulator = Simulator(nodes or self.nodes(), computer, self.within(world), watch=note)
         while simulator.next_time is not None and not simulator.settled:
             simulator.step()
             if look is not None:
@@ -160,14 +185,20 @@ class AlgorithmContract:
             assert len(steps) < 100_000, "the run does not end"
         return simulator, steps
 
-    def steps(self, world: World) -> list[Step]:
-        """The steps of a plain run, which is made once for all tests of a class that only look at them."""
-        for contract, known, steps in _KEPT:
+    def plain(self, world: World) -> PlainRun:
+        """A run on `FixedAnswers`, which is made once for all tests of a class that only look at it."""
+        for contract, known, plain in _KEPT:
             if contract is type(self) and known is world:
-                return steps
+                return plain
+        computer = FixedAnswers()
+        made = PlainRun(*self.run(world, computer=computer), computer.asked)
         _KEPT[:] = [one for one in _KEPT if one[0] is type(self)]
-        _KEPT.append((type(self), world, self.run(world)[1]))
-        return _KEPT[-1][2]
+        _KEPT.append((type(self), world, made))
+        return made
+
+    def steps(self, world: World) -> list[Step]:
+        """The steps of `plain`."""
+        return self.plain(world).steps
 
     @pytest.fixture(params=WORLDS)
     def world(self, request: pytest.FixtureRequest) -> World:
@@ -186,10 +217,9 @@ class AlgorithmContract:
         np.testing.assert_allclose(self.algorithm.output(nodes).values, context.initial.values, rtol=1e-15)
 
     def test_everyone_finishes_with_its_quota(self, world: World) -> None:
-        computer = FixedAnswers()
-        simulator, _ = self.run(world, computer=computer)
+        simulator, _, asked = self.plain(world)
         assert set(simulator.finished) == set(simulator.nodes)
-        assert set(computer.asked.values()) == {self.quota}
+        assert set(asked.values()) == {self.quota}
 
     def test_the_same_seed_gives_the_same_trace(self, world: World) -> None:
         first, second = self.steps(world), self.run(world)[1]
@@ -208,11 +238,11 @@ class AlgorithmContract:
         def outline(steps: list[Step]) -> list[Any]:
             return [(s.now, s.node, type(s.event), [type(effect) for effect in s.effects]) for s in steps]
 
-        blank, full = DryRun(), FixedAnswers()
+        blank = DryRun()
         _, without = self.run(world, nodes=self.nodes(blank=True), computer=blank)
-        _, real = self.run(world, computer=full)
+        _, real, asked = self.plain(world)
         assert outline(without) == outline(real)
-        assert {name: blank.releases(name) for name in full.asked} == full.asked
+        assert {name: blank.releases(name) for name in asked} == asked
 
     def test_messages_carry_only_what_may_be_sent_and_travel_unchanged(self, world: World) -> None:
         sent = [effect.message for step in self.steps(world) for effect in step.effects if isinstance(effect, Send)]
@@ -222,22 +252,25 @@ class AlgorithmContract:
             assert len(data) == encoded_size(item)
 
     def test_models_have_their_label(self, world: World) -> None:
-        simulator, _ = self.run(world)
+        simulator = self.plain(world).simulator
         for node in simulator.nodes.values():
             assert type(self.algorithm.model_of(node)) is self.label
         assert type(self.algorithm.output(simulator.nodes)) is Released
 
     def test_state_is_plain_data(self, world: World) -> None:
-        seen: dict[str, bytes] = {}
+        nodes, seen = self.nodes(), dict[str, bytes]()
 
-        def look(simulator: Simulator) -> None:
-            for name, node in simulator.nodes.items():
-                data = encode(state_of(node))
-                if seen.get(name) != data:  # most events change one node
-                    assert encode(decode(data)) == data
-                    seen[name] = data
+        def look(name: str) -> None:
+            data = encode(state_of(nodes[name]))
+            if seen.get(name) != data:
+                assert encode(decode(data)) == data
+                seen[name] = data
 
-        self.run(world, look=look)
+        for name in nodes:
+            look(name)
+        self.run(world, nodes=nodes, watch=lambda step: look(step.node))
+        # Nothing but its own steps has changed a node.
+        assert {name: encode(state_of(node)) for name, node in nodes.items()} == seen
 
     def test_invariants_change_only_by_a_nodes_own_update(self, world: World) -> None:
         """Compare after every event, relative to the models' size, 1e-12 in float64."""
@@ -265,7 +298,7 @@ class AlgorithmContract:
         assert not simulator.in_flight
 
     def test_a_strangers_message_changes_nothing(self) -> None:
-        simulator, _ = self.run(WORLDS["even"])
+        simulator = self.plain(WORLDS["even"]).simulator
         for node in simulator.nodes.values():
             before = encode(state_of(node))
             with pytest.raises(PeerError):

@@ -7,6 +7,7 @@ import ast
 import pickle
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ HEAVY = (
     "torch",
 )
 MODULES = sorted({module for module, _ in gossamer._PLACES.values()})
-LOADED = f"import sys; print('loaded:', *(name for name in {HEAVY} if name in sys.modules))"
+LOADED = "import sys; print('loaded:', *sys.modules)"
+RUN = "import gossamer; gossamer.run"
 
 
 def output(program: str, *arguments: str) -> str:
@@ -39,11 +41,17 @@ def output(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-def loaded(program: str, *arguments: str) -> set[str]:
-    """Heavy packages that a fresh process has imported once it has run a program."""
+@cache
+def modules(program: str, *arguments: str) -> frozenset[str]:
+    """Modules that a fresh process has imported once it has run a program; one process for all who ask."""
     last = output(f"{program}\n{LOADED}", *arguments).splitlines()[-1]
     assert last.startswith("loaded:")
-    return set(last.split()[1:])
+    return frozenset(last.split()[1:])
+
+
+def loaded(program: str, *arguments: str) -> set[str]:
+    """Heavy packages among `modules`."""
+    return modules(program, *arguments) & {*HEAVY}
 
 
 def test_importing_gossamer_imports_nothing_heavy() -> None:
@@ -51,12 +59,12 @@ def test_importing_gossamer_imports_nothing_heavy() -> None:
 
 
 def test_the_check_can_fail() -> None:
-    assert loaded("import gossamer; gossamer.run") >= {"numpy", "scipy", "pydantic"}
+    assert loaded(RUN) >= {"numpy", "scipy", "pydantic"}
 
 
 @pytest.mark.parametrize("module", ["scipy.signal", "scipy.stats", "torch"])
 def test_running_an_experiment_does_not_need(module: str) -> None:
-    assert output(f"import gossamer, sys; gossamer.run; print({module!r} in sys.modules)") == "False\n"
+    assert module not in modules(RUN)
 
 
 # Public names
@@ -157,10 +165,8 @@ def test_help_of_a_command_below_another_needs_nothing_heavy() -> None:
 
 def modules_imported(*arguments: str) -> set[str]:
     """Modules of commands that a call imports."""
-    ours = "import sys; print('loaded:', *(name for name in sys.modules if name.startswith('gossamer.cli.')))"
-    last = output(f"{CALLED}\n{ours}", *arguments).splitlines()[-1]
     known = {entry.module for entry in COMMANDS.values()}
-    return {name.removeprefix("gossamer.cli.") for name in last.split()[1:]} & known
+    return {name.removeprefix("gossamer.cli.") for name in modules(CALLED, *arguments)} & known
 
 
 def test_only_the_command_that_is_used_is_imported() -> None:
