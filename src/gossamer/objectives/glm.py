@@ -16,11 +16,21 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import local_updates
-from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates, clips_of
+from gossamer.objectives.asked import (
+    Clip,
+    Evaluation,
+    Gradients,
+    LocalRound,
+    LocalSums,
+    LocalUpdates,
+    Training,
+    clips_of,
+)
 from gossamer.objectives.eigenvalues import largest_eigenvalue
 from gossamer.objectives.glm_examples import Examples, Memory, frozen, packed
 from gossamer.objectives.glm_losses import LOSSES, TargetArray
 from gossamer.objectives.local_steps import checked
+from gossamer.objectives.local_training import Packed
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
 
@@ -188,6 +198,32 @@ class LinearModel(Objective):
             (frozen(shapes), frozen(rows)),
             examples.targets,
             (frozen(rates), frozen(clips), float(self.l2)),
+            (self.outputs, self.features, self.intercept),
+            updates,
+            not_finite,
+            *examples.arrays,
+        )
+        return LocalUpdates(updates, not_finite)
+
+    def local_training(self, models: FloatArray, data: Split, trainings: Sequence[Training]) -> LocalUpdates:
+        """See `Objective.local_training`: one compiled loop for all clients.
+
+        Raises
+        ------
+        SpecError
+            If a rate is not positive and finite, a momentum not in [0, 1), or a proximal term negative or infinite.
+        DataError
+            If the arguments do not fit each other or the model, or a batch has no examples.
+        """
+        examples, given = self._examples(data), Packed.of(trainings, len(data))
+        models = self._rows(models, len(trainings))
+        updates, not_finite = np.empty_like(models), np.empty(len(models), np.int64)
+        examples.loops.training(
+            self.loss.code,
+            frozen(models),
+            (frozen(given.steps), frozen(given.lengths), frozen(given.examples)),
+            examples.targets,
+            (frozen(given.rates), frozen(given.momenta), frozen(given.proximals), float(self.l2)),
             (self.outputs, self.features, self.intercept),
             updates,
             not_finite,

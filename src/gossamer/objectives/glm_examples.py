@@ -15,7 +15,7 @@ from gossamer.arrays import IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError
 from gossamer.objectives import glm_kernels as kernels
-from gossamer.objectives import glm_steps, glm_updates
+from gossamer.objectives import glm_steps, glm_training, glm_updates
 from gossamer.objectives.glm_losses import TargetArray
 
 
@@ -25,11 +25,12 @@ class Loops(NamedTuple):
     sums: Callable[..., None]
     steps: Callable[..., int]
     updates: Callable[..., None]
+    training: Callable[..., None]
 
 
 LOOPS = {
-    False: Loops(kernels.dense_sums, glm_steps.dense_round, glm_updates.dense_updates),
-    True: Loops(kernels.csr_sums, glm_steps.csr_round, glm_updates.csr_updates),
+    False: Loops(kernels.dense_sums, glm_steps.dense_round, glm_updates.dense_updates, glm_training.dense_training),
+    True: Loops(kernels.csr_sums, glm_steps.csr_round, glm_updates.csr_updates, glm_training.csr_training),
 }
 """By whether examples are sparse."""
 
