@@ -1,4 +1,4 @@
-"""A client: it fetches the newest model, makes a few local steps, and pushes the update, clipped and noised as a whole.
+"""A client: it fetches the newest model, trains on its own data, and pushes the update, clipped and noised as a whole.
 
 Its data side clips and noises; nothing that is raw ever comes to the node.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff.messages import SERVER, Fetch, Halt, Leave, Newest, Push
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
 from gossamer.protocol.effects import Compute, Finish, Record, Send
 from gossamer.protocol.encoding import register
 from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
@@ -21,7 +21,7 @@ from gossamer.vectors import Model, Released
 @register("task.noised_update")
 @dataclass(frozen=True)
 class NoisedUpdate(LocalUpdate):
-    """A local update that the data side clips and noises as a whole: a release for everybody."""
+    """A local training's update that the data side clips and noises as a whole: a release for everybody."""
 
     label = Released  # type: ignore[assignment]
 
@@ -43,7 +43,7 @@ class ClientNode(Node):
 
     state: ClientState
 
-    def __init__(self, name: str, context: Context, query: LocalQuery) -> None:
+    def __init__(self, name: str, context: Context, query: TrainingQuery) -> None:
         super().__init__(name, ClientState(context.initial))
         self.query = query
         self.quota = context.quotas[name] if context.quotas is not None else None
