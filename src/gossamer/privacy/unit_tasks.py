@@ -64,7 +64,7 @@ class LocalQuery:
 @register("query.training")
 @dataclass(frozen=True)
 class TrainingQuery:
-    """How a client trains, as users of FedAvg expect it; fixed before the run.
+    """Local training of a client, as users of FedAvg expect it; fixed before the run.
 
     Examples come in shuffled passes: each *epoch* is a fresh shuffle of the whole shard, cut into mini-batches, of
     which the last may be smaller; training goes through such epochs until its steps are done. So E epochs of n examples
@@ -139,7 +139,7 @@ class TrainingQuery:
 
 
 UpdateQuery = LocalQuery | TrainingQuery
-"""How an update is made."""
+"""Questions for an update."""
 
 
 @register("task.local_update")

@@ -41,11 +41,11 @@ def drawn_anew(query: LocalQuery, rows: IndexArray, generator: np.random.Generat
 
 def shuffled(query: TrainingQuery, rows: IndexArray, generator: np.random.Generator) -> Minibatches:
     """Rows in shuffled passes, cut into mini-batches; of the last pass as many as the steps take."""
-    most = np.arange(0, len(rows), query.batch)
-    lengths = np.resize(np.minimum(len(rows) - most, query.batch), query.steps)
-    passes = -(-query.steps // len(most))
-    order = generator.permuted(np.tile(rows, (passes, 1)), axis=1)
-    return Minibatches(order.ravel()[: lengths.sum()], lengths)
+    starts = np.arange(0, len(rows), query.batch)
+    lengths = np.resize(np.minimum(len(rows) - starts, query.batch), query.steps)
+    passes = -(-query.steps // len(starts))
+    order = np.concatenate([generator.permutation(len(rows)) for _ in range(passes)])
+    return Minibatches(rows[order[: lengths.sum()]], lengths)
 
 
 def _local_steps(objective: Objective, data: Split, tasks: Sequence[Any], rows: Sequence[Any]) -> LocalUpdates:
@@ -67,7 +67,7 @@ def _models(tasks: Sequence[Any]) -> FloatArray:
 
 
 class Work(NamedTuple):
-    """What is done for one kind of question.
+    """Drawing and computing for one kind of question.
 
     Attributes
     ----------
