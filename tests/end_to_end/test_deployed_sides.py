@@ -29,12 +29,12 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.answers import Computer
 from gossamer.sides.charges import Receipt
-from gossamer.sides.client import steps_of
 from gossamer.sides.deployed_guarantee import Drawn, Times
 from gossamer.sides.filled import TimedPool
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import Nothing
+from gossamer.sides.updates import steps_of
 from gossamer.vectors import Confined
 
 BASE: dict[str, Any] = {"dataset": "digits", "seed": 3, "budget": {"epsilon": 4.0, "delta": 1e-5}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate, TrainingQuery, UpdateQuery
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.sides import stored_ledger
@@ -59,6 +60,7 @@ OF_CLIENTS = RenyiFilter(np.inf, 1e-5, NeighboringRelation.REPLACE_ONE)
 LAW, UPDATE_LAW = Gaussian(1.0, 2.0), Gaussian(BOUND, 2.0)
 POISSON = Poisson(0.5)
 LOCAL = LocalQuery(2, 4, 0.5)
+TRAINING = TrainingQuery.of_epochs(2, 10, 4, 0.3, 0.9, 0.1)
 SCOPE = frozenset((SERVER, *CLIENTS))
 OBJECTIVE = LinearModel("squared", SIZE, None, intercept=False, l2=0.1, dtype=np.dtype(np.float64))
 DATA = Split(
@@ -228,6 +230,10 @@ def update(pool: Pool, number: int) -> LocalUpdate:
     return LocalUpdate(number, model(0.1), LOCAL)
 
 
+def training(pool: Pool, number: int) -> LocalUpdate:
+    return LocalUpdate(number, model(0.1), TRAINING)
+
+
 def curated(pool: Pool, number: int) -> CuratedSum:
     updates = tuple((name, Confined(np.full(SIZE, 0.1))) for name in CLIENTS[:2])
     return CuratedSum(number, model(0.1), updates, Query(WHOLE, UPDATE_LAW, 2.0))
@@ -237,29 +243,36 @@ def masked_group(agent_noise: float) -> SecureUnit:
     return secure_unit(SERVER, BOUND, len(CLIENTS), SIZE, agent_noise=agent_noise)
 
 
-def masked_plan(agent_noise: float, most: int = MOST) -> MaskedMember:
-    terms = RoundTerms(b"", dict.fromkeys(CLIENTS, LOCAL), 10, LARGEST_VALUE)
+def masked_plan(agent_noise: float, most: int = MOST, query: UpdateQuery = LOCAL) -> MaskedMember:
+    terms = RoundTerms(b"", dict.fromkeys(CLIENTS, query), 10, LARGEST_VALUE)
     return MaskedMember(masked_group(agent_noise), lambda round: CLIENTS, terms, most, scope=SCOPE)
 
 
-def masked_vector(pool: Pool, number: int) -> MaskingStep:
+def masked_vector(pool: Pool, number: int, query: UpdateQuery = LOCAL) -> MaskingStep:
     """The step at which a member's masked vector is due, in a sum with others that are elsewhere."""
-    plan: Any = masked_plan(0.5, 100)
+    plan: Any = masked_plan(0.5, 100, query)
     others = {name: plan for name in CLIENTS[1:]}
     there = open_pool(others, SHARDS, OBJECTIVE, DATA, Simulated(9))
     computers = dict.fromkeys(others, there) | {CLIENTS[0]: pool}
-    return Sum(computers, plan.bound, number).until(MASK)
+    return Sum(computers, plan.bound, number, query=query).until(MASK)
 
 
 class Sum:
     """An honest server's side of one masked sum, whose members are where ``computers`` says."""
 
-    def __init__(self, computers: Mapping[str, Pool], unit: SecureUnit, round: int, start: float = 0.1) -> None:
+    def __init__(
+        self,
+        computers: Mapping[str, Pool],
+        unit: SecureUnit,
+        round: int,
+        start: float = 0.1,
+        query: UpdateQuery = LOCAL,
+    ) -> None:
         self.computers, self.unit, self.round = computers, unit, round
         self.server = MaskingServer.start(unit.group, round)
         self.asked: dict[str, Public] = dict.fromkeys(CLIENTS, REFUSED)
         for name in CLIENTS:
-            self.ask(name, LocalUpdate(round, model(start), LOCAL))
+            self.ask(name, LocalUpdate(round, model(start), query))
 
     def ask(self, name: str, task: Any) -> Any:
         (found,) = self.computers[name].compute([self.computers[name].admit(name, task)])
@@ -315,6 +328,24 @@ KINDS: dict[str, KindOfSide] = {
         update,
         Released,
         line={"node": "a", "protects": "client"},
+    ),
+    "noised training": KindOfSide(
+        "a",
+        ClientUpdate(TRAINING, BOUND, UPDATE_LAW, MOST, SIZE),
+        training,
+        Released,
+        line={"node": "a", "protects": "client"},
+    ),
+    "masked training": KindOfSide(
+        "a",
+        masked_plan(0.5, query=TRAINING),
+        partial(masked_vector, query=TRAINING),
+        Masked,
+        restarts=False,
+        line={"to": "own server", "most": MOST},
+    ),
+    "clipped training": KindOfSide(
+        "a", ClientUpdate(TRAINING, BOUND, scope=SCOPE), training, Confined, charged=False, noisy=False
     ),
     "masked member": KindOfSide(
         "a", masked_plan(0.5), masked_vector, Masked, restarts=False, line={"to": "own server", "most": MOST}

@@ -20,11 +20,11 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.masking.steps import MASK
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.messages import decode_message
-from gossamer.sides.client import Update
 from gossamer.sides.making import open_pool
 from gossamer.sides.plan import ClientUpdate, Pairwise
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
+from gossamer.sides.updates import Update
 from gossamer.vectors import Confined, Public
 
 LEVEL = 1e-6

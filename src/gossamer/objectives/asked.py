@@ -98,6 +98,42 @@ class LocalSums(NamedTuple):
     zeroed: npt.NDArray[np.int64]
 
 
+class Minibatches(NamedTuple):
+    """Mini-batches of one training, which may differ in length.
+
+    Attributes
+    ----------
+    examples : ndarray [drawn] of int64
+        Rows of the split: those of the first step, of the second, and so on. A row may occur several times.
+    lengths : ndarray [steps] of int64
+        How many of them each step has, 1 or more.
+    """
+
+    examples: IndexArray
+    lengths: IndexArray
+
+
+class Training(NamedTuple):
+    """A client's whole local training: SGD with momentum, and a term that holds it near where it starts.
+
+    Attributes
+    ----------
+    batches : Minibatches
+        One a step.
+    rate : float
+        Step size of each step.
+    momentum : float
+        m in [0, 1), of the heavy ball; 0 is plain SGD.
+    proximal : float
+        mu >= 0 of FedProx's ``mu/2 |w - w_0|^2``, which is added to the objective.
+    """
+
+    batches: Minibatches
+    rate: float
+    momentum: float = 0.0
+    proximal: float = 0.0
+
+
 class LocalUpdates(NamedTuple):
     """What agents moved by in their mini-batch steps, one entry an agent.
 

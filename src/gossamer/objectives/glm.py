@@ -6,59 +6,38 @@ What a loss *is* stands in `glm_losses`, how gradients are summed fast in `glm_k
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives import glm_kernels as kernels
-from gossamer.objectives import glm_steps, glm_updates, local_updates
-from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates, clips_of
+from gossamer.objectives import local_updates
+from gossamer.objectives.asked import (
+    Clip,
+    Evaluation,
+    Gradients,
+    LocalRound,
+    LocalSums,
+    LocalUpdates,
+    Training,
+    clips_of,
+)
 from gossamer.objectives.eigenvalues import largest_eigenvalue
+from gossamer.objectives.glm_examples import Examples, Memory, frozen, packed
 from gossamer.objectives.glm_losses import LOSSES, TargetArray
 from gossamer.objectives.local_steps import checked
-from gossamer.objectives.objective import (
-    Objective,
-)
+from gossamer.objectives.local_training import Packed
+from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
 
 # An evaluation holds at once
 _ROWS = 1024  # examples,
 _OUTPUTS = 2**18  # outputs: about a megabyte, so that they stay in a cache,
 _WEIGHTS = 2**24  # and copied weights.
-
-
-class _Examples(NamedTuple):
-    """A split that was found valid, as the kernels take it."""
-
-    matrix: Any  # ndarray or csr_array [n, features]
-    targets: TargetArray  # [n]
-    sums: Callable[..., None]  # the kernels for this layout,
-    steps: Callable[..., int]
-    updates: Callable[..., None]
-    arrays: tuple[npt.NDArray[Any], ...]  # and the arrays it takes
-
-
-_KERNELS: dict[bool, tuple[Callable[..., None], Callable[..., int], Callable[..., None]]] = {
-    False: (kernels.dense_sums, glm_steps.dense_round, glm_updates.dense_updates),
-    True: (kernels.csr_sums, glm_steps.csr_round, glm_updates.csr_updates),
-}  # by whether examples are sparse: sums, steps, updates
-
-
-class _Memory(WeakKeyDictionary[Split, _Examples]):
-    """The splits seen so far; copies and pickles of it start empty."""
-
-    def __reduce__(self) -> tuple[type[_Memory], tuple[()]]:
-        return _Memory, ()
-
-    def __deepcopy__(self, memo: object) -> _Memory:
-        return _Memory()
 
 
 class LinearModel(Objective):
@@ -125,7 +104,7 @@ class LinearModel(Objective):
         bias = (Part("bias", (self.outputs,)),) if intercept else ()
         self.parts = (Part("weight", (self.outputs, features)), *bias)
         self.size = sum(part.size for part in self.parts)
-        self._memory = _Memory()
+        self._memory = Memory()
 
     def initial(self, generator: np.random.Generator) -> FloatArray:
         """All zeros, [size]: the losses are convex, so nothing is gained by drawing a start."""
@@ -148,12 +127,12 @@ class LinearModel(Objective):
         models = self._rows(models, len(batches))
         sums = np.empty_like(models)
         zeroed, unclipped = np.empty(len(models), np.int64), np.empty(len(models), np.int64)
-        examples.sums(
+        examples.loops.sums(
             self.loss.code,
-            _frozen(models),
-            _pack(batches, len(data)),
+            frozen(models),
+            packed(batches, len(data)),
             examples.targets,
-            _frozen(clips),
+            frozen(clips),
             (self.outputs, self.features, self.intercept),
             sums,
             zeroed,
@@ -179,10 +158,10 @@ class LinearModel(Objective):
         sums, zeroed = [], np.empty(len(rounds), np.int64)
         for k, each in enumerate([checked(each, self.size, len(data)) for each in rounds]):
             sums.append(np.empty(each.where.count(self.size), self.dtype))
-            zeroed[k] = examples.steps(
+            zeroed[k] = examples.loops.steps(
                 self.loss.code,
-                (_frozen(self._rows(each.models, len(each.models))), _frozen(each.starts)),
-                (_frozen(each.examples), _frozen(each.rates)),
+                (frozen(self._rows(each.models, len(each.models))), frozen(each.starts)),
+                (frozen(each.examples), frozen(each.rates)),
                 examples.targets,
                 (float(each.clip), float(each.unit), float(self.l2)),
                 (self.outputs, self.features, self.intercept),
@@ -213,12 +192,38 @@ class LinearModel(Objective):
         (shapes, rows), rates, clips = local_updates.checked(batches, rates, clips, len(data))
         models = self._rows(models, len(batches))
         updates, not_finite = np.empty_like(models), np.empty(len(models), np.int64)
-        examples.updates(
+        examples.loops.updates(
             self.loss.code,
-            _frozen(models),
-            (_frozen(shapes), _frozen(rows)),
+            frozen(models),
+            (frozen(shapes), frozen(rows)),
             examples.targets,
-            (_frozen(rates), _frozen(clips), float(self.l2)),
+            (frozen(rates), frozen(clips), float(self.l2)),
+            (self.outputs, self.features, self.intercept),
+            updates,
+            not_finite,
+            *examples.arrays,
+        )
+        return LocalUpdates(updates, not_finite)
+
+    def local_training(self, models: FloatArray, data: Split, trainings: Sequence[Training]) -> LocalUpdates:
+        """See `Objective.local_training`: one compiled loop for all clients.
+
+        Raises
+        ------
+        SpecError
+            If a rate is not positive and finite, a momentum not in [0, 1), or a proximal term negative or infinite.
+        DataError
+            If the arguments do not fit each other or the model, or a batch has no examples.
+        """
+        examples, given = self._examples(data), Packed.of(trainings, len(data))
+        models = self._rows(models, len(trainings))
+        updates, not_finite = np.empty_like(models), np.empty(len(models), np.int64)
+        examples.loops.training(
+            self.loss.code,
+            frozen(models),
+            (frozen(given.steps), frozen(given.lengths), frozen(given.examples)),
+            examples.targets,
+            (frozen(given.rates), frozen(given.momenta), frozen(given.proximals), float(self.l2)),
             (self.outputs, self.features, self.intercept),
             updates,
             not_finite,
@@ -307,15 +312,10 @@ class LinearModel(Objective):
         found = z[0] > 0 if self.outputs == 1 else z.argmax(axis=0)
         return np.stack((losses, (found == targets).sum(axis=-1)))
 
-    def _examples(self, split: Split) -> _Examples:
+    def _examples(self, split: Split) -> Examples:
         if (known := self._memory.get(split)) is not None:
             return known
-        matrix = _matrix(split, self.features)
-        targets = _targets(split, self.classes)
-        sparse = sp.issparse(matrix)
-        arrays = (matrix.data, matrix.indices, matrix.indptr) if sparse else (matrix,)
-        examples = _Examples(matrix, _frozen(targets), *_KERNELS[sparse], tuple(map(_frozen, arrays)))
-        return self._memory.setdefault(split, examples)
+        return self._memory.setdefault(split, Examples.of(split, self.features, self.classes))
 
 
 def _check_settings(loss: str, features: int, classes: int | None, l2: float, dtype: npt.DTypeLike) -> None:
@@ -330,59 +330,6 @@ def _check_settings(loss: str, features: int, classes: int | None, l2: float, dt
     if not LOSSES[loss].suits(classes):
         found = "real targets" if classes is None else f"{classes} classes"
         raise DataError(f"the {loss} loss is for {LOSSES[loss].wants}, found {found}; choose another loss")
-
-
-def _matrix(split: Split, features: int) -> Any:
-    """The features as an ndarray or csr_array [n, features], checked."""
-    matrix: Any = split.features
-    if matrix.dtype != np.float32:
-        raise DataError(f"features must be float32, found {matrix.dtype}; convert with astype(numpy.float32)")
-    if matrix.shape[0] != len(split) or math.prod(matrix.shape[1:]) != features:
-        raise DataError(f"expected features [{len(split)}, {features}], found {list(matrix.shape)}")
-    if not sp.issparse(matrix):
-        return np.ascontiguousarray(matrix.reshape(len(split), features))
-    matrix = sp.csr_array(matrix)
-    try:
-        matrix.check_format(full_check=True)
-    except ValueError as problem:
-        raise DataError(f"the CSR features are malformed ({problem}); build them anew") from None
-    # Two entries a, b in one place would count a^2 + b^2 in the norm, less than the true (a + b)^2.
-    if not matrix.has_canonical_format:
-        raise DataError("CSR features must be sorted and without duplicates; call sum_duplicates() on them")
-    return matrix
-
-
-def _targets(split: Split, classes: int | None) -> TargetArray:
-    """A copy of the targets, so that a class number stays one that the kernels may index with."""
-    targets = np.array(split.targets, np.float64)
-    if targets.ndim != 1:
-        raise DataError(f"expected one target an example, found targets {list(targets.shape)}")
-    if classes is None:
-        return targets
-    known = (targets >= 0) & (targets < classes) & (targets == np.floor(targets))
-    if not known.all():
-        raise DataError(
-            f"targets must be classes 0..{classes - 1}, found {targets[~known][0]:g}; "
-            "relabel the targets or change the number of classes"
-        )
-    return targets
-
-
-def _pack(batches: Sequence[IndexArray], count: int) -> tuple[IndexArray, IndexArray]:
-    """Ragged batches as (starts [width + 1], packed), with every index in 0..count-1."""
-    starts = np.zeros(len(batches) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, batches), np.int64, len(batches)), out=starts[1:])
-    packed = np.concatenate((starts[:0], *batches), dtype=np.int64, casting="same_kind")
-    if packed.size and not 0 <= packed.min() <= packed.max() < count:
-        raise DataError(f"batch indices must be in 0..{count - 1}, found {packed.min()}..{packed.max()}")
-    return starts, packed
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A read-only view: a kernel is compiled anew for each mixture of writable and read-only arguments."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _slices(count: int, size: int) -> Iterator[slice]:

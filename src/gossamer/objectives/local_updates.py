@@ -19,7 +19,7 @@ from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.asked import Differentiable, LocalUpdates, clips_of
 
-__all__ = ["LocalUpdates", "Ragged", "checked", "step_by_step"]
+__all__ = ["LocalUpdates", "Ragged", "checked", "finish", "mean_gradients", "step_by_step"]
 
 _Numbers = npt.NDArray[np.float64]
 
@@ -104,16 +104,16 @@ def step_by_step(
             running = [k for k in range(width) if step < shapes[k, 0]]
             rows = [batches[k][step] for k in running]
             places = models[running] + totals[running]
-            for k, gradient in zip(running, _gradients(objective, places, data, rows)):
+            for k, gradient in zip(running, mean_gradients(objective, places, data, rows)):
                 norm = _norm(gradient)
                 _move(totals[k], models[k], gradient, norm, paces[k], clips[k], most)
                 not_finite[k] += not norm < math.inf
         for total, bound in zip(totals, rates * clips):
-            _finish(total, bound, most, tiny)
+            finish(total, bound, most, tiny)
     return LocalUpdates(totals.astype(objective.dtype), not_finite)
 
 
-def _gradients(
+def mean_gradients(
     objective: Differentiable, places: _Numbers, data: Split, rows: Sequence[IndexArray]
 ) -> Iterator[_Numbers]:
     """The mean gradient [size] at each of ``places`` with the L2 term; NaN where it is not finite."""
@@ -136,7 +136,7 @@ def _move(
         total[stopped] = np.where(place < 0, -most, most)[stopped] - start[stopped]
 
 
-def _finish(total: _Numbers, bound: float, most: float, tiny: float) -> None:
+def finish(total: _Numbers, bound: float, most: float, tiny: float) -> None:
     """Make ``total`` at most ``bound`` long, whatever rounding did, and of numbers that its dtype holds."""
     norm = _norm(total)
     if norm > bound:

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.arrays import IndexArray as IndexArray
 from gossamer.data.split import Split
-from gossamer.objectives import local_steps, local_updates
-from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates
+from gossamer.objectives import local_steps, local_training, local_updates
+from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates, Training
 from gossamer.parameters import Part as Part
 
 
@@ -166,6 +166,49 @@ class Objective(ABC):
         Rizk, Vlaski and Sayed, "Privatized graph federated learning", eq. 6.
         """
         return local_updates.step_by_step(self, models, data, batches, rates, clips)
+
+    def local_training(self, models: FloatArray, data: Split, trainings: Sequence[Training]) -> LocalUpdates:
+        """Whole local trainings of many clients, each from a model of its own: SGD with momentum, held near its start.
+
+        Client k starts at ``w = models[k]`` with the velocity ``v = 0``, and takes a step for each mini-batch::
+
+            g = mean over the batch of the loss gradients at w, plus l2 w + proximal (w - models[k])
+            v = momentum v + g
+            w = w - rate v
+
+        which is ``torch.optim.SGD`` without dampening, on the objective with FedProx's term. Nothing is clipped here: a
+        whole update is, by whoever sends it. A step whose g is not finite is left out, with w and v as they were, and
+        counted. A w that its dtype does not hold has no finite g, so a training that diverges stops where numbers end,
+        and its update is as large as they are: divergence stays in sight.
+
+        Parameters
+        ----------
+        models : ndarray [width, size]
+            Where each client starts.
+        data : Split
+            The training examples that the indices refer to.
+        trainings : sequence of ``width`` Training
+            Without steps the update is zero.
+
+        Returns
+        -------
+        LocalUpdates
+            The result of one client does not depend on the others.
+
+        Raises
+        ------
+        SpecError
+            If a rate is not positive and finite, a momentum not in [0, 1), or a proximal term negative or infinite.
+        DataError
+            If the arguments do not fit each other, or a batch has no examples.
+
+        References
+        ----------
+        McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017,
+        Algorithm 1 (ClientUpdate). Li et al., "Federated optimization in heterogeneous networks", MLSys 2020, eq. 2
+        (the proximal term). Polyak, "Some methods of speeding up the convergence of iteration methods", 1964: momentum.
+        """
+        return local_training.step_by_step(self, models, data, trainings)
 
     def steady(self) -> Objective:
         """The same objective, whose gradients take as long whatever numbers they are made of, if it can say so.

@@ -6,7 +6,7 @@
 | `FixedSize` | so many distinct examples | yes, under replace-one |
 | `WithReplacement` | so many draws, an example may come twice | no: what uses it has no guarantee |
 
-Shuffled passes do not exist here.
+Shuffled passes do not exist here: they are for clients that are protected whole, see `unit_tasks.TrainingQuery`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""A client's own updates of a few local steps, as they leave it: raw inside its trust scope, or clipped and noised."""
+"""A client's own updates, as they leave it: raw inside its trust scope, or clipped and noised.
+
+How they are made, by each kind of question, is in `updates`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import LocalUpdate
@@ -19,56 +19,16 @@ from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
 from gossamer.sides.machine import NOTHING_PROVIDED, Due, Rule, Ticket, Together
-from gossamer.sides.number_source import Numbers
 from gossamer.sides.pairwise_noise import pairwise_noise
 from gossamer.sides.plan import WHOLE, ClientUpdate, Pairwise
 from gossamer.sides.samples import Shard
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided
+from gossamer.sides.updates import Steps, Update, Updates, check_query, steps_of
 from gossamer.vectors import Confined, Released
 
 SLACK = 2.0**-20
 """By how much of its bound an update may be longer: rounding to float32 makes it that."""
-
-
-class Steps(NamedTuple):
-    """A ticket with the rows [steps, batch] that its local steps take."""
-
-    ticket: Ticket
-    rows: IndexArray
-
-
-def steps_of(ticket: Ticket, shard: Shard, sampling: Numbers) -> Steps:
-    """Rows of the training split for each local step, [steps, batch], drawn with replacement."""
-    query = ticket.task.query
-    drawn = sampling.at(ticket.number).integers(len(shard.rows), size=(query.steps, query.batch))
-    return Steps(ticket, shard.rows[drawn])
-
-
-class Update(NamedTuple):
-    """Raw: the update [size], and how many gradients were not finite."""
-
-    update: FloatArray
-    not_finite: int
-
-
-class Updates:
-    """Local updates of all clients of a call, computed together."""
-
-    def __init__(self, objective: Objective, data: Split) -> None:
-        self.objective, self._data = objective, data
-
-    def compute(self, asked: Sequence[Steps]) -> list[Update]:
-        """One update for each."""
-        tasks = [item.ticket.task for item in asked]
-        found = self.objective.local_updates(
-            np.stack([task.model.values for task in tasks]),
-            self._data,
-            [item.rows for item in asked],
-            np.array([task.query.rate for task in tasks]),
-            np.array([task.query.clip for task in tasks]),
-        )
-        return [Update(*row) for row in zip(found.updates, found.not_finite.tolist(), strict=True)]
 
 
 class UpdateRule(Rule):
@@ -87,6 +47,7 @@ class UpdateRule(Rule):
         """Refuse what is not this client's to answer."""
         if not isinstance(task, LocalUpdate):
             raise SpecError(f"{self.name} makes local updates, found {type(task).__name__}")
+        check_query(self.name, task.query)
         if self.plan.query is not None and task.query != self.plan.query:
             raise SpecError(f"{self.name} makes updates by {self.plan.query}, found {task.query}")
 

@@ -33,7 +33,7 @@ from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.unit_tasks import LocalQuery
+from gossamer.privacy.unit_tasks import UpdateQuery
 from gossamer.sides.charges import CuratorCharges, ReleaseCharges
 from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import (
@@ -60,11 +60,11 @@ class Pairwise:
 
 @dataclass(frozen=True)
 class ClientUpdate(ByKind):
-    """A client's own update of a few local steps.
+    """A client's own update, of a few local steps or of a whole local training.
 
     Attributes
     ----------
-    query : LocalQuery or None
+    query : LocalQuery, TrainingQuery or None
         How it is made; another question is refused. None answers any, where that decides nothing.
     bound : float
         C, the L2 norm to which a whole update is clipped before noise; infinite leaves raw ones as they are.
@@ -76,7 +76,7 @@ class ClientUpdate(ByKind):
         What leaves the scope of a raw update, such as its server's stream, or a curator's sums.
     """
 
-    query: LocalQuery | None = None
+    query: UpdateQuery | None = None
     bound: float = math.inf
     noise: Mechanism | Pairwise | None = None
     most_updates: int = 0

@@ -10,7 +10,7 @@ from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.sides.client import NoisedRule, PairwiseRule, UpdateRule, Updates
+from gossamer.sides.client import NoisedRule, PairwiseRule, UpdateRule
 from gossamer.sides.curator import CuratorRule
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
@@ -21,6 +21,7 @@ from gossamer.sides.pool import Pool
 from gossamer.sides.samples import SampleRule, Shard
 from gossamer.sides.stream import StreamRule
 from gossamer.sides.sums import Sums
+from gossamer.sides.updates import Updates
 
 if TYPE_CHECKING:
     from gossamer.sides.member import MemberRule

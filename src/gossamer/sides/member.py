@@ -12,13 +12,14 @@ from gossamer.privacy.masking.steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
-from gossamer.sides.client import SLACK, Steps, Update, Updates, clipped, steps_of
+from gossamer.sides.client import SLACK, clipped
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Due, Rule, Ticket, Together
 from gossamer.sides.masked_side import MaskedSide
 from gossamer.sides.plan import MaskedMember
 from gossamer.sides.samples import Shard
+from gossamer.sides.updates import Steps, Update, Updates, steps_of
 
 
 class MemberRule(Rule):

@@ -9,8 +9,8 @@ the one update that is left [1]. So an agent
   what it was asked itself. Agents with different digests do not mask together.
 
 The examples, and the coins that draw mini-batches of them, are its own secrets. All else is in the digest: the round,
-the model to the last bit, what every member of the round is asked (steps, batch, step size, clip), who these members
-are, how updates become integers, and the whole spec with the run's name.
+the model to the last bit, what every member of the round is asked (every field of its query), who these members are,
+how updates become integers, and the whole spec with the run's name.
 
 References
 ----------
@@ -26,7 +26,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import LocalUpdate, UpdateQuery
 from gossamer.protocol.encoding import encode
 from gossamer.sides.secure_unit import SecureUnit
 
@@ -39,7 +39,7 @@ class RoundTerms:
     ----------
     agreed : bytes
         Whatever else all of them settled before the run: the spec, and the run's name.
-    queries : mapping of str to LocalQuery
+    queries : mapping of str to LocalQuery or TrainingQuery
         How each agent makes its updates.
     rounds : int
         T: of no later round is there a sum.
@@ -48,7 +48,7 @@ class RoundTerms:
     """
 
     agreed: bytes
-    queries: Mapping[str, LocalQuery]
+    queries: Mapping[str, UpdateQuery]
     rounds: int
     radius: float
 

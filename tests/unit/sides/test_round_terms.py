@@ -14,13 +14,14 @@ from gossamer.algorithms.graph_federated.messages import Assignment
 from gossamer.privacy.masking import FixedPoint, Group, Step
 from gossamer.privacy.masking.steps import REFUSED, MaskingStep
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate, TrainingQuery, UpdateQuery
 from gossamer.sides.round_terms import RoundTerms, inputs_digest
 from gossamer.sides.secure_unit import SecureUnit, secure_unit
 from gossamer.vectors import Public, Released
 
 SIZE = 5
 QUERY = LocalQuery(2, 3, 0.1, 10.0)
+TRAINING = TrainingQuery(2, 3, 0.1, 0.9, 0.5)
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Question:
 UNIT = secure_unit("unit", 1.0, 4, SIZE, bits=64, minimum=4, fraction_bits=20, agent_noise=2.0, run="run")
 BASE = Question(
     UNIT,
-    RoundTerms(b"agreed", dict.fromkeys(NAMES, QUERY), 7, 100.0),
+    RoundTerms(b"agreed", {**dict.fromkeys(NAMES, QUERY), NAMES[3]: TRAINING}, 7, 100.0),
     NAMES,
     LocalUpdate(3, Public(np.arange(SIZE, dtype=np.float32)), QUERY),
 )
@@ -55,6 +56,7 @@ INSIDE: dict[type, Callable[[Question], Any]] = {
     AgentNoise: lambda question: question.unit.noise,
     RoundTerms: lambda question: question.terms,
     LocalQuery: lambda question: question.terms.queries[NAMES[2]],
+    TrainingQuery: lambda question: question.terms.queries[NAMES[3]],
     LocalUpdate: lambda question: question.task,
 }
 PUT: dict[type, Change] = {
@@ -65,6 +67,9 @@ PUT: dict[type, Change] = {
     RoundTerms: lambda question, new: replace(question, terms=new),
     LocalQuery: lambda question, new: replace(
         question, terms=replace(question.terms, queries={**question.terms.queries, NAMES[2]: new})
+    ),
+    TrainingQuery: lambda question, new: replace(
+        question, terms=replace(question.terms, queries={**question.terms.queries, NAMES[3]: new})
     ),
     LocalUpdate: lambda question, new: replace(question, task=new),
 }
@@ -93,6 +98,11 @@ OTHER: dict[tuple[type, str], Any] = {
     (LocalQuery, "batch"): 4,
     (LocalQuery, "rate"): np.nextafter(0.1, 1.0).item(),
     (LocalQuery, "clip"): 9.0,
+    (TrainingQuery, "steps"): 1,
+    (TrainingQuery, "batch"): 4,
+    (TrainingQuery, "rate"): np.nextafter(0.1, 1.0).item(),
+    (TrainingQuery, "momentum"): np.nextafter(0.9, 1.0).item(),
+    (TrainingQuery, "proximal"): np.nextafter(0.5, 1.0).item(),
     (LocalUpdate, "id"): 4,
     (LocalUpdate, "model"): Released(np.arange(SIZE, dtype=np.float32)),
 }
@@ -183,9 +193,22 @@ def test_rounds_of_the_run(round: int, expected: bool) -> None:
     assert allowed(replace(BASE.task, id=round)) is expected
 
 
-@pytest.mark.parametrize("field", [field.name for field in fields(LocalQuery)])
-def test_no_other_query(field: str) -> None:
-    assert not allowed(replace(BASE.task, query=replace(QUERY, **{field: OTHER[LocalQuery, field]})))
+@pytest.mark.parametrize(
+    ("name", "query", "field"),
+    [(name, query, at.name) for name, query in ((NAMES[0], QUERY), (NAMES[3], TRAINING)) for at in fields(query)],
+)
+def test_no_other_query(name: str, query: UpdateQuery, field: str) -> None:
+    assert BASE.terms.allow(name, replace(BASE.task, query=query))
+    other = replace(query, **{field: OTHER[type(query), field]})
+    assert not BASE.terms.allow(name, replace(BASE.task, query=other))
+
+
+def test_no_other_kind_of_query() -> None:
+    """A training of as many steps, examples and the same rate is another question, in the digest too."""
+    assert not BASE.terms.allow(NAMES[0], replace(BASE.task, query=TRAINING))
+    assert not BASE.terms.allow(NAMES[3], replace(BASE.task, query=QUERY))
+    alike = TrainingQuery(QUERY.steps, QUERY.batch, QUERY.rate)
+    assert PUT[LocalQuery](BASE, alike).digest != PUT[LocalQuery](BASE, replace(QUERY, clip=np.inf)).digest
 
 
 # What comes from the server

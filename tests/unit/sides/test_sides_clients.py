@@ -39,7 +39,7 @@ from gossamer.protocol.effects import Record
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.sides import stored_ledger
 from gossamer.sides import member
-from gossamer.sides.client import Updates, clipped
+from gossamer.sides.client import clipped
 from gossamer.sides.client_guarantees import (
     CURATOR,
     OTHERS,
@@ -51,6 +51,7 @@ from gossamer.sides.making import open_pool
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, SidePlan, Trust
 from gossamer.sides.pool import Pool
 from gossamer.sides.simulated import Simulated
+from gossamer.sides.updates import Updates
 from gossamer.vectors import Confined
 
 DELTA, MOST = 1e-5, 7

@@ -9,13 +9,14 @@ Client c, for ever:                                     Server, with the model x
 5. push (u, v), which fetches again                            empty the buffer, t = t + 1
                                                         4. answer with the newest x, of version t
 
-(2 to 4 of a client happen at its data side.) Nobody waits: a client that comes by gets what is there, and may be in one
-buffer several times. The paper's u has the other sign. The nodes are in `fedbuff.client` and `fedbuff.server`.
+(2 to 4 of a client happen at its data side, which shuffles the client's examples and takes them in turn; steps may have
+momentum, and FedProx's term.) Nobody waits: a client that comes by gets what is there, and may be in one buffer several
+times. The paper's u has the other sign. The nodes are in `fedbuff.client` and `fedbuff.server`.
 
 | symbol | here |
 |---|---|
 | K | `Settings.buffer` |
-| Q, eta_l | `Settings.local_steps`, `Settings.local_learning_rate` |
+| Q, eta_l | `Settings.local_steps`, or those of `Settings.local_epochs`; `Settings.local_learning_rate` |
 | eta_g | `Settings.learning_rate` |
 | s(tau) = (1 + tau)^-a | `Settings.staleness_exponent`, a = 1/2 as in the paper |
 | C | ``privacy.clip`` |
@@ -58,7 +59,8 @@ def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
-    clients: dict[str, Node] = {name: ClientNode(name, context, settings.query) for name in context.names}
+    queries = {name: settings.query(context.shard_sizes[name]) for name in context.names}
+    clients: dict[str, Node] = {name: ClientNode(name, context, query) for name, query in queries.items()}
     return {**clients, SERVER: ServerNode(context, settings)}
 
 
@@ -86,6 +88,7 @@ ALGORITHM = Algorithm(
     output=output,
     roles=("client", "server"),
     cast=cast,
+    # Nobody asks for a batch; of all schemes this one knows of batches larger than a shard.
     # Not `clipped_whole`, which is of one example in a sum: under replace_one whole updates are two clips apart.
     terms=lambda settings: Terms(sampling="with_replacement", unit="client", relation=NeighboringRelation.REPLACE_ONE),
     check=check,

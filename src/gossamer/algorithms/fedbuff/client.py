@@ -1,4 +1,4 @@
-"""A client: it fetches the newest model, makes a few local steps, and pushes the update, clipped and noised as a whole.
+"""A client: it fetches the newest model, trains on its own data, and pushes the update, clipped and noised as a whole.
 
 Its data side clips and noises; nothing that is raw ever comes to the node.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff.messages import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.worker import Words, WorkerNode
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.encoding import register
 from gossamer.protocol.messages import check_model, check_sender
@@ -21,7 +21,7 @@ from gossamer.vectors import Released
 @register("task.noised_update")
 @dataclass(frozen=True)
 class NoisedUpdate(LocalUpdate):
-    """A local update that the data side clips and noises as a whole: a release for everybody."""
+    """A local training's update that the data side clips and noises as a whole: a release for everybody."""
 
     label = Released  # type: ignore[assignment]
 
@@ -29,7 +29,7 @@ class NoisedUpdate(LocalUpdate):
 class ClientNode(WorkerNode):
     """A client, with data of its own: `WorkerNode.pull` is line 1, and `WorkerNode.push` line 5."""
 
-    def __init__(self, name: str, context: Context, query: LocalQuery) -> None:
+    def __init__(self, name: str, context: Context, query: TrainingQuery) -> None:
         super().__init__(name, context, SERVER, Words(Fetch, Push, Leave))
         self.query = query
 

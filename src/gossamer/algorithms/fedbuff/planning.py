@@ -17,6 +17,7 @@ from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import EXAMPLES, Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.weakness import remarks
 from gossamer.sides.client_guarantees import noised_guarantee
 from gossamer.sides.plan import WHOLE, ClientUpdate
@@ -33,7 +34,7 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
     yield from sample_rules.check(settings, spec)
     if spec.privacy.sampling != "poisson":  # the default, which nobody need have said
-        yield f"privacy.sampling: {settings.name} draws mini-batches with replacement; leave it out"
+        yield f"privacy.sampling: {settings.name} shuffles each client's examples, and takes them in turn; leave it out"
     if spec.privacy.relation is not NeighboringRelation.REPLACE_ONE:
         yield (
             f"privacy.neighboring_relation: {settings.name} protects clients whose data are replaced, found "
@@ -70,7 +71,8 @@ def plan_clients(problem: Problem[Settings]) -> ClientPlan:
     laws = choose_mechanisms(problem, schedules)
     problem.check(laws)
     sides = {
-        name: ClientUpdate(settings.query, law.clip, law, updates[name], problem.size) for name, law in laws.items()
+        name: ClientUpdate(settings.query(problem.shard_sizes[name]), law.clip, law, updates[name], problem.size)
+        for name, law in laws.items()
     }
     found = _guarantees(sides, spec)
     epsilons = {name: guarantee.epsilon for name, guarantee in found.items()}
@@ -105,14 +107,14 @@ def _updates(problem: Problem[Settings], stop: StopSettings, quotas: dict[str, i
 
 
 def _guarantees(sides: Mapping[str, ClientUpdate], spec: Spec) -> dict[str, Guarantee]:
-    """Guarantees of each client; computed once for those that release alike."""
-    known: dict[ClientUpdate, Guarantee] = {}
+    """Guarantees of each client; computed once for those that release alike, however they train."""
+    known: dict[tuple[ReleaseKind | None, int], Guarantee] = {}
     for side in sides.values():
-        if side not in known:
+        if (side.kind, side.most_updates) not in known:
             found = noised_guarantee(side, spec.delta, spec.privacy.relation)
             more = RUN_ASSUMPTIONS if math.isfinite(found.epsilon) else ()
-            known[side] = replace(found, assumptions=(*found.assumptions, *more))
-    return {name: known[side] for name, side in sides.items()}
+            known[side.kind, side.most_updates] = replace(found, assumptions=(*found.assumptions, *more))
+    return {name: known[side.kind, side.most_updates] for name, side in sides.items()}
 
 
 def _remarked(guarantee: Guarantee, clients: int) -> Guarantee:

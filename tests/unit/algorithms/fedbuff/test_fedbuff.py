@@ -28,8 +28,9 @@ from gossamer.experiment.running import run
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
-from gossamer.protocol.effects import Effect, Send
-from gossamer.protocol.events import Received, Started
+from gossamer.privacy.unit_tasks import TrainingQuery
+from gossamer.protocol.effects import Compute, Effect, Send
+from gossamer.protocol.events import Completed, Received, Started
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
@@ -70,10 +71,10 @@ def context(nodes: int, **changes: Any) -> Context:
     return replace(base, **changes)
 
 
-def simulated(settings: Settings, known: Context) -> tuple[Simulator, list[Step]]:
-    """A whole run with clients of very different speeds."""
+def simulated(settings: Settings, known: Context, speeds: SpeedSettings | None = None) -> tuple[Simulator, list[Step]]:
+    """A whole run, if nothing is said with clients of very different speeds."""
     steps: list[Step] = []
-    world = World(SpeedSettings(name="lognormal"), servers=(SERVER,))
+    world = World(speeds or SpeedSettings(name="lognormal"), servers=(SERVER,))
     simulator = Simulator(fedbuff.build(settings, known), FixedAnswers(), world, watch=steps.append)
     while simulator.next_time is not None and not simulator.settled:
         simulator.step()
@@ -178,7 +179,7 @@ def test_a_plan_is_of_noised_updates_of_whole_clients() -> None:
     plan = planned(privacy={"noise_multiplier": [8.0, 9.0, 10.0, 11.0]})
     for number, (name, side) in enumerate(plan.sides.items()):
         law = Gaussian(0.5, 8.0 + number)
-        assert side == ClientUpdate(plan.problem.settings.query, 0.5, law, 5, plan.problem.size)
+        assert side == ClientUpdate(TrainingQuery(2, 16, 0.1), 0.5, law, 5, plan.problem.size)
         assert plan.counts(name) == side.counts()
         assert plan.releases(name) == 5
         assert plan.describe_node(name)["noise_multiplier"] == 8.0 + number
@@ -246,6 +247,42 @@ def test_epochs_are_of_all_examples_of_local_steps() -> None:
     sizes = plan.problem.shard_sizes
     assert plan.quotas == {name: -(-2 * size // 32) for name, size in sizes.items()}
     assert planned(algorithm={"updates_per_node": None}).quotas == {n: -(-20 * s // 32) for n, s in sizes.items()}
+
+
+def test_local_epochs_are_passes_over_each_clients_own_examples() -> None:
+    """Two passes over n examples in batches of 100 are 2 ceil(n / 100) steps, on 2 n examples."""
+    plan = planned(algorithm={"local_steps": None, "local_epochs": 2, "batch_size": 100, "local_momentum": 0.9})
+    sizes = plan.problem.shard_sizes
+    for name, side in plan.sides.items():
+        assert side.query == TrainingQuery(2 * math.ceil(sizes[name] / 100), 100, 0.1, 0.9)
+        assert plan.problem.workload.of(name, 0) == 2 * sizes[name]
+
+
+def test_so_many_steps_take_examples_in_turn() -> None:
+    """250 examples in batches of 100 are epochs of 3 steps; 90 of them are one of 90."""
+    for steps, expected in ((None, (250 + 200, 5 * 90)), (4, (250 + 100, 4 * 90)), (1, (100, 90))):
+        settings = Settings(batch_size=100, local_steps=steps)
+        found = fedbuff.workload(settings, {"a": 250, "b": 90}, 0)
+        assert (found.of("a", 0), found.of("b", 0)) == expected
+        assert found.updates_in(9.0) == {"a": -(-9 * 250 // expected[0]), "b": -(-9 * 90 // expected[1])}
+
+
+def test_an_update_takes_time_in_proportion_to_its_steps() -> None:
+    """One epoch of 8 and of 24 examples in batches of 4, at 10 seconds a step: 20 and 60 seconds."""
+    settings = Settings(nodes=2, buffer=2, local_epochs=1, batch_size=4)
+    known = context(2, shard_sizes={"node-0": 8, "node-1": 24}, quotas={"node-0": 1, "node-1": 1})
+    _, steps = simulated(settings, known, SpeedSettings(seconds=10.0))
+    seconds = {}
+    for node in known.names:
+        asked = next(at.now for at in steps if at.node == node and any(isinstance(e, Compute) for e in at.effects))
+        done = next(at.now for at in steps if at.node == node and isinstance(at.event, Completed))
+        seconds[node] = done - asked
+    assert seconds == pytest.approx({"node-0": 20.0, "node-1": 60.0})
+
+
+def test_steps_and_epochs_are_not_both_said() -> None:
+    with pytest.raises(SpecError, match="local_steps or local_epochs, found 2 and 3; leave one out"):
+        planned(algorithm={"local_epochs": 3})
 
 
 def test_fast_clients_make_more_updates_where_no_quota_bounds_them() -> None:

@@ -14,10 +14,10 @@ from gossamer.errors import BudgetSpent
 from gossamer.privacy.masking import Step
 from gossamer.privacy.masking.steps import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
-from gossamer.sides.client import steps_of
 from gossamer.sides.machine import NOTHING_PROVIDED, Ticket
 from gossamer.sides.number_source import Numbers, numbers_of
 from gossamer.sides.samples import Shard
+from gossamer.sides.updates import steps_of
 from gossamer.vectors import Public
 
 

@@ -1,0 +1,134 @@
+"""Examples as the compiled loops of linear models take them: checked, and beside them the loops for their layout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from gossamer.arrays import IndexArray
+from gossamer.data.split import Split
+from gossamer.errors import DataError
+from gossamer.objectives import glm_kernels as kernels
+from gossamer.objectives import glm_steps, glm_training, glm_updates
+from gossamer.objectives.glm_losses import TargetArray
+
+
+class Loops(NamedTuple):
+    """The compiled loops for one layout of examples."""
+
+    sums: Callable[..., None]
+    steps: Callable[..., int]
+    updates: Callable[..., None]
+    training: Callable[..., None]
+
+
+LOOPS = {
+    False: Loops(kernels.dense_sums, glm_steps.dense_round, glm_updates.dense_updates, glm_training.dense_training),
+    True: Loops(kernels.csr_sums, glm_steps.csr_round, glm_updates.csr_updates, glm_training.csr_training),
+}
+"""By whether examples are sparse."""
+
+
+class Examples(NamedTuple):
+    """A split that was found valid, as the loops take it.
+
+    Attributes
+    ----------
+    matrix : ndarray or csr_array [n, features]
+        The features.
+    targets : ndarray [n] of float64
+        Class numbers or real values.
+    loops : Loops
+        For this layout.
+    arrays : tuple of ndarray
+        Arrays of the matrix, as the loops take them.
+    """
+
+    matrix: Any
+    targets: TargetArray
+    loops: Loops
+    arrays: tuple[npt.NDArray[Any], ...]
+
+    @classmethod
+    def of(cls, split: Split, features: int, classes: int | None) -> Examples:
+        """The examples of ``split``, for models of so many features.
+
+        Raises
+        ------
+        DataError
+            If they do not fit, or are malformed.
+        """
+        matrix = _matrix(split, features)
+        targets = _targets(split, classes)
+        sparse = sp.issparse(matrix)
+        arrays = (matrix.data, matrix.indices, matrix.indptr) if sparse else (matrix,)
+        return cls(matrix, frozen(targets), LOOPS[sparse], tuple(map(frozen, arrays)))
+
+
+class Memory(WeakKeyDictionary[Split, Examples]):
+    """The splits seen so far; copies and pickles of it start empty."""
+
+    def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
+        return Memory, ()
+
+    def __deepcopy__(self, memo: object) -> Memory:
+        return Memory()
+
+
+def _matrix(split: Split, features: int) -> Any:
+    """The features as an ndarray or csr_array [n, features], checked."""
+    matrix: Any = split.features
+    if matrix.dtype != np.float32:
+        raise DataError(f"features must be float32, found {matrix.dtype}; convert with astype(numpy.float32)")
+    if matrix.shape[0] != len(split) or math.prod(matrix.shape[1:]) != features:
+        raise DataError(f"expected features [{len(split)}, {features}], found {list(matrix.shape)}")
+    if not sp.issparse(matrix):
+        return np.ascontiguousarray(matrix.reshape(len(split), features))
+    matrix = sp.csr_array(matrix)
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as problem:
+        raise DataError(f"the CSR features are malformed ({problem}); build them anew") from None
+    # Two entries a, b in one place would count a^2 + b^2 in the norm, less than the true (a + b)^2.
+    if not matrix.has_canonical_format:
+        raise DataError("CSR features must be sorted and without duplicates; call sum_duplicates() on them")
+    return matrix
+
+
+def _targets(split: Split, classes: int | None) -> TargetArray:
+    """A copy of the targets, so that a class number stays one that the kernels may index with."""
+    targets = np.array(split.targets, np.float64)
+    if targets.ndim != 1:
+        raise DataError(f"expected one target an example, found targets {list(targets.shape)}")
+    if classes is None:
+        return targets
+    known = (targets >= 0) & (targets < classes) & (targets == np.floor(targets))
+    if not known.all():
+        raise DataError(
+            f"targets must be classes 0..{classes - 1}, found {targets[~known][0]:g}; "
+            "relabel the targets or change the number of classes"
+        )
+    return targets
+
+
+def packed(batches: Sequence[IndexArray], count: int) -> tuple[IndexArray, IndexArray]:
+    """Ragged batches as (starts [width + 1], packed), with every index in 0..count-1."""
+    starts = np.zeros(len(batches) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, batches), np.int64, len(batches)), out=starts[1:])
+    packed = np.concatenate((starts[:0], *batches), dtype=np.int64, casting="same_kind")
+    if packed.size and not 0 <= packed.min() <= packed.max() < count:
+        raise DataError(f"batch indices must be in 0..{count - 1}, found {packed.min()}..{packed.max()}")
+    return starts, packed
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A read-only view: a kernel is compiled anew for each mixture of writable and read-only arguments."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
