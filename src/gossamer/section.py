@@ -7,11 +7,22 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 TRUTH_VALUE = "truth_value"
 """The type of the error for `true` where a number stands; its context has the ``key`` and what was ``found``."""
+
+NEWER = "newer"
+"""Marks a setting (``Annotated[..., NEWER]``) that specs were written without: it is None where they have none, and a
+spec is written without it while it is. So what versions without the setting wrote and read stays as it was."""
 
 
 class Section(BaseModel):
@@ -31,6 +42,11 @@ class Section(BaseModel):
                 context = {"key": key, "expected": expected, "found": json.dumps(value, default=str)}
                 raise PydanticCustomError(TRUTH_VALUE, "input should be {expected}, found {found}", context)
         return values
+
+    @model_serializer(mode="wrap")
+    def _newer_settings_are_written_if_set(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        newer = {key for key, field in type(self).model_fields.items() if NEWER in field.metadata}
+        return {key: value for key, value in write(self).items() if value is not None or key not in newer}
 
 
 def bare(key: str) -> BeforeValidator:
