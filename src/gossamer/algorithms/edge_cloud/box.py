@@ -45,7 +45,14 @@ from gossamer.algorithms.edge_cloud.node import EdgeNode
 from gossamer.algorithms.edge_cloud.server import Course, ServerNode, newest
 from gossamer.algorithms.edge_cloud.server import Step as Step
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
-from gossamer.algorithms.learning_rate import ConstantRate, RateSchedule, StepRate, WarmupAnnealRate, from_number
+from gossamer.algorithms.learning_rate import (
+    ConstantRate,
+    CosineRate,
+    RateSchedule,
+    StepRate,
+    WarmupAnnealRate,
+    from_number,
+)
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.privacy.claim import Claim
@@ -86,7 +93,9 @@ class AgarwalDuchiRate(RateSchedule):
 
 
 ServerRate = Annotated[
-    Annotated[ConstantRate | StepRate | WarmupAnnealRate | AgarwalDuchiRate, Field(discriminator="schedule")],
+    Annotated[
+        ConstantRate | StepRate | WarmupAnnealRate | CosineRate | AgarwalDuchiRate, Field(discriminator="schedule")
+    ],
     BeforeValidator(from_number),
 ]
 """A number, or a mapping with a ``schedule``."""
@@ -137,7 +146,7 @@ class Settings(Section):
 class AudpCourse:
     """Fixed clip, and a learning rate by the clock of updates."""
 
-    rate: ConstantRate | StepRate | WarmupAnnealRate | AgarwalDuchiRate
+    rate: ConstantRate | StepRate | WarmupAnnealRate | CosineRate | AgarwalDuchiRate
     nodes: int
     batch_size: int
     updates_per_epoch: float
