@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import typing
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from pydantic import (
@@ -50,8 +51,8 @@ class Section(BaseModel):
 
 
 def bare(key: str) -> BeforeValidator:
-    """Let a text stand for a mapping with that ``key``."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+    """Let a text, or a path, stand for a mapping with that ``key``."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str | PurePath) else value)
 
 
 def place(problem: Any) -> tuple[str | int, ...]:
