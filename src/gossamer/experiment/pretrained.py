@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, model_validator
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
@@ -31,16 +31,47 @@ class PretrainedSettings(Section):
 
     Attributes
     ----------
-    path : path
+    path : path, optional
         A safetensors file with the model's arrays, by name, such as a run's `model.safetensors`. It must not come from
-        the private data of the run.
+        the private data of the run. In a federation's spec it is left out: each party says where its own copy lies.
     sha256 : str, optional
         SHA-256 of the file, 64 hexadecimal digits; another file is refused. A run fills it in, so that its spec says
         which file it was.
     """
 
-    path: Path
+    path: Path | None = None
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+
+    @model_validator(mode="after")
+    def _names_a_file(self) -> Self:
+        if self.path is None and self.sha256 is None:
+            raise ValueError("which file is it? give a path")
+        return self
+
+
+def pretrained_file(settings: PretrainedSettings) -> tuple[bytes, PretrainedSettings]:
+    """Content of the file, and the settings with its hash.
+
+    Raises
+    ------
+    SpecError
+        If there is no such file, or it has another hash than the settings say.
+    """
+    if settings.path is None:
+        raise SpecError(f"objective.pretrained: where is the file with SHA-256 {settings.sha256}? give its path")
+    try:
+        content = settings.path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise _wrong(
+            settings.path, f"cannot be read ({reason}); give a safetensors file (a party: --pretrained FILE)"
+        ) from None
+    found = hashlib.sha256(content).hexdigest()
+    if settings.sha256 not in (None, found):
+        raise _wrong(
+            settings.path, f"expected SHA-256 {settings.sha256}, found {found}; give the file that was agreed on"
+        )
+    return content, settings.model_copy(update={"sha256": found})
 
 
 def read_pretrained(
@@ -54,15 +85,7 @@ def read_pretrained(
         If the file is not readable, is not the one with that hash, does not hold exactly the arrays that ``parts``
         names, in their shapes, or holds a number that is not finite.
     """
-    path = settings.path
-    try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise _wrong(path, f"cannot be read ({reason}); give a safetensors file") from None
-    found = hashlib.sha256(content).hexdigest()
-    if settings.sha256 not in (None, found):
-        raise _wrong(path, f"expected SHA-256 {settings.sha256}, found {found}; give the file that was agreed on")
+    (content, known), path = pretrained_file(settings), settings.path
     try:
         arrays: dict[str, npt.NDArray[Any]] = load(content)
     except KeyError as error:
@@ -77,7 +100,7 @@ def read_pretrained(
         vector = Public(pack(arrays, parts, dtype))
     if not vector.is_within():
         raise _wrong(path, f"has numbers that are not finite, or too large for {np.dtype(dtype)}; give a sound model")
-    return vector, settings.model_copy(update={"sha256": found})
+    return vector, known
 
 
 def _differences(arrays: Mapping[str, npt.NDArray[Any]], parts: Sequence[Part]) -> list[str]:
@@ -95,5 +118,5 @@ def _differences(arrays: Mapping[str, npt.NDArray[Any]], parts: Sequence[Part]) 
     return found + [f"{name[:80]!r} is not in the objective" for name in sorted(arrays.keys() - known)]
 
 
-def _wrong(path: Path, what: str) -> SpecError:
+def _wrong(path: Path | None, what: str) -> SpecError:
     return SpecError(f"objective.pretrained: {path} {what}")

@@ -126,7 +126,7 @@ def test_what_is_no_model_is_one_line(tmp_path: Path, content: bytes | None, sai
         prepare(spec(str(tmp_path)))  # a folder
 
 
-@pytest.mark.parametrize("bad", [{"sha256": "0" * 64}, {"path": "a", "sha256": "F" * 64}, {"path": "a", "md5": "1"}, 7])
+@pytest.mark.parametrize("bad", [{}, {"path": "a", "sha256": "F" * 64}, {"path": "a", "md5": "1"}, 7])
 def test_bad_settings_are_one_line(bad: Any) -> None:
     with pytest.raises(SpecError, match=r"objective\.pretrained") as raised:
         spec(bad)
@@ -190,7 +190,16 @@ def test_a_spec_without_a_file_is_written_as_before() -> None:
     assert spec(Path("start.safetensors")) == named
 
 
-def test_a_federation_refuses_a_file_that_others_do_not_have(file: Path) -> None:
-    with pytest.raises(SpecError, match=r"^objective\.pretrained\.path: this file is on one machine") as raised:
-        federation_spec(write_spec(spec(str(file))), 2)
-    assert "\n" not in str(raised.value)
+def test_a_federation_agrees_on_the_hash(file: Path) -> None:
+    """The path is taken from the spec's folder, and left out of what parties agree on."""
+    text = write_spec(spec(file.name))
+    found = read_text(federation_spec(text, 2, file.parent)).objective.pretrained
+    assert found is not None
+    assert (found.path, found.sha256) == (None, hashlib.sha256(file.read_bytes()).hexdigest())
+    with pytest.raises(SpecError, match=r"^objective\.pretrained: nowhere\.safetensors cannot be read"):
+        federation_spec(text.replace(file.name, "nowhere.safetensors"), 2)
+
+
+def test_a_hash_alone_is_no_file() -> None:
+    with pytest.raises(SpecError, match=f"where is the file with SHA-256 {'0' * 64}. give its path"):
+        prepare(spec({"sha256": "0" * 64}))
