@@ -71,7 +71,7 @@ def pretrained_file(settings: PretrainedSettings) -> tuple[bytes, PretrainedSett
         raise _wrong(
             settings.path, f"expected SHA-256 {settings.sha256}, found {found}; give the file that was agreed on"
         )
-    return content, settings.model_copy(update={"sha256": found})
+    return content, settings.model_copy(update={"path": settings.path.resolve(), "sha256": found})
 
 
 def read_pretrained(
