@@ -111,8 +111,9 @@ def test_a_deployed_run_starts_there(tmp_path: Path) -> None:
     pytest.importorskip("amqtt", reason="needs the extra broker")
     from tests.reference.deployments import QUICK, experiment
 
+    from gossamer.algorithms.edge_cloud.messages import Newest
     from gossamer.cli.federation.local_federation import LocalFederation
-    from gossamer.protocol.effects import Compute
+    from gossamer.protocol.effects import Send
     from gossamer.protocol.trace import read_steps
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 
@@ -121,10 +122,13 @@ def test_a_deployed_run_starts_there(tmp_path: Path) -> None:
         spec = experiment(text.replace("name: audp", "name: audp, nodes: 2, optimizer: adam"))
         federation = LocalFederation.found(spec, tmp_path / "up", broker.url)
         trace = tmp_path / "trace.bin"
-        found = federation.run(lambda line: None, more={"node-0": (*QUICK, "--trace", str(trace)), "node-1": QUICK})
+        more = {"server": ("--trace", str(trace)), "node-0": (), "node-1": ()}
+        found = federation.run(lambda line: None, more={name: (*QUICK, *own) for name, own in more.items()})
     assert not found.failed
     with trace.open("rb") as file:
-        tasks = [effect.task for step in read_steps(file) for effect in step.effects if isinstance(effect, Compute)]
-    assert tasks[0].model.values.tolist() == [*ARRAYS["weight"].ravel(), *ARRAYS["bias"]]
+        sent = [effect.message for step in read_steps(file) for effect in step.effects if isinstance(effect, Send)]
+    first = next(message for message in sent if isinstance(message, Newest))
+    assert first.version == 0
+    assert first.model.values.tolist() == [*ARRAYS["weight"].ravel(), *ARRAYS["bias"]]
     server = federation.nodes()["server"]
     assert server.state.memory.steps == server.state.t == 8
