@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 import typing
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 TRUTH_VALUE = "truth_value"
 """The type of the error for `true` where a number stands; its context has the ``key`` and what was ``found``."""
+
+NEWER = "newer"
+"""Marks a setting (``Annotated[..., NEWER]``) that specs were written without: it is None where they have none, and a
+spec is written without it while it is. So what versions without the setting wrote and read stays as it was."""
 
 
 class Section(BaseModel):
@@ -32,10 +44,15 @@ class Section(BaseModel):
                 raise PydanticCustomError(TRUTH_VALUE, "input should be {expected}, found {found}", context)
         return values
 
+    @model_serializer(mode="wrap")
+    def _newer_settings_are_written_if_set(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        newer = {key for key, field in type(self).model_fields.items() if NEWER in field.metadata}
+        return {key: value for key, value in write(self).items() if value is not None or key not in newer}
+
 
 def bare(key: str) -> BeforeValidator:
-    """Let a text stand for a mapping with that ``key``."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+    """Let a text, or a path, stand for a mapping with that ``key``."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str | PurePath) else value)
 
 
 def place(problem: Any) -> tuple[str | int, ...]:

@@ -262,6 +262,37 @@ def concatenate(vectors: Sequence[V]) -> V:
     return whole
 
 
+def square(vector: V) -> V:
+    """The square of each entry of a `Public` or `Released` vector, of the same label."""
+    _check_model(vector)
+    return vector if isinstance(vector.values, Blank) else type(vector)(vector.values * vector.values)
+
+
+def divide_by_roots(vector: Model, squares: Model, floor: float) -> Model:
+    """``vector`` / (sqrt(``squares``) + ``floor``), entry by entry; `Released` if either is.
+
+    Parameters
+    ----------
+    vector, squares : Public or Released
+        [size]; no entry of ``squares`` is negative.
+    floor : float
+        > 0.
+    """
+    _check_model(vector, squares)
+    if isinstance(squares.values, Blank):
+        divided = vector.values / squares.values
+    else:
+        divided = vector.values / (np.sqrt(squares.values) + floor)
+    found: Model = _join(vector, squares)(divided)
+    return found
+
+
+def _check_model(*vectors: Vector) -> None:
+    labels = {type(vector) for vector in vectors}
+    if not labels <= {Public, Released}:
+        raise TypeError(f"only Public and Released vectors are taken entry by entry, found {labels}")
+
+
 @dataclass(frozen=True)
 class Coordinates:
     """Every ``step``-th coordinate of a vector from ``first``; by default all of them.

@@ -37,6 +37,22 @@ class TestAllreduceOfOne(AlgorithmContract):
     settings = allreduce.Settings(nodes=1)
 
 
+class TestGossipWithMomentum(AlgorithmContract):
+    settings = gossip.Settings(nodes=4, optimizer="momentum")
+
+
+class TestAllreduceWithAdam(AlgorithmContract):
+    settings = allreduce.Settings(nodes=3, timeout=30.0, optimizer="adam")
+
+
+class TestAudpWithAdam(AlgorithmContract):
+    settings = edge_cloud.Settings(nodes=4, optimizer="adam")
+
+
+class TestFedBuffWithMomentum(AlgorithmContract):
+    settings = fedbuff.Settings(nodes=4, buffer=3, server_optimizer={"name": "momentum", "nesterov": True})
+
+
 class TestGossipWithAMovingClip(AlgorithmContract):
     settings = gossip.Settings(nodes=3, topology="ring")
     clipping = Clipping(QuantileClip())

@@ -39,6 +39,14 @@ SPECS = {
     "allreduce": f"algorithm: {{name: allreduce, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
     "audp": f"algorithm: {{name: audp, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
     "asgd": f"algorithm: {{name: asgd, {SAMPLES}}}\nprivacy: none",
+    "momentum": f"algorithm: {{name: gossip, topology: ring, optimizer: momentum, learning_rate: 0.1, {SAMPLES}}}\n"
+    "budget: {epsilon: 8, delta: 1.0e-4}",
+    "allreduce-adam": f"algorithm: {{name: allreduce, optimizer: adam, learning_rate: 0.02, {SAMPLES}}}\n"
+    "budget: {epsilon: 8, delta: 1.0e-4}",
+    "audp-adam": f"algorithm: {{name: audp, optimizer: adam, learning_rate: 0.02, {SAMPLES}}}\n"
+    "budget: {epsilon: 8, delta: 1.0e-4}",
+    "fedbuff-momentum": "algorithm: {name: fedbuff, nodes: 4, buffer: 3, updates_per_node: 20, "
+    "server_optimizer: momentum, learning_rate: 0.3}\nprivacy: {clip: 1.0, noise_multiplier: 1.0}",
     "mapa": f"algorithm: {{name: mapa, {SAMPLES}}}\nprivacy: {{mechanism: gaussian, noise_multiplier: 1.0}}",
     "increasing": "algorithm: {name: increasing, nodes: 4, gradients: 4000}\nbudget: {epsilon: 8, delta: 1.0e-4}",
     "graph": f"algorithm: {{name: graph_federated, {UNITS}}}\n"

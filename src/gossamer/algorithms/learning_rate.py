@@ -6,43 +6,121 @@ One epoch of a node is as many updates as its expected batches take to cover its
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from bisect import bisect_right
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PositiveFloat
+from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
-from gossamer.section import Section
+from gossamer.section import NEWER, Section
 
 
 class RateSchedule(Section):
     """Base of the schedules."""
 
-
-class ConstantRate(RateSchedule):
-    """The same learning rate throughout."""
-
-    schedule: Literal["constant"] = "constant"
-    initial: PositiveFloat
-
-    def at(self, epoch: float) -> float:
-        return self.initial
+    schedule: str
 
 
-class StepRate(RateSchedule):
-    """``initial``, multiplied by ``factor`` when each of ``epochs`` is reached.
+class WarmedRate(RateSchedule):
+    """Base of schedules that may begin with a linear warm-up, from ``initial`` to ``peak`` in ``warmup`` epochs.
+
+    Without one the schedule is that of ``initial``, and with one that of ``peak``. Epochs are counted from the start of
+    the run in both cases.
 
     References
     ----------
-    A(DP)2SGD, section 5: 0.4, times 0.1 at epochs 160 and 240 of 300.
+    Goyal et al., "Accurate, large minibatch SGD: Training ImageNet in 1 hour", 2017, section 2.2, gradual warm-up.
+    """
+
+    initial: PositiveFloat
+    peak: Annotated[PositiveFloat | None, NEWER] = None
+    warmup: Annotated[PositiveFloat | None, NEWER] = None
+
+    @model_validator(mode="after")
+    def _warms_up(self) -> Self:
+        if (self.peak is None) != (self.warmup is None):
+            raise ValueError("a warm-up has a peak and a number of epochs; give both peak and warmup, or neither")
+        if self.peak is not None and self.peak < self.initial:
+            raise ValueError(f"a warm-up rises, found peak {self.peak:g} below initial {self.initial:g}")
+        return self
+
+    @property
+    def top(self) -> float:
+        """The rate that the warm-up, if there is one, leads to."""
+        return self.initial if self.peak is None else self.peak
+
+    def at(self, epoch: float) -> float:
+        """The learning rate at a moment of the run, in epochs from 0."""
+        if self.warmup is not None and epoch < self.warmup:
+            return self.initial + (self.top - self.initial) * epoch / self.warmup
+        return self.warm(epoch)
+
+    @abstractmethod
+    def warm(self, epoch: float) -> float:
+        """Return what it is without a warm-up, or after it."""
+
+
+class ConstantRate(WarmedRate):
+    """The same learning rate throughout, after the warm-up if there is one."""
+
+    schedule: Literal["constant"] = "constant"
+
+    def warm(self, epoch: float) -> float:
+        return self.top
+
+
+class StepRate(WarmedRate):
+    """``initial``, or ``peak`` after a warm-up, multiplied by ``factor`` when each of ``epochs`` is reached.
+
+    References
+    ----------
+    A(DP)2SGD, section 5: 0.4, times 0.1 at epochs 160 and 240 of 300. With a warm-up of 5: Goyal et al., section 5.1.
     """
 
     schedule: Literal["step"] = "step"
-    initial: PositiveFloat
     factor: PositiveFloat = 0.1
     epochs: tuple[PositiveFloat, ...] = (160, 240)
 
-    def at(self, epoch: float) -> float:
-        return float(self.initial * self.factor ** bisect_right(sorted(self.epochs), epoch))
+    @model_validator(mode="after")
+    def _steps_come_after_the_warm_up(self) -> Self:
+        if self.warmup is not None and self.epochs and min(self.epochs) < self.warmup:
+            raise ValueError(
+                f"steps come after the warm-up of {self.warmup:g} epochs, found one at {min(self.epochs):g}"
+            )
+        return self
+
+    def warm(self, epoch: float) -> float:
+        return float(self.top * self.factor ** bisect_right(sorted(self.epochs), epoch))
+
+
+class CosineRate(WarmedRate):
+    """Half a cosine from ``initial``, or from ``peak`` after a warm-up, down to ``final`` at epoch ``total``.
+
+    With the top rate, and w epochs of warm-up (0 without), it is final + (top - final) (1 + cos(pi (epoch - w) /
+    (total - w))) / 2, and ``final`` from ``total`` on.
+
+    References
+    ----------
+    Loshchilov and Hutter, "SGDR: Stochastic gradient descent with warm restarts", ICLR 2017, equation 5, of a single
+    run (no restarts).
+    """
+
+    schedule: Literal["cosine"] = "cosine"
+    total: PositiveFloat
+    final: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _falls(self) -> Self:
+        if self.warmup is not None and self.total <= self.warmup:
+            raise ValueError(f"total {self.total:g} is no longer than the warm-up of {self.warmup:g} epochs; raise it")
+        if self.final > self.top:
+            raise ValueError(f"a cosine falls, found final {self.final:g} above {self.top:g}; lower final")
+        return self
+
+    def warm(self, epoch: float) -> float:
+        start = self.warmup or 0.0
+        passed = min((epoch - start) / (self.total - start), 1.0)
+        return self.final + (self.top - self.final) * (1 + math.cos(math.pi * passed)) / 2
 
 
 class WarmupAnnealRate(RateSchedule):
@@ -72,7 +150,7 @@ def from_number(value: Any) -> Any:
 
 
 LearningRate = Annotated[
-    Annotated[ConstantRate | StepRate | WarmupAnnealRate, Field(discriminator="schedule")],
+    Annotated[ConstantRate | StepRate | WarmupAnnealRate | CosineRate, Field(discriminator="schedule")],
     BeforeValidator(from_number),
 ]
 """A number, or a mapping with a ``schedule``."""

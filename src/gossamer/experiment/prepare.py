@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.split import Split
 from gossamer.errors import DataError, ModelError, SpecError, did_you_mean
 from gossamer.experiment.estimates import Estimated, needs_estimates, with_estimates
+from gossamer.experiment.pretrained import read_pretrained
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
@@ -66,6 +67,8 @@ class Prepared:
         Name of the deployed run, whose parties have identities; empty in a simulation.
     holdings : Holdings or None
         How persons' examples lie at nodes, where the data say whose they are. Of other parties' data nobody knows.
+    pretrained : Public or None
+        The model of ``objective.pretrained``, if there is one.
     """
 
     experiment: Experiment
@@ -77,6 +80,7 @@ class Prepared:
     estimates: Estimated | None = None
     run: str = ""
     holdings: Holdings | None = None
+    pretrained: Public | None = field(default=None, repr=False)
 
     @property
     def algorithm(self) -> Algorithm[Any]:
@@ -108,7 +112,9 @@ class Prepared:
         return self.drawn_initial()
 
     def drawn_initial(self) -> Public:
-        """The same, drawn anew."""
+        """The same, drawn anew if it is drawn."""
+        if self.pretrained is not None:
+            return self.pretrained
         vector = self.objective.initial(stream(public_seed(self.experiment), "initial model"))
         return Public(np.asarray(vector, self.objective.dtype))
 
@@ -232,11 +238,22 @@ def assemble(
     joined = algorithm.cast(spec.algorithm, names).joined
     graph = build_graph(algorithm.topology(spec.algorithm), len(joined), stream(seed, "topology"), joined)
     objective = build_objective(spec, dataset)
-    prepared = Prepared(spec, dataset, names, shards, objective, graph)
+    spec, pretrained = _started(spec, objective)
+    prepared = Prepared(spec, dataset, names, shards, objective, graph, pretrained=pretrained)
     if not needs_estimates(spec):
         return prepared
     spec, estimates = with_estimates(spec, objective, dataset, prepared.initial.values, seed)
     return replace(prepared, experiment=spec, estimates=estimates)
+
+
+def _started(experiment: Experiment, objective: Objective) -> tuple[Experiment, Public | None]:
+    """The spec with the hash of the file that nodes start from, and the model in it, if the spec names one."""
+    settings = experiment.objective.pretrained
+    if settings is None:
+        return experiment, None
+    model, settings = read_pretrained(settings, objective.parts, objective.dtype)
+    complete = experiment.objective.model_copy(update={"pretrained": settings})
+    return experiment.model_copy(update={"objective": complete}), model
 
 
 def servers(experiment: Experiment) -> tuple[str, ...]:

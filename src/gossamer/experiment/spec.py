@@ -26,11 +26,12 @@ from gossamer.algorithms.terms import Terms
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
 from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
+from gossamer.experiment.pretrained import PretrainedSettings
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.section import Section, bare
+from gossamer.section import NEWER, Section, bare
 
 
 class ObjectiveSettings(Section):
@@ -51,6 +52,9 @@ class ObjectiveSettings(Section):
         Of linear models; networks are float32.
     intercept : bool
         Whether a linear model has a bias; a network always has its own.
+    pretrained : path or mapping, optional
+        A safetensors file with the model that all nodes start from; by default one that is drawn. It must not come from
+        the private data.
     """
 
     name: str | None = None
@@ -59,6 +63,7 @@ class ObjectiveSettings(Section):
     loss: Literal["cross_entropy", "mse"] | None = None
     dtype: Literal["float32", "float64"] = "float32"
     intercept: bool = True
+    pretrained: Annotated[PretrainedSettings | None, bare("path"), NEWER] = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> ObjectiveSettings:

@@ -26,6 +26,8 @@ from gossamer.protocol.messages import Message
 
 Effects = Iterator[Effect]
 Handler = TypeVar("Handler", bound=Callable[..., Effects])
+NEWER = {"newer": True}
+"""Metadata of a state's field that stores were written without: None until it is used, and not stored while it is."""
 _CONTAINERS = (dict, list, set)
 _SCALARS = frozenset({int, float, str, bool, type(None)})  # most of a state, and told in no time
 
@@ -114,5 +116,9 @@ class Node:
 
 def state_of(node: Node) -> dict[str, Any]:
     """A node's state as plain data, for `encoding` and comparison; sets become sorted tuples."""
-    values = ((field.name, getattr(node.state, field.name)) for field in fields(node.state))
-    return {name: tuple(sorted(value)) if type(value) is set else value for name, value in values}
+    found = {}
+    for item in fields(node.state):
+        value = getattr(node.state, item.name)
+        if value is not None or item.metadata != NEWER:
+            found[item.name] = tuple(sorted(value)) if type(value) is set else value
+    return found

@@ -3,7 +3,7 @@
 In each round every member k
 
 1. samples a batch and computes g~ = sum of clipped gradients + noise at w          (at the data side)
-2. w_k = w - eta g~
+2. w_k = w - eta g~                       (or the move that `Settings.optimizer` makes of g~)
 3. takes part in a ring all-reduce: w = mean of all w_k, in 2 (K - 1) messages a node.
 
 Everybody waits for the slowest, and at most for ``timeout``: a member that is silent for longer is left out of the
@@ -28,10 +28,11 @@ from gossamer.algorithms.allreduce.messages import Enough, Probe
 from gossamer.algorithms.context import Context, updates_per_epoch
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
+from gossamer.algorithms.optimizer import Memory, Optimizer, step
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
-from gossamer.protocol.node import Effects, Node, on
+from gossamer.protocol.node import NEWER, Effects, Node, on
 from gossamer.section import Section
 from gossamer.vectors import Model
 
@@ -45,6 +46,8 @@ class Settings(Section):
         K, the number of nodes.
     learning_rate : float or schedule
         eta, for the mean gradient.
+    optimizer : str or mapping, optional
+        What becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
     timeout : float, optional
         Seconds without the chunk that is due, after which the silent are left out. None waits, except for peers
         that are known to be down.
@@ -60,6 +63,7 @@ class Settings(Section):
     name: Literal["allreduce"] = "allreduce"
     nodes: int = Field(default=8, ge=1, le=1_000_000)
     learning_rate: LearningRate = ConstantRate(initial=0.5)
+    optimizer: Optimizer = None
     timeout: PositiveFloat | None = None
     patience: float = Field(default=60.0, ge=1e-3)
     batch_size: int = Field(default=32, ge=1)
@@ -68,12 +72,13 @@ class Settings(Section):
 
 @dataclass
 class State(RingState):
-    """State of a member: that of the ring, the logarithm of its clip, and the computation under way."""
+    """State of a member: that of the ring, the logarithm of its clip, the computation under way, its optimizer's."""
 
     log_clip: Model = field(kw_only=True)
     task: int = 0
     ends: float | None = None
     finished: str = ""
+    memory: Memory | None = field(default=None, metadata=NEWER)
 
 
 class AllreduceNode(RingMember):
@@ -87,7 +92,7 @@ class AllreduceNode(RingMember):
         state = State(context.initial, tuple(range(len(context.names))), log_clip=log_clip)
         super().__init__(name, state, context.names, settings.timeout, settings.patience)
         self.query: Query = context.queries[name]
-        self.rate = settings.learning_rate
+        self.rate, self.optimizer = settings.learning_rate, settings.optimizer
         self.epoch = updates_per_epoch(context, name)
         self.quota = context.quotas[name] if context.quotas is not None else None
         self.deadline = context.deadline
@@ -114,7 +119,8 @@ class AllreduceNode(RingMember):
         s = self.state
         if done.id == s.task and not s.finished:
             s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
-            yield from self.contribute((s.w - self.rate.at(s.round / self.epoch) * gradient).within())
+            s.memory, move = step(self.optimizer, s.memory, gradient)
+            yield from self.contribute((s.w - self.rate.at(s.round / self.epoch) * move).within())
 
     @on(Refused)
     def refused(self, event: Refused, now: float) -> Effects:

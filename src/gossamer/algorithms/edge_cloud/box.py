@@ -19,7 +19,7 @@ Edge k, for ever:                                       Cloud server, for ever:
 | symbol | here |
 |---|---|
 | x_t | the server's `state.x`, t its `state.t` |
-| eta_t | `Settings.learning_rate` |
+| eta_t | `Settings.learning_rate`; with `Settings.optimizer` the server takes its move in the place of g~ |
 | tau_t | t less the version that came with the gradient; see `staleness` |
 | T | ``stop.updates`` |
 
@@ -45,7 +45,15 @@ from gossamer.algorithms.edge_cloud.node import EdgeNode
 from gossamer.algorithms.edge_cloud.server import Course, ServerNode
 from gossamer.algorithms.edge_cloud.server import Step as Step
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
-from gossamer.algorithms.learning_rate import ConstantRate, RateSchedule, StepRate, WarmupAnnealRate, from_number
+from gossamer.algorithms.learning_rate import (
+    ConstantRate,
+    CosineRate,
+    RateSchedule,
+    StepRate,
+    WarmupAnnealRate,
+    from_number,
+)
+from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.algorithms.worker import model_of, output
 from gossamer.privacy.claim import Claim
@@ -85,7 +93,9 @@ class AgarwalDuchiRate(RateSchedule):
 
 
 ServerRate = Annotated[
-    Annotated[ConstantRate | StepRate | WarmupAnnealRate | AgarwalDuchiRate, Field(discriminator="schedule")],
+    Annotated[
+        ConstantRate | StepRate | WarmupAnnealRate | CosineRate | AgarwalDuchiRate, Field(discriminator="schedule")
+    ],
     BeforeValidator(from_number),
 ]
 """A number, or a mapping with a ``schedule``."""
@@ -102,6 +112,8 @@ class Settings(Section):
         K, the number of edges; the server is one more.
     learning_rate : float or schedule
         eta, for the mean gradient. Epochs are those of all edges together.
+    optimizer : str or mapping, optional
+        What the server makes of noisy gradients; ``sgd`` takes them as they are.
     staleness : mapping
         What the server does about stale gradients.
     batch_size : int
@@ -113,6 +125,7 @@ class Settings(Section):
     name: Literal["audp", "asgd", "csgd"] = "audp"
     nodes: int = Field(default=5, ge=1, le=1_000_000)
     learning_rate: ServerRate = ConstantRate(initial=0.5)
+    optimizer: Optimizer = None
     staleness: StalenessSettings = StalenessSettings()
     batch_size: int = Field(default=64, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
@@ -133,7 +146,7 @@ class Settings(Section):
 class AudpCourse:
     """Fixed clip, and a learning rate by the clock of updates."""
 
-    rate: ConstantRate | StepRate | WarmupAnnealRate | AgarwalDuchiRate
+    rate: ConstantRate | StepRate | WarmupAnnealRate | CosineRate | AgarwalDuchiRate
     nodes: int
     batch_size: int
     updates_per_epoch: float
@@ -170,13 +183,15 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     clip = policy.step_bound if isinstance(policy, QuantileClip) else None
     noise = noise_on_mean(context, clip)
     course = AudpCourse(settings.learning_rate, settings.nodes, settings.batch_size, per_epoch, noise)
-    return built(context, course, settings.staleness)
+    return built(context, course, settings.staleness, settings.optimizer)
 
 
-def built(context: Context, course: Course, staleness: StalenessSettings) -> dict[str, Node]:
+def built(
+    context: Context, course: Course, staleness: StalenessSettings, optimizer: Optimizer = None
+) -> dict[str, Node]:
     """The edges by name, and a server that takes the steps of ``course``."""
     edges: dict[str, Node] = {name: EdgeNode(name, context) for name in context.names}
-    return {**edges, SERVER: ServerNode(context, course, staleness)}
+    return {**edges, SERVER: ServerNode(context, course, staleness, optimizer)}
 
 
 def server_of(nodes: Mapping[str, Node]) -> ServerNode:

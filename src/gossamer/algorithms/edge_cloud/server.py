@@ -13,13 +13,15 @@ from typing import Protocol
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud.messages import SERVER, Halt, Leave, Newest, Probe, Pull, Push
 from gossamer.algorithms.ending import EndingNode
+from gossamer.algorithms.optimizer import Memory, Optimizer
+from gossamer.algorithms.optimizer import step as optimized
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
-from gossamer.protocol.node import Effects, on
+from gossamer.protocol.node import NEWER, Effects, on
 from gossamer.vectors import Blank, Model, Public, Released
 
 
@@ -59,6 +61,7 @@ class ServerState:
 
     ``working`` has the version that each edge computes at; ``held`` has gradients that came and wait to be applied, and
     ``queue`` requests that wait for a model, both in order of arrival. Those of edges that are ``away`` wait on.
+    ``memory`` is the optimizer's.
     """
 
     x: Model
@@ -76,6 +79,7 @@ class ServerState:
     probing: bool = False
     ends: float | None = None
     finished: str = ""
+    memory: Memory | None = field(default=None, metadata=NEWER)
 
 
 class ServerNode(EndingNode):
@@ -83,11 +87,13 @@ class ServerNode(EndingNode):
 
     state: ServerState
 
-    def __init__(self, context: Context, course: Course, staleness: StalenessSettings) -> None:
+    def __init__(
+        self, context: Context, course: Course, staleness: StalenessSettings, optimizer: Optimizer = None
+    ) -> None:
         self.clipping: Clipping = context.clipping
         super().__init__(SERVER, ServerState(context.initial, self.clipping.initial(context.initial)))
         self.edges = frozenset(context.names)
-        self.course, self.staleness = course, staleness
+        self.course, self.staleness, self.optimizer = course, staleness, optimizer
         self.last, self.deadline = context.updates, context.deadline
         counted = isinstance(self.clipping.policy, QuantileClip)
         self.answer = Public(Blank(context.initial.size + counted, context.initial.values.dtype))
@@ -164,11 +170,12 @@ class ServerNode(EndingNode):
         return self.staleness.may_apply(s.held[edge][1], others, s.t)
 
     def apply(self, gradient: Released, stale: int) -> Effects:
-        """x_{t+1} = x_t - eta_t g~, with g~ a gradient at x_{t - stale}."""
+        """x_{t+1} = x_t - eta_t g~, with g~ a gradient at x_{t - stale}, or the optimizer's move."""
         s = self.state
         s.log_clip, step = self.clipping.moved(s.log_clip, gradient)
+        s.memory, move = optimized(self.optimizer, s.memory, step)
         rate = self.course.at(s.t).learning_rate / (stale + 1) ** self.staleness.exponent
-        s.x = (s.x - rate * step).within()
+        s.x = (s.x - rate * move).within()
         s.t += 1
         s.staleness_sum += stale
         s.staleness_most = max(s.staleness_most, stale)

@@ -17,7 +17,7 @@ times. The paper's u has the other sign. The nodes are in `fedbuff.client` and `
 |---|---|
 | K | `Settings.buffer` |
 | Q, eta_l | `Settings.local_steps`, or those of `Settings.local_epochs`; `Settings.local_learning_rate` |
-| eta_g | `Settings.learning_rate` |
+| eta_g | `Settings.learning_rate`; with `Settings.server_optimizer` line 3 takes its move in the place of the mean |
 | s(tau) = (1 + tau)^-a | `Settings.staleness_exponent`, a = 1/2 as in the paper |
 | C | ``privacy.clip`` |
 | x, t | the server's `state.x`, `state.t` |

@@ -8,11 +8,12 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.fedbuff.messages import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.fedbuff.settings import Settings
+from gossamer.algorithms.optimizer import Memory, step
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Finish, Send
 from gossamer.protocol.events import Elapsed, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
-from gossamer.protocol.node import Effects, on
+from gossamer.protocol.node import NEWER, Effects, on
 from gossamer.vectors import Model
 
 
@@ -36,6 +37,8 @@ class ServerState:
         The deadline, on the server's clock.
     finished : str
         Why.
+    memory : Memory or None
+        The optimizer's.
     """
 
     x: Model
@@ -48,6 +51,7 @@ class ServerState:
     staleness_most: int = 0
     ends: float | None = None
     finished: str = ""
+    memory: Memory | None = field(default=None, metadata=NEWER)
 
 
 class ServerNode(EndingNode):
@@ -105,9 +109,13 @@ class ServerNode(EndingNode):
             yield self.answer(sender, push.request)
 
     def step(self) -> None:
-        """x = x + eta_g total / K."""
-        s = self.state
-        s.x = (s.x + self.settings.learning_rate / self.settings.buffer * s.total).within()
+        """x = x + eta_g total / K, or the optimizer's move for it."""
+        s, rate, buffer = self.state, self.settings.learning_rate, self.settings.buffer
+        if self.settings.server_optimizer is None:
+            s.x = (s.x + rate / buffer * s.total).within()
+        else:
+            s.memory, move = step(self.settings.server_optimizer, s.memory, s.total / buffer)
+            s.x = (s.x + rate * move).within()
         s.total, s.held = self.empty, 0
         s.t += 1
 

@@ -9,6 +9,7 @@ from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
+from gossamer.algorithms.optimizer import Optimizer
 from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.section import Section
 
@@ -27,6 +28,8 @@ class Settings(Section):
         K, updates that the server waits for before it takes a step.
     learning_rate : float
         eta_g, of the server, for the mean update in its buffer.
+    server_optimizer : str or mapping, optional
+        What the server makes of the mean update in its buffer; ``sgd`` takes it as it is.
     staleness_exponent : float
         a >= 0: an update that is tau steps of the server old counts (1 + tau)^-a.
     local_steps : int, optional
@@ -49,6 +52,7 @@ class Settings(Section):
     nodes: int = Field(default=10, ge=1, le=1_000_000)
     buffer: int = Field(default=5, ge=1, le=1_000_000)
     learning_rate: float = Field(default=1.0, gt=0, le=1e6)
+    server_optimizer: Optimizer = None
     staleness_exponent: float = Field(default=0.5, ge=0, le=10)
     local_steps: int | None = Field(default=None, ge=1, le=1_000_000)
     local_epochs: int | None = Field(default=None, ge=1, le=10_000)

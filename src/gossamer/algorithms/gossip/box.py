@@ -21,7 +21,7 @@ so that no model ever has a negative share in another.
 | symbol | here |
 |---|---|
 | w_k | `state.w` |
-| eta | `Settings.learning_rate` |
+| eta | `Settings.learning_rate`; with `Settings.optimizer` line 5 takes its move in the place of g~ |
 | A | pairwise averaging, on `Settings.topology` |
 | T | quotas, a deadline, or an observer's cut |
 
@@ -47,6 +47,7 @@ from gossamer.algorithms.gossip.exchange import Offer as Offer
 from gossamer.algorithms.gossip.exchange import State
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
+from gossamer.algorithms.optimizer import Optimizer, step
 from gossamer.errors import PeerError
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.tasks import Gradient, Query
@@ -71,6 +72,8 @@ class Settings(Section):
         Who may exchange models with whom.
     learning_rate : float or schedule
         eta, for the mean gradient.
+    optimizer : str or mapping, optional
+        What becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
     exchange : {"any", "bipartite"}
         ``any``: every node asks. ``bipartite``: only one side of a two-colouring asks, as in the paper's Appendix A;
         edges inside a side are left out.
@@ -84,6 +87,7 @@ class Settings(Section):
     nodes: int = Field(default=8, ge=1, le=1_000_000)
     topology: Topology = Ring()
     learning_rate: LearningRate = ConstantRate(initial=0.5)
+    optimizer: Optimizer = None
     exchange: Literal["any", "bipartite"] = "any"
     batch_size: int = Field(default=32, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
@@ -105,7 +109,7 @@ class GossipNode(EndingNode):
         super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
         self.asks, self.askers = tuple(asks), frozenset(askers)
         self.query: Query = context.queries[name]
-        self.rate = settings.learning_rate
+        self.rate, self.optimizer = settings.learning_rate, settings.optimizer
         self.epoch = updates_per_epoch(context, name)
         self.quota = context.quotas[name] if context.quotas is not None else None
         self.deadline = context.deadline
@@ -160,7 +164,8 @@ class GossipNode(EndingNode):
         if done.id != s.task or s.finished:
             return
         s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
-        s.update(-self.rate.at(s.updates / self.epoch) * gradient)
+        s.memory, move = step(self.optimizer, s.memory, gradient)
+        s.update(-self.rate.at(s.updates / self.epoch) * move)
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
         else:

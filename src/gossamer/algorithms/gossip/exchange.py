@@ -23,8 +23,10 @@ from gossamer.algorithms.gossip.promises import (
     share_to_promise,
     without,
 )
+from gossamer.algorithms.optimizer import Memory
 from gossamer.errors import PeerError
 from gossamer.protocol.messages import Message, check_model, message
+from gossamer.protocol.node import NEWER
 from gossamer.vectors import Model, Public, Released
 
 
@@ -55,7 +57,7 @@ class State:
     ``log_clip`` is the logarithm of the clip. ``open`` holds what was promised to whom and not yet answered. A peer in
     it that is also in ``away`` may or may not have moved its share: that exchange is in doubt until the peer is heard
     again. ``asked`` counts the offers that came while an exchange was open, since the last of these began, and
-    ``busy`` all of them.
+    ``busy`` all of them. ``memory`` is the optimizer's, and is exchanged with nobody.
     """
 
     w: Model
@@ -69,6 +71,7 @@ class State:
     busy: int = 0
     ends: float | None = None
     finished: str = ""
+    memory: Memory | None = field(default=None, metadata=NEWER)
 
     @property
     def promises(self) -> tuple[Promise, ...]:

@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, model_validator
 
 from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Context
@@ -88,6 +88,15 @@ class Settings(Section):
     staleness: StalenessSettings = StalenessSettings()
     batch_size: int = Field(default=64, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _steps_are_the_papers(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "optimizer" in values:
+            raise ValueError(
+                "mapa's stages follow from plain steps, so it has no optimizer; leave it out, or take audp"
+            )
+        return values
 
     @property
     def missing(self) -> tuple[str, ...]:

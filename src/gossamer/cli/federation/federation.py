@@ -98,6 +98,12 @@ def _add_show(actions: Any) -> None:
     showing.add_argument(
         "--module", dest="modules", action="append", default=[], metavar="REFERENCE", help="model code to allow"
     )
+    showing.add_argument(
+        "--pretrained",
+        action=FileName,
+        metavar="FILE",
+        help="the model that all start from, if there is one (default: start.safetensors beside the invitation)",
+    )
     _finish(showing, show_command)
 
 
@@ -168,26 +174,31 @@ def identity_command(options: argparse.Namespace) -> int:
 def new_command(options: argparse.Namespace) -> int:
     """Found a federation."""
     from gossamer.deployment.founding import layout as papers
+    from gossamer.deployment.founding.federation_spec import start_of
     from gossamer.deployment.founding.founding import draft
+    from gossamer.experiment.reading import read_text
 
     papers.check_empty(options.folder)
-    parties, keys = _parties(options), _keys(options)
+    parties, keys, spec = _parties(options), _keys(options), _spec_text(options.spec)
+    beside = options.spec.resolve().parent
     founded = draft(
-        spec=_spec_text(options.spec),
+        spec=spec,
         parties=parties,
         broker=options.broker,
         keys=keys,
         valid=_valid(options),
         organiser=_organiser(options),
         insecure=options.insecure,
+        beside=beside,
     )
-    return _write(options, founded)
+    start = start_of(read_text(spec), beside)
+    return _write(options, founded, _own(founded.invitation, None if start is None else start.path))
 
 
 def add_command(options: argparse.Namespace) -> int:
     """Let parties in."""
     from gossamer.deployment.founding.invitations import read_signed
-    from gossamer.deployment.founding.layout import RECORD
+    from gossamer.deployment.founding.layout import RECORD, START
     from gossamer.deployment.founding.reissuing import draft_again
     from gossamer.deployment.party.renewing import check_newer
 
@@ -195,25 +206,28 @@ def add_command(options: argparse.Namespace) -> int:
     again = draft_again(
         options.folder, _parties(options), keys=_keys(options), valid=_valid(options), organiser=_organiser(options)
     )
-    earlier, agreed = _own(before), _own(again.invitation)
+    earlier, agreed = (_own(invitation, options.folder / START) for invitation in (before, again.invitation))
     check_newer(earlier, agreed, earlier.terms.names)
     return _write(options, again, agreed)
 
 
 def renew_command(options: argparse.Namespace) -> int:
     """Issue everything again."""
+    from gossamer.deployment.founding.layout import START
     from gossamer.deployment.founding.reissuing import draft_again
 
-    return _write(options, draft_again(options.folder, {}, valid=_valid(options), organiser=_organiser(options)))
+    again = draft_again(options.folder, {}, valid=_valid(options), organiser=_organiser(options))
+    return _write(options, again, _own(again.invitation, options.folder / START))
 
 
 def show_command(options: argparse.Namespace) -> int:
     """Say what an invitation says."""
     from gossamer.cli.federation.output import describe, document
     from gossamer.deployment.founding.invitations import read_signed
+    from gossamer.deployment.founding.layout import START
 
     invitation = read_signed(options.file, options.organiser)
-    agreed = _agreed(invitation, options.modules)
+    agreed = _agreed(invitation, options.modules, options.pretrained or options.file.resolve().parent / START)
     if options.json:
         print_json({"invited": invitation.invited, **document(invitation, agreed), "spec": invitation.spec})
         return 0
@@ -224,11 +238,10 @@ def show_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed | None = None) -> int:
+def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed) -> int:
     """Write it, if what it says can be run, and say what it says."""
     from gossamer.cli.federation.output import describe, document, next_steps
 
-    agreed = _own(founded.invitation) if agreed is None else agreed
     founded.write(options.folder)
     if options.json:
         print_json(
@@ -244,19 +257,19 @@ def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed | None 
     return 0
 
 
-def _own(invitation: Invitation) -> Agreed:
-    """The same of an invitation by this organiser, whose spec's code is allowed."""
+def _own(invitation: Invitation, start: Path | None) -> Agreed:
+    """The same of an invitation by this organiser, whose spec's code is allowed, and who has the starting model."""
     from gossamer.deployment.founding.federation_spec import own_code
     from gossamer.experiment.reading import read_text
 
-    return _agreed(invitation, own_code(read_text(invitation.spec)))
+    return _agreed(invitation, own_code(read_text(invitation.spec)), start)
 
 
-def _agreed(invitation: Invitation, modules: Sequence[str]) -> Agreed:
+def _agreed(invitation: Invitation, modules: Sequence[str], start: Path | None) -> Agreed:
     """Return what all parties will derive from it; an error now rather than at each of them."""
     from gossamer.deployment.party.agreement import Agreed, Terms
 
-    return Agreed.on(Terms.of(invitation, modules))
+    return Agreed.on(Terms.of(invitation, modules, start))
 
 
 def _parties(options: argparse.Namespace) -> dict[str, int]:

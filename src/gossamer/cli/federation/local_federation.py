@@ -28,6 +28,7 @@ from gossamer.data.split import Split
 from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.invitations import read_signed
+from gossamer.deployment.founding.layout import START
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.data import shard_settings, write_party_file
 from gossamer.deployment.party.data_side import planned_divergence
@@ -163,8 +164,15 @@ class LocalFederation:
         place = self.folder / name
         found = ["node", "--invitation", str(place / "invitation.yaml"), "--organiser", self.organiser, "--quiet"]
         if name in self.prepared.names:
-            return [*found, "--data", str(place / DATA), "--policy", str(place / POLICY), *more]
+            found += ["--data", str(place / DATA), "--policy", str(place / POLICY)]
+        if self._start is not None:
+            found.append(f"--pretrained={self._start}")
         return [*found, *(f"--module={module}" for module in own_code(self.prepared.experiment)), *more]
+
+    @property
+    def _start(self) -> Path | None:
+        """The model that all start from, if there is one: one copy for all."""
+        return None if self.prepared.pretrained is None else self.folder / START
 
     def start(self, name: str, *more: str) -> None:
         """Start a party's process."""
@@ -250,7 +258,7 @@ class LocalFederation:
         """The nodes as their stores have them; while no process runs."""
         found = {}
         invitation = read_signed(self.folder / self.members[0] / "invitation.yaml", self.organiser)
-        agreed = Agreed.on(Terms.of(invitation, own_code(self.prepared.experiment)))
+        agreed = Agreed.on(Terms.of(invitation, own_code(self.prepared.experiment), self._start))
         for name in self.members:
             store = SqliteStore(self.folder / name / STATE / "store.sqlite", invitation.run, name)
             try:

@@ -35,6 +35,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add("--test", action=FileName, metavar="PATH", help="examples to test the model on at the end")
     add("--policy", action=FileName, metavar="FILE", help="what the data's owner allows")
     add("--module", dest="modules", action="append", default=[], metavar="REFERENCE", help="model code to allow")
+    add(
+        "--pretrained",
+        action=FileName,
+        metavar="FILE",
+        help="the model that all start from, if there is one (default: start.safetensors beside the invitation)",
+    )
     add("--store", action=FileName, metavar="DIR", help="the state folder (default: state beside the invitation)")
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on from the store if there is one")
     add("--connect-timeout", type=seconds, default=60.0, metavar="S", help="for the first connection (default: 60)")

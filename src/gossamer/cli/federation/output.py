@@ -93,6 +93,11 @@ def next_steps(folder: Path, founded: Founded) -> str:
         if has_tls(invitation.broker)
         else f"On the broker's machine: `mosquitto -c mosquitto.conf` in {folder / papers.BROKER}.",
         *_handing_over(folder, founded.made, others),
+        *(
+            [f"{papers.START} goes to every party, beside its invitation: all start from it, and refuse another file."]
+            if (folder / papers.START).exists()
+            else []
+        ),
         "Each party: `gossamer node --invitation FILE --organiser FINGERPRINT --policy FILE --data FILE` "
         "(servers: without policy and data).",
         *([f"Keep {keys} here, where nobody else can read: `add` and `renew` need it."] if keys else []),

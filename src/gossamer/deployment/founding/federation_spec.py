@@ -11,15 +11,17 @@ from pydantic import BaseModel
 from gossamer.algorithms.table import registered_as
 from gossamer.data.declared import declared, declared_form
 from gossamer.errors import SpecError, counted
+from gossamer.experiment.pretrained import PretrainedSettings, pretrained_file
 from gossamer.experiment.reading import read_text, write_spec
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.spec import Experiment, resolved
 
 
-def federation_spec(text: str, parties: int) -> str:
+def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
     """The spec in ``text`` for so many parties with data, every default written out.
 
     So parties whose versions of Gossamer have other defaults agree on it. The paths of data sets are left out: each
-    party says where its own lie.
+    party says where its own lie. Of a model that all start from its hash is what they agree on; ``folder`` is where its
+    path is taken from, by default the working directory.
 
     Raises
     ------
@@ -33,8 +35,24 @@ def federation_spec(text: str, parties: int) -> str:
     dataset = declared(experiment.dataset).model_copy(update={"path": None, "test_path": None})
     declared_form(dataset)
     experiment = experiment.model_copy(update={"dataset": dataset})
+    if (start := start_of(experiment, folder)) is not None:
+        experiment = with_start(experiment, path=None, sha256=pretrained_file(start)[1].sha256)
     check_no_files(experiment)
     return write_spec(experiment)
+
+
+def start_of(experiment: Experiment, folder: Path | None = None) -> PretrainedSettings | None:
+    """The file that a run starts from, its path taken from ``folder``."""
+    return (experiment if folder is None else resolved(experiment, folder)).objective.pretrained
+
+
+def with_start(experiment: Experiment, **changes: Any) -> Experiment:
+    """The experiment with another place, or hash, of the file that it starts from, if there is one."""
+    start = experiment.objective.pretrained
+    if start is None:
+        return experiment
+    objective = experiment.objective.model_copy(update={"pretrained": start.model_copy(update=changes)})
+    return experiment.model_copy(update={"objective": objective})
 
 
 def check_secret(experiment: Experiment) -> None:

@@ -16,11 +16,13 @@ from pathlib import Path
 
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.broker_layout import check_secrecy, configuration, for_broker, has_tls
-from gossamer.deployment.founding.federation_spec import federation_spec
+from gossamer.deployment.founding.federation_spec import federation_spec, start_of
 from gossamer.deployment.founding.invitations import Invitation, invite, parse_signed
 from gossamer.deployment.founding.roster import check_known, check_names, roster
 from gossamer.experiment.prepare import servers
+from gossamer.experiment.pretrained import pretrained_file
 from gossamer.experiment.reading import read_text
+from gossamer.experiment.spec import Experiment
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.runtimes.mqtt.certificates import Authority
 
@@ -91,6 +93,7 @@ def draft(
     valid: timedelta = VALID,
     organiser: Identity | None = None,
     insecure: bool = False,
+    beside: Path | None = None,
 ) -> Founded:
     """The papers of a new federation; nothing is written.
 
@@ -110,6 +113,8 @@ def draft(
         Who signs; by default a new one, kept in the folder.
     insecure : bool, optional
         Whether ``mqtt://`` may name another machine.
+    beside : Path, optional
+        The folder that a path in the spec is taken from; by default the working directory.
 
     Raises
     ------
@@ -117,7 +122,7 @@ def draft(
         If something does not fit together.
     """
     keys = {} if keys is None else keys
-    text = federation_spec(spec, len(parties))
+    text = federation_spec(spec, len(parties), beside)
     experiment = read_text(text)
     added = servers(experiment)
     check_names(parties, added, papers.RESERVED)
@@ -132,6 +137,7 @@ def draft(
     check_secrecy(broker, insecure)
     authority = Authority(f"gossamer {run}") if has_tls(broker) else None
     files = {
+        **_start(spec, beside, experiment),
         **({papers.ORGANISER_KEY: signer.pem} if organiser is None else {}),
         **({} if authority is None else _kept(authority)),
         **{f"{name}/{papers.IDENTITY}": identity.pem for name, identity in made.items()},
@@ -139,6 +145,14 @@ def draft(
         **issued_files(invitations, authority),
     }
     return Founded(invitation, tuple(made), files)
+
+
+def _start(spec: str, beside: Path | None, agreed: Experiment) -> dict[str, bytes]:
+    """The model that all start from: the file of the organiser's spec, which has the hash in that of the parties."""
+    start, known = start_of(read_text(spec), beside), agreed.objective.pretrained
+    if start is None or known is None:
+        return {}
+    return {papers.START: pretrained_file(start.model_copy(update={"sha256": known.sha256}))[0]}
 
 
 def _kept(authority: Authority) -> dict[str, bytes]:

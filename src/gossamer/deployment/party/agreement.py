@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import allowing
 from gossamer.data.declared import blank_dataset
 from gossamer.data.split import Split
-from gossamer.deployment.founding.federation_spec import check_no_files, check_secret
+from gossamer.deployment.founding.federation_spec import check_no_files, check_secret, with_start
 from gossamer.deployment.founding.roster import roster
 from gossamer.errors import SpecError
 from gossamer.experiment.estimates import estimates_on, needs_estimates
@@ -59,7 +60,7 @@ class Terms:
     servers: tuple[str, ...]
 
     @classmethod
-    def of(cls, invitation: Invitation, modules: Collection[str] = ()) -> Terms:
+    def of(cls, invitation: Invitation, modules: Collection[str] = (), start: Path | None = None) -> Terms:
         """The terms of a verified invitation.
 
         Parameters
@@ -70,6 +71,8 @@ class Terms:
             Models that the spec may name by ``objective.module``, and distributions whose algorithms it may name: to
             build one is to run whatever code is called so on this machine, and who signed the invitation is not who
             decides on that.
+        start : Path, optional
+            This party's copy of the model that all start from, where the spec has its hash (``objective.pretrained``).
 
         Raises
         ------
@@ -87,6 +90,7 @@ class Terms:
             )
         check_no_files(experiment)
         check_secret(experiment)
+        experiment = with_start(experiment, path=start)
         sizes = {m.name: m.examples for m in invitation.members if m.examples is not None}
         named = servers(experiment)
         _check_members(invitation, experiment, sizes, named)
@@ -101,6 +105,12 @@ class Terms:
     def me(self) -> Member:
         """The party itself."""
         return self.invitation.me
+
+    @property
+    def start(self) -> Path | None:
+        """This party's copy of the model that all start from, if there is one."""
+        start = self.experiment.objective.pretrained
+        return None if start is None else start.path
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -62,9 +62,11 @@ def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
     policy = None if options.policy is None else read_policy(options.policy)
     try:
         modules = (*options.modules, *(() if policy is None else policy.modules))
-        terms = Terms.of(_read(text, options, identity, policy), modules)
+        terms = Terms.of(_read(text, options, identity, policy), modules, options.start)
     except InvitationError as error:
         raise InvitationError(f"{options.invitation}: {error}") from None
+    if options.pretrained is not None and terms.start is None:
+        raise CallerError("all parties of this run start from a model that is drawn; leave out --pretrained")
     me = terms.me.name
     data = _data(options, policy) if terms.holds_data else None
     if terms.holds_data and (policy is None or data is None):

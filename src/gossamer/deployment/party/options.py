@@ -28,6 +28,9 @@ class PartyOptions:
         The data owner's; needed with data.
     modules : sequence of str
         Code that a spec may have run, beside what the policy allows; see `OwnerPolicy.modules`.
+    pretrained : Path, optional
+        The model that all parties start from, where there is one; by default ``start.safetensors`` beside the
+        invitation.
     store : Path, optional
         The state folder; by default ``state`` beside the invitation.
     resume : bool
@@ -52,6 +55,7 @@ class PartyOptions:
     data_name: str | None = None
     policy: Path | None = None
     modules: Sequence[str] = ()
+    pretrained: Path | None = None
     store: Path | None = None
     resume: bool = True
     connect_timeout: float = 60.0
@@ -69,6 +73,11 @@ class PartyOptions:
     def state(self) -> Path:
         """The state folder."""
         return self.store or self.folder / "state"
+
+    @property
+    def start(self) -> Path:
+        """The model that all parties start from, where there is one."""
+        return self.pretrained or self.folder / "start.safetensors"
 
     @property
     def key(self) -> Path:

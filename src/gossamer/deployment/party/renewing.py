@@ -63,7 +63,7 @@ def open_host(invited: Invited, folder: StateFolder, store: SqliteStore, watch: 
 def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
     """Have the store hold a snapshot that the node of the newer invitation can begin from."""
     # Its code is allowed; the spec may not have had other.
-    earlier = Agreed.on(Terms.of(before, own_code(agreed.terms.experiment)))
+    earlier = Agreed.on(Terms.of(before, own_code(agreed.terms.experiment), agreed.terms.start))
     check_newer(earlier, agreed)
     earlier.host(store).checkpoint()
 
