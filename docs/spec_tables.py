@@ -9,6 +9,7 @@ while a page says something else than this program.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 
 import yaml
 
+from gossamer.algorithms.table import OWN
 from gossamer.experiment.spec import Experiment
+from gossamer.section import Section
 
 DOCS = Path(__file__).resolve().parent
 BLOCK = re.compile(r"<!-- settings: ([\w.]+)(?:: (\w+))? -->\n.*?<!-- end -->", re.DOTALL)
@@ -128,8 +131,25 @@ def default(key: str, value: dict[str, Any], kind: dict[str, Any]) -> str:
 
 
 def meanings(kind: dict[str, Any]) -> dict[str, str]:
-    """What the settings' docstring says of each key."""
-    _, _, listed = kind.get("description", "").partition("Attributes\n----------\n")
+    """What the settings' docstring says of each key, and those of an algorithm's that it shares with others."""
+    shared = {}
+    for base in bases(kind):
+        shared.update(listed_in(inspect.getdoc(base) or ""))
+    return shared | listed_in(kind.get("description", ""))
+
+
+def bases(kind: dict[str, Any]) -> list[type]:
+    """Sections that an algorithm's settings are built on."""
+    name = next(iter(names(kind)), "")
+    own = OWN[name].Settings if name in OWN and "nodes" in kind["properties"] else None
+    return (
+        [] if own is None else [base for base in own.__mro__[1:] if issubclass(base, Section) and base is not Section]
+    )
+
+
+def listed_in(text: str) -> dict[str, str]:
+    """What a docstring says of each attribute."""
+    _, _, listed = text.partition("Attributes\n----------\n")
     listed = re.split(r"\n\n\w+\n-+\n", listed)[0]
     found = {}
     for entry in re.split(r"\n(?=\S)", listed):

@@ -16,7 +16,16 @@ from gossamer.protocol.registries import known_by
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
-    from gossamer.algorithms.table import Allreduce, EdgeCloud, FedBuff, Gossip, GraphFederated, Increasing, Mapa
+    from gossamer.algorithms.table import (
+        Allreduce,
+        EdgeCloud,
+        FedAvg,
+        FedBuff,
+        Gossip,
+        GraphFederated,
+        Increasing,
+        Mapa,
+    )
     from gossamer.errors import (
         AccountingError,
         BudgetSpent,
@@ -61,6 +70,7 @@ __all__ = [
     "EdgeCloud",
     "EvaluationSettings",
     "Experiment",
+    "FedAvg",
     "FedBuff",
     "FixedClip",
     "GossamerError",
@@ -95,6 +105,7 @@ _HOMES = {
     "gossamer.algorithms.table": (
         "Allreduce",
         "EdgeCloud",
+        "FedAvg",
         "FedBuff",
         "Gossip",
         "GraphFederated",

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
@@ -110,6 +111,10 @@ class TestIncreasingInParts(AlgorithmContract):
 
 class TestFedBuff(AlgorithmContract):
     settings = fedbuff.Settings(nodes=5, buffer=4)
+
+
+class TestFedAvg(AlgorithmContract):
+    settings = fedavg.Settings(nodes=5, rounds=7, timeout=60.0)
 
 
 def units(noise: str = "homomorphic", **settings: Any) -> graph_federated.Settings:

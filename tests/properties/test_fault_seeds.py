@@ -27,6 +27,7 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "masked": ({"name": "graph_federated", "masking": "secure"}, UNITS),
     "increasing": ({"name": "increasing"}, SAMPLES),
     "fedbuff": ({"name": "fedbuff"}, SAMPLES),
+    "fedavg": ({"name": "fedavg"}, SAMPLES),
 }
 OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gossip in pairs of two sides": ({"name": "gossip", "exchange": "bipartite", "topology": "star"}, SAMPLES),
@@ -38,6 +39,7 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "momentum of each node": ({"name": "gossip", "optimizer": "momentum"}, SAMPLES),
     "Adam of each node": ({"name": "allreduce", "optimizer": "adam"}, SAMPLES),
     "Adam of a server": ({"name": "audp", "optimizer": "adam"}, SAMPLES),
+    "a server that adds the noise": ({"name": "fedavg", "noise_by": "server", "trusted": "server"}, SAMPLES),
     "momentum of a server": ({"name": "fedbuff", "server_optimizer": "momentum"}, SAMPLES),
     "random noise on links": ({"name": "graph_federated", "noise": "random"}, UNITS),
     "servers that wait for nobody": ({"name": "graph_federated", "synchronous": False, "timeout": 3.0}, UNITS),

@@ -22,7 +22,7 @@ from gossamer.algorithms.table import ALGORITHMS
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gossamer"
 
-ROOMS = tuple(sorted(path.parent.name for path in (SOURCE / "algorithms").glob("*/__init__.py")))
+ROOMS = tuple(sorted(path.parent.name for path in (SOURCE / "algorithms").glob("*/box.py")))
 """The packages of algorithms."""
 NAMES = (*ROOMS, *(name for name in ALGORITHMS if name not in ROOMS))
 """What algorithms and their packages are called."""

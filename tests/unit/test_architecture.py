@@ -24,6 +24,8 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 BASE = "arrays errors numbers randomness section vectors"
 PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/streams"
 RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
+CLIENTS = "algorithms/clients"
+"""Common to algorithms with clients and a server."""
 RUNS = f"{RELEASED} version files keys data objectives algorithms {TABLE}"
 DEPLOYED = f"{RUNS} runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
@@ -45,7 +47,8 @@ MAY_IMPORT = {
     "sides": f"{BASE} protocol keys data objectives {PRIVACY}",
     "attacks": f"{BASE} parameters data objectives {PRIVACY}",
     "algorithms": RELEASED,
-    **dict.fromkeys((f"algorithms/{room}" for room in ROOMS), f"{RELEASED} algorithms"),
+    CLIENTS: f"{RELEASED} algorithms",
+    **dict.fromkeys((f"algorithms/{room}" for room in ROOMS), f"{RELEASED} algorithms {CLIENTS}"),
     TABLE: f"errors algorithms {' '.join(f'algorithms/{room}' for room in ROOMS)}",
     "runtimes": f"{RELEASED} algorithms",
     "runtimes/mqtt": "errors keys",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.ending import EndingNode
@@ -15,7 +15,7 @@ from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_model, check_sender
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.vectors import Model, Released
+from gossamer.vectors import Confined, Model, Released
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Words(NamedTuple):
     """
 
     pull: Callable[[int], Message]
-    push: Callable[[int, int, Released], Message]
+    push: Callable[[int, int, Any], Message]
     leave: Callable[[], Message]
 
 
@@ -87,12 +87,16 @@ class WorkerNode(EndingNode):
 
     @on(Completed)
     def push(self, done: Completed, now: float) -> Effects:
+        yield from self.pushed(done.id, done.released)
+
+    def pushed(self, task: int, answer: Released | Confined) -> Effects:
+        """Hand in the answer to the newest task."""
         s = self.state
-        if done.id != s.task or s.finished:
+        if task != s.task or s.finished:
             return
         s.updates += 1
         s.request += 1
-        yield Send(self.server, self.words.push(s.request, s.version, done.released.within()))
+        yield Send(self.server, self.words.push(s.request, s.version, answer.within()))
         if self.quota is not None and s.updates >= self.quota:
             yield from self.leave("quota")
 

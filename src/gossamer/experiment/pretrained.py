@@ -104,7 +104,7 @@ def read_pretrained(
 
 
 def _differences(arrays: Mapping[str, npt.NDArray[Any]], parts: Sequence[Part]) -> list[str]:
-    """In what a file's arrays are other than a model's parts."""
+    """Differences of a file's arrays from a model's parts."""
     found = []
     for part in parts:
         array = arrays.get(part.name)

@@ -37,7 +37,9 @@ _CURATED = (
 )
 _DRAWN = (
     "clients of a sum are drawn by the curator's secret coins, one for each client, and nobody is drawn because it is "
-    "fast or there; a client learns of its own coins alone, and one that is silent is so whoever else was drawn"
+    "fast or there; a client learns of its own coins alone, and one that is silent is so whoever else was drawn",
+    "how many clients were drawn is for the curator alone, and so are a run's numbers of updates and messages, which "
+    "tell it",
 )
 
 
@@ -82,7 +84,7 @@ def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelatio
         If delta is out of its range.
     """
     observer = _BUT_WHOEVER_SEES_THE_CURATOR if plan.draws else _BUT_THE_CURATOR
-    trusted = (*_CURATED, _DRAWN) if plan.draws else _CURATED
+    trusted = (*_CURATED, *_DRAWN) if plan.draws else _CURATED
     others = _guarantee(plan.kinds, delta, relation, observer, trusted)
     return {
         OTHERS: others,

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.asked import LocalUpdates, Minibatches, Training
-from gossamer.objectives.objective import FloatArray, IndexArray, Objective
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.unit_tasks import LocalQuery, TrainingQuery
 from gossamer.sides.machine import Ticket
 from gossamer.sides.number_source import Numbers

@@ -89,7 +89,7 @@ def test_an_edge_server_moves_as_torch_does(optimizer: Any, make: Any) -> None:
 
 @pytest.mark.parametrize(("optimizer", "make"), OPTIMIZERS)
 def test_fedbuffs_server_moves_by_its_buffers_mean_as_torch_does(optimizer: Any, make: Any) -> None:
-    from gossamer.algorithms.fedbuff.messages import SERVER, Push
+    from gossamer.algorithms.clients.messages import SERVER, Push
 
     server = nodes("fedbuff", optimizer, learning_rate=0.3, buffer=3)[SERVER]
     server.handle(Started(), 0.0)

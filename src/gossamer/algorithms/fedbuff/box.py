@@ -11,7 +11,7 @@ Client c, for ever:                                     Server, with the model x
 
 (2 to 4 of a client happen at its data side, which shuffles the client's examples and takes them in turn; steps may have
 momentum, and FedProx's term.) Nobody waits: a client that comes by gets what is there, and may be in one buffer several
-times. The paper's u has the other sign. The nodes are in `fedbuff.client` and `fedbuff.server`.
+times. The paper's u has the other sign. The server is in `fedbuff.server`, and clients are in `algorithms.clients`.
 
 | symbol | here |
 |---|---|
@@ -36,37 +36,40 @@ privacy is a trusted server's; here nobody is trusted with an update.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.plan import ClientPlan
+from gossamer.algorithms.clients.planning import check as check_clients
+from gossamer.algorithms.clients.planning import participation_by_quota, plan_clients, stop_of
+from gossamer.algorithms.clients.settings import workload
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.fedbuff.client import ClientNode
-from gossamer.algorithms.fedbuff.messages import SERVER
-from gossamer.algorithms.fedbuff.planning import check, plan_clients
-from gossamer.algorithms.fedbuff.server import ServerNode
+from gossamer.algorithms.fedbuff.server import BufferServer
 from gossamer.algorithms.fedbuff.settings import Settings as Settings
-from gossamer.algorithms.fedbuff.settings import workload
-from gossamer.algorithms.interface import Algorithm, Cast, SmallRuns, Terms
+from gossamer.algorithms.interface import Algorithm, SmallRuns
+from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.worker import model_of, output
-from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.protocol.node import Node
-
-
-def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
-    """The clients, and the server that each talks to."""
-    return Cast(names, (SERVER,), dict.fromkeys(names, SERVER))
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
-    queries = {name: settings.query(context.shard_sizes[name]) for name in context.names}
-    clients: dict[str, Node] = {name: ClientNode(name, context, query) for name, query in queries.items()}
-    return {**clients, SERVER: ServerNode(context, settings)}
+    return {**parts.clients(settings, context), SERVER: BufferServer(context, settings)}
 
 
-def count(nodes: Mapping[str, Node]) -> int:
-    """Return how many updates came into the server's buffer."""
-    return int(nodes[SERVER].state.taken)
+def check(settings: Settings, spec: Spec) -> Iterator[str]:
+    """The rules that a spec breaks, a line each."""
+    yield from check_clients(settings, spec)
+    if settings.curated:
+        yield "algorithm.noise_by: the server of fedbuff adds no noise, so far; take noise_by: client, or fedavg"
+
+
+def plan(problem: Problem[Settings]) -> ClientPlan:
+    """The plan of clients that go on until their quota, or the end of the run."""
+    stop = stop_of(problem.spec)
+    return plan_clients(problem, participation_by_quota(problem, stop), stop)
 
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
@@ -87,16 +90,14 @@ ALGORITHM = Algorithm(
     model_of=model_of,
     output=output,
     roles=("client", "server"),
-    cast=cast,
-    # Nobody asks for a batch; of all schemes this one knows of batches larger than a shard.
-    # Not `clipped_whole`, which is of one example in a sum: under replace_one whole updates are two clips apart.
-    terms=lambda settings: Terms(sampling="with_replacement", unit="client", relation=NeighboringRelation.REPLACE_ONE),
+    cast=parts.cast,
+    terms=lambda settings: parts.terms(),
     check=check,
-    plan=plan_clients,
-    laws=("gaussian", "none"),
+    plan=plan,
+    laws=parts.LAWS,
     workload=workload,
     rounds=True,
-    count=count,
+    count=parts.count,
     grows=True,
     report=report,
     small_runs=lambda settings: SmallRuns(
@@ -105,6 +106,6 @@ ALGORITHM = Algorithm(
             {"nodes": 5, "updates_per_node": 2, "buffer": 3},
             {"nodes": 4, "updates_per_node": 3, "buffer": 2, "stop": {"updates": 5}},
         ),
-        fitting={"local_steps": 1, "batch_size": 2},
+        fitting={"local_steps": 1, "local_epochs": None, "batch_size": 2},
     ),
 )

@@ -1,107 +1,25 @@
-"""Settings of `fedbuff`, and what follows from them alone."""
+"""Settings of `fedbuff`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field
 
-from gossamer.algorithms.optimizer import Optimizer
-from gossamer.privacy.unit_tasks import TrainingQuery
-from gossamer.section import Section
-
-STEPS = 5
-"""Local steps where neither these nor epochs are said."""
+from gossamer.algorithms.clients.settings import ClientSettings
 
 
-class Settings(Section):
-    """Settings of `fedbuff`.
+class Settings(ClientSettings):
+    """Settings of `fedbuff`, beside those of clients.
 
     Attributes
     ----------
-    nodes : int
-        Clients; the server is one more.
     buffer : int
         K, updates that the server waits for before it takes a step.
-    learning_rate : float
-        eta_g, of the server, for the mean update in its buffer.
-    server_optimizer : str or mapping, optional
-        What the server makes of the mean update in its buffer; ``sgd`` takes it as it is.
     staleness_exponent : float
         a >= 0: an update that is tau steps of the server old counts (1 + tau)^-a.
-    local_steps : int, optional
-        Q, mini-batch steps of a client from the model that it fetched; 5 where ``local_epochs`` is not said either.
-    local_epochs : int, optional
-        Whole passes over a client's examples, in the place of ``local_steps``.
-    local_learning_rate : float
-        eta_l, of each step.
-    local_momentum : float
-        Of local steps, as in PyTorch; 0 is plain SGD.
-    proximal : float
-        mu of FedProx: mu/2 |w - x|^2 is added to what a client minimises, to hold it near the model that it fetched.
-    batch_size : int
-        Examples of a local step: a client shuffles its own, and takes them in turn.
-    updates_per_node : int, optional
-        Quota of updates of each client.
     """
 
     name: Literal["fedbuff"] = "fedbuff"
-    nodes: int = Field(default=10, ge=1, le=1_000_000)
     buffer: int = Field(default=5, ge=1, le=1_000_000)
-    learning_rate: float = Field(default=1.0, gt=0, le=1e6)
-    server_optimizer: Optimizer = None
     staleness_exponent: float = Field(default=0.5, ge=0, le=10)
-    local_steps: int | None = Field(default=None, ge=1, le=1_000_000)
-    local_epochs: int | None = Field(default=None, ge=1, le=10_000)
-    local_learning_rate: PositiveFloat = 0.1
-    local_momentum: float = Field(default=0.0, ge=0, lt=1)
-    proximal: float = Field(default=0.0, ge=0, le=1e6)
-    batch_size: int = Field(default=16, ge=1, le=1_000_000)
-    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
-
-    @model_validator(mode="after")
-    def _steps_or_epochs(self) -> Self:
-        if self.local_steps is not None and self.local_epochs is not None:
-            raise ValueError(
-                f"a client makes local_steps or local_epochs, found {self.local_steps} and {self.local_epochs}; leave "
-                "one out"
-            )
-        return self
-
-    def query(self, examples: int) -> TrainingQuery:
-        """The question for every update of a client with so many examples."""
-        batch, rate, terms = self.batch_size, self.local_learning_rate, (self.local_momentum, self.proximal)
-        if self.local_epochs is not None:
-            return TrainingQuery.of_epochs(self.local_epochs, examples, batch, rate, *terms)
-        return TrainingQuery(self.local_steps or STEPS, batch, rate, *terms)
-
-
-@dataclass(frozen=True)
-class LocalRounds:
-    """The workload: all examples that a client's local steps take for an update, each as often as they do."""
-
-    examples: Mapping[str, int]
-    shard_sizes: Mapping[str, int]
-    quota: int | None
-
-    def of(self, name: str, update: int) -> int:
-        return self.examples[name]
-
-    def counts(self, name: str, updates: int) -> Mapping[int, int]:
-        return {self.examples[name]: updates}
-
-    def updates_in(self, epochs: float) -> Mapping[str, int]:
-        # Rounded first, as in `Batches`.
-        return {n: math.ceil(round(epochs * (size / self.examples[n]), 6)) for n, size in self.shard_sizes.items()}
-
-    def check(self, updates: int) -> None:
-        """Passes go on for as long as there are steps: examples never run out."""
-
-
-def workload(settings: Settings, shard_sizes: Mapping[str, int], seed: int) -> LocalRounds:
-    """Examples of each client's updates."""
-    examples = {name: settings.query(size).examples(size) for name, size in shard_sizes.items()}
-    return LocalRounds(examples, shard_sizes, settings.updates_per_node)

@@ -52,7 +52,7 @@ def _described(one: Registered, problem: str | None) -> str:
 
 
 def _code(one: Registered) -> tuple[str | None, str | None]:
-    """What a policy has to allow, or why that is not known."""
+    """Line that a policy has to have, or the reason that it is not known."""
     try:
         return one.code, None
     except SpecError as error:

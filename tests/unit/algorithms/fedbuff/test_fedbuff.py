@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
+from gossamer.algorithms.clients.plan import ClientPlan
+from gossamer.algorithms.clients.planning import RUN_ASSUMPTIONS
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.fedbuff.box import Settings
-from gossamer.algorithms.fedbuff.messages import SERVER, Fetch, Halt, Leave, Newest, Push
-from gossamer.algorithms.fedbuff.plan import ClientPlan
-from gossamer.algorithms.fedbuff.planning import RUN_ASSUMPTIONS, plan_clients
 from gossamer.errors import BudgetUnreachable, PeerError, SpecError
 from gossamer.experiment.auditing import audit_run
 from gossamer.experiment.planning import plan_run, problem_of
@@ -157,7 +158,7 @@ def test_a_client_takes_models_of_its_server_alone() -> None:
 def test_a_server_ends_the_run_after_so_many_updates() -> None:
     simulator, _ = simulated(Settings(nodes=3, buffer=4), context(3, updates=6))
     assert simulator.finished == {"node-0": "halt", "node-1": "halt", "node-2": "halt", SERVER: "updates"}
-    assert fedbuff.count(simulator.nodes) == 6
+    assert parts.count(simulator.nodes) == 6
 
 
 def test_epsilon_is_that_of_a_gaussian_of_all_updates() -> None:
@@ -238,7 +239,7 @@ def test_persons_at_several_clients_are_refused() -> None:
     problem = problem_of(prepare(parse_spec(spec())))
     persons: Any = SimpleNamespace(together=False)
     with pytest.raises(SpecError, match="persons have examples at several clients"):
-        plan_clients(replace(problem, holdings=persons))
+        fedbuff.plan(replace(problem, holdings=persons))
 
 
 def test_epochs_are_of_all_examples_of_local_steps() -> None:

@@ -1,0 +1,1 @@
+"""Clients and a server, and the privacy of a client with all that it has: common to several algorithms."""

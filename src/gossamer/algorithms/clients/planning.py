@@ -1,0 +1,213 @@
+"""Planning for clients: releases that each is in, the noise that they need, and what is guaranteed to whole clients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from gossamer.algorithms import sample_rules
+from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.plan import ClientPlan
+from gossamer.algorithms.clients.settings import ClientSettings
+from gossamer.algorithms.persons import asked
+from gossamer.algorithms.problem import Problem, Spec
+from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mechanisms
+from gossamer.algorithms.sample_planning import DEFAULT_EPOCHS, quotas_of
+from gossamer.algorithms.stopping import StopSettings
+from gossamer.errors import SpecError
+from gossamer.privacy.guarantees import EXAMPLES, Guarantee
+from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
+from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.weakness import remarks
+from gossamer.sides.client_guarantees import CURATOR, OTHERS, curated_guarantees, noised_guarantee
+from gossamer.sides.plan import WHOLE, ClientUpdate, Curator
+
+S = TypeVar("S", bound=ClientSettings)
+
+RUN_ASSUMPTIONS = (
+    "how many examples each client has is public, and so are numbers of features and classes and the choice of test "
+    "examples",
+    EXAMPLES,
+)
+"""Of a run's guarantee, beside those of clients' updates."""
+
+
+def check(settings: ClientSettings, spec: Spec) -> Iterator[str]:
+    """The rules that a spec breaks, a line each."""
+    name = settings.name
+    yield from sample_rules.check(settings, spec)
+    yield from settings.wrong()
+    if spec.privacy.sampling != "poisson":  # the default, which nobody need have said
+        yield f"privacy.sampling: {name} shuffles each client's examples, and takes them in turn; leave it out"
+    if spec.privacy.relation is not NeighboringRelation.REPLACE_ONE and not settings.curated:
+        yield (
+            f"privacy.neighboring_relation: {name} protects clients whose data are replaced, found "
+            f"{spec.privacy.relation.value}; leave it out"
+        )
+    if asked(spec):
+        yield (
+            f"budget.rows_per_person: {name} protects all examples of a client, however many are one person's; leave "
+            "it out"
+        )
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Releases that clients are in.
+
+    Attributes
+    ----------
+    most : dict of str to int
+        The most of each client.
+    sampling : Poisson
+        How the clients of a release are drawn: `WHOLE` where it is public who they are.
+    cohort : int
+        The most clients in one release.
+    """
+
+    most: dict[str, int]
+    sampling: Poisson = WHOLE
+    cohort: int = 1
+
+
+def participation_by_quota(problem: Problem[S], stop: StopSettings) -> Participation:
+    """Return the updates of clients that go on until their quota, or the end of the run.
+
+    Raises
+    ------
+    SpecError
+        If there are none.
+    """
+    quotas = quotas_of(problem, stop)
+    cut_short = stop.updates is not None or stop.virtual_seconds is not None
+    if quotas is not None and not cut_short and not problem.absences:
+        return Participation(quotas)
+    found = problem.asks(stop, quotas)
+    if not any(found.values()):
+        raise SpecError("no client makes an update before the run ends; raise stop or look at faults")
+    return Participation({name: found.get(name, 0) for name in problem.names})
+
+
+def stop_of(spec: Spec) -> StopSettings:
+    """The end of a run, where nothing is said after as many epochs as usual."""
+    return spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
+
+
+def plan_clients(problem: Problem[S], participation: Participation, stop: StopSettings) -> ClientPlan:
+    """The plan of clients in so many releases.
+
+    Raises
+    ------
+    SpecError
+        If a value is out of its range, or persons have examples at several clients.
+    BudgetUnreachable
+        If no noise meets the budget, or the noise asked for does not.
+    """
+    spec = problem.spec
+    if spec.private and problem.holdings is not None and not problem.holdings.together:
+        raise SpecError(
+            "dataset.person: persons have examples at several clients, of which each is protected alone; keep them "
+            "together (partition: by_person)"
+        )
+    return (_curated if problem.settings.curated else _noised)(problem, participation, stop)
+
+
+def _noised(problem: Problem[S], participation: Participation, stop: StopSettings) -> ClientPlan:
+    """The plan of clients that add the noise themselves."""
+    settings, spec = problem.settings, problem.spec
+    # All data of a client are in each of its updates; `ClientUpdate` says why.
+    schedules: dict[str, Schedule] = {name: {WHOLE: count} for name, count in participation.most.items()}
+    laws = choose_mechanisms(problem, schedules)
+    problem.check(laws)
+    sides = {
+        name: ClientUpdate(
+            settings.query(problem.shard_sizes[name]), law.clip, law, participation.most[name], problem.size
+        )
+        for name, law in laws.items()
+    }
+    found = _guarantees(sides, spec)
+    epsilons = {name: guarantee.epsilon for name, guarantee in found.items()}
+    check_budget(problem, schedules, epsilons, None)
+    worst = found[max(epsilons, key=lambda name: epsilons[name])]
+    return ClientPlan(
+        problem=problem,
+        stop=stop,
+        quotas=quotas_of(problem, stop),
+        mechanisms=laws,
+        sides={**sides},
+        most=participation.most,
+        epsilons=epsilons,
+        guarantee=_remarked(worst, len(sides)),
+    )
+
+
+def _curated(problem: Problem[S], participation: Participation, stop: StopSettings) -> ClientPlan:
+    """The plan of clients whose server adds the noise: one law, and for each client as many releases as for any."""
+    settings, spec, names = problem.settings, problem.spec, problem.names
+    if problem.run:
+        raise SpecError("algorithm.noise_by: server is for simulations, so far; deployed clients take noise_by: client")
+    most = max(participation.most.values())
+    schedules: dict[str, Schedule] = {name: {participation.sampling: most} for name in names}
+    laws = choose_mechanisms(problem, schedules)
+    problem.check(laws)
+    law = _one(laws)
+    kind = ReleaseKind(law.unit(), participation.sampling, problem.size)
+    curator = Curator({kind: most}, participation.cohort, names, law.clip, SERVER)
+    found = curated_guarantees(curator, spec.delta, spec.privacy.relation)
+    guarantee = _in_run(found[OTHERS])
+    epsilons = dict.fromkeys(names, guarantee.epsilon)
+    check_budget(problem, schedules, epsilons, None)
+    raw = {
+        name: ClientUpdate(settings.query(problem.shard_sizes[name]), law.clip, scope=curator.scope, behind=curator)
+        for name in names
+    }
+    return ClientPlan(
+        problem=problem,
+        stop=stop,
+        quotas=quotas_of(problem, stop),
+        mechanisms=laws,
+        sides={SERVER: curator, **raw},
+        most=dict.fromkeys(names, most),
+        epsilons=epsilons,
+        guarantee=_remarked(guarantee, len(names)),
+        curator=curator,
+        against_curator=found[CURATOR],
+    )
+
+
+def _one(laws: Mapping[str, Mechanism]) -> Mechanism:
+    """The law of all clients, whose sums have one noise."""
+    found = set(laws.values())
+    if len(found) > 1:
+        raise SpecError(
+            "algorithm.noise_by: a server adds one noise to the sum of all clients, found different amounts for them; "
+            "give one number"
+        )
+    return found.pop()
+
+
+def _guarantees(sides: Mapping[str, ClientUpdate], spec: Spec) -> dict[str, Guarantee]:
+    """Guarantees of each client; computed once for those that release alike, however they train."""
+    known: dict[tuple[ReleaseKind | None, int], Guarantee] = {}
+    for side in sides.values():
+        if (side.kind, side.most_updates) not in known:
+            found = noised_guarantee(side, spec.delta, spec.privacy.relation)
+            known[side.kind, side.most_updates] = _in_run(found)
+    return {name: known[side.kind, side.most_updates] for name, side in sides.items()}
+
+
+def _in_run(guarantee: Guarantee) -> Guarantee:
+    """Add what a run assumes beside what its updates do."""
+    more = RUN_ASSUMPTIONS if math.isfinite(guarantee.epsilon) else ()
+    return replace(guarantee, assumptions=(*guarantee.assumptions, *more))
+
+
+def _remarked(guarantee: Guarantee, clients: int) -> Guarantee:
+    """Add what makes it weak: what counts against delta are clients, not examples."""
+    found = remarks(guarantee.epsilon, guarantee.delta)
+    if guarantee.delta > 1 / clients:
+        found.append(f"delta {guarantee.delta:g} is above 1/{clients}, one over the number of clients")
+    return replace(guarantee, remarks=tuple(found))

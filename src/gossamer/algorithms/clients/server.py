@@ -1,0 +1,133 @@
+"""A server of clients: it holds the model and no data, gives the model out, and ends the run for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
+from gossamer.algorithms.clients.settings import ClientSettings
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.ending import EndingNode
+from gossamer.algorithms.optimizer import Memory, step
+from gossamer.errors import PeerError
+from gossamer.protocol.effects import Finish, Send
+from gossamer.protocol.events import Elapsed, Refused, Resumed, Started, Stop
+from gossamer.protocol.messages import check_model
+from gossamer.protocol.node import NEWER, Effects, on
+from gossamer.vectors import Confined, Model, Released
+
+
+@dataclass(kw_only=True)
+class ServerState:
+    """State of a server of clients.
+
+    Attributes
+    ----------
+    x : Public or Released
+        The model, after ``t`` steps.
+    taken : int
+        Updates taken so far; by a server that adds the noise, sums of them, as how many are in one may be secret.
+    left : set of str
+        Clients that make no more.
+    ends : float or None
+        The deadline, on the server's clock.
+    finished : str
+        Why.
+    memory : Memory or None
+        The optimizer's.
+    """
+
+    x: Model
+    t: int = 0
+    taken: int = 0
+    left: set[str] = field(default_factory=set)
+    ends: float | None = None
+    finished: str = ""
+    memory: Memory | None = field(default=None, metadata=NEWER)
+
+
+class ClientServer(EndingNode):
+    """Base of servers: a subclass says what becomes of the updates, with a handler of `Push`."""
+
+    state: ServerState
+
+    def __init__(self, state: ServerState, context: Context, settings: ClientSettings) -> None:
+        super().__init__(SERVER, state)
+        self.settings, self.clients = settings, frozenset(context.names)
+        self.shown = Confined if settings.curated else Released
+        self.last, self.deadline = context.updates, context.deadline
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        yield from self.set_deadline(now)
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """Timers are gone."""
+        yield from self.reset_deadline(now)
+
+    @on(Fetch)
+    def fetched(self, sender: str, fetch: Fetch, now: float) -> Effects:
+        self.only_from_clients(sender)
+        self.state.left.discard(sender)
+        yield from self.answer(sender, fetch.request)
+
+    def answer(self, client: str, request: int) -> Effects:
+        """Give the newest model of this moment; once the run is over, the last one."""
+        s = self.state
+        yield Send(client, Halt(s.t, s.x) if s.finished else Newest(request, s.t, s.x))
+
+    def checked(self, sender: str, push: Push) -> int:
+        """Refuse an update that cannot be one; how many steps of the server it is old."""
+        self.only_from_clients(sender)
+        check_model(push.update, self.state.x)
+        if not isinstance(push.update, self.shown):
+            raise PeerError(
+                f"{sender} pushes a vector that is {type(push.update).__name__}, expected {self.shown.__name__}"
+            )
+        if not 0 <= push.version <= self.state.t:
+            raise PeerError(f"{sender} pushes an update of version {push.version}, expected 0 to {self.state.t}")
+        return self.state.t - push.version
+
+    def move(self, mean: Model) -> None:
+        """x = x + eta_g mean, or the optimizer's move for it."""
+        s = self.state
+        s.memory, direction = step(self.settings.server_optimizer, s.memory, mean)
+        s.x = (s.x + self.settings.learning_rate * direction).within()
+        s.t += 1
+
+    @on(Leave)
+    def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
+        s = self.state
+        self.only_from_clients(sender)
+        s.left.add(sender)
+        if s.left >= self.clients:
+            yield from self.halt("all clients left")
+
+    def only_from_clients(self, sender: str) -> None:
+        """Refuse what a stranger sends."""
+        if sender not in self.clients:
+            raise PeerError(f"{sender} is no client of this server")
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        yield from self.halt("deadline")
+
+    @on(Refused)
+    def refused(self, event: Refused, now: float) -> Effects:
+        """The clients' lines cover no further sum."""
+        yield from self.halt("budget")
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.halt(event.reason)
+
+    def halt(self, reason: str) -> Effects:
+        """End the run: every client gets the last model."""
+        s = self.state
+        if s.finished:
+            return
+        s.finished = reason
+        for client in sorted(self.clients):
+            yield Send(client, Halt(s.t, s.x))
+        yield Finish(reason)

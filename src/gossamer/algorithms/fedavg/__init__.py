@@ -1,0 +1,1 @@
+"""Federated averaging (FedAvg), private for whole clients."""

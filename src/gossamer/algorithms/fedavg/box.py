@@ -1,0 +1,106 @@
+"""FedAvg: rounds of local training at a cohort of clients, with noise for whole clients by themselves or by the server.
+
+Server, with the model x, in round t = 0, 1, ..., T - 1:      Client c, whenever it is given a model x:
+
+1. draw a cohort S of the clients                             1. w = x; E epochs: w = w - eta_l grad f(w; batch)
+2. give x to those in S                                       2. u = w - x, clipped as a whole to C
+3. take their updates u                                       3. u = u + noise, unless the server adds it
+4. g = (sum of the updates)/m  [+ noise/m]                    4. push u
+5. x = x + eta_g g, or the server's optimizer's move for g
+
+(A client's 1 to 3 happen at its data side, and so do 1 and 4 of a server that adds the noise.) Updates count alike,
+however many examples are behind them: a weight by a private number of examples would tell it.
+
+| symbol | here |
+|---|---|
+| T | `Settings.rounds` |
+| m | `Settings.clients_per_round` |
+| S | `Settings.cohorts`: m clients by public coins, or each with probability m/N by the server's own |
+| E, eta_l | `Settings.local_epochs`, or ``local_steps``; ``local_learning_rate`` |
+| eta_g | `Settings.learning_rate`, with `Settings.server_optimizer` |
+| C | ``privacy.clip`` |
+| x, t | the server's `state.x`, `state.t` |
+
+Where clients add the noise themselves, line 4 divides by how many have answered, which all see; where the server adds
+it, by m, which is public. Whoever answers after `Settings.timeout` is left out. Clients that wait for a round of
+theirs are asked in it; one that was asked and came late is asked again when it is drawn again.
+
+The server is in `fedavg.server`, and clients are in `algorithms.clients`.
+
+References
+----------
+B. McMahan, E. Moore, D. Ramage, S. Hampson and B. Aguera y Arcas, "Communication-efficient learning of deep networks
+from decentralized data", AISTATS 2017, Algorithm 1; B. McMahan, D. Ramage, K. Talwar and L. Zhang, "Learning
+differentially private recurrent language models", ICLR 2018, Algorithm 1 (clients drawn by coins of their own, a whole
+update clipped, a fixed denominator); S. Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.plan import ClientPlan
+from gossamer.algorithms.clients.planning import Participation, plan_clients, stop_of
+from gossamer.algorithms.clients.planning import check as check_clients
+from gossamer.algorithms.clients.settings import workload
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.fedavg.server import RoundServer, cohorts
+from gossamer.algorithms.fedavg.settings import Settings as Settings
+from gossamer.algorithms.interface import Algorithm, SmallRuns
+from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.worker import model_of, output
+from gossamer.protocol.node import Node
+
+
+def build(settings: Settings, context: Context) -> dict[str, Node]:
+    """The clients by name, and the server."""
+    return {**parts.clients(settings, context), SERVER: RoundServer(context, settings)}
+
+
+def plan(problem: Problem[Settings]) -> ClientPlan:
+    """The plan of clients in the rounds that they are drawn for."""
+    settings, names = problem.settings, problem.names
+    if settings.secret:
+        most = dict.fromkeys(names, settings.rounds)
+        found = Participation(most, settings.sampling, len(names))
+    else:
+        draw = cohorts(problem.seed, names, settings.drawn)
+        rounds = Counter(name for round in range(settings.rounds) for name in draw(round))
+        found = Participation({name: rounds[name] for name in names}, cohort=settings.drawn)
+    return plan_clients(problem, found, stop_of(problem.spec))
+
+
+def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """Rounds; how many clients were in them may be secret."""
+    return {"steps": nodes[SERVER].state.t}
+
+
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=model_of,
+    output=output,
+    roles=("client", "server"),
+    cast=parts.cast,
+    terms=lambda settings: parts.terms(settings.rounds),
+    check=check_clients,
+    plan=plan,
+    laws=parts.LAWS,
+    workload=workload,
+    rounds=True,
+    count=parts.count,
+    report=report,
+    small_runs=lambda settings: SmallRuns(
+        (
+            {"nodes": 3, "rounds": 3, "clients_per_round": None},
+            {"nodes": 5, "rounds": 3, "clients_per_round": 2},
+            {"nodes": 4, "rounds": 4, "clients_per_round": 2},
+        ),
+        fitting={"local_steps": 1, "local_epochs": None, "batch_size": 2},
+        bounded=("timeout",),
+    ),
+)

@@ -1,0 +1,207 @@
+"""The server of FedAvg: rounds, each of a cohort that it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gossamer.algorithms.clients.messages import Leave, Newest, Push
+from gossamer.algorithms.clients.server import ClientServer, ServerState
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.fedavg.settings import Settings
+from gossamer.privacy.curated_tasks import Cohort, CuratedSum
+from gossamer.privacy.tasks import Query
+from gossamer.protocol.effects import CancelTimer, Compute, Send, SetTimer
+from gossamer.protocol.events import Answered, Completed, Elapsed, Resumed, Started
+from gossamer.protocol.node import Effects, on
+from gossamer.randomness import Stream
+from gossamer.vectors import Blank, Confined, Released
+
+ROUND = "round"
+"""Name of the timer."""
+
+
+@dataclass(kw_only=True)
+class RoundState(ServerState):
+    """State of the server.
+
+    Attributes
+    ----------
+    task : int
+        Newest question to the data side of a server that adds the noise.
+    cohort : tuple of str or None
+        The clients of the round under way; None while they are drawn, and between its end and the next one.
+    drawn : int
+        The task that drew them in secret.
+    updates : dict of str to vector
+        Those that have come.
+    waiting : dict of str to int
+        Request of each client that waits for a model.
+    """
+
+    task: int = 0
+    cohort: tuple[str, ...] | None = None
+    drawn: int = 0
+    updates: dict[str, Released | Confined] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
+
+
+class RoundServer(ClientServer):
+    """The server: the model, and the round under way."""
+
+    state: RoundState
+    settings: Settings
+
+    def __init__(self, context: Context, settings: Settings) -> None:
+        super().__init__(RoundState(x=context.initial), context, settings)
+        self.names, self.public = context.names, cohorts(context.seed, context.names, settings.drawn)
+        self.query = sum_query(settings, context)
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        yield from super().start(event, now)
+        yield from self.draw()
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """Timers are gone, and so is what the data side was asked for: it is asked again, and charged again."""
+        s = self.state
+        yield from super().resume(event, now)
+        if s.finished:
+            return
+        if s.cohort is None or self.settings.secret:  # the data side has forgotten who was drawn
+            yield from self.draw()
+        else:
+            yield from self.set_timer()
+            yield from self.close_if_whole()
+
+    def draw(self) -> Effects:
+        """Line 1."""
+        s = self.state
+        s.cohort, s.updates = None, {}
+        if not self.settings.secret:
+            yield from self.open(self.public(s.t))
+            return
+        s.task += 1
+        s.drawn = s.task
+        yield Compute(Cohort(s.task, s.x, len(self.names), self.query))
+
+    @on(Answered)
+    def was_drawn(self, done: Answered, now: float) -> Effects:
+        s = self.state
+        if done.id != s.task or s.finished:
+            return
+        chosen = done.vector.values
+        if isinstance(chosen, Blank):  # a run without data: as many as are expected
+            yield from self.open(self.names[: self.settings.drawn])
+        else:
+            yield from self.open(tuple(name for name, is_in in zip(self.names, chosen, strict=True) if is_in > 0.5))
+
+    def open(self, cohort: tuple[str, ...]) -> Effects:
+        """Line 2, for those of the cohort who are there."""
+        s = self.state
+        s.cohort = cohort
+        for client in cohort:
+            if client in s.waiting:
+                yield self.give(client)
+        yield from self.set_timer()
+        yield from self.close_if_whole()
+
+    def give(self, client: str) -> Send:
+        return Send(client, Newest(self.state.waiting.pop(client), self.state.t, self.state.x))
+
+    def set_timer(self) -> Effects:
+        if self.settings.timeout is not None:
+            yield SetTimer(self.settings.timeout, ROUND)
+
+    def answer(self, client: str, request: int) -> Effects:
+        """Give a model to whoever is in the round and has not answered; all others wait for a round of theirs."""
+        s = self.state
+        if s.finished:
+            yield from super().answer(client, request)
+            return
+        s.waiting[client] = request
+        if s.cohort is not None and client in s.cohort and client not in s.updates:
+            yield self.give(client)
+
+    @on(Push)
+    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+        """Line 3; what comes after its round is left out."""
+        s = self.state
+        stale = self.checked(sender, push)
+        if s.finished:
+            return  # it has been told
+        if stale == 0 and s.cohort is not None and sender in s.cohort and sender not in s.updates:
+            s.updates[sender] = push.update
+        yield from self.answer(sender, push.request)
+        yield from self.close_if_whole()
+
+    @on(Leave)
+    def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
+        self.state.waiting.pop(sender, None)
+        yield from super().leaves(sender, leave, now)
+        yield from self.close_if_whole()
+
+    def close_if_whole(self) -> Effects:
+        """End the round if nobody is left to wait for."""
+        s = self.state
+        if s.cohort is not None and not s.finished and s.left.union(s.updates).issuperset(s.cohort):
+            yield from self.close()
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        if event.timer != ROUND:
+            yield from self.halt("deadline")
+        elif self.state.cohort is not None and not self.state.finished:
+            yield from self.close()
+
+    def close(self) -> Effects:
+        """Lines 4 and 5: of those who have answered."""
+        s = self.state
+        if self.settings.timeout is not None:
+            yield CancelTimer(ROUND)
+        updates, s.updates, s.cohort = tuple(sorted(s.updates.items())), {}, None
+        if self.settings.curated and (updates or self.settings.secret):
+            s.task += 1
+            yield Compute(CuratedSum(s.task, s.x, updates, self.query, s.drawn if self.settings.secret else None))
+            return
+        s.taken += len(updates)
+        total = 0.0 * s.x
+        for _, update in updates:
+            total = total + update
+        yield from self.advance(total / max(len(updates), 1))
+
+    @on(Completed)
+    def summed(self, done: Completed, now: float) -> Effects:
+        if done.id == self.state.task and not self.state.finished:
+            self.state.taken += 1
+            yield from self.advance(done.released)
+
+    def advance(self, mean: Released) -> Effects:
+        """Line 5, and on to the next round."""
+        self.move(mean.within())
+        if self.state.t == self.settings.rounds:
+            yield from self.halt("rounds")
+        elif self.last is not None and self.state.taken >= self.last:
+            yield from self.halt("updates")
+        else:
+            yield from self.draw()
+
+
+def cohorts(seed: int, names: tuple[str, ...], drawn: int) -> Callable[[int], tuple[str, ...]]:
+    """The clients of each round by public coins: everyone can follow the draws, which depend on no data."""
+    coins = Stream(seed, "fedavg", "cohorts")
+
+    def of(round: int) -> tuple[str, ...]:
+        if drawn == len(names):
+            return names
+        found = coins.at(round).choice(len(names), drawn, replace=False, shuffle=False)
+        return tuple(names[number] for number in sorted(found.tolist()))
+
+    return of
+
+
+def sum_query(settings: Settings, context: Context) -> Query:
+    """The question for a round's sum; its normaliser m is public, however many answered."""
+    some = next(iter(context.queries.values()))
+    return Query(settings.sampling, some.mechanism, float(settings.drawn))
