@@ -18,6 +18,10 @@ _ROLE = re.compile(r"[a-z][a-z_]{0,31}")
 MOST_EXAMPLES = 10**12
 
 
+AGENT = "agent"
+"""Role of a party in a federated unit, whose server hears what is raw."""
+
+
 @dataclass(frozen=True)
 class Member:
     """One party of a run.
@@ -48,7 +52,7 @@ class Member:
             raise InvitationError(f"expected a member's role to match {_ROLE.pattern}, found {self.role[:80]!r}")
         if self.unit is not None and not _NAME.fullmatch(self.unit):
             raise InvitationError(f"{self.name}: expected a unit to match {_NAME.pattern}, found {self.unit[:80]!r}")
-        if (self.role == "agent") != (self.unit is not None):
+        if (self.role == AGENT) != (self.unit is not None):
             raise InvitationError(f"{self.name}: an agent, and nobody else, has a unit; found {self.role}, {self.unit}")
         if self.examples is not None and not 1 <= self.examples <= MOST_EXAMPLES:
             raise InvitationError(f"{self.name}: expected 1 to {MOST_EXAMPLES} examples, found {self.examples}")

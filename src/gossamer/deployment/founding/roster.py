@@ -10,7 +10,7 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.experiment.spec import Experiment
 from gossamer.keys.identity import PublicKey
-from gossamer.keys.membership import Member
+from gossamer.keys.membership import AGENT, Member
 
 
 def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[str, PublicKey]) -> tuple[Member, ...]:
@@ -29,9 +29,19 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
     -------
     tuple of Member
         The parties with data, then the servers.
+
+    Raises
+    ------
+    SpecError
+        If parties trust another with what is raw, and are no agents of a unit: no owner's policy knows of that.
     """
     algorithm, names = ALGORITHMS[experiment.algorithm.name], tuple(examples)
     cast, role = algorithm.cast(experiment.algorithm, names), algorithm.roles[0]
+    if cast.trust and role != AGENT:
+        raise SpecError(
+            f"algorithm: a server that {role}s show their updates without noise is for simulations, so far; deployed "
+            "ones add the noise themselves"
+        )
     parties = [Member(name, role, keys[name], cast.trust.get(name), examples[name]) for name in names]
     return (*parties, *(Member(name, _role(name), keys[name]) for name in cast.servers))
 

@@ -19,6 +19,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedavg.box import Settings
 from gossamer.algorithms.fedavg.server import cohorts
+from gossamer.cli import main
 from gossamer.errors import PeerError, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
@@ -322,3 +323,13 @@ def test_without_noise_it_learns() -> None:
 def test_what_a_spec_may_not_say(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         planned(**changes)
+
+
+def test_no_federation_is_founded_on_a_trusted_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No owner's policy knows of a server that sees a client's update."""
+    written = tmp_path / "spec.yaml"
+    written.write_text(json.dumps(spec(algorithm=TRUSTED)))
+    assert main(["up", str(written), "--out", str(tmp_path / "up")]) == 2
+    error = capsys.readouterr().err
+    assert "is for simulations, so far" in error
+    assert error.count("\n") == 1
