@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gossamer.algorithms.table import (
         Allreduce,
         EdgeCloud,
+        FedAsync,
         FedAvg,
         FedBuff,
         Gossip,
@@ -70,6 +71,7 @@ __all__ = [
     "EdgeCloud",
     "EvaluationSettings",
     "Experiment",
+    "FedAsync",
     "FedAvg",
     "FedBuff",
     "FixedClip",
@@ -105,6 +107,7 @@ _HOMES = {
     "gossamer.algorithms.table": (
         "Allreduce",
         "EdgeCloud",
+        "FedAsync",
         "FedAvg",
         "FedBuff",
         "Gossip",

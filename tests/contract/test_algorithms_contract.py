@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.fedasync import box as fedasync
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.gossip import box as gossip
@@ -111,6 +112,10 @@ class TestIncreasingInParts(AlgorithmContract):
 
 class TestFedBuff(AlgorithmContract):
     settings = fedbuff.Settings(nodes=5, buffer=4)
+
+
+class TestFedAsync(AlgorithmContract):
+    settings = fedasync.Settings(nodes=5)
 
 
 class TestFedAvg(AlgorithmContract):

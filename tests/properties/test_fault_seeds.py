@@ -27,6 +27,7 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "masked": ({"name": "graph_federated", "masking": "secure"}, UNITS),
     "increasing": ({"name": "increasing"}, SAMPLES),
     "fedbuff": ({"name": "fedbuff"}, SAMPLES),
+    "fedasync": ({"name": "fedasync"}, SAMPLES),
     "fedavg": ({"name": "fedavg"}, SAMPLES),
 }
 OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -13,6 +13,7 @@ from tests.reference.masked_sides import MaskedAnswers, masked_sides
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.fedasync import box as fedasync
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
@@ -58,6 +59,7 @@ SETTINGS: dict[str, tuple[Any, Clipping]] = {
     "allreduce, no timeout": (allreduce.Settings(nodes=3), Clipping(QuantileClip())),
     "audp": (edge_cloud.Settings(nodes=4), Clipping(QuantileClip())),
     "audp, waits": (edge_cloud.Settings(nodes=5, staleness={"bound": 2, "on_stale": "wait"}), Clipping()),
+    "fedasync": (fedasync.Settings(nodes=4), Clipping()),
     "fedbuff": (fedbuff.Settings(nodes=4, buffer=3), Clipping()),
     "mapa": (mapa.Settings(nodes=4, gradient_sd=1.0, smoothness=1.0, loss_gap=0.5), Clipping(StageClip())),
     "increasing": (increasing.Settings(nodes=4, sizes={"name": "power", "a": 4, "b": 8}), Clipping()),

@@ -14,6 +14,7 @@ from pydantic_core import PydanticKnownError
 
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.fedasync import box as fedasync
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.gossip import box as gossip
@@ -43,6 +44,7 @@ OWN: Mapping[str, Algorithm[Any]] = {
     "csgd": edge_cloud.ALGORITHM,
     "increasing": increasing.ALGORITHM,
     "graph_federated": graph_federated.ALGORITHM,
+    "fedasync": fedasync.ALGORITHM,
     "fedavg": fedavg.ALGORITHM,
     "fedbuff": fedbuff.ALGORITHM,
 }
@@ -54,6 +56,7 @@ Mapa = mapa.Settings
 EdgeCloud = edge_cloud.Settings
 Increasing = increasing.Settings
 GraphFederated = graph_federated.Settings
+FedAsync = fedasync.Settings
 FedAvg = fedavg.Settings
 FedBuff = fedbuff.Settings
 
@@ -109,7 +112,7 @@ def _adapter(settings: Any) -> TypeAdapter[Any]:
 
 
 AlgorithmSettings = Annotated[
-    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated | FedAvg | FedBuff,
+    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated | FedAsync | FedAvg | FedBuff,
     Field(discriminator="name"),
     WrapValidator(_known),
     SerializeAsAny(),

@@ -1,0 +1,1 @@
+"""Asynchronous federated optimization (FedAsync), private for whole clients."""
