@@ -13,6 +13,8 @@ import pytest
 import yaml
 from tests.reference.outside import installed
 
+from gossamer.algorithms.table import OWN
+
 SPEC = """
 dataset: digits
 algorithm: {name: mean, nodes: 2, updates_per_node: 6}
@@ -125,7 +127,7 @@ def test_noise_depends_on_its_source(site: Path, spec: Path, tmp_path: Path) -> 
 
 
 def test_what_is_not_installed_is_an_unknown_name(spec: Path) -> None:
-    known = "allreduce, asgd, audp, csgd, fedbuff, gossip, graph_federated, increasing, mapa"
+    known = ", ".join(sorted(OWN))
     assert refusal(None, "run", spec) == f"{spec}: algorithm: unknown name 'mean'; expected one of {known}"
 
 
