@@ -60,7 +60,7 @@ def all_sections() -> dict[str, list[dict[str, Any]]]:
     found: dict[str, dict[Any, dict[str, Any]]] = {}
     for place, kinds in sections(SCHEMA):
         for kind in kinds:
-            found.setdefault(place, {}).setdefault(tag(kind) or kind["title"], kind)
+            found.setdefault(place, {}).setdefault(tag(kind) or (kind["title"], *names(kind)), kind)
     return {place: list(kinds.values()) for place, kinds in found.items()}
 
 

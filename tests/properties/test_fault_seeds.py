@@ -28,6 +28,8 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "increasing": ({"name": "increasing"}, SAMPLES),
     "fedbuff": ({"name": "fedbuff"}, SAMPLES),
     "fedavg": ({"name": "fedavg"}, SAMPLES),
+    "local": ({"name": "local"}, SAMPLES),
+    "central": ({"name": "central"}, SAMPLES),
 }
 OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gossip in pairs of two sides": ({"name": "gossip", "exchange": "bipartite", "topology": "star"}, SAMPLES),

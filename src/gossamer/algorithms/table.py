@@ -13,6 +13,7 @@ from pydantic import Field, SerializeAsAny, TypeAdapter, ValidationInfo, Validat
 from pydantic_core import PydanticKnownError
 
 from gossamer.algorithms.allreduce import box as allreduce
+from gossamer.algorithms.baselines import box as baselines
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedbuff import box as fedbuff
@@ -44,6 +45,8 @@ OWN: Mapping[str, Algorithm[Any]] = {
     "increasing": increasing.ALGORITHM,
     "graph_federated": graph_federated.ALGORITHM,
     "fedavg": fedavg.ALGORITHM,
+    "local": baselines.ALGORITHM,
+    "central": baselines.ALGORITHM,
     "fedbuff": fedbuff.ALGORITHM,
 }
 ALGORITHMS = Table(OWN)
@@ -55,6 +58,7 @@ EdgeCloud = edge_cloud.Settings
 Increasing = increasing.Settings
 GraphFederated = graph_federated.Settings
 FedAvg = fedavg.Settings
+Baseline = baselines.Settings
 FedBuff = fedbuff.Settings
 
 
@@ -109,7 +113,7 @@ def _adapter(settings: Any) -> TypeAdapter[Any]:
 
 
 AlgorithmSettings = Annotated[
-    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated | FedAvg | FedBuff,
+    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated | FedAvg | Baseline | FedBuff,
     Field(discriminator="name"),
     WrapValidator(_known),
     SerializeAsAny(),
