@@ -60,7 +60,7 @@ def all_sections() -> dict[str, list[dict[str, Any]]]:
     found: dict[str, dict[Any, dict[str, Any]]] = {}
     for place, kinds in sections(SCHEMA):
         for kind in kinds:
-            found.setdefault(place, {}).setdefault(tag(kind) or kind["title"], kind)
+            found.setdefault(place, {}).setdefault(tag(kind) or (kind["title"], *names(kind)), kind)
     return {place: list(kinds.values()) for place, kinds in found.items()}
 
 
@@ -69,13 +69,13 @@ def tag(kind: dict[str, Any]) -> tuple[str, str] | None:
     return next(((key, value["const"]) for key, value in kind["properties"].items() if "const" in value), None)
 
 
-SECTIONS = all_sections()
-
-
 def names(kind: dict[str, Any]) -> list[str]:
     """What a kind of settings is called; several algorithms may have one."""
     named = kind["properties"].get("name", {})
     return [named["const"]] if "const" in named else list(named.get("enum", []))
+
+
+SECTIONS = all_sections()
 
 
 def values(schema: dict[str, Any], place: str) -> str:

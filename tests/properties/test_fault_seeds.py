@@ -29,6 +29,8 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fedbuff": ({"name": "fedbuff"}, SAMPLES),
     "fedasync": ({"name": "fedasync"}, SAMPLES),
     "fedavg": ({"name": "fedavg"}, SAMPLES),
+    "local": ({"name": "local"}, SAMPLES),
+    "central": ({"name": "central"}, SAMPLES),
 }
 OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gossip in pairs of two sides": ({"name": "gossip", "exchange": "bipartite", "topology": "star"}, SAMPLES),

@@ -13,6 +13,7 @@ from pydantic import Field, SerializeAsAny, TypeAdapter, ValidationInfo, Validat
 from pydantic_core import PydanticKnownError
 
 from gossamer.algorithms.allreduce import box as allreduce
+from gossamer.algorithms.baselines import box as baselines
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.fedasync import box as fedasync
 from gossamer.algorithms.fedavg import box as fedavg
@@ -46,6 +47,8 @@ OWN: Mapping[str, Algorithm[Any]] = {
     "graph_federated": graph_federated.ALGORITHM,
     "fedasync": fedasync.ALGORITHM,
     "fedavg": fedavg.ALGORITHM,
+    "local": baselines.ALGORITHM,
+    "central": baselines.ALGORITHM,
     "fedbuff": fedbuff.ALGORITHM,
 }
 ALGORITHMS = Table(OWN)
@@ -58,6 +61,7 @@ Increasing = increasing.Settings
 GraphFederated = graph_federated.Settings
 FedAsync = fedasync.Settings
 FedAvg = fedavg.Settings
+Baseline = baselines.Settings
 FedBuff = fedbuff.Settings
 
 
@@ -112,7 +116,7 @@ def _adapter(settings: Any) -> TypeAdapter[Any]:
 
 
 AlgorithmSettings = Annotated[
-    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated | FedAsync | FedAvg | FedBuff,
+    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated | FedAsync | FedAvg | FedBuff | Baseline,
     Field(discriminator="name"),
     WrapValidator(_known),
     SerializeAsAny(),

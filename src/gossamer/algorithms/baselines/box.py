@@ -1,0 +1,183 @@
+"""Baselines: DP-SGD at each node alone (``local``), or at one node that holds all examples (``central``).
+
+Every node loops, and says nothing to anybody:
+
+1. sample a batch;
+2. g = sum of clipped gradients at the model w, over the expected size of a batch;
+3. g~ = g + noise                                                (2 and 3 happen at the data side)
+4. w = w - eta g~, or the optimizer's move for g~.
+
+It is what gossip is without exchanges, with the same settings, noise and accountant: so what a run of gossip gains on
+``local`` is what sharing is worth, and what it lacks of ``central`` is what it costs not to bring the examples
+together. ``central`` has one node; with noise it protects each example against whoever sees that node's models.
+
+| symbol | here |
+|---|---|
+| w | `state.w` |
+| eta | `Settings.learning_rate` |
+
+References
+----------
+M. Abadi et al., "Deep learning with differential privacy", CCS 2016, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from gossamer.algorithms.context import Context, mean, updates_per_epoch
+from gossamer.algorithms.ending import EndingNode
+from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
+from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
+from gossamer.algorithms.optimizer import Memory, Optimizer, step
+from gossamer.privacy.tasks import Gradient
+from gossamer.protocol.effects import Compute
+from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
+from gossamer.protocol.node import NEWER, Effects, Node, on
+from gossamer.section import Section
+from gossamer.vectors import Model
+
+
+class Settings(Section):
+    """Settings of `local` and `central`.
+
+    Attributes
+    ----------
+    nodes : int
+        Of `local`, 8 by default. `central` has one.
+    learning_rate : float or schedule
+        eta, for the mean gradient.
+    optimizer : str or mapping, optional
+        What a node makes of its released gradients.
+    batch_size : int
+        The expected number of examples in a batch.
+    updates_per_node : int, optional
+        Quota of updates of each node.
+    """
+
+    name: Literal["local", "central"] = "local"
+    nodes: int = Field(default=8, ge=1, le=1_000_000)
+    learning_rate: LearningRate = ConstantRate(initial=0.5)
+    optimizer: Optimizer = None
+    batch_size: int = Field(default=32, ge=1)
+    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_place(cls, content: Any) -> Any:
+        central = isinstance(content, Mapping) and content.get("name") == "central"
+        return {"nodes": 1, **content} if central else content
+
+    @model_validator(mode="after")
+    def _central_is_one(self) -> Settings:
+        if self.name == "central" and self.nodes != 1:
+            raise ValueError(f"central has all examples at 1 node, found {self.nodes}; leave nodes out, or take local")
+        return self
+
+
+@dataclass
+class State:
+    """State of a node: its model, the clip that follows its gradients, and the update under way."""
+
+    w: Model
+    log_clip: Model
+    task: int = 0
+    updates: int = 0
+    ends: float | None = None
+    finished: str = ""
+    memory: Memory | None = field(default=None, metadata=NEWER)
+
+
+class AloneNode(EndingNode):
+    """One party, which nobody hears of."""
+
+    state: State
+
+    def __init__(self, name: str, context: Context, settings: Settings) -> None:
+        self.clipping = context.clipping
+        super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
+        self.query = context.queries[name]
+        self.rate, self.optimizer = settings.learning_rate, settings.optimizer
+        self.epoch = updates_per_epoch(context, name)
+        self.quota = context.quotas[name] if context.quotas is not None else None
+        self.deadline = context.deadline
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        yield from self.set_deadline(now)
+        yield from self.iterate()
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        yield from self.reset_deadline(now)
+        yield from self.iterate()
+
+    def iterate(self) -> Effects:
+        """Lines 1 to 3."""
+        s = self.state
+        if not s.finished:
+            s.task += 1
+            yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
+
+    @on(Completed)
+    def update(self, done: Completed, now: float) -> Effects:
+        """Line 4."""
+        s = self.state
+        if done.id != s.task or s.finished:
+            return
+        s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
+        s.memory, move = step(self.optimizer, s.memory, gradient)
+        s.w = (s.w - self.rate.at(s.updates / self.epoch) * move).within()
+        s.updates += 1
+        if self.quota is not None and s.updates >= self.quota:
+            yield from self.finish("quota")
+        else:
+            yield from self.iterate()
+
+    @on(Refused)
+    def refused(self, event: Refused, now: float) -> Effects:
+        yield from self.finish("budget")
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        yield from self.finish("deadline")
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.finish(event.reason)
+
+
+def build(settings: Settings, context: Context) -> dict[str, Node]:
+    """The nodes of a run, by name."""
+    return {name: AloneNode(name, context, settings) for name in context.names}
+
+
+def model_of(node: Node) -> Model:
+    """The model this node would deploy: its own."""
+    model: Model = node.state.w
+    return model
+
+
+def output(nodes: Mapping[str, Node]) -> Model:
+    """The mean of all models, which nobody has: what counts of `local` is what each node's own model is worth."""
+    return mean([model_of(node) for node in nodes.values()])
+
+
+ALGORITHM = Algorithm(
+    Settings=Settings,
+    build=build,
+    model_of=model_of,
+    output=output,
+    clips=Clips(("fixed", "quantile")),
+    small_runs=lambda settings: SmallRuns(
+        (
+            {"nodes": settings.nodes if settings.name == "central" else 3, "updates_per_node": 4},
+            {"nodes": settings.nodes if settings.name == "central" else 4, "updates_per_node": 3},
+        ),
+        fitting={"batch_size": 4},
+    ),
+)
