@@ -125,9 +125,8 @@ def _integral(loss: Loss, at: Tilted, releases: int, epsilon: float, step: float
     losses, weights = loss.losses[kept], at.weights[kept]
     while start < MOST_FREQUENCIES:
         s = step * np.arange(start, start + 256)
-        angles = np.multiply.outer(s, losses)
-        half = np.sin(angles / 2)
-        excess = np.square(half, out=half) @ (-2 * weights) + 1j * (np.sin(angles, out=angles) @ weights)
+        half = np.sin(np.multiply.outer(s, losses) / 2)
+        excess = np.sum(-2 * half**2 * weights, 1) + 1j * np.sum(np.sin(np.multiply.outer(s, losses)) * weights, 1)
         modulus = np.log1p(np.maximum(2 * excess.real + np.abs(excess) ** 2, -1 + 1e-16)) / 2
         angle = np.arctan2(excess.imag, 1 + excess.real)
         z = order + 1j * s
