@@ -92,6 +92,16 @@ class Spec(Protocol):
         ...
 
     @property
+    def ends_by_clock(self) -> bool:
+        """Whether the number of updates of a run depends on how long they take."""
+        ...
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether nodes are away at times, or cut off from each other."""
+        ...
+
+    @property
     def rows_per_person(self) -> int:
         """Number of examples of one person that a guarantee covers together."""
         ...

@@ -241,6 +241,17 @@ class Experiment(Section):
         return any((stop.updates, stop.epochs, stop.virtual_seconds, *own))
 
     @property
+    def ends_by_clock(self) -> bool:
+        """Whether the number of updates of a run depends on how long they take."""
+        looks_by_clock = self.stop.accuracy is not None and self.evaluation.every_seconds is not None
+        return self.stop.virtual_seconds is not None or looks_by_clock
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether nodes are away at times, or cut off from each other."""
+        return bool(self.faults.absences or self.links.partitions)
+
+    @property
     def rows_per_person(self) -> int:
         """How many examples of one person a guarantee covers together."""
         return 1 if self.budget is None else self.budget.rows_per_person or 1

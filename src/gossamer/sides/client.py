@@ -138,7 +138,8 @@ def clipped(update: FloatArray, bound: float) -> FloatArray:
     if bound == np.inf:
         return update
     whole = update.astype(np.float64)
-    norm = float(np.linalg.norm(whole))
+    with np.errstate(over="ignore"):  # too long for a norm is not finite
+        norm = float(np.linalg.norm(whole))
     if not np.isfinite(norm):
         return np.zeros_like(whole)
     return whole * (bound / norm) if norm > bound else whole

@@ -38,8 +38,8 @@ _CURATED = (
 _DRAWN = (
     "clients of a sum are drawn by the curator's secret coins, one for each client, and nobody is drawn because it is "
     "fast or there; a client learns of its own coins alone, and one that is silent is so whoever else was drawn",
-    "how many clients were drawn is for the curator alone, and so are a run's numbers of updates and messages, which "
-    "tell it",
+    "who was drawn, and how many, is for the curator alone, and so are all of a run's results that tell it: its times, "
+    "its numbers of messages, bytes and computations, and figures of clients' own copies of the model",
 )
 
 

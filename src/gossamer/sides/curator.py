@@ -144,7 +144,8 @@ class CuratorRule(Rule):
 def checked(update: FloatArray, bound: float) -> FloatArray | None:
     """``update`` [size] in float64, no longer than ``bound``; None if it is longer by more than rounding explains."""
     whole = update.astype(np.float64)
-    norm = float(np.linalg.norm(whole))
+    with np.errstate(over="ignore"):
+        norm = float(np.linalg.norm(whole))
     if not norm <= bound * (1 + SLACK):  # also one that is not a number
         return None
     return whole * (bound / norm) if norm > bound else whole

@@ -46,6 +46,7 @@ from gossamer.sides.client_guarantees import (
     curated_guarantees,
     noised_guarantee,
 )
+from gossamer.sides.curator import checked
 from gossamer.sides.deployed_guarantee import deployed_guarantee
 from gossamer.sides.making import open_pool
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, SidePlan, Trust
@@ -323,3 +324,10 @@ def test_without_noise_nothing_is_proved() -> None:
         plan = masked_plan(deviation)
         found = own_server_guarantee(plan.noise, plan.sums, DELTA, plan.honest).epsilon
         assert math.isfinite(found) == proved
+
+
+def test_an_update_too_long_for_its_norm_counts_as_nothing_and_says_nothing() -> None:
+    """Of float64 numbers whose squares overflow; a warning would tell of a client's data."""
+    huge = np.full(3, 1e200)
+    np.testing.assert_array_equal(clipped(huge, 0.5), np.zeros(3))
+    assert checked(huge, 0.5) is None

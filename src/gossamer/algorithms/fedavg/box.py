@@ -38,7 +38,7 @@ update clipped, a fixed denominator); S. Reddi et al., "Adaptive federated optim
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gossamer.algorithms.clients import parts
@@ -46,12 +46,13 @@ from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.plan import ClientPlan
 from gossamer.algorithms.clients.planning import Participation, plan_clients, stop_of
 from gossamer.algorithms.clients.planning import check as check_clients
+from gossamer.algorithms.clients.secret_cohorts import shown
 from gossamer.algorithms.clients.settings import workload
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg.server import RoundServer, cohorts
 from gossamer.algorithms.fedavg.settings import Settings as Settings
 from gossamer.algorithms.interface import Algorithm, SmallRuns
-from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.worker import model_of, output
 from gossamer.protocol.node import Node
 
@@ -59,6 +60,13 @@ from gossamer.protocol.node import Node
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
     return {**parts.clients(settings, context), SERVER: RoundServer(context, settings)}
+
+
+def check(settings: Settings, spec: Spec) -> Iterator[str]:
+    """The rules that a spec breaks, a line each."""
+    yield from check_clients(settings, spec)
+    if settings.secret and spec.private:
+        yield from shown(spec, settings.timeout)
 
 
 def plan(problem: Problem[Settings]) -> ClientPlan:
@@ -87,7 +95,7 @@ ALGORITHM = Algorithm(
     roles=("client", "server"),
     cast=parts.cast,
     terms=lambda settings: parts.terms(settings.rounds),
-    check=check_clients,
+    check=check,
     plan=plan,
     laws=parts.LAWS,
     workload=workload,

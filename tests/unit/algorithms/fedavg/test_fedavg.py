@@ -325,6 +325,33 @@ def test_what_a_spec_may_not_say(changes: dict[str, Any], said: str) -> None:
         planned(**changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"algorithm": {**SECRET, "timeout": 5.0}}, "who is too late in a round depends on who was drawn before"),
+        ({"faults": {"absences": [{"node": 1, "start": 2, "end": 9}]}}, "all clients there whenever they are drawn"),
+        ({"links": {"partitions": [{"group": [1], "start": 2}]}}, "all clients there whenever they are drawn"),
+        ({"stop": {"epochs": 1}}, "shows how often they were drawn"),
+        ({"stop": {"virtual_seconds": 9}}, "a run that ends by the clock shows how long its rounds took"),
+        ({"stop": {"accuracy": 0.9}, "evaluation": {"every_seconds": 1}}, "a run that ends by the clock"),
+    ],
+)
+def test_nothing_that_depends_on_secret_coins_ends_a_run_or_cuts_clients_off(
+    changes: dict[str, Any], said: str
+) -> None:
+    """How long a round takes depends on who is in it. Without noise there is nothing to be kept."""
+    with pytest.raises(SpecError, match=said):
+        planned(**{"algorithm": SECRET, **changes})
+    bare = {"mechanism": "none", "noise_multiplier": None, "clip": None}
+    assert math.isinf(planned(**{"algorithm": SECRET, **changes}, privacy=bare).guarantee.epsilon)
+
+
+@pytest.mark.parametrize("stop", [{"updates": 3}, {"accuracy": 0.99}])
+def test_secret_cohorts_may_end_by_what_is_released(stop: dict[str, Any]) -> None:
+    """By the number of sums, or the accuracy of the released model after some number of them."""
+    assert math.isfinite(planned(algorithm=SECRET, stop=stop).guarantee.epsilon)
+
+
 def test_no_federation_is_founded_on_a_trusted_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No owner's policy knows of a server that sees a client's update."""
     written = tmp_path / "spec.yaml"
