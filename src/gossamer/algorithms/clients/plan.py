@@ -30,12 +30,15 @@ class ClientPlan(NodePlan):
         What the server releases, where it adds the noise.
     against_curator : Guarantee or None
         What is proved against that server: nothing, in words.
+    sums : int
+        How many sums it releases.
     """
 
     sides: dict[str, SidePlan]
     most: dict[str, int]
     curator: Curator | None = None
     against_curator: Guarantee | None = None
+    sums: int = 0
 
     called = "client"
     timed = False
@@ -47,6 +50,11 @@ class ClientPlan(NodePlan):
         if self.against_curator is None:
             return {EVERYBODY: self.guarantee}
         return {OTHERS: self.guarantee, CURATOR: self.against_curator}
+
+    @property
+    def updates(self) -> int:
+        """Updates of all clients together, or sums of a server that adds the noise: what is counted in a run."""
+        return super().updates if self.curator is None else self.sums
 
     def releases(self, name: str) -> int:
         """Updates of client ``name``, or sums that it is charged for."""

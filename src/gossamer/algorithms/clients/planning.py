@@ -175,6 +175,7 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
         guarantee=_remarked(guarantee, len(names)),
         curator=curator,
         against_curator=found[CURATOR],
+        sums=sum(participation.most.values()) // participation.cohort,
     )
 
 

@@ -296,6 +296,16 @@ def test_a_run_makes_its_rounds_and_charges_for_them(algorithm: dict[str, Any], 
     assert result.metrics[-1]["epsilon_so_far"] == pytest.approx(result.guarantee.epsilon)
 
 
+@pytest.mark.parametrize("algorithm", [TRUSTED, SECRET, {**TRUSTED, "clients_per_round": 2}])
+def test_every_sum_of_a_short_run_is_looked_at(algorithm: dict[str, Any]) -> None:
+    """Sums are what is counted, so that a run of 4 has looks after each, and may end by its accuracy."""
+    assert planned(algorithm=algorithm).updates == 4
+    found = run(parse_spec(spec(algorithm=algorithm)))
+    assert {row["updates"] for row in found.metrics} == {0, 1, 2, 3, 4}
+    stopped = run(parse_spec(spec(algorithm=algorithm, stop={"accuracy": 1e-9})))
+    assert stopped.summary["fedavg"]["steps"] < 4
+
+
 def test_without_noise_it_learns() -> None:
     """Ten epochs in all, of digits at six clients: plain softmax regression reaches more than 0.9."""
     bare = spec(
