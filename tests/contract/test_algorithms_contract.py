@@ -118,6 +118,21 @@ class TestFedAsync(AlgorithmContract):
     settings = fedasync.Settings(nodes=5)
 
 
+class TestFedBuffOfATrustedServer(AlgorithmContract):
+    """All clients are in every buffer: as many sums as updates of each."""
+
+    settings = fedbuff.Settings(nodes=5, buffer=5, noise_by="server", trusted="server")
+
+    def test_a_node_whose_budget_is_spent_goes_on_answering(self) -> None:
+        """As elsewhere, but that a server ends the run when it can have no further sum."""
+        computer = FixedAnswers(most=3)
+        simulator, _ = self.run(WORLDS["uneven"], computer=computer)
+        assert {simulator.finished[name] for name in simulator.workers} == {"budget", "halt"}
+        assert simulator.finished["server"] == "too few clients left"
+        assert computer.asked["server"] == 3
+        assert not simulator.in_flight
+
+
 class TestFedAvg(AlgorithmContract):
     settings = fedavg.Settings(nodes=5, rounds=7, timeout=60.0)
 

@@ -155,6 +155,10 @@ class Computations:
             running.task, running.ended = running.task.cut(running.steps(now)), True
             self._schedule(now, self._complete_round, name, running)
 
+    def pending(self, name: str) -> bool:
+        """Whether a node waits for an answer."""
+        return any(key[0] == name for waiting in (self._tickets, self._results, self._rounds) for key in waiting)
+
     def lose(self, name: str) -> None:
         """Forget the computations of a node; what they were charged stays charged."""
         for pending in (self._tickets, self._results, self._rounds):

@@ -164,8 +164,9 @@ class Simulator:
 
     @property
     def settled(self) -> bool:
-        """Whether no worker that is up will compute again, and all that was sent has come or never will."""
-        if self._working:
+        """Whether nobody that is up will compute again or waits for its data side, and what was sent has come, or never
+        will."""
+        if self._working or any(self._computations.pending(name) for name in self._servers.keys() - self.finished):
             return False
         if self._settling is None:
             self._settling = self.now

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -89,6 +90,33 @@ def participation_by_quota(problem: Problem[S], stop: StopSettings) -> Participa
     if not any(found.values()):
         raise SpecError("no client makes an update before the run ends; raise stop or look at faults")
     return Participation({name: found.get(name, 0) for name in problem.names})
+
+
+def participation_in_sums(problem: Problem[S], stop: StopSettings, buffer: int) -> Participation:
+    """Return the sums of a trusted server, of ``buffer`` clients each, of whom everybody sees who they are.
+
+    Raises
+    ------
+    SpecError
+        If there are none.
+    """
+    made = participation_by_quota(problem, stop).most
+    if (quotas := quotas_of(problem, stop)) is not None:  # what a client loses in an absence is in no sum
+        made = {name: min(updates, quotas[name]) for name, updates in made.items()}
+    sums = most_sums(made.values(), buffer)
+    if sums == 0:
+        raise SpecError(f"fewer than {buffer} clients make an update before the run ends; lower buffer, or raise stop")
+    sums = sums if stop.updates is None else min(sums, stop.updates)
+    return Participation({name: min(updates, sums) for name, updates in made.items()}, cohort=buffer)
+
+
+def most_sums(updates: Collection[int], buffer: int) -> int:
+    """The most sums of ``buffer`` clients each that one client can be in, of those who make so many ``updates``.
+
+    R sums take ``buffer`` R updates, R of each client at most; where these are too few, they are for more sums too.
+    """
+    rising = range(1, max(updates) + 1)
+    return bisect_left(rising, True, key=lambda sums: sum(min(made, sums) for made in updates) < buffer * sums)
 
 
 def stop_of(spec: Spec) -> StopSettings:

@@ -10,10 +10,13 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.optimizer import Memory, step
 from gossamer.errors import PeerError
+from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Finish, Send
 from gossamer.protocol.events import Elapsed, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
 from gossamer.protocol.node import NEWER, Effects, on
+from gossamer.sides.plan import WHOLE
 from gossamer.vectors import Confined, Model, Released
 
 
@@ -131,3 +134,9 @@ class ClientServer(EndingNode):
         for client in sorted(self.clients):
             yield Send(client, Halt(s.t, s.x))
         yield Finish(reason)
+
+
+def sum_query(context: Context, normaliser: int, sampling: Poisson = WHOLE) -> Query:
+    """The question for a sum of updates; its ``normaliser`` is public, however many updates are in it."""
+    some = next(iter(context.queries.values()))
+    return Query(sampling, some.mechanism, float(normaliser))

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.clients.messages import Leave, Newest, Push
-from gossamer.algorithms.clients.server import ClientServer, ServerState
+from gossamer.algorithms.clients.server import ClientServer, ServerState, sum_query
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg.settings import Settings
 from gossamer.privacy.curated_tasks import Cohort, CuratedSum
-from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import CancelTimer, Compute, Send, SetTimer
 from gossamer.protocol.events import Answered, Completed, Elapsed, Resumed, Started
 from gossamer.protocol.node import Effects, on
@@ -55,7 +54,7 @@ class RoundServer(ClientServer):
     def __init__(self, context: Context, settings: Settings) -> None:
         super().__init__(RoundState(x=context.initial), context, settings)
         self.names, self.public = context.names, cohorts(context.seed, context.names, settings.drawn)
-        self.query = sum_query(settings, context)
+        self.query = sum_query(context, settings.drawn, settings.sampling)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
@@ -199,9 +198,3 @@ def cohorts(seed: int, names: tuple[str, ...], drawn: int) -> Callable[[int], tu
         return tuple(names[number] for number in sorted(found.tolist()))
 
     return of
-
-
-def sum_query(settings: Settings, context: Context) -> Query:
-    """The question for a round's sum; its normaliser m is public, however many answered."""
-    some = next(iter(context.queries.values()))
-    return Query(settings.sampling, some.mechanism, float(settings.drawn))

@@ -1,4 +1,4 @@
-"""FedBuff: buffered asynchronous aggregation of whole clients' updates, with noise of each client's own.
+"""FedBuff: buffered asynchronous aggregation of whole clients' updates, with noise of each client's or of the server.
 
 Client c, for ever:                                     Server, with the model x and an empty buffer:
 
@@ -10,8 +10,9 @@ Client c, for ever:                                     Server, with the model x
                                                         4. answer with the newest x, of version t
 
 (2 to 4 of a client happen at its data side, which shuffles the client's examples and takes them in turn; steps may have
-momentum, and FedProx's term.) Nobody waits: a client that comes by gets what is there, and may be in one buffer several
-times. The paper's u has the other sign. The server is in `fedbuff.server`, and clients are in `algorithms.clients`.
+momentum, and FedProx's term.) Nobody waits: a client that comes by gets what is there, and with noise of its own may be
+in one buffer several times. The paper's u has the other sign. The server is in `fedbuff.server`, and clients are in
+`algorithms.clients`.
 
 | symbol | here |
 |---|---|
@@ -27,58 +28,61 @@ When the run ends, what is left in the buffer is applied as well, over K.
 Every noised update is a Gaussian release of all that its client has (`gossamer.sides.client_plans`); its ledger covers
 the updates of its quota.
 
+**A trusted server.** Where the server adds the noise, clients leave out their line 4, and line 3 of the server is
+x = x + eta_g (sum of the buffer + noise)/K, summed at its data side (`clients.summing`). The noise hides one update of
+length C, so the K updates are those of K clients: a second one of a client waits for the next buffer, while the client
+goes on. Weights are at most 1, and so keep updates within C. What is left at the end is dropped. Who is in a buffer is
+public: nothing is amplified, and each client is charged for the buffers that it is in.
+
 References
 ----------
 J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek and D. Huba, "Federated learning with buffered
 asynchronous aggregation", AISTATS 2022: Algorithm 1 (server), Algorithm 2 (client), section 5.1 for s. The paper's
-privacy is a trusted server's; here nobody is trusted with an update.
+privacy is a trusted server's, by `noise_by: server`; by default nobody is trusted with an update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.plan import ClientPlan
 from gossamer.algorithms.clients.planning import check as check_clients
-from gossamer.algorithms.clients.planning import participation_by_quota, plan_clients, stop_of
+from gossamer.algorithms.clients.planning import participation_by_quota, participation_in_sums, plan_clients, stop_of
 from gossamer.algorithms.clients.settings import workload
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.fedbuff.server import BufferServer
+from gossamer.algorithms.fedbuff.server import BufferServer, TrustedServer
 from gossamer.algorithms.fedbuff.settings import Settings as Settings
 from gossamer.algorithms.interface import Algorithm, SmallRuns
-from gossamer.algorithms.problem import Problem, Spec
+from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.worker import model_of, output
 from gossamer.protocol.node import Node
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
-    return {**parts.clients(settings, context), SERVER: BufferServer(context, settings)}
-
-
-def check(settings: Settings, spec: Spec) -> Iterator[str]:
-    """The rules that a spec breaks, a line each."""
-    yield from check_clients(settings, spec)
-    if settings.curated:
-        yield "algorithm.noise_by: the server of fedbuff adds no noise, so far; take noise_by: client, or fedavg"
+    server = TrustedServer if settings.curated else BufferServer
+    return {**parts.clients(settings, context), SERVER: server(context, settings)}
 
 
 def plan(problem: Problem[Settings]) -> ClientPlan:
     """The plan of clients that go on until their quota, or the end of the run."""
-    stop = stop_of(problem.spec)
+    settings, stop = problem.settings, stop_of(problem.spec)
+    if settings.curated:
+        return plan_clients(problem, participation_in_sums(problem, stop, settings.buffer), stop)
     return plan_clients(problem, participation_by_quota(problem, stop), stop)
 
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Steps of the server, and how stale updates were."""
-    state = nodes[SERVER].state
+    server: Any = nodes[SERVER]
+    state, updates = server.state, server.updates
     return {
         "steps": state.t,
-        "updates_taken": state.taken,
-        "staleness_mean": state.staleness_sum / state.taken if state.taken else 0.0,
+        "updates_taken": updates,
+        "staleness_mean": state.staleness_sum / updates if updates else 0.0,
         "staleness_max": state.staleness_most,
     }
 
@@ -92,7 +96,7 @@ ALGORITHM = Algorithm(
     roles=("client", "server"),
     cast=parts.cast,
     terms=lambda settings: parts.terms(),
-    check=check,
+    check=check_clients,
     plan=plan,
     laws=parts.LAWS,
     workload=workload,

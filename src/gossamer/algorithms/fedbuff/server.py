@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gossamer.algorithms.clients.messages import Push
 from gossamer.algorithms.clients.server import ClientServer, ServerState
+from gossamer.algorithms.clients.summing import SummingServer
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff.settings import Settings
 from gossamer.protocol.node import Effects, on
@@ -40,6 +41,11 @@ class BufferServer(ClientServer):
         self.empty: Model = 0.0 * context.initial
         super().__init__(BufferState(x=context.initial, total=self.empty), context, settings)
 
+    @property
+    def updates(self) -> int:
+        """Updates that were put into the buffer."""
+        return self.state.taken
+
     @on(Push)
     def pushed(self, sender: str, push: Push, now: float) -> Effects:
         """Lines 1 to 4."""
@@ -47,7 +53,7 @@ class BufferServer(ClientServer):
         stale = self.checked(sender, push)
         if s.finished:
             return  # it has been told
-        s.total = (s.total + (1 + stale) ** -self.settings.staleness_exponent * push.update).within()
+        s.total = (s.total + self.settings.weight(stale) * push.update).within()
         s.held += 1
         s.taken += 1
         s.staleness_sum += stale
@@ -69,3 +75,15 @@ class BufferServer(ClientServer):
         if self.state.held and not self.state.finished:
             self.apply()
         yield from super().halt(reason)
+
+
+class TrustedServer(SummingServer):
+    """The server that adds the noise itself, to sums of the updates of K clients."""
+
+    settings: Settings
+
+    def __init__(self, context: Context, settings: Settings) -> None:
+        super().__init__(context, settings, settings.buffer)
+
+    def weight(self, stale: int) -> float:
+        return self.settings.weight(stale)

@@ -1,0 +1,160 @@
+"""A trusted server that steps whenever it has updates of K clients: it has its data side add them up, with noise.
+
+The noise hides one update of length C, so a client is in a sum once: a second update of it stays here, for a later sum.
+Nobody waits for that, nor for anybody else: a client goes on at once from the newest model, which it is given a moment
+later where the data side is just computing that. Who is in a sum is public, so nothing is amplified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+
+from gossamer.algorithms.clients.messages import Leave, Push
+from gossamer.algorithms.clients.server import ClientServer, ServerState, sum_query
+from gossamer.algorithms.clients.settings import ClientSettings
+from gossamer.algorithms.context import Context
+from gossamer.privacy.curated_tasks import CuratedSum
+from gossamer.protocol.effects import Compute
+from gossamer.protocol.events import Completed, Resumed
+from gossamer.protocol.node import Effects, on
+from gossamer.vectors import Confined
+
+
+@dataclass(kw_only=True)
+class SummingState(ServerState):
+    """State of a server that adds the noise.
+
+    Attributes
+    ----------
+    held : list of (str, int, vector)
+        Updates that are in no sum yet, in the order in which they came: client, version and the raw update.
+    task : int
+        Newest sum that the data side was asked for.
+    summing : bool
+        Whether it is under way.
+    owed : dict of str to int
+        Request of each client that came meanwhile.
+    summed : int
+        Updates that were put into sums.
+    staleness_sum, staleness_most : int
+        Of those.
+    """
+
+    held: list[tuple[str, int, Confined]] = field(default_factory=list)
+    task: int = 0
+    summing: bool = False
+    owed: dict[str, int] = field(default_factory=dict)
+    summed: int = 0
+    staleness_sum: int = 0
+    staleness_most: int = 0
+
+
+class SummingServer(ClientServer):
+    """The server: the model, and updates that wait for their sum.
+
+    Parameters
+    ----------
+    context : Context
+        Of the run.
+    settings : ClientSettings
+        Of the algorithm.
+    buffer : int
+        K, the clients of a sum.
+    """
+
+    state: SummingState
+
+    def __init__(self, context: Context, settings: ClientSettings, buffer: int) -> None:
+        super().__init__(SummingState(x=context.initial), context, settings)
+        self.buffer, self.query = buffer, sum_query(context, buffer)
+
+    def weight(self, stale: int) -> float:
+        """Weight of an update that is so many steps old: at most 1, as its length is a client's bound."""
+        return 1.0
+
+    @property
+    def updates(self) -> int:
+        """Updates that were put into sums."""
+        return self.state.summed
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """A sum that was under way is lost: it may be charged, and nobody is to be in a sum with one update twice."""
+        self.state.summing = False
+        yield from super().resume(event, now)
+        yield from self.go_on()
+
+    @on(Push)
+    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+        """Keep an update until the data side is handed K."""
+        s = self.state
+        self.checked(sender, push)
+        if s.finished:
+            return  # it has been told
+        assert isinstance(push.update, Confined)
+        s.held.append((sender, push.version, push.update))
+        s.owed[sender] = push.request
+        yield from self.go_on()
+
+    @on(Leave)
+    def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
+        self.only_from_clients(sender)
+        self.state.left.add(sender)
+        yield from self.go_on()
+
+    def answer(self, client: str, request: int) -> Effects:
+        """Give the newest model; while the data side computes it, once that is done."""
+        if self.state.summing and not self.state.finished:
+            self.state.owed[client] = request
+        else:
+            yield from super().answer(client, request)
+
+    def go_on(self) -> Effects:
+        """Ask for the next sum, or end a run that can have none, or answer those who wait; none of it during a sum."""
+        s = self.state
+        if s.finished or s.summing:
+            return
+        first: dict[str, tuple[int, Confined]] = {}
+        for client, version, update in s.held:
+            first.setdefault(client, (version, update))
+        if len(first) >= self.buffer:
+            yield from self.ask(dict(islice(first.items(), self.buffer)))
+        elif len(self.clients) - len(s.left - first.keys()) < self.buffer:
+            yield from self.halt("all clients left" if s.left >= self.clients else "too few clients left")
+        else:
+            owed, s.owed = s.owed, {}
+            for client, request in owed.items():
+                yield from self.answer(client, request)
+
+    def ask(self, buffer: dict[str, tuple[int, Confined]]) -> Effects:
+        """Hand a buffer to the data side: from here on it is in no other sum, whatever becomes of this one."""
+        s, weighted, kept = self.state, [], []
+        for client, (version, update) in buffer.items():
+            stale = s.t - version
+            s.staleness_sum += stale
+            s.staleness_most = max(s.staleness_most, stale)
+            weighted.append((client, self.weight(stale) * update))
+        for one in s.held:
+            if buffer.pop(one[0], None) is None:  # the first of each client in it goes
+                kept.append(one)
+        s.held, s.summed = kept, s.summed + len(weighted)
+        s.task, s.summing = s.task + 1, True
+        yield Compute(CuratedSum(s.task, s.x, tuple(weighted), self.query))
+
+    @on(Completed)
+    def step(self, done: Completed, now: float) -> Effects:
+        """Take a step with the sum."""
+        s = self.state
+        if done.id != s.task or not s.summing or s.finished:
+            return
+        s.summing, s.taken = False, s.taken + 1
+        self.move(done.released.within())
+        if s.taken == self.last:
+            yield from self.halt("updates")
+        yield from self.go_on()
+
+    def halt(self, reason: str) -> Effects:
+        """End the run, without what is left: the noise for K updates would drown fewer of them, at the same price."""
+        self.state.held, self.state.owed = [], {}
+        yield from super().halt(reason)
