@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 pytest.importorskip("amqtt", reason="needs the extra broker")
 pytest.importorskip("cryptography", reason="needs the extra secure")
@@ -21,6 +24,7 @@ import gossamer as gs
 from gossamer.cli import main
 from gossamer.deployment.founding.invitations import read_signed
 from gossamer.experiment.prepare import prepare
+from gossamer.parameters import pack
 from gossamer.runtimes.mqtt.broker import HOST, Mosquitto
 
 pytestmark = pytest.mark.usefixtures("called_here")
@@ -79,6 +83,19 @@ def write_patients(hospital: str, path: Path) -> int:
     return len(patients)
 
 
+def mean_model_scores(models: list[Path]) -> tuple[float, float]:
+    """Loss and accuracy of the mean of saved models on the patients of elsewhere.
+
+    The mean is compared, as in the simulation, since exchanges leave it as it is. Each hospital's own model hangs on
+    the machine as well: who made its updates before the others had begun has moved towards models without any.
+    """
+    prepared = prepare(gs.read_spec(SPEC))
+    objective = prepared.objective
+    mean = np.mean([pack(load_file(path), objective.parts, objective.dtype) for path in models], axis=0)
+    found = objective.evaluate(mean[None], prepared.dataset.test)
+    return float(found.loss[0]), float(found.accuracy[0])
+
+
 def node(name: str) -> subprocess.Popen[str]:
     place = Path("f", name)
     files = {"invitation": "invitation.yaml", "policy": "policy.yaml", "data": "wards.csv"}
@@ -116,12 +133,11 @@ def test_over_a_mosquitto_with_certificates(simulated: dict[str, Any], capsys: p
     assert not any(process.returncode for process in processes.values()), said
     summaries = {name: json.loads(Path("f", name, "state", "summary.json").read_text()) for name in hospitals}
     check_privacy(summaries, simulated)
+    loss, accuracy = mean_model_scores([Path("f", name, "state", "model.safetensors") for name in hospitals])
     expected = simulated["metrics"]
-    for name, summary in summaries.items():
-        assert summary["metrics"]["test_accuracy"] == pytest.approx(expected["mean_model_test_accuracy"], abs=POINTS), (
-            name
-        )
-        assert summary["metrics"]["test_loss"] == pytest.approx(expected["mean_model_test_loss"], abs=2 * LOSS), name
+    assert accuracy == pytest.approx(expected["mean_model_test_accuracy"], abs=POINTS)
+    assert loss == pytest.approx(expected["mean_model_test_loss"], abs=LOSS)
+    assert all(math.isfinite(summary["metrics"]["test_loss"]) for summary in summaries.values())
     assert "Traceback" not in "".join(said.values())
 
 
