@@ -205,8 +205,6 @@ class Algorithm(Generic[S]):
         What it does about clips.
     workload : callable
         (settings, shard sizes, seed) -> examples of each update.
-    rounds : bool
-        Whether a release sums up a whole round, and not one batch's gradients.
     estimates : Estimates, optional
         Constants that may have to be estimated.
     count : callable, optional
@@ -245,7 +243,6 @@ class Algorithm(Generic[S]):
     laws: tuple[str, ...] | None = None
     clips: Clips[S] = field(default_factory=Clips)
     workload: Callable[[S, Mapping[str, int], int], Workload] = _batches
-    rounds: bool = False
     estimates: Estimates[S] | None = None
     count: Callable[[Mapping[str, Node]], int] | None = None
     grows: bool = False

@@ -104,7 +104,12 @@ class NodePlan:
     def __str__(self) -> str:
         laws = len(set(self.mechanisms.values()))
         noise = f"{laws} different noise laws" if self.mechanism is None else describe_law(self.mechanism)
-        return f"{counted(self.updates, 'update')} of {counted(len(self.mechanisms), self.called)}, {noise}"
+        return f"{self.work}, {noise}"
+
+    @property
+    def work(self) -> str:
+        """Updates, in words."""
+        return f"{counted(self.updates, 'update')} of {counted(len(self.mechanisms), self.called)}"
 
     def describe(self) -> dict[str, Any]:
         """The noise that all nodes have in common; of no noise, its name alone."""

@@ -6,8 +6,8 @@ The schedule of a run does not depend on what its models are, so it is known bef
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from gossamer.algorithms.persons import advice_on_persons, asked, check_room, joint, knowledge, rows_at, spread
 from gossamer.algorithms.problem import Problem
@@ -25,6 +25,8 @@ from gossamer.privacy.weakness import remarked
 
 DEFAULT_EPOCHS = 20.0
 
+P = TypeVar("P", bound=SamplePlan)
+
 
 def plan_samples(problem: Problem[Any]) -> SamplePlan:
     """The plan of nodes that release noisy sums over samples of their own examples.
@@ -39,7 +41,25 @@ def plan_samples(problem: Problem[Any]) -> SamplePlan:
     spec = problem.spec
     stop = spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
     quotas = quotas_of(problem, stop)
-    schedules = _schedules(problem, stop, quotas)
+    return plan_schedules(problem, stop, quotas, _schedules(problem, stop, quotas), SamplePlan)
+
+
+def plan_schedules(
+    problem: Problem[Any],
+    stop: StopSettings,
+    quotas: dict[str, int] | None,
+    schedules: dict[str, Schedule],
+    plan: Callable[..., P],
+) -> P:
+    """The ``plan`` of nodes that make so many releases, and until then.
+
+    Raises
+    ------
+    SpecError
+        If there are none, or settings do not fit together.
+    BudgetUnreachable
+        If no noise meets the budget, or the noise asked for does not.
+    """
     if not any(count for schedule in schedules.values() for count in schedule.values()):
         raise SpecError("no node makes an update before the run ends; raise stop or look at faults")
     check_room(problem)
@@ -49,7 +69,7 @@ def plan_samples(problem: Problem[Any]) -> SamplePlan:
     check_budget(problem, schedules, epsilons, together)
     guarantee = _guarantee(problem, schedules, epsilons, mechanisms, together)
     advice = (*advice_on_noise(problem, mechanisms), *advice_on_persons(problem))
-    return SamplePlan(
+    return plan(
         problem=problem,
         stop=stop,
         quotas=quotas,

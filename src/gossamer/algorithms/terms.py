@@ -27,13 +27,15 @@ class Terms:
     clipped_whole : bool
         Whether what is released is clipped as a whole, and not example by example.
     unit : str
-        What a guarantee protects, as owners' policies call it: ``example``, or ``agent``.
+        What a guarantee protects, as owners' policies call it: ``example``, ``client`` or ``agent``.
     relation : NeighboringRelation, optional
         Which data are neighbours, where the spec leaves it to the algorithm; None where the sampling says it.
     hiding : bool
         Whether nodes draw what nobody may guess beside noise, such as masks.
     limit : int, optional
         A bound on the run's length, beside ``updates_per_node``.
+    rounds : bool
+        Whether a release sums up a whole round, and not one batch's gradients.
     """
 
     noiseless: bool = False
@@ -45,3 +47,4 @@ class Terms:
     relation: NeighboringRelation | None = None
     hiding: bool = False
     limit: int | None = None
+    rounds: bool = False

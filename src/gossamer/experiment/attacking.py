@@ -138,7 +138,7 @@ def invert(
     """
     if examples < 1 or batch_size < 1:
         raise SpecError(f"expected at least 1 example and a batch size of at least 1, found {examples}, {batch_size}")
-    if prepared.algorithm.rounds:
+    if prepared.experiment.terms.rounds:
         how = " --score loss" if prepared.cast.trust else ""
         raise SpecError(
             f"inversion is of the gradient of one batch, and {prepared.experiment.algorithm.name} releases sums of "

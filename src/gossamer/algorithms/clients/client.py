@@ -1,12 +1,14 @@
 """A client: it asks for a model, trains on its own data, and pushes the update, clipped as a whole.
 
 Its data side clips, and adds noise where the client does that itself: then nothing that is raw ever comes to the node.
-Otherwise the update is `Confined` to the client and its server.
+Otherwise the update is `Confined` to the client and its server. (Clients with noisy steps: `clients.stepping_client`.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.context import Context
@@ -28,11 +30,38 @@ class NoisedUpdate(LocalUpdate):
     label = Released  # type: ignore[assignment]
 
 
-class ClientNode(WorkerNode):
-    """A client, with data of its own."""
+Pushed = Callable[[Any, Any], Any]
+"""(model that was given, update) -> vector that is pushed, of the update's label."""
 
-    def __init__(self, name: str, context: Context, query: TrainingQuery, task: type[LocalUpdate]) -> None:
+
+def update_itself(given: Any, update: Any) -> Any:
+    """The update."""
+    return update
+
+
+class TrainingNode(WorkerNode):
+    """A client of any kind: what it pushes, and how it ends."""
+
+    def __init__(self, name: str, context: Context, makes: Pushed) -> None:
         super().__init__(name, context, SERVER, Words(Fetch, Push, Leave))
+        self.makes = makes
+
+    def pushed(self, task: int, answer: Released | Confined) -> Effects:
+        """Hand in what is made of an update; everybody may know the model that it is of."""
+        yield from super().pushed(task, self.makes(self.state.w, answer))
+
+    @on(Halt)
+    def halt(self, sender: str, halt: Halt, now: float) -> Effects:
+        yield from self.halted(sender, halt)
+
+
+class ClientNode(TrainingNode):
+    """A client that trains at its data side."""
+
+    def __init__(
+        self, name: str, context: Context, query: TrainingQuery, task: type[LocalUpdate], makes: Pushed = update_itself
+    ) -> None:
+        super().__init__(name, context, makes)
         self.query, self.task = query, task
 
     @on(Newest)
@@ -48,7 +77,3 @@ class ClientNode(WorkerNode):
         """Push an update without noise, which only the server may see."""
         if isinstance(done.vector, Confined):
             yield from self.pushed(done.id, done.vector)
-
-    @on(Halt)
-    def halt(self, sender: str, halt: Halt, now: float) -> Effects:
-        yield from self.halted(sender, halt)

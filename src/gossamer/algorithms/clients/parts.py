@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from gossamer.algorithms.clients.client import ClientNode, NoisedUpdate
+from gossamer.algorithms.clients.client import ClientNode, NoisedUpdate, Pushed, update_itself
 from gossamer.algorithms.clients.messages import SERVER
-from gossamer.algorithms.clients.settings import ClientSettings
+from gossamer.algorithms.clients.settings import CLIENT, ClientSettings
+from gossamer.algorithms.clients.stepping_client import SteppingClient
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Cast, Terms
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -14,7 +16,7 @@ from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.protocol.node import Node
 
 LAWS = ("gaussian", "none")
-"""Noise that whole updates can have."""
+"""Noise that updates and their steps can have."""
 
 
 def cast(settings: ClientSettings, names: tuple[str, ...]) -> Cast:
@@ -23,19 +25,30 @@ def cast(settings: ClientSettings, names: tuple[str, ...]) -> Cast:
     return Cast(names, (SERVER,), dict.fromkeys(names, SERVER), trust=trust)
 
 
-def terms(limit: int | None = None) -> Terms:
-    """Terms of whole updates.
+def terms(settings: ClientSettings, limit: int | None = None) -> Terms:
+    """Terms of whole updates, or of noisy steps, which have those of any gradients.
 
-    Nobody asks for a batch; of all schemes this one knows of batches larger than a shard. They are not `clipped_whole`,
-    which is of one example in a sum: under replace_one whole updates are two clips apart.
+    Of whole updates nobody asks for a batch; of all schemes this one knows of batches larger than a shard. They are not
+    `clipped_whole`, which is of one example in a sum: under replace_one whole updates are two clips apart.
     """
-    return Terms(sampling="with_replacement", unit="client", relation=NeighboringRelation.REPLACE_ONE, limit=limit)
+    if settings.stepwise:
+        return Terms(limit=limit)
+    relation = NeighboringRelation.REPLACE_ONE
+    return Terms(sampling="with_replacement", unit=CLIENT, relation=relation, limit=limit, rounds=True)
 
 
-def clients(settings: ClientSettings, context: Context) -> dict[str, Node]:
-    """The clients by name."""
+def clients(settings: ClientSettings, context: Context, makes: Pushed = update_itself) -> dict[str, Node]:
+    """The clients by name; ``makes`` says what they push."""
+    trainings = {name: settings.query(context.shard_sizes[name]) for name in context.names}
+    if settings.stepwise:
+        return {name: SteppingClient(name, context, training, makes) for name, training in trainings.items()}
     task = LocalUpdate if settings.curated else NoisedUpdate
-    return {name: ClientNode(name, context, settings.query(context.shard_sizes[name]), task) for name in context.names}
+    return {name: ClientNode(name, context, training, task, makes) for name, training in trainings.items()}
+
+
+def fitting(settings: ClientSettings) -> dict[str, Any]:
+    """Values of settings in small runs: one step, or two where crashes may come between them."""
+    return {"local_steps": 2 if settings.stepwise else 1, "local_epochs": None, "batch_size": 2}
 
 
 def count(nodes: Mapping[str, Node]) -> int:

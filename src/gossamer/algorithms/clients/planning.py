@@ -12,6 +12,7 @@ from gossamer.algorithms import sample_rules
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.plan import ClientPlan
 from gossamer.algorithms.clients.settings import ClientSettings
+from gossamer.algorithms.clients.stepping_plan import SteppingPlan, check_steps, plan_steps
 from gossamer.algorithms.persons import asked
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mechanisms
@@ -38,9 +39,14 @@ RUN_ASSUMPTIONS = (
 
 def check(settings: ClientSettings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
-    name = settings.name
     yield from sample_rules.check(settings, spec)
     yield from settings.wrong()
+    yield from check_steps(settings) if settings.stepwise else _check_updates(settings, spec)
+
+
+def _check_updates(settings: ClientSettings, spec: Spec) -> Iterator[str]:
+    """The rules of whole updates."""
+    name = settings.name
     if spec.privacy.sampling != "poisson":  # the default, which nobody need have said
         yield f"privacy.sampling: {name} shuffles each client's examples, and takes them in turn; leave it out"
     if spec.privacy.relation is not NeighboringRelation.REPLACE_ONE and not settings.curated:
@@ -51,7 +57,7 @@ def check(settings: ClientSettings, spec: Spec) -> Iterator[str]:
     if asked(spec):
         yield (
             f"budget.rows_per_person: {name} protects all examples of a client, however many are one person's; leave "
-            "it out"
+            "it out, or take privacy_unit: example"
         )
 
 
@@ -62,7 +68,7 @@ class Participation:
     Attributes
     ----------
     most : dict of str to int
-        The most of each client.
+        The most of each client: its updates, the sums that they are in, or their steps.
     sampling : Poisson
         How the clients of a release are drawn: `WHOLE` where it is public who they are.
     cohort : int
@@ -72,6 +78,12 @@ class Participation:
     most: dict[str, int]
     sampling: Poisson = WHOLE
     cohort: int = 1
+
+
+def participation_in_updates(problem: Problem[S], updates: Mapping[str, int], cohort: int = 1) -> Participation:
+    """Return what clients release in so many ``updates``, of which up to ``cohort`` are applied together."""
+    settings, sizes = problem.settings, problem.shard_sizes
+    return Participation({name: made * settings.asks(sizes[name]) for name, made in updates.items()}, cohort=cohort)
 
 
 def participation_by_quota(problem: Problem[S], stop: StopSettings) -> Participation:
@@ -85,7 +97,7 @@ def participation_by_quota(problem: Problem[S], stop: StopSettings) -> Participa
     quotas = quotas_of(problem, stop)
     cut_short = stop.updates is not None or stop.virtual_seconds is not None
     if quotas is not None and not cut_short and not problem.absences:
-        return Participation(quotas)
+        return participation_in_updates(problem, quotas)
     found = problem.asks(stop, quotas)
     if not any(found.values()):
         raise SpecError("no client makes an update before the run ends; raise stop or look at faults")
@@ -124,17 +136,19 @@ def stop_of(spec: Spec) -> StopSettings:
     return spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
 
 
-def plan_clients(problem: Problem[S], participation: Participation, stop: StopSettings) -> ClientPlan:
+def plan_clients(problem: Problem[S], participation: Participation, stop: StopSettings) -> ClientPlan | SteppingPlan:
     """The plan of clients in so many releases.
 
     Raises
     ------
     SpecError
-        If a value is out of its range, or persons have examples at several clients.
+        If a value is out of its range, or persons have examples at several clients that are protected as such.
     BudgetUnreachable
         If no noise meets the budget, or the noise asked for does not.
     """
     spec = problem.spec
+    if problem.settings.stepwise:
+        return plan_steps(problem, participation.most, stop)
     if spec.private and problem.holdings is not None and not problem.holdings.together:
         raise SpecError(
             "dataset.person: persons have examples at several clients, of which each is protected alone; keep them "

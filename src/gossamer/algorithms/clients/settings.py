@@ -5,16 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, model_validator
 
+from gossamer.algorithms.context import Batches, Workload
 from gossamer.algorithms.optimizer import Optimizer
+from gossamer.algorithms.terms import EXAMPLE
 from gossamer.privacy.unit_tasks import TrainingQuery
-from gossamer.section import Section
+from gossamer.section import NEWER, Section
 
 STEPS = 5
 """Local steps where neither these nor epochs are said."""
+
+CLIENT = "client"
+"""The unit of privacy where a client's whole update is protected; the other is `EXAMPLE`."""
+
+PrivacyUnit = Annotated[
+    Literal["client", "example"] | None,
+    AfterValidator(lambda unit: None if unit == CLIENT else unit),  # nothing said is the same run
+    NEWER,
+]
 
 
 class ClientSettings(Section):
@@ -24,6 +35,9 @@ class ClientSettings(Section):
     ----------
     nodes : int
         Clients; the server is one more.
+    privacy_unit : {"client", "example"}, optional
+        What is protected. ``client``, by default: all that a client has, by noise on its whole updates. ``example``:
+        each example of a client, by noise on each of its local steps.
     noise_by : {"client", "server"}
         Who adds the noise to clients' updates: each client itself, so that nobody is trusted, or the server, which then
         sees the updates themselves and has to be named as ``trusted``.
@@ -44,13 +58,15 @@ class ClientSettings(Section):
     proximal : float
         mu of FedProx: mu/2 |w - x|^2 is added to what a client minimises, to hold it near the model that it was given.
     batch_size : int
-        Examples of a local step: a client shuffles its own, and takes them in turn.
+        Examples of a local step: a client shuffles its own, and takes them in turn. With ``privacy_unit: example`` the
+        expected number; each step samples each of n examples with probability ``batch_size``/n.
     updates_per_node : int, optional
         Quota of updates of each client.
     """
 
     name: str
     nodes: int = Field(default=10, ge=1, le=1_000_000)
+    privacy_unit: PrivacyUnit = None
     noise_by: Literal["client", "server"] = "client"
     trusted: Literal["server"] | None = None
     learning_rate: float = Field(default=1.0, gt=0, le=1e6)
@@ -73,6 +89,11 @@ class ClientSettings(Section):
         return self
 
     @property
+    def stepwise(self) -> bool:
+        """Whether each local step is a release of its own, which protects examples."""
+        return self.privacy_unit == EXAMPLE
+
+    @property
     def curated(self) -> bool:
         """Whether the server is a curator: it sees updates as they are, and adds the noise."""
         return self.noise_by == "server"
@@ -93,6 +114,10 @@ class ClientSettings(Section):
         if self.local_epochs is not None:
             return TrainingQuery.of_epochs(self.local_epochs, examples, batch, rate, *terms)
         return TrainingQuery(self.local_steps or STEPS, batch, rate, *terms)
+
+    def asks(self, examples: int) -> int:
+        """How often a client with so many examples asks its data side for one update: once, or for each step."""
+        return self.query(examples).steps if self.stepwise else 1
 
 
 @dataclass(frozen=True)
@@ -117,7 +142,24 @@ class LocalRounds:
         """Passes go on for as long as there are steps: examples never run out."""
 
 
-def workload(settings: ClientSettings, shard_sizes: Mapping[str, int], seed: int) -> LocalRounds:
+@dataclass(frozen=True, kw_only=True)
+class NoisySteps(Batches):
+    """The workload of updates each step of which samples a batch of its own: so many ``steps`` of each client."""
+
+    steps: Mapping[str, int]
+
+    def counts(self, name: str, updates: int) -> Mapping[int, int]:
+        return {self.batch_size: updates * self.steps[name]}
+
+    def updates_in(self, epochs: float) -> Mapping[str, int]:
+        taken = {name: self.batch_size * steps for name, steps in self.steps.items()}
+        return {n: math.ceil(round(epochs * (size / taken[n]), 6)) for n, size in self.shard_sizes.items()}
+
+
+def workload(settings: ClientSettings, shard_sizes: Mapping[str, int], seed: int) -> Workload:
     """Examples of each client's updates."""
+    if settings.stepwise:
+        steps = {name: settings.asks(size) for name, size in shard_sizes.items()}
+        return NoisySteps(settings.batch_size, shard_sizes, settings.updates_per_node, steps=steps)
     examples = {name: settings.query(size).examples(size) for name, size in shard_sizes.items()}
     return LocalRounds(examples, shard_sizes, settings.updates_per_node)

@@ -40,15 +40,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.client import NoisedUpdate
 from gossamer.algorithms.clients.messages import SERVER
-from gossamer.algorithms.clients.plan import ClientPlan
 from gossamer.algorithms.clients.planning import check, participation_by_quota, plan_clients, stop_of
 from gossamer.algorithms.clients.settings import workload
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.fedasync.nodes import MixingServer, ModelClient
+from gossamer.algorithms.fedasync.nodes import MixingServer, whole_model
 from gossamer.algorithms.fedasync.settings import Settings as Settings
 from gossamer.algorithms.interface import Algorithm, SmallRuns
+from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.worker import model_of, output
 from gossamer.protocol.node import Node
@@ -56,12 +55,10 @@ from gossamer.protocol.node import Node
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
-    sizes = context.shard_sizes
-    clients = {name: ModelClient(name, context, settings.query(sizes[name]), NoisedUpdate) for name in context.names}
-    return {**clients, SERVER: MixingServer(context, settings)}
+    return {**parts.clients(settings, context, whole_model), SERVER: MixingServer(context, settings)}
 
 
-def plan(problem: Problem[Settings]) -> ClientPlan:
+def plan(problem: Problem[Settings]) -> Plan:
     """The plan of clients that go on until their quota, or the end of the run."""
     stop = stop_of(problem.spec)
     return plan_clients(problem, participation_by_quota(problem, stop), stop)
@@ -85,12 +82,11 @@ ALGORITHM = Algorithm(
     output=output,
     roles=("client", "server"),
     cast=parts.cast,
-    terms=lambda settings: parts.terms(),
+    terms=parts.terms,
     check=check,
     plan=plan,
     laws=parts.LAWS,
     workload=workload,
-    rounds=True,
     count=parts.count,
     grows=True,
     report=report,
@@ -100,6 +96,6 @@ ALGORITHM = Algorithm(
             {"nodes": 5, "updates_per_node": 2},
             {"nodes": 4, "updates_per_node": 3, "stop": {"updates": 5}},
         ),
-        fitting={"local_steps": 1, "local_epochs": None, "batch_size": 2},
+        fitting=parts.fitting(settings),
     ),
 )

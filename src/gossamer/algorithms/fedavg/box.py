@@ -43,8 +43,7 @@ from typing import Any
 
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.messages import SERVER
-from gossamer.algorithms.clients.plan import ClientPlan
-from gossamer.algorithms.clients.planning import Participation, plan_clients, stop_of
+from gossamer.algorithms.clients.planning import Participation, participation_in_updates, plan_clients, stop_of
 from gossamer.algorithms.clients.planning import check as check_clients
 from gossamer.algorithms.clients.secret_cohorts import shown
 from gossamer.algorithms.clients.settings import workload
@@ -52,6 +51,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg.server import RoundServer, cohorts
 from gossamer.algorithms.fedavg.settings import Settings as Settings
 from gossamer.algorithms.interface import Algorithm, SmallRuns
+from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.worker import model_of, output
 from gossamer.protocol.node import Node
@@ -69,7 +69,7 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
         yield from shown(spec, settings.timeout)
 
 
-def plan(problem: Problem[Settings]) -> ClientPlan:
+def plan(problem: Problem[Settings]) -> Plan:
     """The plan of clients in the rounds that they are drawn for."""
     settings, names = problem.settings, problem.names
     if settings.secret:
@@ -78,7 +78,7 @@ def plan(problem: Problem[Settings]) -> ClientPlan:
     else:
         draw = cohorts(problem.seed, names, settings.drawn)
         rounds = Counter(name for round in range(settings.rounds) for name in draw(round))
-        found = Participation({name: rounds[name] for name in names}, cohort=settings.drawn)
+        found = participation_in_updates(problem, {name: rounds[name] for name in names}, settings.drawn)
     return plan_clients(problem, found, stop_of(problem.spec))
 
 
@@ -94,12 +94,11 @@ ALGORITHM = Algorithm(
     output=output,
     roles=("client", "server"),
     cast=parts.cast,
-    terms=lambda settings: parts.terms(settings.rounds),
+    terms=lambda settings: parts.terms(settings, settings.rounds),
     check=check,
     plan=plan,
     laws=parts.LAWS,
     workload=workload,
-    rounds=True,
     count=parts.count,
     report=report,
     small_runs=lambda settings: SmallRuns(
@@ -108,7 +107,7 @@ ALGORITHM = Algorithm(
             {"nodes": 5, "rounds": 3, "clients_per_round": 2},
             {"nodes": 4, "rounds": 4, "clients_per_round": 2},
         ),
-        fitting={"local_steps": 1, "local_epochs": None, "batch_size": 2},
+        fitting=parts.fitting(settings),
         bounded=("timeout",),
     ),
 )

@@ -48,7 +48,6 @@ from typing import Any
 
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.messages import SERVER
-from gossamer.algorithms.clients.plan import ClientPlan
 from gossamer.algorithms.clients.planning import check as check_clients
 from gossamer.algorithms.clients.planning import participation_by_quota, participation_in_sums, plan_clients, stop_of
 from gossamer.algorithms.clients.settings import workload
@@ -56,6 +55,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff.server import BufferServer, TrustedServer
 from gossamer.algorithms.fedbuff.settings import Settings as Settings
 from gossamer.algorithms.interface import Algorithm, SmallRuns
+from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.worker import model_of, output
 from gossamer.protocol.node import Node
@@ -67,7 +67,7 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     return {**parts.clients(settings, context), SERVER: server(context, settings)}
 
 
-def plan(problem: Problem[Settings]) -> ClientPlan:
+def plan(problem: Problem[Settings]) -> Plan:
     """The plan of clients that go on until their quota, or the end of the run."""
     settings, stop = problem.settings, stop_of(problem.spec)
     if settings.curated:
@@ -95,12 +95,11 @@ ALGORITHM = Algorithm(
     output=output,
     roles=("client", "server"),
     cast=parts.cast,
-    terms=lambda settings: parts.terms(),
+    terms=parts.terms,
     check=check_clients,
     plan=plan,
     laws=parts.LAWS,
     workload=workload,
-    rounds=True,
     count=parts.count,
     grows=True,
     report=report,
@@ -110,6 +109,6 @@ ALGORITHM = Algorithm(
             {"nodes": 5, "updates_per_node": 2, "buffer": 3},
             {"nodes": 4, "updates_per_node": 3, "buffer": 2, "stop": {"updates": 5}},
         ),
-        fitting={"local_steps": 1, "local_epochs": None, "batch_size": 2},
+        fitting=parts.fitting(settings),
     ),
 )
