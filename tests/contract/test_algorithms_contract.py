@@ -118,6 +118,27 @@ class TestFedAsync(AlgorithmContract):
     settings = fedasync.Settings(nodes=5)
 
 
+class _NoisySteps(AlgorithmContract):
+    """Each update is of two steps."""
+
+    def test_everyone_finishes_with_its_quota(self, world: World) -> None:
+        simulator, _, asked = self.plain(world)
+        assert set(simulator.finished) == set(simulator.nodes)
+        assert set(asked.values()) == {2 * self.quota}
+
+
+class TestFedBuffOfNoisySteps(_NoisySteps):
+    settings = fedbuff.Settings(nodes=5, buffer=4, privacy_unit="example", local_steps=2, local_momentum=0.5)
+
+
+class TestFedAsyncOfNoisySteps(_NoisySteps):
+    settings = fedasync.Settings(nodes=5, privacy_unit="example", local_steps=2, proximal=0.1)
+
+
+class TestFedAvgOfNoisySteps(_NoisySteps):
+    settings = fedavg.Settings(nodes=5, rounds=7, timeout=60.0, privacy_unit="example", local_steps=2)
+
+
 class TestFedBuffOfATrustedServer(AlgorithmContract):
     """All clients are in every buffer: as many sums as updates of each."""
 

@@ -47,6 +47,8 @@ SPECS = {
     "budget: {epsilon: 8, delta: 1.0e-4}",
     "fedbuff-momentum": "algorithm: {name: fedbuff, nodes: 4, buffer: 3, updates_per_node: 20, "
     "server_optimizer: momentum, learning_rate: 0.3}\nprivacy: {clip: 1.0, noise_multiplier: 1.0}",
+    "fedavg-examples": "algorithm: {name: fedavg, nodes: 4, rounds: 10, privacy_unit: example, batch_size: 32, "
+    "local_steps: 3, local_momentum: 0.5}\nbudget: {epsilon: 8, delta: 1.0e-4}",
     "mapa": f"algorithm: {{name: mapa, {SAMPLES}}}\nprivacy: {{mechanism: gaussian, noise_multiplier: 1.0}}",
     "increasing": "algorithm: {name: increasing, nodes: 4, gradients: 4000}\nbudget: {epsilon: 8, delta: 1.0e-4}",
     "graph": f"algorithm: {{name: graph_federated, {UNITS}}}\n"

@@ -35,6 +35,7 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "audp": ({"name": "audp"}, SAMPLES),
     "increasing": ({"name": "increasing"}, SAMPLES),
     "fedbuff": ({"name": "fedbuff"}, SAMPLES),
+    "noisy steps": ({"name": "fedavg", "privacy_unit": "example", "local_momentum": 0.5}, SAMPLES),
     "independent": ({**UNITS, "temporal": "independent"}, NOISE),
     "random walk": ({**UNITS, "temporal": "random_walk"}, NOISE),
     "square root": ({**UNITS, "temporal": "sqrt_toeplitz"}, NOISE),
