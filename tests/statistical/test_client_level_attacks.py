@@ -1,9 +1,10 @@
-"""Attacks on whole clients, as likelihood ratios, in runs of FedAvg's own nodes and data sides.
+"""Attacks on whole clients and on their examples, as likelihood ratios, in runs of FedAvg's own nodes and data sides.
 
 D clients have one example each, whose gradient is a thousand times too long and lies along an axis of the client's own:
 so each update is +C or -C times that axis, by what the client has. Of a client's two data sets, which are neighbours
 under replace_one, the attacker sees the released models, or with noise of the clients' own what they send; all else it
-knows. On other axes is independent noise, so a run attacks D clients, each by an attack of its own.
+knows. On other axes is independent noise, so a run attacks D clients, each by an attack of its own. Where examples are
+protected, that one is in a step by a coin of its own.
 
 With E the event that the log likelihood ratio is above a threshold fixed beforehand, (epsilon, delta)-privacy means
 ``P(E) <= exp(epsilon) P'(E) + delta``. Both probabilities are replaced by their Clopper-Pearson limits at level 1e-8
@@ -26,21 +27,25 @@ from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedavg.box import Settings
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
+from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Send
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.sides.client_guarantees import OTHERS, curated_guarantees, noised_guarantee
 from gossamer.sides.making import open_pool
-from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, SidePlan
+from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Samples, SidePlan
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
 
 D, ROUNDS, C, DELTA, LEVEL = 25, 3, 0.5, 0.1, 1e-8
+COIN = 0.6
+"""Chance of an example in a noisy step."""
 NAMES = tuple(f"node-{number:02}" for number in range(D))
 OBJECTIVE = LinearModel("squared", D, None, intercept=False, dtype=np.dtype(np.float32))
 SHARDS = {name: Shard(np.array([number])) for number, name in enumerate(NAMES)}
@@ -49,6 +54,8 @@ Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 def plans(settings: Settings, law: Gaussian) -> dict[str, SidePlan]:
     query = settings.query(1)
+    if settings.stepwise:
+        return dict.fromkeys(NAMES, Samples({ReleaseKind(law.unit(), Poisson(COIN), D): ROUNDS}))
     if not settings.curated:
         return dict.fromkeys(NAMES, ClientUpdate(query, C, law, ROUNDS, D))
     curator = Curator({ReleaseKind(law.unit(), settings.sampling, D): ROUNDS}, D, NAMES, C, SERVER)
@@ -59,6 +66,8 @@ def proved(settings: Settings, law: Gaussian) -> float:
     plan = list(plans(settings, law).values())[-1]
     if isinstance(plan, Curator):
         return curated_guarantees(plan, DELTA, NeighboringRelation.REPLACE_ONE)[OTHERS].epsilon
+    if isinstance(plan, Samples):
+        return epsilon(plan.kinds, DELTA, NeighboringRelation.REPLACE_ONE).epsilon
     assert isinstance(plan, ClientUpdate)
     return noised_guarantee(plan, DELTA, NeighboringRelation.REPLACE_ONE).epsilon
 
@@ -71,7 +80,7 @@ def seen(settings: Settings, law: Gaussian, signs: Numbers, seed: int) -> Number
         names=NAMES,
         graph=Graph(D, np.empty((0, 2), int)),
         initial=Public(np.zeros(D, np.float32)),
-        queries=dict.fromkeys(NAMES, Query(WHOLE, law, 1.0)),
+        queries=dict.fromkeys(NAMES, Query(Poisson(COIN) if settings.stepwise else WHOLE, law, 1.0)),
         shard_sizes=dict.fromkeys(NAMES, 1),
     )
     nodes, steps = fedavg.build(settings, context), list[Step]()
@@ -96,7 +105,7 @@ def seen(settings: Settings, law: Gaussian, signs: Numbers, seed: int) -> Number
 
 def ratios(settings: Settings, multiplier: float, numbers: Numbers) -> Numbers:
     """Log likelihood ratio [D] of +1 and -1, each in a round with the chance that it is drawn."""
-    q = settings.sampling.rate
+    q = COIN if settings.stepwise else settings.sampling.rate
     plus, still, minus = (norm.pdf(numbers, mean, multiplier) for mean in (1, 0, -1))
     one, other = (1 - q) * still + q * plus, (1 - q) * still + q * minus
     found: Numbers = np.log(one / other).sum(axis=0)
@@ -122,11 +131,14 @@ SETTINGS: dict[str, Any] = {"nodes": D, "rounds": ROUNDS, "local_steps": 1, "loc
 
 
 SECRET = {**TRUSTED, "clients_per_round": 15, "cohorts": "secret"}
+EXAMPLES = {"privacy_unit": "example", "batch_size": 1}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("more", "multiplier"), [({}, 2.0), (TRUSTED, 2.0), (SECRET, 1.0)], ids=["clients", "server", "secret cohorts"]
+    ("more", "multiplier"),
+    [({}, 2.0), (TRUSTED, 2.0), (SECRET, 1.0), (EXAMPLES, 1.0)],
+    ids=["clients", "server", "secret cohorts", "examples"],
 )
 def test_attacks_come_near_what_is_proved_and_no_further(more: dict[str, Any], multiplier: float) -> None:
     """25,000 attacks each: what their limits leave is between 0.7 of what is proved, and all of it."""
@@ -136,7 +148,9 @@ def test_attacks_come_near_what_is_proved_and_no_further(more: dict[str, Any], m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [{}, TRUSTED, SECRET], ids=["clients", "server", "secret cohorts"])
+@pytest.mark.parametrize(
+    "more", [{}, TRUSTED, SECRET, EXAMPLES], ids=["clients", "server", "secret cohorts", "examples"]
+)
 def test_half_the_noise_is_noticed(more: dict[str, Any]) -> None:
     settings, law = Settings(**SETTINGS, **more), Gaussian(C, 2.0)
     limit = proved(settings, law)
