@@ -31,7 +31,7 @@ class NoisedUpdate(LocalUpdate):
 
 
 Pushed = Callable[[Any, Any], Any]
-"""(model that was given, update) -> vector that is pushed, of the update's label."""
+"""Function of the model that was given and the update: the vector that is pushed, of the update's label."""
 
 
 def update_itself(given: Any, update: Any) -> Any:

@@ -116,7 +116,7 @@ class ClientSettings(Section):
         return TrainingQuery(self.local_steps or STEPS, batch, rate, *terms)
 
     def asks(self, examples: int) -> int:
-        """How often a client with so many examples asks its data side for one update: once, or for each step."""
+        """Questions of a client with so many examples to its data side for an update: one, or one for each step."""
         return self.query(examples).steps if self.stepwise else 1
 
 
