@@ -23,13 +23,19 @@ def cast(settings: ClientSettings, names: tuple[str, ...]) -> Cast:
     return Cast(names, (SERVER,), dict.fromkeys(names, SERVER), trust=trust)
 
 
-def terms(limit: int | None = None) -> Terms:
-    """Terms of whole updates.
+def terms(settings: ClientSettings, limit: int | None = None) -> Terms:
+    """Terms of whole updates, in a run that something beside its updates may limit.
 
     Nobody asks for a batch; of all schemes this one knows of batches larger than a shard. They are not `clipped_whole`,
     which is of one example in a sum: under replace_one whole updates are two clips apart.
     """
-    return Terms(sampling="with_replacement", unit="client", relation=NeighboringRelation.REPLACE_ONE, limit=limit)
+    return Terms(
+        sampling="with_replacement",
+        unit="client",
+        relation=NeighboringRelation.REPLACE_ONE,
+        hiding=settings.masking is not None,
+        limit=limit,
+    )
 
 
 def clients(settings: ClientSettings, context: Context) -> dict[str, Node]:

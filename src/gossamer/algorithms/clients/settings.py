@@ -9,6 +9,7 @@ from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
+from gossamer.algorithms.clients.masking_settings import Masks
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.section import Section
@@ -29,6 +30,8 @@ class ClientSettings(Section):
         sees the updates themselves and has to be named as ``trusted``.
     trusted : {"server"}, optional
         Whom clients trust with their updates.
+    masking : str or mapping, optional
+        How clients hide their updates from their server, and share the noise of a sum: ``none`` or ``secure``.
     learning_rate : float
         Of the server, for the mean update.
     server_optimizer : str or mapping, optional
@@ -53,6 +56,7 @@ class ClientSettings(Section):
     nodes: int = Field(default=10, ge=1, le=1_000_000)
     noise_by: Literal["client", "server"] = "client"
     trusted: Literal["server"] | None = None
+    masking: Masks = None
     learning_rate: float = Field(default=1.0, gt=0, le=1e6)
     server_optimizer: Optimizer = None
     local_steps: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -86,6 +90,10 @@ class ClientSettings(Section):
             )
         if not self.curated and self.trusted is not None:
             yield "algorithm.trusted: nobody is shown anything without noise with noise_by: client; leave it out"
+        if self.curated and self.masking is not None:
+            yield (
+                "algorithm.masking: noise_by: server shows the server what masks hide from it; leave one of the two out"
+            )
 
     def query(self, examples: int) -> TrainingQuery:
         """The question for every update of a client with so many examples."""
