@@ -42,8 +42,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients.masked_parts import masked_nodes, masked_runs
 from gossamer.algorithms.clients.masked_planning import MaskedPlan, plan_masked
-from gossamer.algorithms.clients.masked_rounds import MaskedRounds, masked_nodes, masked_runs
+from gossamer.algorithms.clients.masked_rounds import MaskedRounds
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.plan import ClientPlan
 from gossamer.algorithms.clients.planning import Participation, plan_clients, stop_of
