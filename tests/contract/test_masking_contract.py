@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from tests.contract.test_algorithms_contract import _Units, units
-from tests.reference.masked_sides import MaskedAnswers, masked_sides
+from tests.reference.masked_sides import MaskedAnswers, client_sides, masked_sides
 
 from gossamer.algorithms.context import Context
+from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.sides.null import DryRun
-from gossamer.testing.contracts import SIZE, WORLDS, FixedAnswers
+from gossamer.testing.contracts import SIZE, WORLDS, AlgorithmContract, FixedAnswers
 
 CLIP = 100.0
 
@@ -74,3 +75,31 @@ class TestMaskedSomeSampled(_MaskedUnits):
         assert {simulator.finished[name] for name in self.names} == {"budget"}
         assert {computer.asked[name] for name in self.servers} == {3}
         assert not simulator.in_flight
+
+
+class TestMaskedFedAvg(AlgorithmContract):
+    settings = fedavg.Settings(nodes=5, rounds=7, timeout=60.0, masking="secure")
+
+    def context(self, **options: Any) -> Context:
+        """With a clip, which masks need."""
+        found = super().context(**options)
+        queries = {name: replace(query, mechanism=NoNoise(CLIP)) for name, query in found.queries.items()}
+        return replace(found, queries=queries)
+
+    def run(
+        self,
+        world: World,
+        *,
+        nodes: dict[str, Node] | None = None,
+        computer: Any = None,
+        look: Callable[[Simulator], None] | None = None,
+        watch: Callable[[Step], None] = lambda step: None,
+    ) -> tuple[Simulator, list[Step]]:
+        computer = computer or FixedAnswers()
+        if not isinstance(computer, DryRun):
+            computer = MaskedAnswers(computer, client_sides(self.settings, self.context(), CLIP))
+        return super().run(world, nodes=nodes, computer=computer, look=look, watch=watch)
+
+    def test_invariants_change_only_by_a_nodes_own_update(self, world: World) -> None:
+        simulator = self.plain(world).simulator
+        assert self.algorithm.invariants(simulator.nodes, simulator.in_flight) == {}

@@ -9,11 +9,16 @@ import numpy as np
 from tests.reference.agent_sides import AdmittedStep, ChargingMaskedSide
 from tests.reference.ledgers import AgentLedger
 
+from gossamer.algorithms.clients.masked_rounds import masked_unit
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.fedavg.box import Settings as FedAvg
+from gossamer.algorithms.fedavg.box import masked_rounds
 from gossamer.algorithms.graph_federated.box import local_queries
 from gossamer.algorithms.graph_federated.coins import Sampling
 from gossamer.algorithms.graph_federated.masking import unit_of
 from gossamer.algorithms.graph_federated.settings import Settings, units_of
 from gossamer.privacy.masking.steps import MaskingStep
+from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.answers import Answer
 from gossamer.sides.round_terms import RoundTerms
@@ -39,6 +44,16 @@ def masked_sides(
             ledger = None if unit.noise is None else AgentLedger(name, unit.noise, settings.rounds)
             found[name] = ChargingMaskedSide(name, np.arange(0), 9, unit, members, terms, ledger)
     return found
+
+
+def client_sides(settings: FedAvg, context: Context, clip: float) -> dict[str, ChargingMaskedSide]:
+    """The data sides of FedAvg's clients that mask without noise."""
+    assert settings.masking is not None
+    rounds = masked_rounds(settings, context.seed, context.names)
+    unit = masked_unit(settings.masking, rounds.clients, NoNoise(clip), context.initial.size, "")
+    queries = {name: settings.query(context.shard_sizes[name]) for name in context.names}
+    terms = RoundTerms(b"", queries, rounds.count, LARGEST_VALUE)
+    return {name: ChargingMaskedSide(name, np.arange(0), 9, unit, rounds.cohort, terms, None) for name in context.names}
 
 
 class MaskedAnswers:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.guarantees import CODE, SIMULATED_NOISE, Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
+from gossamer.privacy.streams.agent_noise import AgentNoise, own_server_guarantee
 from gossamer.sides.plan import ClientUpdate, Curator
 
 UNIT = "client with all of its data"
@@ -20,6 +22,12 @@ _BUT_WHOEVER_SEES_THE_CURATOR = (
     "nor anyone who sees whom it talks to, and when"
 )
 _THE_CURATOR = "the curator, and whoever it tells"
+_WITH_COLLUDERS = (
+    "the server and up to {colluders} of the {clients} clients of every round that work together with it, and anyone "
+    "on the wires"
+)
+_THE_SERVER_ALONE = "the server, though no client works together with it, and anyone on the wires"
+_ITS_OWN_SHARE = "of a sum's noise the client's own is counted alone, whatever others add, and no mask"
 _ASSUMPTIONS = (
     "clip, noise, local steps, numbers of updates and who is asked when do not depend on the data",
     "each person's data sits at one client",
@@ -41,6 +49,79 @@ _DRAWN = (
     "who was drawn, and how many, is for the curator alone, and so are all of a run's results that tell it: its times, "
     "its numbers of messages, bytes and computations, and figures of clients' own copies of the model",
 )
+
+
+_OF_MASKS = (
+    "{honest} clients of every sum, this one included, add their noise and tell nobody: of the {clients} of a round at "
+    "most {colluders} work together with the server, by whatever it knew of the public coins before",
+    "the masks hold: the server learns sums of what was asked alike, and those have all of these clients in them",
+)
+_HANDED_ON = "trusted: the server hands on the keys of masks as clients sent them, which nobody signs in a simulation"
+_SIGNED = "the identities in the invitation sign the keys of masks"
+_ITS_PART = (
+    "each client clips and encodes its whole update, counts its sums and draws its noise itself, never twice; a "
+    "message sent again is the same message",
+    "who is in a sum does not depend on the data: a client that is silent is silent for other reasons",
+)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Clients that share the noise of a masked sum.
+
+    Attributes
+    ----------
+    clients : int
+        L, of a round.
+    colluders : int
+        The most of them that may work together with the server.
+    honest : int
+        h, whose noise is counted: 1 is each client's own alone.
+    signed : bool
+        Whether identities sign the keys of masks.
+    """
+
+    clients: int
+    colluders: int
+    honest: int
+    signed: bool
+
+
+def masked_guarantee(noise: AgentNoise, sums: int, delta: float, sharing: Sharing) -> Guarantee:
+    """Guarantee proved of so many masked sums with a client's updates, against the server and everybody.
+
+    Only noise of honest clients that every sum has for certain is counted (`privacy.streams.agent_noise`).
+
+    Parameters
+    ----------
+    noise : AgentNoise
+        Of each client.
+    sums : int
+        In how many it may be.
+    delta : float
+        In (0, 1).
+    sharing : Sharing
+        Whose noise counts.
+
+    Raises
+    ------
+    AccountingError
+        If a number is out of its range.
+    """
+    found = own_server_guarantee(noise, sums, delta, sharing.honest)
+    observer, trusted = _EVERYBODY, [_ITS_OWN_SHARE]
+    if sharing.honest > 1:
+        observer = (_WITH_COLLUDERS if sharing.colluders else _THE_SERVER_ALONE).format(**vars(sharing))
+        trusted = [line.format(**vars(sharing)) for line in _OF_MASKS]
+        trusted.append(_SIGNED if sharing.signed else _HANDED_ON)
+    proof = found.proof.replace("agents", "clients").replace("agent", "client")
+    assumptions = (*trusted, *_ITS_PART, *_ASSUMPTIONS)
+    return replace(found, unit=UNIT, observer=observer, assumptions=assumptions, proof=proof, rows_per_person=None)
+
+
+def no_masked_guarantee() -> Guarantee:
+    """The same of sums without noise: nothing."""
+    return _none(_EVERYBODY, NeighboringRelation.REPLACE_ONE, "no noise is added; masks hide no sum")
 
 
 def noised_guarantee(plan: ClientUpdate, delta: float, relation: NeighboringRelation) -> Guarantee:

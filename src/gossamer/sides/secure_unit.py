@@ -26,7 +26,7 @@ from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
 from gossamer.privacy.masking import FixedPoint, Group, MaskedSum, UintArray
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.protocol.encoding import encode
-from gossamer.vectors import Blank, Confined
+from gossamer.vectors import Blank, Confined, Released
 
 TAIL = 64
 """Standard deviations of an agent's noise for which there is room, before it is rounded up to whole steps."""
@@ -86,7 +86,22 @@ class SecureUnit:
         """
         if total is None:
             return Confined(Blank(self.group.length, np.float64))
-        return Confined(self.fixed.decode_sum(total.values, len(total.agents)))
+        return Confined(self._decoded(total))
+
+    def released(self, total: MaskedSum | None) -> Released:
+        """The same where the server is shown the sum and is not trusted: for everybody, with its members' own noise.
+
+        Each of them was charged before it drew its part (`member`). Without noise it is released as it is.
+
+        Raises
+        ------
+        PeerError
+            As for `decoded`.
+        """
+        return Released(Blank(self.group.length, np.float64) if total is None else self._decoded(total))
+
+    def _decoded(self, total: MaskedSum) -> FloatArray:
+        return self.fixed.decode_sum(total.values, len(total.agents))
 
 
 def secure_unit(

@@ -26,15 +26,21 @@ def cast(settings: ClientSettings, names: tuple[str, ...]) -> Cast:
 
 
 def terms(settings: ClientSettings, limit: int | None = None) -> Terms:
-    """Terms of whole updates, or of noisy steps, which have those of any gradients.
+    """Terms of whole updates, or of noisy steps, which have those of any gradients; something else may limit the run.
 
     Of whole updates nobody asks for a batch; of all schemes this one knows of batches larger than a shard. They are not
     `clipped_whole`, which is of one example in a sum: under replace_one whole updates are two clips apart.
     """
     if settings.stepwise:
         return Terms(limit=limit)
-    relation = NeighboringRelation.REPLACE_ONE
-    return Terms(sampling="with_replacement", unit=CLIENT, relation=relation, limit=limit, rounds=True)
+    return Terms(
+        sampling="with_replacement",
+        unit=CLIENT,
+        relation=NeighboringRelation.REPLACE_ONE,
+        hiding=settings.masking is not None,
+        limit=limit,
+        rounds=True,
+    )
 
 
 def clients(settings: ClientSettings, context: Context, makes: Pushed = update_itself) -> dict[str, Node]:

@@ -146,15 +146,25 @@ def plan_clients(problem: Problem[S], participation: Participation, stop: StopSe
     BudgetUnreachable
         If no noise meets the budget, or the noise asked for does not.
     """
-    spec = problem.spec
     if problem.settings.stepwise:
         return plan_steps(problem, participation.most, stop)
-    if spec.private and problem.holdings is not None and not problem.holdings.together:
+    check_persons(problem)
+    return (_curated if problem.settings.curated else _noised)(problem, participation, stop)
+
+
+def check_persons(problem: Problem[S]) -> None:
+    """Refuse data in which somebody is at several clients.
+
+    Raises
+    ------
+    SpecError
+        If somebody is, and there is noise.
+    """
+    if problem.spec.private and problem.holdings is not None and not problem.holdings.together:
         raise SpecError(
             "dataset.person: persons have examples at several clients, of which each is protected alone; keep them "
             "together (partition: by_person)"
         )
-    return (_curated if problem.settings.curated else _noised)(problem, participation, stop)
 
 
 def _noised(problem: Problem[S], participation: Participation, stop: StopSettings) -> ClientPlan:
@@ -182,7 +192,7 @@ def _noised(problem: Problem[S], participation: Participation, stop: StopSetting
         sides={**sides},
         most=participation.most,
         epsilons=epsilons,
-        guarantee=_remarked(worst, len(sides)),
+        guarantee=remarked(worst, len(sides)),
     )
 
 
@@ -195,11 +205,11 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
     schedules: dict[str, Schedule] = {name: {participation.sampling: most} for name in names}
     laws = choose_mechanisms(problem, schedules)
     problem.check(laws)
-    law = _one(laws)
+    law = one_law(laws, "a server adds one noise to the sum of all clients")
     kind = ReleaseKind(law.unit(), participation.sampling, problem.size)
     curator = Curator({kind: most}, participation.cohort, names, law.clip, SERVER)
     found = curated_guarantees(curator, spec.delta, spec.privacy.relation)
-    guarantee = _in_run(found[OTHERS])
+    guarantee = in_run(found[OTHERS])
     epsilons = dict.fromkeys(names, guarantee.epsilon)
     check_budget(problem, schedules, epsilons, None)
     raw = {
@@ -214,21 +224,24 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
         sides={SERVER: curator, **raw},
         most=dict.fromkeys(names, most),
         epsilons=epsilons,
-        guarantee=_remarked(guarantee, len(names)),
+        guarantee=remarked(guarantee, len(names)),
         curator=curator,
         against_curator=found[CURATOR],
         sums=sum(participation.most.values()) // participation.cohort,
     )
 
 
-def _one(laws: Mapping[str, Mechanism]) -> Mechanism:
-    """The law of all clients, whose sums have one noise."""
+def one_law(laws: Mapping[str, Mechanism], why: str) -> Mechanism:
+    """The law of all clients, whose sums have one noise.
+
+    Raises
+    ------
+    SpecError
+        If there are several; ``why`` says what one is needed for.
+    """
     found = set(laws.values())
     if len(found) > 1:
-        raise SpecError(
-            "algorithm.noise_by: a server adds one noise to the sum of all clients, found different amounts for them; "
-            "give one number"
-        )
+        raise SpecError(f"algorithm.noise_by: {why}, found different amounts for them; give one number")
     return found.pop()
 
 
@@ -238,17 +251,17 @@ def _guarantees(sides: Mapping[str, ClientUpdate], spec: Spec) -> dict[str, Guar
     for side in sides.values():
         if (side.kind, side.most_updates) not in known:
             found = noised_guarantee(side, spec.delta, spec.privacy.relation)
-            known[side.kind, side.most_updates] = _in_run(found)
+            known[side.kind, side.most_updates] = in_run(found)
     return {name: known[side.kind, side.most_updates] for name, side in sides.items()}
 
 
-def _in_run(guarantee: Guarantee) -> Guarantee:
+def in_run(guarantee: Guarantee) -> Guarantee:
     """Add what a run assumes beside what its updates do."""
     more = RUN_ASSUMPTIONS if math.isfinite(guarantee.epsilon) else ()
     return replace(guarantee, assumptions=(*guarantee.assumptions, *more))
 
 
-def _remarked(guarantee: Guarantee, clients: int) -> Guarantee:
+def remarked(guarantee: Guarantee, clients: int) -> Guarantee:
     """Add what makes it weak: what counts against delta are clients, not examples."""
     found = remarks(guarantee.epsilon, guarantee.delta)
     if guarantee.delta > 1 / clients:

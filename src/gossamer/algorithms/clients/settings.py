@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PositiveFloat, model_validator
 
+from gossamer.algorithms.clients.masking_settings import Masks
 from gossamer.algorithms.context import Batches, Workload
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.terms import EXAMPLE
@@ -43,6 +44,8 @@ class ClientSettings(Section):
         sees the updates themselves and has to be named as ``trusted``.
     trusted : {"server"}, optional
         Whom clients trust with their updates.
+    masking : str or mapping, optional
+        How clients hide their updates from their server, and share the noise of a sum: ``none`` or ``secure``.
     learning_rate : float
         Of the server, for the mean update.
     server_optimizer : str or mapping, optional
@@ -69,6 +72,7 @@ class ClientSettings(Section):
     privacy_unit: PrivacyUnit = None
     noise_by: Literal["client", "server"] = "client"
     trusted: Literal["server"] | None = None
+    masking: Masks = None
     learning_rate: float = Field(default=1.0, gt=0, le=1e6)
     server_optimizer: Optimizer = None
     local_steps: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -107,6 +111,10 @@ class ClientSettings(Section):
             )
         if not self.curated and self.trusted is not None:
             yield "algorithm.trusted: nobody is shown anything without noise with noise_by: client; leave it out"
+        if self.curated and self.masking is not None:
+            yield (
+                "algorithm.masking: noise_by: server shows the server what masks hide from it; leave one of the two out"
+            )
 
     def query(self, examples: int) -> TrainingQuery:
         """The question for every update of a client with so many examples."""

@@ -53,6 +53,11 @@ def check_steps(settings: ClientSettings) -> Iterator[str]:
             "algorithm.noise_by: with privacy_unit: example each client adds the noise to its own steps, and no server "
             "has a sum to add noise to; leave noise_by out, or take privacy_unit: client"
         )
+    if settings.masking is not None:
+        yield (
+            "algorithm.masking: with privacy_unit: example each client adds the noise to its own steps, and masks share "
+            "that of whole updates; leave one of the two out"
+        )
 
 
 def plan_steps(problem: Problem[Any], most: Mapping[str, int], stop: StopSettings) -> SteppingPlan:

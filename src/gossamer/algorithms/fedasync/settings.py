@@ -68,6 +68,8 @@ class Settings(ClientSettings):
         Always ``client``: a server that takes every model alone has no sum to add noise to.
     trusted : {"server"}, optional
         Nobody is.
+    masking : str or mapping, optional
+        None: there is no sum to hide a model in.
     learning_rate : float
         Always 1; ``mixing`` is in its place.
     server_optimizer : str or mapping, optional
@@ -90,6 +92,11 @@ class Settings(ClientSettings):
             )
         else:
             yield from super().wrong()
+        if self.masking is not None:
+            yield (
+                "algorithm.masking: fedasync mixes each client's model in alone, so there is no sum to hide it in; "
+                "leave it out, or take fedavg"
+            )
         if self.learning_rate != 1:
             yield f"algorithm.learning_rate: fedasync has mixing in its place, found {self.learning_rate}; leave it out"
         if self.server_optimizer is not None:

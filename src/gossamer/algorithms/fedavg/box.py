@@ -42,6 +42,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients.masked_parts import masked_nodes, masked_runs
+from gossamer.algorithms.clients.masked_planning import plan_masked
+from gossamer.algorithms.clients.masked_rounds import MaskedRounds
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.planning import Participation, participation_in_updates, plan_clients, stop_of
 from gossamer.algorithms.clients.planning import check as check_clients
@@ -59,7 +62,14 @@ from gossamer.protocol.node import Node
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
+    if settings.masking is not None:
+        return masked_nodes(settings, context, masked_rounds(settings, context.seed, context.names))
     return {**parts.clients(settings, context), SERVER: RoundServer(context, settings)}
+
+
+def masked_rounds(settings: Settings, seed: int, names: tuple[str, ...]) -> MaskedRounds:
+    """The rounds of clients that mask."""
+    return MaskedRounds(cohorts(seed, names, settings.drawn), settings.drawn, settings.rounds, settings.timeout)
 
 
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
@@ -72,6 +82,8 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
 def plan(problem: Problem[Settings]) -> Plan:
     """The plan of clients in the rounds that they are drawn for."""
     settings, names = problem.settings, problem.names
+    if settings.masking is not None:
+        return plan_masked(problem, masked_rounds(settings, problem.seed, names), stop_of(problem.spec))
     if settings.secret:
         most = dict.fromkeys(names, settings.rounds)
         found = Participation(most, settings.sampling, len(names))
@@ -84,7 +96,22 @@ def plan(problem: Problem[Settings]) -> Plan:
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Rounds; how many clients were in them may be secret."""
-    return {"steps": nodes[SERVER].state.t}
+    state = nodes[SERVER].state
+    refused = {"masked_sums_refused": state.sums_refused} if hasattr(state, "sums_refused") else {}
+    return {"steps": state.t, **refused}
+
+
+def small_runs(settings: Settings) -> SmallRuns:
+    """Few rounds of few clients; with masks enough of them that one can be missed."""
+    fitting = parts.fitting(settings)
+    if settings.masking is not None:
+        return masked_runs(settings.masking, fitting)
+    sizes = (
+        {"nodes": 3, "rounds": 3, "clients_per_round": None},
+        {"nodes": 5, "rounds": 3, "clients_per_round": 2},
+        {"nodes": 4, "rounds": 4, "clients_per_round": 2},
+    )
+    return SmallRuns(sizes, fitting, bounded=("timeout",))
 
 
 ALGORITHM = Algorithm(
@@ -101,13 +128,5 @@ ALGORITHM = Algorithm(
     workload=workload,
     count=parts.count,
     report=report,
-    small_runs=lambda settings: SmallRuns(
-        (
-            {"nodes": 3, "rounds": 3, "clients_per_round": None},
-            {"nodes": 5, "rounds": 3, "clients_per_round": 2},
-            {"nodes": 4, "rounds": 4, "clients_per_round": 2},
-        ),
-        fitting=parts.fitting(settings),
-        bounded=("timeout",),
-    ),
+    small_runs=small_runs,
 )

@@ -26,7 +26,8 @@ class Settings(ClientSettings):
         hides nobody. ``secret``: each with probability m/nodes, by coins of a trusted server, which makes each round
         reveal less of everybody.
     timeout : float, optional
-        Seconds after which a round goes on without those who have not answered; without it all are waited for.
+        Seconds after which a round goes on without those who have not answered; without it all are waited for. With
+        ``masking`` it runs for each of the five steps of a sum anew.
     """
 
     name: Literal["fedavg"] = "fedavg"
@@ -57,7 +58,14 @@ class Settings(ClientSettings):
                 f"algorithm.clients_per_round: expected at most the {self.nodes} clients that there are, found "
                 f"{self.drawn}"
             )
-        if self.cohorts == "secret" and not self.curated:
+        if self.masking is not None:
+            if self.cohorts == "secret":
+                yield (
+                    "algorithm.cohorts: clients mask with the others of their round, so all know who is in it; take "
+                    "cohorts: public, or leave masking out"
+                )
+            yield from self.masking.wrong(self.drawn)
+        elif self.cohorts == "secret" and not self.curated:
             yield (
                 "algorithm.cohorts: secret coins are those of a server that is trusted, and clients that add their own "
                 "noise are seen to send it; take noise_by: server, or cohorts: public"

@@ -33,3 +33,8 @@ class Settings(ClientSettings):
         yield from super().wrong()
         if self.buffer > self.nodes:
             yield f"algorithm.buffer: expected at most the {self.nodes} clients that there are, found {self.buffer}"
+        if self.masking is not None:
+            yield (
+                "algorithm.masking: masks are bound to one model, and a buffer of fedbuff has updates of several; "
+                "leave it out, or take fedavg"
+            )

@@ -1,6 +1,6 @@
 """A federated unit whose server learns sums of updates only: its server and its agents, with masks.
 
-A round's sum takes five steps (`graph_federated.masking_messages`). A step ends when all agents that were asked have
+A round's sum takes five steps (`masking_messages`). A step ends when all agents that were asked have
 replied, or are known to be away, have declined, or are late by the timeout; who has not replied by then has vanished
 from this sum. If too few are left, nothing is unmasked: the round counts as one without updates, and says so. The
 steps' content is opaque here: agents' messages come from their data sides, which hold the keys; the server's side of
@@ -9,34 +9,28 @@ the sum is plain data in its state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
-
 from gossamer.algorithms.graph_federated.agent import AgentNode, AgentState
-from gossamer.algorithms.graph_federated.masking_messages import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.algorithms.graph_federated.messages import Assignment, Contribution, Declined
 from gossamer.algorithms.graph_federated.server import ServerNode
 from gossamer.algorithms.graph_federated.settings import Settings
 from gossamer.algorithms.graph_federated.state import ServerState
+from gossamer.algorithms.masked_steps import UPDATE, check_reply, check_request, speakers_in, step_task
+from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, TooFewAgents
-from gossamer.privacy.masking import Group, MaskingMessage, Step, unpacked
-from gossamer.privacy.masking.messages import DeliveredShares, Roster
-from gossamer.privacy.masking.packed_server import reply_bytes, server_of, start_sum
-from gossamer.privacy.masking.sizes import REPLIES, REQUESTS, agents_in
-from gossamer.privacy.masking.steps import REFUSED, MaskingStep, step_of
+from gossamer.privacy.masking import Step
+from gossamer.privacy.masking.packed_server import server_of, start_sum
+from gossamer.privacy.masking.steps import REFUSED, step_of
 from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import Answered
 from gossamer.protocol.messages import check_sender
 from gossamer.protocol.node import Effects, on
 from gossamer.sides.secure_unit import SecureUnit, secure_unit
 from gossamer.vectors import Blank, Masked, Public
-
-UPDATE = -1
-"""Before the steps of the sum: the agent makes its update."""
 
 
 def unit_of(
@@ -104,7 +98,7 @@ class MaskingServerNode(ServerNode):
     def replied(self, sender: str, reply: MaskingReply, now: float) -> Effects:
         s = self.state
         self.only_from_agents(sender)
-        _check_content(reply.step, reply.content, REPLIES, self.unit.group)
+        check_reply(reply, self.unit.group)
         if s.phase != "gathering" or (reply.round, reply.step) < (s.round, s.sum.step) or sender not in s.waiting:
             return  # it came too late, or again
         if (reply.round, reply.step) != (s.round, s.sum.step):
@@ -225,23 +219,18 @@ class MaskingAgentNode(AgentNode):
         if s.step == UPDATE:
             yield from super().work()
             return
-        bits = self.group.bits if s.step == Step.MASK else 8
-        size = reply_bytes(self.group, s.step, s.speakers) // (bits // 8)
-        yield Compute(MaskingStep(s.round, s.step, s.request, size, bits))
+        yield Compute(step_task(self.group, s.round, s.step, s.request, s.speakers))
 
     @on(MaskingRequest)
     def requested(self, sender: str, request: MaskingRequest, now: float) -> Effects:
         s = self.state
         check_sender(sender, self.server)
-        _check_content(request.step, request.content, REQUESTS, self.group)
+        check_request(request, self.group)
         if s.finished:
             yield Send(self.server, Declined())
         elif request.round == s.round and request.step >= s.step:  # others have been given up
             s.step, s.request, s.busy = request.step, request.content, True
-            if request.step == Step.SHARE:
-                s.speakers = agents_in(Roster, request.content.size, signed=self.group.signed)
-            elif request.step == Step.MASK:
-                s.speakers = agents_in(DeliveredShares, request.content.size) + 1
+            s.speakers = speakers_in(request, self.group, s.speakers)
             yield from self.work()
 
     @on(Answered)
@@ -258,15 +247,3 @@ class MaskingAgentNode(AgentNode):
                 yield Send(self.server, MaskingReply(s.round, s.step, done.vector))
             else:
                 yield Send(self.server, Withdrawn(s.round))
-
-
-def _check_content(step: int, content: Any, kinds: Mapping[int, type[MaskingMessage]], group: Group) -> None:
-    """Refuse content that is no message of its step; a masked vector is for the sum to check."""
-    kind = kinds.get(step)
-    if kind is None:
-        if kinds is REQUESTS or step != Step.MASK or type(content) is not Masked:
-            raise PeerError(f"no message belongs to step {step}, or it is another than the one found")
-    elif type(content) is not Public:
-        raise PeerError(f"step {step} has {kind.__name__}, found {type(content).__name__}")
-    elif isinstance(content.values, np.ndarray):
-        unpacked(content, kind, group)

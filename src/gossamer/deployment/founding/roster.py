@@ -33,7 +33,8 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
     Raises
     ------
     SpecError
-        If parties trust another with what is raw, and are no agents of a unit: no owner's policy knows of that.
+        If parties trust another with what is raw, or share noise behind masks, and are no agents of a unit: no owner's
+        policy knows of that.
     """
     algorithm, names = ALGORITHMS[experiment.algorithm.name], tuple(examples)
     cast, role = algorithm.cast(experiment.algorithm, names), algorithm.roles[0]
@@ -41,6 +42,11 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
         raise SpecError(
             f"algorithm: a server that {role}s show their updates without noise is for simulations, so far; deployed "
             "ones add the noise themselves"
+        )
+    if role != AGENT and experiment.terms.hiding:
+        raise SpecError(
+            f"algorithm.masking: among {role}s is for simulations, so far; deployed ones "
+            "leave it out, and add noise of their own"
         )
     parties = [Member(name, role, keys[name], cast.trust.get(name), examples[name]) for name in names]
     return (*parties, *(Member(name, _role(name), keys[name]) for name in cast.servers))

@@ -359,6 +359,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"algorithm": {"noise_by": "server", "trusted": "server"}},
         "algorithm.noise_by: with privacy_unit: example each client adds the noise to its own steps",
     ),
+    (
+        {"algorithm": {"masking": "secure"}},
+        "algorithm.masking: with privacy_unit: example each client adds the noise to its own steps",
+    ),
     ({"algorithm": {"trusted": "server"}}, "algorithm.trusted: nobody is shown anything without noise"),
     (
         {"algorithm": {"cohorts": "secret", "clients_per_round": 3}},

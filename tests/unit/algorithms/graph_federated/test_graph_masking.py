@@ -13,10 +13,10 @@ from tests.reference.shuffled_unit import SERVER, ShuffledUnit
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated import box as graph_federated
-from gossamer.algorithms.graph_federated.masking_messages import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.algorithms.graph_federated.masking_settings import Masking
 from gossamer.algorithms.graph_federated.messages import Assignment, Contribution, Declined
 from gossamer.algorithms.graph_federated.settings import Settings
+from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, SpecError, TooFewAgents
 from gossamer.privacy.masking import Announcement, Group, Step, packed, unpacked
 from gossamer.privacy.masking.packed_server import BlankServer, BlankState, PackedServer, reply_bytes, start_sum

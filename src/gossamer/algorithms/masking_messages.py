@@ -1,8 +1,8 @@
-"""Messages between a server and its agents while a sum is masked; see `gossamer.privacy.masking`.
+"""Messages between a server and the members of a masked sum, of whatever algorithm; see `gossamer.privacy.masking`.
 
 | step | the server asks with | the agent replies with |
 |---|---|---|
-| 0 announce | its `Assignment`, before the update is made | its public keys |
+| 0 announce | the model, before the update is made | its public keys |
 | 1 share | everybody's keys | shares of its secrets, encrypted for each agent |
 | 2 mask | the shares for this agent | its update, `Masked` |
 | 3 confirm | whose updates arrived | its signature of that |

@@ -1,0 +1,40 @@
+"""Parts of an algorithm whose clients mask: its nodes, and its small runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gossamer.algorithms.clients.masked_rounds import MaskedRounds, masked_unit
+from gossamer.algorithms.clients.masking_settings import Masking
+from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.settings import ClientSettings
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.interface import SmallRuns
+from gossamer.protocol.node import Node
+
+
+def masked_nodes(settings: ClientSettings, context: Context, rounds: MaskedRounds) -> dict[str, Node]:
+    """The clients by name, and the server."""
+    from gossamer.algorithms.clients.masked_client import MaskedClientNode
+    from gossamer.algorithms.clients.masked_server import MaskedServer
+
+    assert settings.masking is not None
+    law = context.queries[context.names[0]].mechanism  # the same for all
+    unit = masked_unit(settings.masking, rounds.clients, law, context.initial.size, context.run)
+    clients: dict[str, Node] = {
+        name: MaskedClientNode(name, context, settings.query(context.shard_sizes[name]), unit.group)
+        for name in context.names
+    }
+    return {**clients, SERVER: MaskedServer(context, settings, rounds, unit)}
+
+
+def masked_runs(masking: Masking, fitting: Mapping[str, Any]) -> SmallRuns:
+    """Small runs for simulated faults: of all clients in a round, or of some."""
+    small = {**masking.model_dump(), "threshold": None, "minimum": None, "fraction_bits": None}
+    sizes = (
+        {"nodes": 4, "rounds": 2, "clients_per_round": None},
+        {"nodes": 5, "rounds": 2, "clients_per_round": 3},
+    )
+    # Messages about masks are longer than others. Sums are made at the server, of answers that are no releases.
+    return SmallRuns(sizes, {**fitting, "masking": small}, ("timeout",), chunk=480, unanswered=2)

@@ -1,0 +1,243 @@
+"""FedAvg with masks: the model without them, noise that is shared, and what a server that is not trusted is sent."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEvent
+from dp_accounting.pld import PLDAccountant
+
+pytest.importorskip("cryptography", reason="needs the extra secure")
+
+from gossamer.algorithms.clients.masked_planning import ALONE, MaskedPlan
+from gossamer.algorithms.clients.messages import SERVER, Fetch
+from gossamer.algorithms.fedavg.server import cohorts
+from gossamer.algorithms.masking_messages import MaskingReply
+from gossamer.algorithms.node_plan import EVERYBODY
+from gossamer.cli import main
+from gossamer.experiment.planning import plan_run
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.running import Result, run
+from gossamer.protocol.events import Received
+from gossamer.protocol.trace import read_steps
+from gossamer.sides.plan import Trust
+from gossamer.vectors import Masked, Public, Vector
+
+CLIP, SIZE = 10.0, 650
+GONE = [{"node": 1, "start": 0.0}, {"node": 4, "start": 0.0}]
+
+
+def spec(masking: Any = None, privacy: Any = None, gone: Any = (), budget: Any = None, **algorithm: Any) -> Any:
+    given = {"name": "fedavg", "nodes": 6, "rounds": 3, "local_steps": 4, "batch_size": 1000, **algorithm}
+    return parse_spec(
+        {
+            "dataset": "digits",
+            "algorithm": given if masking is None else {**given, "masking": masking},
+            "privacy": privacy or {"mechanism": "none", "clip": CLIP},
+            **({} if budget is None else {"budget": budget}),
+            **({"faults": {"absences": list(gone)}} if gone else {}),
+        }
+    )
+
+
+def model(found: Result) -> np.ndarray:
+    return np.concatenate([np.ravel(part) for part in found.model.values()]).astype(np.float64)
+
+
+def planned(**changes: Any) -> MaskedPlan:
+    found = plan_run(prepare(spec(**changes)))
+    assert isinstance(found, MaskedPlan)
+    return found
+
+
+@pytest.mark.parametrize("gone", [(), GONE])
+def test_masked_sums_give_the_model_without_masks_to_the_rounding_of_integers(gone: Any) -> None:
+    """A third of six clients vanishes in one case. Steps are on all of a client's data, as no two runs share shuffles.
+
+    An update becomes integers of 2^-16, each within half a step; so does the mean, and a client whose updates no clip
+    shortens passes on an error of its model at most, as steps of a convex smooth loss do not expand: three rounds add
+    up to 3/2 steps, in L2 norm sqrt(d) times that. float32, in sums of another order, adds a hundredth of that at most.
+    """
+    options = {"gone": gone, "timeout": 50.0}
+    plain = model(run(spec(**options)))
+    found = run(spec({"name": "secure", "fraction_bits": 16}, **options))
+    assert found.summary["fedavg"] == {"steps": 3, "masked_sums_refused": 0}
+    off = model(found) - plain
+    assert 0 < np.linalg.norm(off) <= 1.01 * 1.5 * math.sqrt(SIZE) * 2.0**-16
+    assert np.abs(plain - model(run(spec(rounds=1, **options)))).max() > 0.01  # it has learnt something
+
+
+def test_below_the_threshold_nothing_is_unmasked_and_the_model_stays() -> None:
+    gone = [*GONE, {"node": 2, "start": 0.0}]
+    found = run(spec("secure", gone=gone, timeout=50.0))
+    start = run(spec(rounds=1, gone=[{"node": n, "start": 0.0} for n in range(6)], timeout=1.0, masking="secure"))
+    assert found.summary["fedavg"] == {"steps": 3, "masked_sums_refused": 3}
+    np.testing.assert_array_equal(model(found), model(start))
+
+
+def test_the_noise_that_a_third_leaves_behind_is_what_is_counted() -> None:
+    """All others honest, h = 4 of 6: then a sum of four has z C of noise, measured on 650 numbers to 2.8 % (1 sd)."""
+    noisy = {"clip": CLIP, "noise_multiplier": 3.0}
+    masking = {"name": "secure", "honest": 1.0}
+    options = {"gone": GONE, "timeout": 50.0, "rounds": 1}
+    plan = planned(masking=masking, privacy=noisy, **options)
+    assert plan.sharing.honest == 4
+    for gone, left in ((GONE, 4), ((), 6)):
+        exact = model(run(spec(masking, **{**options, "gone": gone})))
+        noise = (model(run(spec(masking, noisy, **{**options, "gone": gone}))) - exact) * left
+        counted = 3.0 * CLIP
+        # Five standard deviations of the estimate, so 3e-7 by chance; 14 % more or less noise would be seen.
+        assert abs(noise.std() / (counted * math.sqrt(left / 4)) - 1) < 5 / math.sqrt(2 * SIZE)
+
+
+def reference(noise: Any, honest: int, sums: int, delta: float) -> float:
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    multiplier = noise.scale * math.sqrt(honest) / noise.sensitivity
+    accountant.compose(SelfComposedDpEvent(GaussianDpEvent(multiplier), sums))
+    return float(accountant.get_epsilon(delta))
+
+
+@pytest.mark.parametrize(("honest", "h"), [(None, 1), (0.8, 3), (1.0, 4)])
+def test_what_is_proved_is_what_dp_accounting_finds_for_the_same_sums(honest: float | None, h: int) -> None:
+    """Of h clients' noise, whoever else adds some; and of a client's own, against all others."""
+    masking = {"name": "secure"} if honest is None else {"name": "secure", "honest": honest}
+    plan = planned(masking=masking, privacy={"clip": 0.5, "noise_multiplier": 6.0}, nodes=6, rounds=8)
+    assert plan.unit.noise is not None
+    assert plan.sharing.honest == h
+    delta = plan.guarantee.delta
+    assert plan.guarantee.epsilon == pytest.approx(reference(plan.unit.noise, h, 8, delta), rel=0.01)
+    assert set(plan.guarantees) == ({EVERYBODY} if h == 1 else {EVERYBODY, ALONE})
+    if h > 1:
+        assert plan.guarantees[ALONE].epsilon == pytest.approx(reference(plan.unit.noise, 1, 8, delta), rel=0.01)
+    # The law is that of what is counted, as for clients that noise their updates by themselves.
+    law = next(iter(plan.mechanisms.values()))
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(
+        SelfComposedDpEvent(GaussianDpEvent(law.noise_multiplier / 2), 8)
+    )
+    assert plan.guarantee.epsilon == pytest.approx(accountant.get_epsilon(delta), rel=0.01)
+
+
+def test_colluders_are_no_part_of_the_noise_that_is_counted() -> None:
+    """30 in a round, of whom 20 answer at least: 0.75 of 30 leave 7 that may collude, and 13 whose noise is sure."""
+    plan = planned(masking={"name": "secure", "honest": 0.75}, privacy={"clip": 0.5, "noise_multiplier": 6.0}, nodes=30)
+    assert (plan.sharing.colluders, plan.sharing.honest) == (7, 13)
+    assert plan.unit.noise is not None
+    each = plan.unit.noise.scale * plan.unit.fixed.resolution
+    assert each * math.sqrt(13) == pytest.approx(6.0 * 0.5, rel=1e-6)
+    some = plan.members["node-00"]
+    ratio = some.divergence(4.0, plan.guarantee.neighboring_relation, Trust.NOBODY) / some.divergence(
+        4.0, plan.guarantee.neighboring_relation, Trust.SCOPE
+    )
+    assert ratio == pytest.approx(13)
+
+
+def test_being_drawn_by_public_coins_amplifies_nothing() -> None:
+    """Who is drawn in R rounds of many pays as one who is in R rounds of R."""
+    masking = {"name": "secure", "honest": 0.9}
+    privacy = {"clip": 0.5, "noise_multiplier": 6.0}
+    plan = planned(masking=masking, privacy=privacy, nodes=12, clients_per_round=6, rounds=16)
+    names = tuple(plan.mechanisms)
+    prepared = plan.problem
+    draw = cohorts(prepared.seed, names, 6)
+    drawn = Counter(name for round in range(16) for name in draw(round))
+    assert {name: plan.releases(name) for name in names} == {name: drawn[name] for name in names}
+    assert max(drawn.values()) < 16
+    for name in names:
+        whole = planned(masking=masking, privacy=privacy, nodes=6, rounds=drawn[name])
+        assert plan.epsilons[name] == pytest.approx(whole.guarantee.epsilon, rel=1e-9)
+
+
+@pytest.mark.parametrize("honest", [None, 0.9])
+def test_a_budget_is_met_and_hardly_less(honest: float | None) -> None:
+    masking = {"name": "secure"} if honest is None else {"name": "secure", "honest": honest}
+    plan = planned(masking=masking, privacy={"clip": 0.5}, budget={"epsilon": 3.0, "delta": 1e-4})
+    assert 2.98 < plan.guarantee.epsilon <= 3.0
+
+
+def vectors(value: Any) -> list[Vector]:
+    return [item for item in vars(value).values() if isinstance(item, Vector)]
+
+
+def test_a_server_is_sent_nothing_but_masks_and_keys(tmp_path: Path) -> None:
+    """All messages of a run that reach it: no vector that is not masked is as long as an update.
+
+    A masked vector is uniform modulo 2^32: the mean of 650 is within five standard deviations of a half (6e-7 each).
+    """
+    trace = tmp_path / "trace"
+    noisy = {"clip": CLIP, "noise_multiplier": 1.0}
+    run(spec({"name": "secure", "honest": 0.9}, noisy, gone=GONE, timeout=50.0), trace=trace)
+    with open(trace, "rb") as file:
+        steps = list(read_steps(file))
+    said = [step.event.message for step in steps if step.node == SERVER and isinstance(step.event, Received)]
+    assert {type(message) for message in said} == {Fetch, MaskingReply}
+    masked = [vector for message in said for vector in vectors(message) if isinstance(vector, Masked)]
+    assert len(masked) == 3 * 4
+    for vector in masked:
+        assert vector.values.dtype == np.uint32
+        assert vector.size == SIZE
+        assert abs(vector.values.mean() / 2**32 - 0.5) < 5 * math.sqrt(1 / 12 / SIZE)
+    others = [vector for message in said for vector in vectors(message) if not isinstance(vector, Masked)]
+    assert others
+    assert all(type(vector) is Public and vector.values.dtype == np.uint8 for vector in others)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        (
+            {"masking": {"name": "secure", "threshold": 8}},
+            "6 clients of a round, and no more than all, found 8",
+        ),
+        ({"masking": {"name": "secure", "threshold": 3}}, "more than half of the 6 clients of a round"),
+        (
+            {"masking": {"name": "secure", "minimum": 3}},
+            "the threshold 4 to the 6 clients of a round, found 3",
+        ),
+        ({"masking": "secure", "clients_per_round": 1}, "masks need 2 clients or more in a round"),
+        ({"masking": {"name": "secure", "honest": 0.5}}, "masks with a threshold of 4 hold against 1 at most"),
+        ({"masking": {"honest": 0.5}}, "honest belongs to secure, found none"),
+        ({"masking": "secure", "noise_by": "server", "trusted": "server"}, "leave one of the two out"),
+        ({"masking": "secure", "cohorts": "secret"}, "clients mask with the others of their round"),
+        ({"masking": "secure", "name": "fedasync"}, "there is no sum to hide it in"),
+        ({"masking": "secure", "name": "fedbuff"}, "masks are bound to one model"),
+    ],
+)
+def test_what_does_not_go_with_masks_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: dict[str, Any], expected: str
+) -> None:
+    """Also more clients than there are for the threshold."""
+    content = {
+        "dataset": "digits",
+        "algorithm": {"name": "fedavg", "nodes": 6, **algorithm},
+        "privacy": {"clip": 1.0, "noise_multiplier": 1.0},
+    }
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(content))
+    assert main(["check", str(tmp_path / "spec.yaml")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.strip().splitlines()
+    assert expected in line
+
+
+def test_masks_need_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "spec.yaml").write_text(
+        "dataset: digits\nalgorithm: {name: fedavg, nodes: 6, masking: secure}\nprivacy: none\n"
+    )
+    assert main(["check", str(tmp_path / "spec.yaml")]) == 2
+    assert "updates need a bound: give privacy.clip" in capsys.readouterr().err
+
+
+def test_a_deployment_refuses_them_before_it_is_founded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "spec.yaml").write_text(
+        "dataset: digits\nalgorithm: {name: fedavg, nodes: 4, rounds: 2, masking: secure}\n"
+        "privacy: {clip: 0.5, noise_multiplier: 1.0}\n"
+    )
+    assert main(["up", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "up")]) == 2
+    assert "masking: among clients is for simulations, so far" in capsys.readouterr().err
