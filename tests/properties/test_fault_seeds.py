@@ -43,6 +43,11 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Adam of each node": ({"name": "allreduce", "optimizer": "adam"}, SAMPLES),
     "Adam of a server": ({"name": "audp", "optimizer": "adam"}, SAMPLES),
     "a server that adds the noise": ({"name": "fedavg", "noise_by": "server", "trusted": "server"}, SAMPLES),
+    "more clients than a round needs": ({"name": "fedavg", "clients_per_round": 2, "over_selection": 1.5}, SAMPLES),
+    "the first updates that a server noises": (
+        {"name": "fedavg", "noise_by": "server", "trusted": "server", "clients_per_round": 2, "over_selection": 1.5},
+        SAMPLES,
+    ),
     "buffers that a server noises": ({"name": "fedbuff", "noise_by": "server", "trusted": "server"}, SAMPLES),
     "momentum of a server": ({"name": "fedbuff", "server_optimizer": "momentum"}, SAMPLES),
     "random noise on links": ({"name": "graph_federated", "noise": "random"}, UNITS),

@@ -62,7 +62,9 @@ class Participation:
     Attributes
     ----------
     most : dict of str to int
-        The most of each client.
+        The most of each client, also of those that it may turn out not to be in.
+    sums : int
+        How many sums a trusted server makes of them.
     sampling : Poisson
         How the clients of a release are drawn: `WHOLE` where it is public who they are.
     cohort : int
@@ -70,6 +72,7 @@ class Participation:
     """
 
     most: dict[str, int]
+    sums: int = 0
     sampling: Poisson = WHOLE
     cohort: int = 1
 
@@ -107,7 +110,8 @@ def participation_in_sums(problem: Problem[S], stop: StopSettings, buffer: int) 
     if sums == 0:
         raise SpecError(f"fewer than {buffer} clients make an update before the run ends; lower buffer, or raise stop")
     sums = sums if stop.updates is None else min(sums, stop.updates)
-    return Participation({name: min(updates, sums) for name, updates in made.items()}, cohort=buffer)
+    most = {name: min(updates, sums) for name, updates in made.items()}
+    return Participation(most, sum(most.values()) // buffer, cohort=buffer)
 
 
 def most_sums(updates: Collection[int], buffer: int) -> int:
@@ -203,7 +207,7 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
         guarantee=_remarked(guarantee, len(names)),
         curator=curator,
         against_curator=found[CURATOR],
-        sums=sum(participation.most.values()) // participation.cohort,
+        sums=participation.sums,
     )
 
 

@@ -1,19 +1,17 @@
-"""The server of FedAvg: rounds, each of a cohort that it waits for."""
+"""The server of FedAvg: rounds, each of a cohort that it waits for, or of the first of one to answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.clients.messages import Leave, Newest, Push
+from gossamer.algorithms.clients.rounds import RoundSettings, public_cohorts
 from gossamer.algorithms.clients.server import ClientServer, ServerState, sum_query
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.fedavg.settings import Settings
 from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Send, SetTimer
 from gossamer.protocol.events import Answered, Completed, Elapsed, Resumed, Started
 from gossamer.protocol.node import Effects, on
-from gossamer.randomness import Stream
 from gossamer.vectors import Blank, Confined, Released
 
 ROUND = "round"
@@ -49,11 +47,11 @@ class RoundServer(ClientServer):
     """The server: the model, and the round under way."""
 
     state: RoundState
-    settings: Settings
+    settings: RoundSettings
 
-    def __init__(self, context: Context, settings: Settings) -> None:
+    def __init__(self, context: Context, settings: RoundSettings) -> None:
         super().__init__(RoundState(x=context.initial), context, settings)
-        self.names, self.public = context.names, cohorts(context.seed, context.names, settings.drawn)
+        self.names, self.public = context.names, public_cohorts(settings, context.seed, context.names)
         self.query = sum_query(context, settings.drawn, settings.sampling)
 
     @on(Started)
@@ -142,9 +140,13 @@ class RoundServer(ClientServer):
         yield from self.close_if_whole()
 
     def close_if_whole(self) -> Effects:
-        """End the round if nobody is left to wait for."""
+        """End the round if as many have answered as are wanted, or nobody is left to wait for."""
         s = self.state
-        if s.cohort is not None and not s.finished and s.left.union(s.updates).issuperset(s.cohort):
+        if s.cohort is None or s.finished:
+            return
+        # Of a secret cohort all are waited for: who is cut off would show who was drawn before.
+        enough = not self.settings.secret and len(s.updates) >= self.settings.drawn
+        if enough or s.left.union(s.updates).issuperset(s.cohort):
             yield from self.close()
 
     @on(Elapsed)
@@ -185,16 +187,3 @@ class RoundServer(ClientServer):
             yield from self.halt("updates")
         else:
             yield from self.draw()
-
-
-def cohorts(seed: int, names: tuple[str, ...], drawn: int) -> Callable[[int], tuple[str, ...]]:
-    """The clients of each round by public coins: everyone can follow the draws, which depend on no data."""
-    coins = Stream(seed, "fedavg", "cohorts")
-
-    def of(round: int) -> tuple[str, ...]:
-        if drawn == len(names):
-            return names
-        found = coins.at(round).choice(len(names), drawn, replace=False, shuffle=False)
-        return tuple(names[number] for number in sorted(found.tolist()))
-
-    return of
