@@ -41,6 +41,9 @@ class RoundSettings(ClientSettings):
     over_selection : float, optional
         How many times m clients are asked in a round, rounded up; it goes on with the first m that answer, and leaves
         out the others. Every client that is asked is accounted for. With ``public`` cohorts only.
+    weights : {"equal", "declared"}, optional
+        ``equal``, the default: all updates count alike. ``declared``: each by its client's number of examples, which is
+        declared to be public by this.
     """
 
     rounds: int = Field(default=20, ge=1, le=1_000_000)
@@ -48,6 +51,7 @@ class RoundSettings(ClientSettings):
     cohorts: Literal["public", "secret"] = "public"
     timeout: PositiveFloat | None = None
     over_selection: Annotated[float | None, Field(ge=1, le=1000), NEWER] = None
+    weights: Annotated[Literal["equal", "declared", "examples"] | None, NEWER] = None
 
     @property
     def drawn(self) -> int:
@@ -90,6 +94,11 @@ class RoundSettings(ClientSettings):
             yield (
                 "algorithm.over_selection: who is among the first depends on who is fast, and on who was drawn before, "
                 "and secret cohorts must not show it; leave it out, or take cohorts: public"
+            )
+        if self.weights == "examples":
+            yield (
+                "algorithm.weights: a weight by how many examples a client has tells that number; say declared if such "
+                "numbers are public, or equal"
             )
         if self.updates_per_node is not None:
             yield f"algorithm.updates_per_node: {self.name} ends after its rounds; leave it out, and say rounds"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from gossamer.algorithms.clients.messages import Leave, Newest, Push
 from gossamer.algorithms.clients.rounds import RoundSettings, public_cohorts
 from gossamer.algorithms.clients.server import ClientServer, ServerState, sum_query
+from gossamer.algorithms.clients.weights import weights_of
 from gossamer.algorithms.context import Context
 from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Send, SetTimer
@@ -52,7 +53,10 @@ class RoundServer(ClientServer):
     def __init__(self, context: Context, settings: RoundSettings) -> None:
         super().__init__(RoundState(x=context.initial), context, settings)
         self.names, self.public = context.names, public_cohorts(settings, context.seed, context.names)
-        self.query = sum_query(context, settings.drawn, settings.sampling)
+        self.weights = weights_of(context.shard_sizes, settings.weights == "declared")
+        # As many as are expected of the sum of weights: m, where all are 1.
+        mean_weight = 1.0 if self.weights is None else sum(self.weights.values()) / len(self.weights)
+        self.query = sum_query(context, settings.drawn * mean_weight, settings.sampling)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
@@ -162,6 +166,10 @@ class RoundServer(ClientServer):
         if self.settings.timeout is not None:
             yield CancelTimer(ROUND)
         updates, s.updates, s.cohort = tuple(sorted(s.updates.items())), {}, None
+        divisor = float(len(updates))
+        if self.weights is not None:
+            divisor = sum(self.weights[name] for name, _ in updates)
+            updates = tuple((name, self.weights[name] * update) for name, update in updates)
         if self.settings.curated and (updates or self.settings.secret):
             s.task += 1
             yield Compute(CuratedSum(s.task, s.x, updates, self.query, s.drawn if self.settings.secret else None))
@@ -170,7 +178,7 @@ class RoundServer(ClientServer):
         total = 0.0 * s.x
         for _, update in updates:
             total = total + update
-        yield from self.advance(total / max(len(updates), 1))
+        yield from self.advance(total / (divisor or 1.0))
 
     @on(Completed)
     def summed(self, done: Completed, now: float) -> Effects:
