@@ -43,6 +43,11 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Adam of each node": ({"name": "allreduce", "optimizer": "adam"}, SAMPLES),
     "Adam of a server": ({"name": "audp", "optimizer": "adam"}, SAMPLES),
     "a server that adds the noise": ({"name": "fedavg", "noise_by": "server", "trusted": "server"}, SAMPLES),
+    "more clients than a round needs": ({"name": "fedavg", "clients_per_round": 2, "over_selection": 1.5}, SAMPLES),
+    "the first updates that a server noises": (
+        {"name": "fedavg", "noise_by": "server", "trusted": "server", "clients_per_round": 2, "over_selection": 1.5},
+        SAMPLES,
+    ),
     "buffers that a server noises": ({"name": "fedbuff", "noise_by": "server", "trusted": "server"}, SAMPLES),
     "noisy steps in rounds": ({"name": "fedavg", "privacy_unit": "example", "local_momentum": 0.5}, SAMPLES),
     "noisy steps in buffers": ({"name": "fedbuff", "privacy_unit": "example", "proximal": 0.1}, SAMPLES),

@@ -85,7 +85,7 @@ def problem_of(prepared: Prepared) -> Problem[Any]:
         schedule=lambda stop, quotas: _dry_run(prepared, stop, quotas).counts,
         asks=lambda stop, quotas: _dry_run(prepared, stop, quotas).asked,
         check=partial(_check_nodes, prepared),
-        absences=bool(spec.faults.absences),
+        absences=spec.faults.away,
         holdings=prepared.holdings,
         estimates=prepared.estimates,
         # Also where the constants are written out: they may be what an earlier run estimated.

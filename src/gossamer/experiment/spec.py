@@ -249,7 +249,7 @@ class Experiment(Section):
     @property
     def disturbed(self) -> bool:
         """Whether nodes are away at times, or cut off from each other."""
-        return bool(self.faults.absences or self.links.partitions)
+        return self.faults.away or bool(self.links.partitions)
 
     @property
     def rows_per_person(self) -> int:

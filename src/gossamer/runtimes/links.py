@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import (
     Field,
@@ -15,8 +15,10 @@ from pydantic import (
     model_validator,
 )
 
+from gossamer.errors import counted
 from gossamer.randomness import Stream
-from gossamer.section import Section
+from gossamer.runtimes.availability import Availability
+from gossamer.section import NEWER, Section
 
 
 class _Interval(Section):
@@ -131,9 +133,32 @@ class Absence(_Interval):
 
 
 class FaultSettings(Section):
-    """The section ``faults``: nodes that crash, and nodes that leave and come back with their state."""
+    """The section ``faults``: nodes that crash, and nodes that leave and come back with their state.
+
+    Attributes
+    ----------
+    absences : sequence of mappings
+        Times at which nodes are away, one by one.
+    availability : str or mapping, optional
+        When nodes with data are there: by day and night, or by a trace. In the place of absences.
+    """
 
     absences: tuple[Absence, ...] = ()
+    availability: Annotated[Availability | None, NEWER] = None
+
+    @property
+    def away(self) -> bool:
+        """Whether anybody is away at times."""
+        return bool(self.absences) or self.availability is not None
+
+    @model_validator(mode="after")
+    def _absences_are_said_once(self) -> Self:
+        if self.absences and self.availability is not None:
+            raise ValueError(
+                "availability says when nodes are away, and so "
+                f"{counted(len(self.absences), 'absence does', 'absences do')}; say one of them"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_absence_at_a_time(self) -> Self:

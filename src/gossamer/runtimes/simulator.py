@@ -7,7 +7,8 @@ else. The clock starts at an offset drawn from the seed, so that nobody takes it
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,7 @@ from gossamer.protocol.events import Elapsed, Event, Resumed, Started, Stop
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
 from gossamer.randomness import stream
+from gossamer.runtimes.availability import Span
 from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.mail import Action, Post
@@ -117,7 +119,8 @@ class Simulator:
         self._begun: set[str] = set()
         self._down: dict[str, float] = {}
         self._settling: float | None = None
-        lossy = bool(world.faults.absences) or not world.links.reliable
+        self._away: dict[str, Iterator[Span]] = {}
+        lossy = world.faults.away or not world.links.reliable
         self._post = Post(names, world.links, lossy, world.seed, self.start, self._schedule, self._happen, world.units)
         for name in world.servers:
             self._schedule(self.start, self._begin, name, None)
@@ -269,6 +272,19 @@ class Simulator:
             self._schedule(self.start + absence.start, self._leave, name, absence.end)
             if absence.end is not None:
                 self._schedule(self.start + absence.end, self._come_back, name, None)
+        if self.world.faults.availability is not None:
+            found = self.world.faults.availability.away(len(self.workers), self.world.seed)
+            self._away = dict(zip(self.workers, found, strict=True))
+        for name in self._away:
+            self._schedule_next_absence(name)
+
+    def _schedule_next_absence(self, name: str) -> None:
+        """One after the other, as days go on for ever."""
+        start, end = next(self._away.get(name, _NEVER), (math.inf, math.inf))
+        if start < math.inf:
+            self._schedule(self.start + start, self._leave, name, end if end < math.inf else None)
+        if end < math.inf:
+            self._schedule(self.start + end, self._come_back, name, None)
 
     def _leave(self, name: str, end: float | None, now: float) -> None:
         """The node keeps its state and loses its computations and timers; what they were charged stays charged."""
@@ -287,6 +303,7 @@ class Simulator:
             self._happen(name, Resumed(downtime))
         else:
             self._begin(name, None, now)
+        self._schedule_next_absence(name)
 
 
 def check_world(
@@ -303,9 +320,11 @@ def check_world(
     Raises
     ------
     CallerError
-        If update times are missing, or a node that does not exist is named.
+        If update times or a trace are missing, or a node that does not exist is named.
     """
     Speeds(speeds, nodes, seed)
+    if faults.availability is not None:
+        faults.availability.away(nodes, seed)
     named = [("faults.absences", absence.node) for absence in faults.absences]
     cuts = () if links is None else links.partitions
     named += [("links.partitions", number) for cut in cuts for number in cut.group]
@@ -313,6 +332,8 @@ def check_world(
         if number >= nodes + servers:
             raise SpecError(f"{key}: a node is a number below {nodes + servers}, found {number}")
 
+
+_NEVER: Iterator[Span] = iter(())
 
 _CARRY_OUT: dict[type[Effect], Callable[[Simulator, str, Any], None]] = {
     Send: Simulator._send,

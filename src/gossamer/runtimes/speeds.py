@@ -39,6 +39,22 @@ class OneSlow(Section):
         return lambda node, number: self.factor if node == slow else 1.0
 
 
+class SomeSlow(Section):
+    """The last ``share`` of the nodes, rounded to whole ones, are always ``factor`` times slower."""
+
+    name: Literal["some_slow"] = "some_slow"
+    share: float = Field(default=0.1, gt=0, le=1)
+    factor: PositiveFloat = 10.0
+
+    def factors(self, nodes: int, seed: int) -> Slowdown:
+        slow = round(self.share * nodes)
+        if slow == 0:
+            raise SpecError(
+                f"speeds.scenario.share: {self.share:g} of {nodes} nodes is nobody; raise it, or take one_slow"
+            )
+        return lambda node, number: self.factor if node >= nodes - slow else 1.0
+
+
 class RandomSlow(Section):
     """In each iteration a random node is ``factor`` times slower (A(DP)2SGD, Fig. 2)."""
 
@@ -59,7 +75,7 @@ class Even(Section):
         return lambda node, number: 1.0
 
 
-Scenario = Annotated[Annotated[OneSlow | RandomSlow | Even, Field(discriminator="name")], bare("name")]
+Scenario = Annotated[Annotated[OneSlow | SomeSlow | RandomSlow | Even, Field(discriminator="name")], bare("name")]
 
 
 class SpeedSettings(Section):
@@ -74,7 +90,7 @@ class SpeedSettings(Section):
     path : Path, optional
         Lines ``node,seconds`` (node a number from 0). A node's lines are its update times in order, from the top
         again when they are used up.
-    scenario : OneSlow, RandomSlow or Even
+    scenario : OneSlow, SomeSlow, RandomSlow or Even
         Multiplies these times; with ``cyclic`` only ``even`` is possible.
     stagger : float
         Nodes start at random within this share of ``seconds``. Equal nodes that start together stay in step for ever,

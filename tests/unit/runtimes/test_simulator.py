@@ -199,6 +199,13 @@ def test_one_slow() -> None:
     assert [speeds.seconds(node, 5) for node in range(3)] == [2, 20, 2]
 
 
+def test_some_slow() -> None:
+    speeds = Speeds(SpeedSettings.model_validate({"scenario": {"name": "some_slow", "share": 0.3}}), 7, 0)
+    assert [speeds.seconds(node, 5) for node in range(7)] == [1, 1, 1, 1, 1, 10, 10]  # 2.1 of 7
+    with pytest.raises(SpecError, match=r"speeds.scenario.share: 0.1 of 4 nodes is nobody; raise it, or take one_slow"):
+        Speeds(SpeedSettings.model_validate({"scenario": "some_slow"}), 4, 0)
+
+
 def test_random_slow_slows_one_node_in_each_iteration() -> None:
     """Exactly one of 4 nodes an iteration; over 2,000 iterations each about 500 times. A binomial(2000, 1/4) leaves
     500 +- 120 with probability 5e-10, so the false-alarm rate over four nodes is 2e-9."""

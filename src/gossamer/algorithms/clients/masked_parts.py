@@ -1,4 +1,4 @@
-"""Parts of an algorithm whose clients mask: its nodes, and its small runs."""
+"""Parts of an algorithm whose clients mask: its rounds, its nodes, and its small runs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from typing import Any
 from gossamer.algorithms.clients.masked_rounds import MaskedRounds, masked_unit
 from gossamer.algorithms.clients.masking_settings import Masking
 from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.rounds import RoundSettings, public_cohorts
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import SmallRuns
 from gossamer.protocol.node import Node
+
+
+def masked_rounds(settings: RoundSettings, seed: int, names: tuple[str, ...]) -> MaskedRounds:
+    """The rounds of clients that mask."""
+    return MaskedRounds(public_cohorts(settings, seed, names), settings.drawn, settings.rounds, settings.timeout)
 
 
 def masked_nodes(settings: ClientSettings, context: Context, rounds: MaskedRounds) -> dict[str, Node]:

@@ -68,7 +68,10 @@ class Participation:
     Attributes
     ----------
     most : dict of str to int
-        The most of each client: its updates, the sums that they are in, or their steps.
+        The most of each client: its updates, the sums that they are in, or their steps; also of those that it may turn
+        out not to be in.
+    sums : int
+        How many sums a trusted server makes of them.
     sampling : Poisson
         How the clients of a release are drawn: `WHOLE` where it is public who they are.
     cohort : int
@@ -76,14 +79,18 @@ class Participation:
     """
 
     most: dict[str, int]
+    sums: int = 0
     sampling: Poisson = WHOLE
     cohort: int = 1
 
 
-def participation_in_updates(problem: Problem[S], updates: Mapping[str, int], cohort: int = 1) -> Participation:
-    """Return what clients release in so many ``updates``, of which up to ``cohort`` are applied together."""
+def participation_in_updates(
+    problem: Problem[S], updates: Mapping[str, int], sums: int = 0, cohort: int = 1
+) -> Participation:
+    """Return what clients release in so many ``updates``, of which up to ``cohort`` are in each of ``sums``."""
     settings, sizes = problem.settings, problem.shard_sizes
-    return Participation({name: made * settings.asks(sizes[name]) for name, made in updates.items()}, cohort=cohort)
+    most = {name: made * settings.asks(sizes[name]) for name, made in updates.items()}
+    return Participation(most, sums, cohort=cohort)
 
 
 def participation_by_quota(problem: Problem[S], stop: StopSettings) -> Participation:
@@ -119,7 +126,8 @@ def participation_in_sums(problem: Problem[S], stop: StopSettings, buffer: int) 
     if sums == 0:
         raise SpecError(f"fewer than {buffer} clients make an update before the run ends; lower buffer, or raise stop")
     sums = sums if stop.updates is None else min(sums, stop.updates)
-    return Participation({name: min(updates, sums) for name, updates in made.items()}, cohort=buffer)
+    most = {name: min(updates, sums) for name, updates in made.items()}
+    return Participation(most, sum(most.values()) // buffer, cohort=buffer)
 
 
 def most_sums(updates: Collection[int], buffer: int) -> int:
@@ -227,7 +235,7 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
         guarantee=remarked(guarantee, len(names)),
         curator=curator,
         against_curator=found[CURATOR],
-        sums=sum(participation.most.values()) // participation.cohort,
+        sums=participation.sums,
     )
 
 

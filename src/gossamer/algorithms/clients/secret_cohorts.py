@@ -35,8 +35,8 @@ def shown(spec: Spec, timeout: float | None) -> Iterator[str]:
         )
     if spec.disturbed:
         yield (
-            "algorithm.cohorts: secret needs all clients there whenever they are drawn, found faults.absences or "
-            "links.partitions; leave these out, or take cohorts: public"
+            "algorithm.cohorts: secret needs all clients there whenever they are drawn, found faults.absences, "
+            "faults.availability or links.partitions; leave these out, or take cohorts: public"
         )
     if spec.stop.epochs is not None:
         yield (

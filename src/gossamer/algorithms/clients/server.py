@@ -136,7 +136,7 @@ class ClientServer(EndingNode):
         yield Finish(reason)
 
 
-def sum_query(context: Context, normaliser: int, sampling: Poisson = WHOLE) -> Query:
+def sum_query(context: Context, normaliser: float, sampling: Poisson = WHOLE) -> Query:
     """The question for a sum of updates; its ``normaliser`` is public, however many updates are in it."""
     some = next(iter(context.queries.values()))
     return Query(sampling, some.mechanism, float(normaliser))

@@ -55,8 +55,8 @@ def check_steps(settings: ClientSettings) -> Iterator[str]:
         )
     if settings.masking is not None:
         yield (
-            "algorithm.masking: with privacy_unit: example each client adds the noise to its own steps, and masks share "
-            "that of whole updates; leave one of the two out"
+            "algorithm.masking: with privacy_unit: example each client adds the noise to its own steps, and masks "
+            "share that of whole updates; leave one of the two out"
         )
 
 

@@ -22,8 +22,9 @@ however many examples are behind them: a weight by a private number of examples 
 | x, t | the server's `state.x`, `state.t` |
 
 Where clients add the noise themselves, line 4 divides by how many have answered, which all see; where the server adds
-it, by m, which is public. Whoever answers after `Settings.timeout` is left out. Clients that wait for a round of
-theirs are asked in it; one that was asked and came late is asked again when it is drawn again.
+it, by m, which is public. Whoever answers after `Settings.timeout` is left out, and so is whoever is not among the
+first m where more are asked (`Settings.over_selection`). Clients that wait for a round of theirs are asked in it; one
+that was asked and came late is asked again when it is drawn again.
 
 The server is in `fedavg.server`, and clients are in `algorithms.clients`.
 
@@ -32,27 +33,27 @@ References
 B. McMahan, E. Moore, D. Ramage, S. Hampson and B. Aguera y Arcas, "Communication-efficient learning of deep networks
 from decentralized data", AISTATS 2017, Algorithm 1; B. McMahan, D. Ramage, K. Talwar and L. Zhang, "Learning
 differentially private recurrent language models", ICLR 2018, Algorithm 1 (clients drawn by coins of their own, a whole
-update clipped, a fixed denominator); S. Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
+update clipped, a fixed denominator); S. Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2;
+K. Bonawitz et al., "Towards federated learning at scale: system design", MLSys 2019, section 2.2 (more devices are
+selected than a round needs).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.masked_parts import masked_nodes, masked_runs
+from gossamer.algorithms.clients.masked_parts import masked_nodes, masked_rounds, masked_runs
 from gossamer.algorithms.clients.masked_planning import plan_masked
-from gossamer.algorithms.clients.masked_rounds import MaskedRounds
 from gossamer.algorithms.clients.messages import SERVER
-from gossamer.algorithms.clients.planning import Participation, participation_in_updates, plan_clients, stop_of
 from gossamer.algorithms.clients.planning import check as check_clients
+from gossamer.algorithms.clients.planning import plan_clients, stop_of
+from gossamer.algorithms.clients.rounds import RoundSettings, participation_in_rounds
 from gossamer.algorithms.clients.secret_cohorts import shown
 from gossamer.algorithms.clients.settings import workload
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.fedavg.server import RoundServer, cohorts
-from gossamer.algorithms.fedavg.settings import Settings as Settings
+from gossamer.algorithms.fedavg.server import RoundServer
 from gossamer.algorithms.interface import Algorithm, SmallRuns
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
@@ -60,16 +61,17 @@ from gossamer.algorithms.worker import model_of, output
 from gossamer.protocol.node import Node
 
 
+class Settings(RoundSettings):
+    """Settings of `fedavg`, which are those of rounds of clients."""
+
+    name: Literal["fedavg"] = "fedavg"
+
+
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
     if settings.masking is not None:
         return masked_nodes(settings, context, masked_rounds(settings, context.seed, context.names))
     return {**parts.clients(settings, context), SERVER: RoundServer(context, settings)}
-
-
-def masked_rounds(settings: Settings, seed: int, names: tuple[str, ...]) -> MaskedRounds:
-    """The rounds of clients that mask."""
-    return MaskedRounds(cohorts(seed, names, settings.drawn), settings.drawn, settings.rounds, settings.timeout)
 
 
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
@@ -80,18 +82,11 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
 
 
 def plan(problem: Problem[Settings]) -> Plan:
-    """The plan of clients in the rounds that they are drawn for."""
-    settings, names = problem.settings, problem.names
-    if settings.masking is not None:
-        return plan_masked(problem, masked_rounds(settings, problem.seed, names), stop_of(problem.spec))
-    if settings.secret:
-        most = dict.fromkeys(names, settings.rounds)
-        found = Participation(most, settings.sampling, len(names))
-    else:
-        draw = cohorts(problem.seed, names, settings.drawn)
-        rounds = Counter(name for round in range(settings.rounds) for name in draw(round))
-        found = participation_in_updates(problem, {name: rounds[name] for name in names}, settings.drawn)
-    return plan_clients(problem, found, stop_of(problem.spec))
+    """The plan of clients in the rounds that they are asked in."""
+    stop = stop_of(problem.spec)
+    if problem.settings.masking is not None:
+        return plan_masked(problem, masked_rounds(problem.settings, problem.seed, problem.names), stop)
+    return plan_clients(problem, participation_in_rounds(problem), stop)
 
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
@@ -102,16 +97,17 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
 
 
 def small_runs(settings: Settings) -> SmallRuns:
-    """Few rounds of few clients; with masks enough of them that one can be missed."""
+    """Runs for simulated faults, of all clients or some; where more than needed are asked, it is 3 for 2."""
     fitting = parts.fitting(settings)
     if settings.masking is not None:
         return masked_runs(settings.masking, fitting)
+    over = None if settings.over_selection is None else 1.5
     sizes = (
-        {"nodes": 3, "rounds": 3, "clients_per_round": None},
+        {"nodes": 3, "rounds": 3, "clients_per_round": None if over is None else 2},
         {"nodes": 5, "rounds": 3, "clients_per_round": 2},
         {"nodes": 4, "rounds": 4, "clients_per_round": 2},
     )
-    return SmallRuns(sizes, fitting, bounded=("timeout",))
+    return SmallRuns(sizes, {**fitting, "over_selection": over}, bounded=("timeout",))
 
 
 ALGORITHM = Algorithm(

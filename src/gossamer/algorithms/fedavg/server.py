@@ -1,19 +1,18 @@
-"""The server of FedAvg: rounds, each of a cohort that it waits for."""
+"""The server of FedAvg: rounds, each of a cohort that it waits for, or of the first of one to answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.clients.messages import Leave, Newest, Push
+from gossamer.algorithms.clients.rounds import RoundSettings, public_cohorts
 from gossamer.algorithms.clients.server import ClientServer, ServerState, sum_query
+from gossamer.algorithms.clients.weights import weights_of
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.fedavg.settings import Settings
 from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Send, SetTimer
 from gossamer.protocol.events import Answered, Completed, Elapsed, Resumed, Started
 from gossamer.protocol.node import Effects, on
-from gossamer.randomness import Stream
 from gossamer.vectors import Blank, Confined, Released
 
 ROUND = "round"
@@ -49,12 +48,15 @@ class RoundServer(ClientServer):
     """The server: the model, and the round under way."""
 
     state: RoundState
-    settings: Settings
+    settings: RoundSettings
 
-    def __init__(self, context: Context, settings: Settings) -> None:
+    def __init__(self, context: Context, settings: RoundSettings) -> None:
         super().__init__(RoundState(x=context.initial), context, settings)
-        self.names, self.public = context.names, cohorts(context.seed, context.names, settings.drawn)
-        self.query = sum_query(context, settings.drawn, settings.sampling)
+        self.names, self.public = context.names, public_cohorts(settings, context.seed, context.names)
+        self.weights = weights_of(context.shard_sizes, settings.weights == "declared")
+        # As many as are expected of the sum of weights: m, where all are 1.
+        mean_weight = 1.0 if self.weights is None else sum(self.weights.values()) / len(self.weights)
+        self.query = sum_query(context, settings.drawn * mean_weight, settings.sampling)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
@@ -142,9 +144,13 @@ class RoundServer(ClientServer):
         yield from self.close_if_whole()
 
     def close_if_whole(self) -> Effects:
-        """End the round if nobody is left to wait for."""
+        """End the round if as many have answered as are wanted, or nobody is left to wait for."""
         s = self.state
-        if s.cohort is not None and not s.finished and s.left.union(s.updates).issuperset(s.cohort):
+        if s.cohort is None or s.finished:
+            return
+        # Of a secret cohort all are waited for: who is cut off would show who was drawn before.
+        enough = not self.settings.secret and len(s.updates) >= self.settings.drawn
+        if enough or s.left.union(s.updates).issuperset(s.cohort):
             yield from self.close()
 
     @on(Elapsed)
@@ -160,6 +166,10 @@ class RoundServer(ClientServer):
         if self.settings.timeout is not None:
             yield CancelTimer(ROUND)
         updates, s.updates, s.cohort = tuple(sorted(s.updates.items())), {}, None
+        divisor = float(len(updates))
+        if self.weights is not None:
+            divisor = sum(self.weights[name] for name, _ in updates)
+            updates = tuple((name, self.weights[name] * update) for name, update in updates)
         if self.settings.curated and (updates or self.settings.secret):
             s.task += 1
             yield Compute(CuratedSum(s.task, s.x, updates, self.query, s.drawn if self.settings.secret else None))
@@ -168,7 +178,7 @@ class RoundServer(ClientServer):
         total = 0.0 * s.x
         for _, update in updates:
             total = total + update
-        yield from self.advance(total / max(len(updates), 1))
+        yield from self.advance(total / (divisor or 1.0))
 
     @on(Completed)
     def summed(self, done: Completed, now: float) -> Effects:
@@ -185,16 +195,3 @@ class RoundServer(ClientServer):
             yield from self.halt("updates")
         else:
             yield from self.draw()
-
-
-def cohorts(seed: int, names: tuple[str, ...], drawn: int) -> Callable[[int], tuple[str, ...]]:
-    """The clients of each round by public coins: everyone can follow the draws, which depend on no data."""
-    coins = Stream(seed, "fedavg", "cohorts")
-
-    def of(round: int) -> tuple[str, ...]:
-        if drawn == len(names):
-            return names
-        found = coins.at(round).choice(len(names), drawn, replace=False, shuffle=False)
-        return tuple(names[number] for number in sorted(found.tolist()))
-
-    return of

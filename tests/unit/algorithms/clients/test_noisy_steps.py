@@ -13,8 +13,8 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDp
 from dp_accounting.pld import PLDAccountant
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave, Newest, Push
+from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.algorithms.clients.stepping_plan import SteppingPlan
-from gossamer.algorithms.fedavg.server import cohorts
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli import main
 from gossamer.errors import BudgetUnreachable, SpecError
@@ -238,7 +238,7 @@ def test_epsilon_of_each_client_is_that_of_its_steps() -> None:
     """Two steps in each of the rounds that its public coins draw it for: no fewer, and nothing for being drawn."""
     plan = planned(algorithm={"rounds": 9, "clients_per_round": 3})
     prepared = plan.problem
-    draw = cohorts(prepared.seed, prepared.names, 3)
+    draw = public_cohorts(prepared.settings, prepared.seed, prepared.names)
     rounds = Counter(name for round in range(9) for name in draw(round))
     assert len(set(rounds.values())) > 2  # or it is not seen whether they are counted apart
     for name in prepared.names:

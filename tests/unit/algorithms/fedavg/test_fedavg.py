@@ -15,10 +15,10 @@ from dp_accounting.pld import PLDAccountant
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.clients.plan import ClientPlan
+from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedavg.box import Settings
-from gossamer.algorithms.fedavg.server import cohorts
 from gossamer.cli import main
 from gossamer.errors import PeerError, SpecError
 from gossamer.experiment.planning import plan_run
@@ -136,15 +136,15 @@ def test_nobody_waits_for_clients_that_left() -> None:
 
 def test_public_cohorts_are_drawn_evenly_and_anew_in_each_round() -> None:
     """2 of 6 in 3,000 rounds: each client in 1,000 on average, of standard deviation 26; five of them is 6e-7 each."""
-    names = tuple("abcdef")
-    draw = cohorts(1, names, 2)
+    names, settings = tuple("abcdef"), Settings(nodes=6, clients_per_round=2)
+    draw = public_cohorts(settings, 1, names)
     drawn = [draw(round) for round in range(3000)]
     assert all(len(set(cohort)) == 2 for cohort in drawn)
     counts = Counter(name for cohort in drawn for name in cohort)
     assert all(abs(counts[name] - 1000) < 130 for name in names)
-    assert drawn[:20] == [cohorts(1, names, 2)(round) for round in range(20)]
-    assert drawn[:20] != [cohorts(2, names, 2)(round) for round in range(20)]
-    assert cohorts(1, names, 6)(0) == names
+    assert drawn[:20] == [public_cohorts(settings, 1, names)(round) for round in range(20)]
+    assert drawn[:20] != [public_cohorts(settings, 2, names)(round) for round in range(20)]
+    assert public_cohorts(Settings(nodes=6), 1, names)(0) == names
 
 
 def test_only_the_cohort_is_given_the_model() -> None:
@@ -245,7 +245,7 @@ def accounted(rate: float, rounds: int, multiplier: float, relation: Neighboring
 def test_public_cohorts_cost_what_the_client_takes_part_in(algorithm: dict[str, Any]) -> None:
     """Not amplified: as many Gaussian releases as the busiest client is in, which everybody can count."""
     plan = planned(algorithm={**algorithm, "clients_per_round": 2, "rounds": 9})
-    draw = cohorts(plan.problem.seed, plan.problem.names, 2)
+    draw = public_cohorts(plan.problem.settings, plan.problem.seed, plan.problem.names)
     counts = Counter(name for round in range(9) for name in draw(round))
     most = max(counts.values())
     assert 3 <= most < 9

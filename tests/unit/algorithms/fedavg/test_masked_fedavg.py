@@ -17,7 +17,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.algorithms.clients.masked_planning import ALONE, MaskedPlan
 from gossamer.algorithms.clients.messages import SERVER, Fetch
-from gossamer.algorithms.fedavg.server import cohorts
+from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.algorithms.masking_messages import MaskingReply
 from gossamer.algorithms.node_plan import EVERYBODY
 from gossamer.cli import main
@@ -145,7 +145,7 @@ def test_being_drawn_by_public_coins_amplifies_nothing() -> None:
     plan = planned(masking=masking, privacy=privacy, nodes=12, clients_per_round=6, rounds=16)
     names = tuple(plan.mechanisms)
     prepared = plan.problem
-    draw = cohorts(prepared.seed, names, 6)
+    draw = public_cohorts(prepared.settings, prepared.seed, names)
     drawn = Counter(name for round in range(16) for name in draw(round))
     assert {name: plan.releases(name) for name in names} == {name: drawn[name] for name in names}
     assert max(drawn.values()) < 16
@@ -205,6 +205,8 @@ def test_a_server_is_sent_nothing_but_masks_and_keys(tmp_path: Path) -> None:
         ({"masking": {"honest": 0.5}}, "honest belongs to secure, found none"),
         ({"masking": "secure", "noise_by": "server", "trusted": "server"}, "leave one of the two out"),
         ({"masking": "secure", "cohorts": "secret"}, "clients mask with the others of their round"),
+        ({"masking": "secure", "clients_per_round": 3, "over_selection": 1.5}, "nobody who has masked is cut off"),
+        ({"masking": "secure", "weights": "declared"}, "masked updates count alike"),
         ({"masking": "secure", "name": "fedasync"}, "there is no sum to hide it in"),
         ({"masking": "secure", "name": "fedbuff"}, "masks are bound to one model"),
     ],
