@@ -43,6 +43,10 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Adam of each node": ({"name": "allreduce", "optimizer": "adam"}, SAMPLES),
     "Adam of a server": ({"name": "audp", "optimizer": "adam"}, SAMPLES),
     "a server that adds the noise": ({"name": "fedavg", "noise_by": "server", "trusted": "server"}, SAMPLES),
+    "a server that draws in secret": (
+        {"name": "fedavg", "noise_by": "server", "trusted": "server", "cohorts": "secret"},
+        SAMPLES,
+    ),
     "buffers that a server noises": ({"name": "fedbuff", "noise_by": "server", "trusted": "server"}, SAMPLES),
     "momentum of a server": ({"name": "fedbuff", "server_optimizer": "momentum"}, SAMPLES),
     "random noise on links": ({"name": "graph_federated", "noise": "random"}, UNITS),

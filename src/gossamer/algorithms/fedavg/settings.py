@@ -46,6 +46,10 @@ class Settings(ClientSettings):
         return self.cohorts == "secret" and self.drawn < self.nodes
 
     @property
+    def unseen(self) -> str:
+        return "cohorts: secret" if self.secret else ""
+
+    @property
     def sampling(self) -> Poisson:
         """Sampling of the clients of a round, for accounting."""
         return Poisson(self.drawn / self.nodes) if self.secret else WHOLE

@@ -33,16 +33,17 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
     Raises
     ------
     SpecError
-        If parties trust another with what is raw, and are no agents of a unit: no owner's policy knows of that.
+        If the guarantee rests on nobody seeing whom a party talks to.
     """
     algorithm, names = ALGORITHMS[experiment.algorithm.name], tuple(examples)
     cast, role = algorithm.cast(experiment.algorithm, names), algorithm.roles[0]
-    if cast.trust and role != AGENT:
+    if cast.unseen:
         raise SpecError(
-            f"algorithm: a server that {role}s show their updates without noise is for simulations, so far; deployed "
-            "ones add the noise themselves"
+            f"algorithm.{cast.unseen} is for simulations: the broker, and whoever sees its traffic, see whom the "
+            f"server talks to, and that is what has to stay secret; leave {cast.unseen.partition(':')[0]} out"
         )
-    parties = [Member(name, role, keys[name], cast.trust.get(name), examples[name]) for name in names]
+    units = cast.trust if role == AGENT else {}
+    parties = [Member(name, role, keys[name], units.get(name), examples[name]) for name in names]
     return (*parties, *(Member(name, _role(name), keys[name]) for name in cast.servers))
 
 
