@@ -212,15 +212,16 @@ def test_a_client_counts_what_it_hands_over_to_a_trusted_server(name: str) -> No
     (kind,) = plan.curator.kinds
     for client in prepared.names:
         own = parties.ledgers[client]
-        assert own.counts == {kind: simulator.nodes[client].state.updates}
+        state = simulator.nodes[client].state
+        # The run may end while the client makes one more.
+        assert set(own.counts) == {kind}
+        assert state.updates <= own.releases <= state.updates + 1
         # What did not get into a sum any more was handed over all the same.
         assert 0 < server.releases_of(client) <= own.releases <= plan.curator.kinds[kind]
         for _ in range(plan.curator.kinds[kind] - own.releases):
             own.charge(Receipt(kind))
         with pytest.raises(BudgetSpent):
-            parties.sides[client].admit(
-                client, LocalUpdate(99, simulator.nodes[client].state.w, plan.sides[client].query)
-            )
+            parties.sides[client].admit(client, LocalUpdate(99, state.w, plan.sides[client].query))
     assert simulator.finished["server"] in ("rounds", "all clients left", "too few clients left")
 
 

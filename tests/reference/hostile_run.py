@@ -47,9 +47,8 @@ class Party:
 
     def __init__(self, run: HostileRun, node: Node, peers: Peers) -> None:
         self.run, self.name, self.peers = run, node.name, peers
-        self.host = Host(
-            node, SESSION, _NoJournal(), may_hear=partial(may_hear, run.members.contract.cast.trust, node.name)
-        )
+        trust = run.members.contract.cast.trust
+        self.host = Host(node, SESSION, _NoJournal(), may_hear=partial(may_hear, trust, node.name))
         self.finished = ""
 
     def begin(self) -> None:
