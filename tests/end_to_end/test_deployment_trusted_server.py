@@ -83,7 +83,7 @@ def test_runs_with_trusted_servers_add_up_in_the_ledger_of_the_data(party: Party
     before = file.spent(A)
     file.close()
     assert before > 0
-    said = Party(other, A, party.capsys).refuses(code=1)
+    said = Party(other, A, party.capsys).refuses(code=3)
     assert "data set 'node-0' has spent 100 % of its budget" in said
     assert "fits into the rest of neither" in said
 
