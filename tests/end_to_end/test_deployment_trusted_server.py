@@ -145,5 +145,5 @@ def test_a_server_with_an_older_state_is_refused(tmp_path: Path, broker: Embedde
         there.start(SERVER)
         until(lambda: there.status(SERVER).get("messages_rejected", 0) > 0, "messages to be refused")
         after = there.updates(A)
-        assert "state" in there.log(SERVER)
+        assert "lost its session's state" in there.log(SERVER) + there.log(A), there.log(SERVER)
         assert there.updates(A) <= after + 1

@@ -1,4 +1,4 @@
-"""Whom nodes show what is raw: the trust scopes of a run, and who may come to hear what.
+"""Trust scopes of a run: the nodes that others show what is raw, and who may come to hear what.
 
 A scope is called after its *head*, the node that its members show what is raw. They show it to nobody else, and only a
 head that is in the scope itself, such as the server of a federated unit, shows them what it has: one that is not, such
@@ -25,7 +25,7 @@ def may_hear(trust: Mapping[str, str], sender: str, to: str) -> bool:
 
 
 def confidants(trust: Mapping[str, str], name: str) -> frozenset[str]:
-    """All who may come to hear what is raw of ``name``, itself included: also by way of others."""
+    """Nodes that may come to hear what is raw of ``name``, itself included: also by way of others."""
     found, head = {name}, trust.get(name)
     while head is not None and trust.get(head) != head and head not in found:
         found.add(head)

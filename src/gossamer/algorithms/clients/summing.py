@@ -103,7 +103,7 @@ class SummingServer(ClientServer):
         yield from self.go_on()
 
     def room(self, client: str) -> int:
-        """How many updates of a client may wait: no more than it makes, or than there will be sums."""
+        """Most updates of a client that may wait: no more than it makes, or than there will be sums."""
         quota = MOST_HELD if self.quotas is None else self.quotas[client]
         return quota if self.last is None else min(quota, self.last - self.state.taken)
 

@@ -152,7 +152,7 @@ class LocalFederation:
 
     @property
     def _relation(self) -> NeighboringRelation:
-        """By which examples are accounted for: those of whole clients take one alone."""
+        """Relation by which examples are accounted for: those of whole clients take one alone."""
         spec = self.prepared.experiment
         return NeighboringRelation.REPLACE_ONE if spec.terms.unit == "client" else spec.privacy.relation
 
