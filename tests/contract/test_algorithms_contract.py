@@ -158,6 +158,10 @@ class TestFedAvg(AlgorithmContract):
     settings = fedavg.Settings(nodes=5, rounds=7, timeout=60.0)
 
 
+class TestFedAvgOfATrustedServer(AlgorithmContract):
+    settings = fedavg.Settings(nodes=5, rounds=6, noise_by="server", trusted="server")
+
+
 def units(noise: str = "homomorphic", **settings: Any) -> graph_federated.Settings:
     """Three units of 2, 1 and 3 agents, all of which take part in each of six rounds."""
     given = {"units": 3, "agents": (2, 1, 3), "rounds": 6, "noise": noise, **settings}

@@ -47,6 +47,7 @@ UNITS = {
     "step_size": 0.5,
     "batch_size": 4,
 }
+TRUSTED = {"noise_by": "server", "trusted": "server"}
 SPECS: dict[str, dict[str, Any]] = {
     "gossip": {"algorithm": {"name": "gossip", "nodes": 4, "updates_per_node": 5}},
     "gossip adaptive": {
@@ -74,6 +75,14 @@ SPECS: dict[str, dict[str, Any]] = {
     "units masked noise": {
         "algorithm": {**UNITS, "agents": 4, "agents_sampled": 3, "masking": "secure"},
         "privacy": {"clip": 1.0, "agent_noise": 2.0},
+    },
+    "fedavg trusted": {
+        "algorithm": {"name": "fedavg", "nodes": 4, "rounds": 4, "clients_per_round": 3, "batch_size": 8, **TRUSTED},
+        "privacy": {"clip": 0.5},
+    },
+    "fedbuff trusted": {
+        "algorithm": {"name": "fedbuff", "nodes": 4, "buffer": 3, "updates_per_node": 4, "batch_size": 8, **TRUSTED},
+        "privacy": {"clip": 0.5},
     },
     "none": {"algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 3}, "privacy": "none", "budget": None},
     "gossip mlp": {"objective": "mlp", "algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 4}},
@@ -191,6 +200,29 @@ def test_no_more_is_released_than_planned(name: str) -> None:
     with pytest.raises(BudgetSpent):
         ledger.charge(Receipt(next(iter(policy.most))))
     assert side.releases(node) == sum(policy.most.values())
+
+
+@pytest.mark.parametrize("name", ["fedavg trusted", "fedbuff trusted"])
+def test_a_client_counts_what_it_hands_over_to_a_trusted_server(name: str) -> None:
+    """Beside the line that the server keeps for it: each raw update as the sum that it goes into."""
+    prepared = replace(prepared_of(name), run="run")
+    plan = plan_run(prepared)
+    simulator, parties = run(prepared, plan)
+    server = parties.ledgers["server"]
+    (kind,) = plan.curator.kinds
+    for client in prepared.names:
+        own = parties.ledgers[client]
+        state = simulator.nodes[client].state
+        # The run may end while the client makes one more.
+        assert set(own.counts) == {kind}
+        assert state.updates <= own.releases <= state.updates + 1
+        # What did not get into a sum any more was handed over all the same.
+        assert 0 < server.releases_of(client) <= own.releases <= plan.curator.kinds[kind]
+        for _ in range(plan.curator.kinds[kind] - own.releases):
+            own.charge(Receipt(kind))
+        with pytest.raises(BudgetSpent):
+            parties.sides[client].admit(client, LocalUpdate(99, state.w, plan.sides[client].query))
+    assert simulator.finished["server"] in ("rounds", "all clients left", "too few clients left")
 
 
 def test_servers_without_data_are_asked_nothing() -> None:

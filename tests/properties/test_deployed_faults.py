@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.reference.graph_slow import noise_factor
 
 from gossamer.deployment.party import computing
 from gossamer.deployment.party.computing import deployed_computer
+from gossamer.experiment.planning import plan_run
 from gossamer.experiment.reading import parse_spec
 from gossamer.faults.specs import SmallRun, small_runs
 from gossamer.faults.trials import Ledgers, Trial
@@ -27,6 +30,7 @@ from gossamer.sides.pool import Pool
 
 SAMPLES, NOISE = {"noise_multiplier": 1.0}, {"standard_deviation": 1.0}
 UNITS = {"name": "graph_federated"}
+TRUSTED = {"noise_by": "server", "trusted": "server"}
 SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gossip": ({"name": "gossip"}, SAMPLES),
     "a clip that follows a quantile": ({"name": "gossip"}, {**SAMPLES, "clip": {"policy": "quantile"}}),
@@ -36,6 +40,10 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "increasing": ({"name": "increasing"}, SAMPLES),
     "fedbuff": ({"name": "fedbuff"}, SAMPLES),
     "noisy steps": ({"name": "fedavg", "privacy_unit": "example", "local_momentum": 0.5}, SAMPLES),
+    "fedbuff trusted": ({"name": "fedbuff", **TRUSTED}, SAMPLES),
+    "fedavg": ({"name": "fedavg"}, SAMPLES),
+    "fedavg trusted": ({"name": "fedavg", **TRUSTED}, SAMPLES),
+    "fedasync": ({"name": "fedasync"}, SAMPLES),
     "independent": ({**UNITS, "temporal": "independent"}, NOISE),
     "random walk": ({**UNITS, "temporal": "random_walk"}, NOISE),
     "square root": ({**UNITS, "temporal": "sqrt_toeplitz"}, NOISE),
@@ -95,7 +103,14 @@ def deployed() -> list[Processes]:
 @cache
 def trial(name: str) -> Trial:
     algorithm, privacy = SPECS[name]
-    return Trial.of(parse_spec({"algorithm": algorithm, "privacy": {"clip": 1.0, **privacy}}), home=Processes)
+    runs = small_runs(parse_spec({"algorithm": algorithm, "privacy": {"clip": 1.0, **privacy}}))[0]
+    return Trial([named(run) if "trusted" in name else run for run in runs], home=Processes)
+
+
+def named(run: SmallRun) -> SmallRun:
+    """A run that has a name, as deployed ones do: clients that trust a server count what they hand over themselves."""
+    prepared = replace(run.prepared, run="run")
+    return replace(run, prepared=prepared, plan=plan_run(prepared))
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -162,7 +177,8 @@ class RunApart(SmallRun):
 
 
 def apart(name: str) -> Trial:
-    runs = [RunApart(run.prepared, run.plan, run.nodes, run.speeds) for run in timed(name)]
+    found = [named(run) if "trusted" in name else run for run in timed(name)]
+    runs = [RunApart(run.prepared, run.plan, run.nodes, run.speeds) for run in found]
     return Trial(runs, home=lambda ledgers: ledgers)  # type: ignore[arg-type,return-value]
 
 
@@ -175,7 +191,13 @@ def timed(name: str) -> Sequence[SmallRun]:
 
 @pytest.mark.parametrize(
     ("name", "kinds"),
-    [("gossip", {TimedPool}), ("increasing", {TimedPool, Pool}), ("random walk", {Pool}), ("masked", {Pool})],
+    [
+        ("gossip", {TimedPool}),
+        ("increasing", {TimedPool, Pool}),
+        ("random walk", {Pool}),
+        ("masked", {Pool}),
+        ("fedbuff trusted", {Pool}),
+    ],
 )
 def test_no_seed_of_faults_fails_where_each_party_opens_its_own_side(
     name: str, kinds: set[type], monkeypatch: pytest.MonkeyPatch
@@ -188,6 +210,16 @@ def test_no_seed_of_faults_fails_where_each_party_opens_its_own_side(
     assert failure is None, str(failure)
     assert {type(side) for side in Apart.opened} == kinds
     assert len(Apart.opened) > 16 * min(len(run.names) for run in trial.runs)  # some came back
+
+
+def test_a_client_that_does_not_count_what_it_hands_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    charge = Side.charge
+    monkeypatch.setattr(
+        Side, "charge", lambda self, receipt: charge(self, receipt) if self.name == "server" else self.releases + 1
+    )
+    failure = first_failure(trial("fedavg trusted"), range(4))
+    assert failure is not None
+    assert re.search(r"the ledger of node-\d has 0 releases", str(failure))
 
 
 def test_a_timed_side_that_does_not_charge_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,10 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"name": "fedavg", "noise_by": "server", "trusted": "server", "clients_per_round": 2, "over_selection": 1.5},
         SAMPLES,
     ),
+    "a server that draws in secret": (
+        {"name": "fedavg", "noise_by": "server", "trusted": "server", "cohorts": "secret"},
+        SAMPLES,
+    ),
     "buffers that a server noises": ({"name": "fedbuff", "noise_by": "server", "trusted": "server"}, SAMPLES),
     "noisy steps in rounds": ({"name": "fedavg", "privacy_unit": "example", "local_momentum": 0.5}, SAMPLES),
     "noisy steps in buffers": ({"name": "fedbuff", "privacy_unit": "example", "proximal": 0.1}, SAMPLES),

@@ -31,9 +31,10 @@ from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.keys.identity import Identity
-from gossamer.protocol.effects import Send
+from gossamer.privacy.curated_tasks import CuratedSum
+from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.events import Completed, Received
+from gossamer.protocol.events import Answered, Completed, Received
 from gossamer.protocol.link import Link
 from gossamer.protocol.messages import Message
 from gossamer.protocol.trace import Step
@@ -293,21 +294,25 @@ def check_delivery(lives: Mapping[str, Life], left: Collection[str] = ()) -> Non
 def check_ledgers(there: Parties, lives: Mapping[str, Life], kills: Mapping[str, int]) -> None:
     """Every release that a node was given is charged, and what is charged beyond that was lost with a process."""
     for name, found in lives.items():
-        given = sum(isinstance(step.event, Completed) for step in found.steps)
-        charged = charges(there, name)
+        # A sum of clients' updates has a line for each of them, and clients count what they hand over themselves.
+        asked = [effect.task for step in found.steps for effect in step.effects if isinstance(effect, Compute)]
+        lines = {task.id: len(task.owners) for task in asked if isinstance(task, CuratedSum)}
+        kinds = Completed if there.agreed(name).plan.side(name).counts() is None else (Completed, Answered)
+        given = sum(lines.get(step.event.id, 1) for step in found.steps if isinstance(step.event, kinds))
+        charged, lost = charges(there, name), (1 + kills.get(name, 0)) * max(lines.values(), default=1)
         if charged is not None and there.federation.prepared.experiment.private:
-            assert given <= charged <= given + 1 + kills.get(name, 0), (name, given, charged, kills)
+            assert given <= charged <= given + lost, (name, given, charged, kills)
 
 
 def charges(there: Parties, name: str) -> int | None:
     """How many releases the ledger of a party's data, or of a unit, has; None where nothing is charged."""
     policy, unit = there.federation.folder / name / POLICY, there.folder(name).path / "unit.ledger"
-    path, data_set = (read_policy(policy).ledger_path, name) if policy.exists() else (unit, "unit")
+    path, data_sets = (read_policy(policy).ledger_path, [name]) if policy.exists() else (unit, None)
     if not path.exists():
         return None
     file = LedgerFile(path)
     try:
-        return sum(run.releases for run in file.runs(data_set))
+        return sum(run.releases for data_set in data_sets or file.data_sets for run in file.runs(data_set))
     finally:
         file.close()
 

@@ -14,6 +14,7 @@ from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.fedasync import box as fedasync
+from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
@@ -52,6 +53,7 @@ def _units(noise: str, **settings: Any) -> Any:
     ).decided(private=noise != "none")
 
 
+TRUSTED: dict[str, Any] = {"noise_by": "server", "trusted": "server"}
 SETTINGS: dict[str, tuple[Any, Clipping]] = {
     "gossip": (gossip.Settings(nodes=5, topology="ring"), Clipping()),
     "gossip, moving clip": (gossip.Settings(nodes=4, topology="ring", exchange="bipartite"), Clipping(QuantileClip())),
@@ -61,6 +63,13 @@ SETTINGS: dict[str, tuple[Any, Clipping]] = {
     "audp, waits": (edge_cloud.Settings(nodes=5, staleness={"bound": 2, "on_stale": "wait"}), Clipping()),
     "fedasync": (fedasync.Settings(nodes=4), Clipping()),
     "fedbuff": (fedbuff.Settings(nodes=4, buffer=3), Clipping()),
+    "fedbuff, trusted": (fedbuff.Settings(nodes=4, buffer=3, **TRUSTED), Clipping()),
+    "fedavg": (fedavg.Settings(nodes=4, rounds=6, timeout=30.0), Clipping()),
+    "fedavg, trusted": (fedavg.Settings(nodes=4, rounds=6, clients_per_round=3, timeout=30.0, **TRUSTED), Clipping()),
+    "fedavg, secret": (
+        fedavg.Settings(nodes=4, rounds=6, clients_per_round=3, cohorts="secret", **TRUSTED),
+        Clipping(),
+    ),
     "mapa": (mapa.Settings(nodes=4, gradient_sd=1.0, smoothness=1.0, loss_gap=0.5), Clipping(StageClip())),
     "increasing": (increasing.Settings(nodes=4, sizes={"name": "power", "a": 4, "b": 8}), Clipping()),
     "increasing, aggregators": (

@@ -6,6 +6,7 @@ import contextlib
 import heapq
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tests.reference.hostile_inputs import Junk
@@ -21,6 +22,7 @@ from gossamer.protocol.events import Answered, Completed
 from gossamer.protocol.frames import Acknowledge, Data, encode_frame
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Session, SessionSettings, Transmit
+from gossamer.protocol.trust import may_hear
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Ended, Host, Input, Outcome, Rejected, Task, Wake
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.vectors import Released
@@ -45,7 +47,8 @@ class Party:
 
     def __init__(self, run: HostileRun, node: Node, peers: Peers) -> None:
         self.run, self.name, self.peers = run, node.name, peers
-        self.host = Host(node, SESSION, _NoJournal(), may_hear=lambda to: True)
+        trust = run.members.contract.cast.trust
+        self.host = Host(node, SESSION, _NoJournal(), may_hear=partial(may_hear, trust, node.name))
         self.finished = ""
 
     def begin(self) -> None:

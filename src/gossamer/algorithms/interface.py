@@ -46,7 +46,11 @@ class Cast:
     holders : tuple of str
         Whose models are tested.
     trust : mapping of str to str
-        The trust scope of each node that is in one, such as its federated unit: what is `Confined` stays inside.
+        The trust scope of each node that is in one, such as its federated unit: what is `Confined` stays inside. It is
+        called after the node that hears it; see `protocol.trust`.
+    unseen : str
+        The setting by which nobody may see which parties talk to each other, and when, or the guarantee is void; empty
+        where all may see it. Parties of a deployment have a broker, and others on the wires, that do.
     """
 
     workers: tuple[str, ...]
@@ -55,6 +59,7 @@ class Cast:
     joined: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
     trust: Mapping[str, str] = field(default_factory=dict)
+    unseen: str = ""
 
     def __post_init__(self) -> None:
         for name in ("joined", "holders"):
@@ -124,6 +129,8 @@ class SmallRuns:
         What else fits so few examples.
     bounded : tuple of str
         Settings that may be left out, and are given here, so that nobody is waited for without end.
+    waits : bool
+        Whether a run waits for every node, however long that is away: then one that never comes back ends progress.
     chunk : int
         Bytes of a frame that cuts messages into two to six chunks.
     unanswered : int
@@ -135,6 +142,7 @@ class SmallRuns:
     sizes: tuple[Mapping[str, Any], ...]
     fitting: Mapping[str, Any] = field(default_factory=dict)
     bounded: tuple[str, ...] = ()
+    waits: bool = False
     chunk: int = 112
     unanswered: int = 0
     levels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

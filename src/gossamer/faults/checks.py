@@ -165,10 +165,12 @@ class Progress:
         Nodes with data.
     hub : str or None
         Whom all need.
+    waits : bool
+        Whether all need everybody.
     """
 
-    def __init__(self, hosts: LinkedHosts, workers: Sequence[str], hub: str | None) -> None:
-        self.hosts, self.workers, self.hub = hosts, frozenset(workers), hub
+    def __init__(self, hosts: LinkedHosts, workers: Sequence[str], hub: str | None, *, waits: bool = False) -> None:
+        self.hosts, self.workers, self.hub, self.waits = hosts, frozenset(workers), hub, waits
         self.patience = INTERVALS * hosts.settings.longest_retry
         self.since = 0.0
         self.updated: set[str] = set()
@@ -203,7 +205,7 @@ class Progress:
             and not host.finished
             and (live := [peer for peer in hosts.links(name) if peer not in hosts.away])
         }
-        if self.hub in gone or (gone and self.workers.isdisjoint(there)):
+        if self.hub in gone or (gone and (self.waits or self.workers.isdisjoint(there))):
             return None
         for name, live in there.items():
             if name in self.workers and name not in self.updated:

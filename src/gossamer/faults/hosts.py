@@ -30,6 +30,7 @@ from gossamer.protocol.link import Link
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
+from gossamer.protocol.trust import may_hear
 from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Note, Outcome, Rejected, Task, Wake
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
@@ -120,14 +121,13 @@ class LinkedHosts:
         return self.hosts[name]
 
     def _host(self, name: str, journal: MemoryJournal) -> Host:
-        unit = self.units.get(name)
         return self.kind(
             fresh(self.prototypes[name]),
             self.settings,
             journal,
             every=self.schedule.every,
             watch=self.watch,
-            may_hear=lambda to: unit is not None and self.units.get(to) == unit,
+            may_hear=partial(may_hear, self.units, name),
         )
 
     # What there is to look at

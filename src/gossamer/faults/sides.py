@@ -17,7 +17,7 @@ from gossamer.protocol.trace import Step
 from gossamer.sides.answers import Answer
 from gossamer.sides.home import DRAWING
 from gossamer.sides.pool import Pool
-from gossamer.vectors import Masked, Released
+from gossamer.vectors import Confined, Masked, Released
 
 SIZE = 4
 """Of models. Two draws of so many numbers point the same way with a probability of about 1e-20."""
@@ -75,7 +75,9 @@ class WatchedSides:
         self.pool.renew(name)
 
     def _look(self, node: str, task: Any, answer: Any) -> None:
-        """Note what noise was drawn for, if any was, and for what before."""
+        """Note what noise was drawn for, if any was, and for what before; or that raw data were handed over."""
+        if isinstance(answer, Confined) and self.charged(node) is not None:
+            self._count(node, task)
         if not isinstance(answer, Masked) and not (isinstance(answer, Released) and self.private):
             return
         noise = answer.values - task.base

@@ -111,6 +111,11 @@ class SmallRun:
         return replace(SETTINGS, largest_frame=_wanted(self.prepared.experiment).chunk, largest_message=1 << 14)
 
     @property
+    def waits(self) -> bool:
+        """Whether the run waits for every node, however long that is away."""
+        return _wanted(self.prepared.experiment).waits
+
+    @property
     def averaged(self) -> int:
         """Updates of servers that are made of no answer."""
         return _wanted(self.prepared.experiment).unanswered * len(self.prepared.cast.servers)

@@ -133,7 +133,7 @@ class Trial:
             tell=tell,
         )
         algorithm, names = run.prepared.algorithm, run.prepared.names
-        progress = Progress(hosts, names, run.prepared.cast.hub)
+        progress = Progress(hosts, names, run.prepared.cast.hub, waits=run.waits)
         checks: list[Callable[[Sequence[Step]], str | None]] = [
             sides,
             Delivery(hosts),

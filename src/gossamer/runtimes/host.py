@@ -453,7 +453,7 @@ class Host:
             case Send(to, message):
                 if is_confined(message) and not self._may_hear(to):
                     raise TypeError(
-                        f"{type(message).__name__} is confined to the unit of {self.node.name}, not of {to}"
+                        f"{type(message).__name__} is confined to those whom {self.node.name} trusts, and {to} is none"
                     )
                 return self._converse(self.session.send(to, message, self.now))
             case SetTimer(after, name):

@@ -11,6 +11,7 @@ from gossamer.protocol.events import Event, Received
 from gossamer.protocol.frames import frame_size
 from gossamer.protocol.messages import Message, check, encoded_size, is_confined
 from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit
+from gossamer.protocol.trust import may_hear
 from gossamer.runtimes.links import Links, LinkSettings
 
 Action = Callable[[str, Any, float], None]
@@ -37,7 +38,7 @@ class Post:
     happen : callable
         Shows a node an event: (node, event).
     units : mapping of str to str
-        The unit of each node that is in one. What is `Confined` does not leave its unit.
+        The trust scope of each node that is in one. What is `Confined` does not leave it.
 
     Attributes
     ----------
@@ -79,11 +80,11 @@ class Post:
         Raises
         ------
         TypeError
-            If the message may not be sent at all, or not out of the sender's unit.
+            If the message may not be sent at all, or not to whom the sender does not trust.
         """
         check(message)
-        if is_confined(message) and self._units.get(sender, sender) != self._units.get(to, to):
-            raise TypeError(f"{type(message).__name__} is confined to the unit of {sender}, and {to} is not in it")
+        if is_confined(message) and not may_hear(self._units, sender, to):
+            raise TypeError(f"{type(message).__name__} is confined to those whom {sender} trusts, and {to} is none")
         if (sender, to) not in self._flying:
             self._flying[sender, to] = deque()
         self._flying[sender, to].append(message)

@@ -37,11 +37,13 @@ class UpdateRule(Rule):
     def __init__(self, name: str, plan: ClientUpdate, shard: Shard, updates: Updates, home: Home) -> None:
         shard.check_whole()
         self.name, self.plan, self.shard, self.updates = name, plan, shard, updates
-        self._sampling = home.numbers(name, "sampling")
+        self._sampling, self._repeats = home.numbers(name, "sampling"), home.repeats
 
     def due(self, task: Any, charged: int) -> Due:
         self.check(task)
-        return Due(None)
+        if self.plan.counted is None:
+            return Due(None)
+        return Due(Receipt(self.plan.counted), not self._repeats)
 
     def check(self, task: Any) -> None:
         """Refuse what is not this client's to answer."""

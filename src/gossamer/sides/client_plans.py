@@ -71,9 +71,12 @@ class ClientUpdate(ByKind):
     noise : Mechanism, Pairwise or None
         What the client adds itself, to send its update to everybody; None, and noise of pairs, keep it in ``scope``.
     most_updates, size : int
-        How many noised updates, and of how many coordinates each.
+        How many noised or ``counted`` updates, and of how many coordinates each.
     behind : SidePlan or None
         What leaves the scope of a raw update, such as its server's stream, or a curator's sums.
+    counted : ReleaseKind or None
+        The curator's sum that a raw update goes into, once: the client charges itself that for each that it hands over.
+        None where its line is kept by others alone, as in simulations.
     """
 
     query: UpdateQuery | None = None
@@ -84,10 +87,16 @@ class ClientUpdate(ByKind):
     scope: frozenset[str] = frozenset()
     behind: SidePlan | None = field(default=None, repr=False)
     owners: tuple[str, ...] = ()
+    counted: ReleaseKind | None = None
 
     def __post_init__(self) -> None:
         if not self.bound > 0:
             raise SpecError(f"an update is clipped to a length above 0, found {self.bound!r}")
+        if self.counted is not None and (self.noise is not None or self.counted.sampling != WHOLE):
+            raise SpecError(
+                "a client counts raw updates that it hands over, each as a release that it is known to be in, found "
+                f"{self.counted} and noise {self.noise}"
+            )
         if isinstance(self.noise, Mechanism) and self.noise.private and self.noise.clip != self.bound:
             raise SpecError(f"noise for updates of length {self.bound:g} has that clip, found {self.noise}")
         if isinstance(self.noise, Mechanism):
@@ -100,7 +109,7 @@ class ClientUpdate(ByKind):
         return ReleaseKind(self.noise.unit(), WHOLE, self.size) if isinstance(self.noise, Mechanism) else None
 
     def charges(self) -> ReleaseCharges | None:
-        kind = self.kind
+        kind = self.kind or self.counted
         if kind is None:
             return None
         policy = Plan({kind: self.most_updates}) if kind.mechanism.private else Unlimited()
@@ -118,13 +127,14 @@ class ClientUpdate(ByKind):
         return NOTHING_PROVED if self.kind is not None or self.behind is None else self.behind.entry(trust)
 
     def counts(self) -> Counts | None:
-        return None if self.kind is None else {self.kind: self.most_updates}
+        kind = self.kind or self.counted
+        return None if kind is None else {kind: self.most_updates}
 
     def most(self) -> int | None:
-        return None if self.kind is None else self.most_updates
+        return None if self.kind is None and self.counted is None else self.most_updates
 
     def drawn(self) -> Drawn:
-        return drawn_for({kind: kind.size * count for kind, count in (self.counts() or {}).items()}, {})
+        return drawn_for({} if self.kind is None else {self.kind: self.kind.size * self.most_updates}, {})
 
 
 @dataclass(frozen=True)
@@ -139,7 +149,7 @@ class Curator(ByKind):
     cohort : int
         The most clients in a sum: all of them, where some are drawn.
     owners : tuple of str
-        The clients: each has a line in the ledger, and only they and the curator hear what is raw.
+        The clients: each has a line in the ledger, and shows the curator alone what is raw.
     bound : float
         C, the most L2 norm of an update; a longer one counts as 0.
     """
@@ -164,7 +174,7 @@ class Curator(ByKind):
 
     @property
     def scope(self) -> frozenset[str]:
-        return frozenset((self.name, *self.owners))
+        return frozenset((self.name,))
 
     @property
     def private(self) -> bool:

@@ -10,6 +10,7 @@ from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.protocol.trust import confidants
 from gossamer.sides.client import NoisedRule, PairwiseRule, UpdateRule
 from gossamer.sides.curator import CuratorRule
 from gossamer.sides.home import Home
@@ -73,10 +74,10 @@ def open_pool(
 def _check_scopes(plans: Mapping[str, SidePlan], trust: Mapping[str, str]) -> None:
     """Refuse plans by which others hear what is raw than those whom the party trusts."""
     for name, plan in plans.items():
-        trusted = {other for other, scope in trust.items() if name in trust and scope == trust[name]}
+        trusted = confidants(trust, name)
         if plan.scope and plan.scope != trusted:
             raise SpecError(
-                f"what is raw of {name} stays with {', '.join(sorted(trusted)) or 'itself'}, and its plan shows it to "
+                f"what is raw of {name} stays with {', '.join(sorted(trusted))}, and its plan shows it to "
                 f"{', '.join(sorted(plan.scope))}"
             )
 

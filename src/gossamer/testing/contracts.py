@@ -38,7 +38,7 @@ from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.sides.answers import Answer
 from gossamer.sides.null import DryRun
 from gossamer.topology.builders import build_graph
-from gossamer.vectors import LARGEST_VALUE, Blank, Public, Released, Sendable, Vector
+from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Public, Released, Sendable, Vector
 
 SIZE = 11
 """Of models; no multiple of the number of nodes, so that chunks differ in size."""
@@ -359,7 +359,9 @@ def _refuses(node: Node, event: Received, now: float, bad: np.ndarray[Any, Any])
 
 def _spoilt(original: Message, vector: np.ndarray[Any, Any]) -> Message:
     values = {
-        name: Released(vector) if isinstance(value, (Public, Released)) else value
+        name: (Confined if isinstance(value, Confined) else Released)(vector)
+        if isinstance(value, (Public, Released, Confined))
+        else value
         for name, value in vars(original).items()
     }
     return type(original)(**values)

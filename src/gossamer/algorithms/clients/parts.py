@@ -20,9 +20,9 @@ LAWS = ("gaussian", "none")
 
 
 def cast(settings: ClientSettings, names: tuple[str, ...]) -> Cast:
-    """The clients, and the server that each talks to, and that hears what is raw if it is trusted."""
-    trust = dict.fromkeys((*names, SERVER), SERVER) if settings.curated else {}
-    return Cast(names, (SERVER,), dict.fromkeys(names, SERVER), trust=trust)
+    """The clients, and the server that each talks to, and that alone hears what is raw of it if it is trusted."""
+    above = dict.fromkeys(names, SERVER)
+    return Cast(names, (SERVER,), above, trust=above if settings.curated else {}, unseen=settings.unseen)
 
 
 def terms(settings: ClientSettings, limit: int | None = None) -> Terms:

@@ -61,8 +61,8 @@ class ClientPlan(NodePlan):
         return self.most[name]
 
     def counts(self, name: str) -> Counts | None:
-        """The updates of client ``name``, as its ledger counts them; None where its server is charged."""
-        return self.sides[name].counts() if self.curator is None else None
+        """The updates of client ``name``, as its own ledger counts them; None where its server's does alone."""
+        return self.sides[name].counts()
 
     def side(self, name: str) -> SidePlan:
         """Return what leaves the data of ``name``: nothing of a server that adds no noise, which has none."""

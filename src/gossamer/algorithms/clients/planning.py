@@ -207,8 +207,6 @@ def _noised(problem: Problem[S], participation: Participation, stop: StopSetting
 def _curated(problem: Problem[S], participation: Participation, stop: StopSettings) -> ClientPlan:
     """The plan of clients whose server adds the noise: one law, and for each client as many releases as for any."""
     settings, spec, names = problem.settings, problem.spec, problem.names
-    if problem.run:
-        raise SpecError("algorithm.noise_by: server is for simulations, so far; deployed clients take noise_by: client")
     most = max(participation.most.values())
     schedules: dict[str, Schedule] = {name: {participation.sampling: most} for name in names}
     laws = choose_mechanisms(problem, schedules)
@@ -220,8 +218,17 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
     guarantee = in_run(found[OTHERS])
     epsilons = dict.fromkeys(names, guarantee.epsilon)
     check_budget(problem, schedules, epsilons, None)
+    # A deployed client has a ledger of its own; in a simulation its line is in the curator's.
+    counted, counts = (kind, most) if problem.run else (None, 0)
     raw = {
-        name: ClientUpdate(settings.query(problem.shard_sizes[name]), law.clip, scope=curator.scope, behind=curator)
+        name: ClientUpdate(
+            settings.query(problem.shard_sizes[name]),
+            law.clip,
+            most_updates=counts,
+            scope=frozenset((name, SERVER)),
+            behind=curator,
+            counted=counted,
+        )
         for name in names
     }
     return ClientPlan(

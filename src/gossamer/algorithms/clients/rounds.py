@@ -71,6 +71,10 @@ class RoundSettings(ClientSettings):
         return self.cohorts == "secret" and self.drawn < self.nodes
 
     @property
+    def unseen(self) -> str:
+        return "cohorts: secret" if self.secret else ""
+
+    @property
     def sampling(self) -> Poisson:
         """Sampling of the clients of a round, for accounting: secret coins alone hide anybody."""
         return Poisson(self.drawn / self.nodes) if self.secret else WHOLE

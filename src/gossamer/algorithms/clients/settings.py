@@ -102,6 +102,11 @@ class ClientSettings(Section):
         """Whether the server is a curator: it sees updates as they are, and adds the noise."""
         return self.noise_by == "server"
 
+    @property
+    def unseen(self) -> str:
+        """The setting by which whom the server talks to is a secret, if it is one."""
+        return ""
+
     def wrong(self) -> Iterator[str]:
         """Combinations that no run is made of, a line each."""
         if self.curated and self.trusted is None:

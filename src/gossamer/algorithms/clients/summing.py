@@ -50,6 +50,10 @@ class SummingState(ServerState):
     staleness_most: int = 0
 
 
+MOST_HELD = 1000
+"""Updates of a client that wait for a sum, where neither a quota nor the number of sums says how many there may be."""
+
+
 class SummingServer(ClientServer):
     """The server: the model, and updates that wait for their sum.
 
@@ -67,7 +71,7 @@ class SummingServer(ClientServer):
 
     def __init__(self, context: Context, settings: ClientSettings, buffer: int) -> None:
         super().__init__(SummingState(x=context.initial), context, settings)
-        self.buffer, self.query = buffer, sum_query(context, buffer)
+        self.buffer, self.query, self.quotas = buffer, sum_query(context, buffer), context.quotas
 
     def weight(self, stale: int) -> float:
         """Weight of an update that is so many steps old: at most 1, as its length is a client's bound."""
@@ -93,9 +97,15 @@ class SummingServer(ClientServer):
         if s.finished:
             return  # it has been told
         assert isinstance(push.update, Confined)
-        s.held.append((sender, push.version, push.update))
+        if sum(client == sender for client, _, _ in s.held) < self.room(sender):
+            s.held.append((sender, push.version, push.update))
         s.owed[sender] = push.request
         yield from self.go_on()
+
+    def room(self, client: str) -> int:
+        """Most updates of a client that may wait: no more than it makes, or than there will be sums."""
+        quota = MOST_HELD if self.quotas is None else self.quotas[client]
+        return quota if self.last is None else min(quota, self.last - self.state.taken)
 
     @on(Leave)
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:

@@ -27,7 +27,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.data.split import Split
 from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.deployment.founding.founding import found
-from gossamer.deployment.founding.invitations import read_signed
+from gossamer.deployment.founding.invitations import Invitation, read_signed
 from gossamer.deployment.founding.layout import START
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.data import shard_settings, write_party_file
@@ -39,8 +39,10 @@ from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.spec import Experiment
 from gossamer.files import for_owner, write_own
+from gossamer.keys.membership import AGENT
 from gossamer.privacy.accounting.release_times import without_late
 from gossamer.privacy.accounting.renyi import renyi_epsilon
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.protocol.node import Node
 from gossamer.runtimes.storage.store import SqliteStore
 
@@ -121,13 +123,13 @@ class LocalFederation:
             write_party_file(
                 folder / name / DATA, own, prepared.dataset, persons=None if persons is None else persons[shard]
             )
-            write_own(folder / name / POLICY, federation._policy(name))
+            write_own(folder / name / POLICY, federation._policy(name, founded.invitation))
         return federation
 
-    def _policy(self, name: str) -> str:
+    def _policy(self, name: str, invitation: Invitation) -> str:
         """Policy that an owner would write who wants just this run."""
         spec = self.prepared.experiment
-        rule = {"path": DATA, "delta": spec.delta, "relation": str(spec.privacy.relation), **self._budget(name)}
+        rule = {"path": DATA, "delta": spec.delta, "relation": str(self._relation), **self._budget(name)}
         rule |= {"accept_weak": True} if spec.privacy.accept_weak else {}
         rules: dict[str, Any] = {
             "data": {name: rule},
@@ -137,17 +139,26 @@ class LocalFederation:
         }
         if code := own_code(spec):
             rules |= {"modules": code}
-        if self.prepared.cast.trust:
+        scope, members = self.plan.side(name).scope, {member.name: member for member in invitation.members}
+        if scope and members[name].role == AGENT:
             rules |= {"trust_own_server": True, "smallest_sum": 1}
+        elif scope:
+            rules |= {"trusted_servers": [members[other].key.fingerprint for other in sorted(scope - {name})]}
         if not (spec.private and math.isfinite(self.plan.epsilons[name])):
             rules |= {"without_privacy": True}
         return "# The owner of this party's data allows one run, and no more.\n" + yaml.safe_dump(
             rules, sort_keys=False
         )
 
+    @property
+    def _relation(self) -> NeighboringRelation:
+        """Relation by which examples are accounted for: those of whole clients take one alone."""
+        spec = self.prepared.experiment
+        return NeighboringRelation.REPLACE_ONE if spec.terms.unit == "client" else spec.privacy.relation
+
     def _budget(self, name: str) -> dict[str, float]:
         """An order, and the epsilon that the run's plan takes of a budget that is kept at that order."""
-        delta, relation = self.prepared.experiment.delta, self.prepared.experiment.privacy.relation
+        delta, relation = self.prepared.experiment.delta, self._relation
         found = [
             # The share of delta that a Renyi filter has.
             (renyi_epsilon(order, spent, without_late(delta) / 2), float(order))

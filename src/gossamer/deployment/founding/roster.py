@@ -33,22 +33,23 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
     Raises
     ------
     SpecError
-        If parties trust another with what is raw, or share noise behind masks, and are no agents of a unit: no owner's
-        policy knows of that.
+        If the guarantee rests on nobody seeing whom a party talks to, or parties that are no agents of a unit share
+        noise behind masks: no owner's policy knows of that.
     """
     algorithm, names = ALGORITHMS[experiment.algorithm.name], tuple(examples)
     cast, role = algorithm.cast(experiment.algorithm, names), algorithm.roles[0]
-    if cast.trust and role != AGENT:
+    if cast.unseen:
         raise SpecError(
-            f"algorithm: a server that {role}s show their updates without noise is for simulations, so far; deployed "
-            "ones add the noise themselves"
+            f"algorithm.{cast.unseen} is for simulations: the broker, and whoever sees its traffic, see whom the "
+            f"server talks to, and that is what has to stay secret; leave {cast.unseen.partition(':')[0]} out"
         )
     if role != AGENT and experiment.terms.hiding:
         raise SpecError(
             f"algorithm.masking: among {role}s is for simulations, so far; deployed ones "
             "leave it out, and add noise of their own"
         )
-    parties = [Member(name, role, keys[name], cast.trust.get(name), examples[name]) for name in names]
+    units = cast.trust if role == AGENT else {}
+    parties = [Member(name, role, keys[name], units.get(name), examples[name]) for name in names]
     return (*parties, *(Member(name, _role(name), keys[name]) for name in cast.servers))
 
 

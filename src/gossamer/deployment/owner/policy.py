@@ -169,6 +169,9 @@ class OwnerPolicy(Section):
     smallest_sum : int
         Of an agent: of how many agents' updates a secure sum that its server sees has to be; 1 lets it see single
         updates.
+    trusted_servers : tuple of str
+        Fingerprints of servers that may see each update of this data without noise, to add the noise to sums of them;
+        by default nobody's. A name would not do: it is the organiser who gives it.
     without_privacy : bool
         Whether runs are allowed for which no epsilon is proved. Such a run spends everything that its data has left.
     modules : tuple of str
@@ -189,6 +192,7 @@ class OwnerPolicy(Section):
     organisers: tuple[Fingerprint, ...] = ()
     trust_own_server: StrictBool = False
     smallest_sum: Annotated[StrictInt, Field(ge=1)] = 3
+    trusted_servers: tuple[Fingerprint, ...] = ()
     without_privacy: StrictBool = False
     modules: tuple[str, ...] = ()
     ledger: Path | None = None

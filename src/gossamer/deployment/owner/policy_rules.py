@@ -50,6 +50,8 @@ class Asked:
         Of an agent: of how many agents' updates the sums are that its server sees; None if it sees single updates.
     agent_noise : float or None
         Of an agent: the noise that it adds itself, against its own server.
+    shown_to : tuple of Member
+        Of all but an agent: those that see its updates without noise.
     data : str or None
         Name of the data set; None if the policy has one only.
     planned : mapping of ReleaseKind to int, or None
@@ -71,6 +73,7 @@ class Asked:
     unit: str = EXAMPLE
     smallest_sum: int | None = None
     agent_noise: float | None = None
+    shown_to: tuple[Member, ...] = ()
     data: str | None = None
     planned: Counts | None = None
 
@@ -157,6 +160,18 @@ def _sum(policy: OwnerPolicy, asked: Asked) -> Refusal | None:
     return Refusal(f"{what} to be shown to the own server", f"sums of {policy.smallest_sum} and more")
 
 
+def _trusted_servers(policy: OwnerPolicy, asked: Asked) -> Refusal | None:
+    others = [peer for peer in asked.shown_to if peer.key.fingerprint not in policy.trusted_servers]
+    if not others:
+        return None
+    named = ", ".join(f"{peer.name} ({peer.key.fingerprint})" for peer in others)
+    return Refusal(
+        f"single updates without noise to be shown to {named}",
+        f"them to be shown to {_listed(policy.trusted_servers).replace('none', 'nobody')} (list a fingerprint that the "
+        "server's operator told you, or ask for noise_by: client)",
+    )
+
+
 def _relation(policy: OwnerPolicy, asked: Asked) -> Refusal | None:
     relation = policy.data[policy.data_set(asked.data)].relation
     # What protects all that a party has protects one example more or less, and one replaced.
@@ -178,11 +193,13 @@ def _epsilon(policy: OwnerPolicy, asked: Asked) -> Refusal | None:
     # An epsilon at a smaller delta is larger than the one that counts; then only the ledger can tell.
     if not asked.proved or asked.delta < rule.delta:
         return None
+    # An example that comes or goes moves a whole update as far as one that is replaced.
+    relation = rule.relation if asked.unit == EXAMPLE else NeighboringRelation.REPLACE_ONE
     found, under = asked.epsilon, ""
-    if asked.unit == EXAMPLE and asked.relation != rule.relation:
+    if asked.relation != relation:
         if _relation(policy, asked) is not None or asked.planned is None:
             return None  # that is refused anyway
-        found, under = accountants.epsilon(asked.planned, asked.delta, rule.relation).epsilon, f" under {rule.relation}"
+        found, under = accountants.epsilon(asked.planned, asked.delta, relation).epsilon, f" under {relation}"
     if found <= rule.epsilon:
         return None
     return Refusal(
@@ -200,6 +217,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("largest_clip", _clip),
     ("trust_own_server", _own_server),
     ("smallest_sum", _sum),
+    ("trusted_servers", _trusted_servers),
 )
 _DATA_RULES: tuple[tuple[str, Rule], ...] = (("relation", _relation), ("epsilon", _epsilon))
 """Of the data set that is asked for."""

@@ -29,6 +29,7 @@ from gossamer.keys.membership import Invitation, Member
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings
 from gossamer.protocol.trace import Step
+from gossamer.protocol.trust import may_hear
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage.store import SqliteStore
 
@@ -196,9 +197,8 @@ class Agreed:
         )
 
     def may_hear(self, to: str) -> bool:
-        """Whether the party ``to`` may be sent what is confined to this party's unit."""
-        units, me = self.prepared.units, self.terms.me.name
-        return units.get(to, to) == units.get(me, me)
+        """Whether the party ``to`` may be sent what is raw of this one."""
+        return may_hear(self.prepared.units, self.terms.me.name, to)
 
 
 def _placeholder(size: int) -> npt.NDArray[np.int64]:

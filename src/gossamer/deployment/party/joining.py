@@ -15,6 +15,7 @@ from gossamer.deployment.party.options import PartyOptions
 from gossamer.errors import CallerError, counted
 from gossamer.keys.errors import InvitationError
 from gossamer.keys.identity import Identity
+from gossamer.keys.membership import AGENT, Member
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.clipping import FixedClip
 from gossamer.privacy.mechanisms import Gaussian
@@ -127,9 +128,16 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         unit=spec.terms.unit,
         smallest_sum=plan.smallest_sum(me.name),
         agent_noise=spec.privacy.agent_noise,
+        shown_to=_shown_to(agreed),
         data=data,
         planned=plan.counts(me.name),
     )
+
+
+def _shown_to(agreed: Agreed) -> tuple[Member, ...]:
+    """Those that see what is raw of this party; of agents there are rules of their own."""
+    me, peers = agreed.terms.me, agreed.terms.invitation.peers
+    return () if me.role == AGENT else tuple(peer for peer in peers if peer.name in agreed.plan.side(me.name).scope)
 
 
 def _epsilon(agreed: Agreed) -> float:

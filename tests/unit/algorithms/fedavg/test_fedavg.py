@@ -275,7 +275,7 @@ def test_the_plan_of_a_trusted_server() -> None:
     assert (kind.sampling, curator.kinds[kind]) == (Poisson(0.5), 4)
     raw = plan.side("node-0")
     assert isinstance(raw, ClientUpdate)
-    assert (raw.noise, raw.bound, raw.scope, raw.behind) == (None, 0.5, frozenset((SERVER, *curator.owners)), curator)
+    assert (raw.noise, raw.bound, raw.scope, raw.behind) == (None, 0.5, {SERVER, "node-0"}, curator)
     assert plan.outside("node-0") == curator
 
 
@@ -362,11 +362,12 @@ def test_secret_cohorts_may_end_by_what_is_released(stop: dict[str, Any]) -> Non
     assert math.isfinite(planned(algorithm=SECRET, stop=stop).guarantee.epsilon)
 
 
-def test_no_federation_is_founded_on_a_trusted_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No owner's policy knows of a server that sees a client's update."""
+def test_no_federation_is_founded_on_secret_cohorts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The broker sees whom the server asks, so what is proved against all others would not hold."""
     written = tmp_path / "spec.yaml"
-    written.write_text(json.dumps(spec(algorithm=TRUSTED)))
+    written.write_text(json.dumps(spec(algorithm=SECRET)))
     assert main(["up", str(written), "--out", str(tmp_path / "up")]) == 2
     error = capsys.readouterr().err
-    assert "is for simulations, so far" in error
+    assert "algorithm.cohorts: secret is for simulations: the broker, and whoever sees its traffic, see whom" in error
     assert error.count("\n") == 1
+    assert not (tmp_path / "up").exists()

@@ -20,7 +20,6 @@ from gossamer.algorithms.clients.planning import most_sums
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.fedbuff.box import Settings
-from gossamer.cli import main
 from gossamer.errors import PeerError, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
@@ -331,7 +330,7 @@ def test_the_plan_of_a_trusted_server() -> None:
     assert (side.noise, side.bound, side.scope, side.behind) == (
         None,
         0.5,
-        frozenset((SERVER, *curator.owners)),
+        {SERVER, "node-0"},
         curator,
     )
 
@@ -411,10 +410,11 @@ def test_what_a_spec_may_not_say(changes: dict[str, Any], said: str) -> None:
         planned(**changes)
 
 
-def test_no_federation_is_founded_on_a_trusted_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    written = tmp_path / "spec.yaml"
-    written.write_text(json.dumps(spec(speeds={"name": "constant"})))
-    assert main(["up", str(written), "--out", str(tmp_path / "up")]) == 2
-    error = capsys.readouterr().err
-    assert "is for simulations, so far" in error
-    assert error.count("\n") == 1
+def test_updates_that_no_sum_can_take_are_not_kept() -> None:
+    """A client that sends on and on fills no more of the server than its quota, or than there will be sums."""
+    for more, most in (({"quotas": dict.fromkeys(("node-0", "node-1", "node-2"), 7)}, 7), ({"updates": 4}, 4)):
+        node = server(buffer=2, context_of=more)
+        for request in range(1, 60):
+            effects = told(node, 0, Push(request, 0, raw(request)))
+            assert [type(effect.message) for effect in effects if isinstance(effect, Send)] == [Newest]
+        assert [float(update.values[0]) for _, _, update in node.state.held] == list(range(1, most + 1))

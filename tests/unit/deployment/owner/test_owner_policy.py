@@ -318,6 +318,33 @@ def test_other_roles_have_no_server_that_sees_updates(policy: Any) -> None:
     assert refusals(policy(SMALL), replace(ASKED, smallest_sum=None, agent_noise=None)) == []
 
 
+CLIENT = replace(
+    ASKED, role="client", algorithm="fedavg", unit="client", relation=REPLACE, shown_to=(Member("server", "server", C),)
+)
+
+
+def test_a_server_that_sees_updates_is_named_by_its_fingerprint(policy: Any) -> None:
+    (line,) = refusals(policy(SMALL), CLIENT)
+    assert "trusted_servers (not in the file, so its default counts): the run asks for single updates without" in line
+    assert f"noise to be shown to server ({C.fingerprint}); allowed: them to be shown to nobody (list a" in line
+    assert "\n" not in line
+    (line,) = refusals(policy(f"{SMALL}trusted_servers: [{B.fingerprint}]"), CLIENT)
+    assert f"allowed: them to be shown to {B.fingerprint} (list" in line
+    assert refusals(policy(f"{SMALL}trusted_servers: [{C.fingerprint}]"), CLIENT) == []
+
+
+def test_an_epsilon_of_clients_that_come_or_go_is_not_that_of_an_example(policy: Any) -> None:
+    """One example moves a whole update by up to 2 C: what counts is the epsilon of a replacement."""
+    kinds = {ReleaseKind(Gaussian(1.0, 4.0), Poisson(1.0), 3): 10}
+    trusting = policy(f"{SMALL}trusted_servers: [{C.fingerprint}]")
+    asked = replace(CLIENT, relation=ADD, planned=kinds, epsilon=epsilon(kinds, 1e-5, ADD).epsilon)
+    replaced = epsilon(kinds, 1e-5, REPLACE).epsilon
+    assert asked.epsilon < 4 < replaced
+    (line,) = refusals(trusting, asked)
+    assert f"epsilon {replaced:.4g} at delta 1e-05 under replace_one; allowed: 4 at 1e-05, over all runs" in line
+    assert refusals(trusting, replace(asked, planned={next(iter(kinds)): 2})) == []
+
+
 def test_what_protects_all_that_an_agent_has_protects_each_example(policy: Any) -> None:
     noisy = replace(AGENT, smallest_sum=3, agent_noise=0.5)
     assert noisy.relation is REPLACE

@@ -32,6 +32,10 @@ SPECS = {
     "allreduce": {"algorithm": {"name": "allreduce", "nodes": 3, "updates_per_node": 5}},
     "audp": {"algorithm": {"name": "audp", "nodes": 3, "updates_per_node": 5}},
     "increasing": {"algorithm": {"name": "increasing", "nodes": 4, "aggregators": [2], "gradients": 400}},
+    "fedavg": {
+        "algorithm": {"name": "fedavg", "nodes": 3, "rounds": 4, "noise_by": "server", "trusted": "server"},
+        "privacy": {"clip": 0.5},
+    },
     "graph_federated": {
         "algorithm": {"name": "graph_federated", "units": 3, "agents": 2, "rounds": 3, "topology": "ring"},
         "privacy": {"clip": 1.0},
@@ -115,9 +119,18 @@ class TestOwnData:
         agreed = Agreed.on(Terms.of(replace(found, invited="server-1")))
         assert [name for name in agreed.nodes() if agreed.may_hear(name)] == ["node-2", "node-3", "server-1"]
 
-    def test_without_units_nobody_else_does(self) -> None:
+    def test_without_units_nobody_does(self) -> None:
         agreed = Agreed.on(Terms.of(invitation(simulated("gossip"))))
-        assert [name for name in agreed.nodes() if agreed.may_hear(name)] == ["node-0"]
+        assert [name for name in agreed.nodes() if agreed.may_hear(name)] == []
+
+    def test_a_trusted_server_hears_each_client_and_tells_none(self) -> None:
+        found = invitation(simulated("fedavg"))
+        for name in ("node-0", "node-2"):
+            agreed = Agreed.on(Terms.of(replace(found, invited=name)))
+            assert [other for other in agreed.nodes() if agreed.may_hear(other)] == ["server"]
+            assert agreed.plan.side(name).scope == {name, "server"}
+        agreed = Agreed.on(Terms.of(replace(found, invited="server")))
+        assert [other for other in agreed.nodes() if agreed.may_hear(other)] == []
 
 
 class TestRefused:
