@@ -44,6 +44,7 @@ RUN = sorted({*(DOCS / "algorithms").glob("*.md")} - {OWN}) + [
         "commands.md",
         "privacy/guarantees.md",
         "privacy/attacks.md",
+        "privacy/claims.md",
         "privacy/increasing-planner.md",
         "privacy/secure-aggregation.md",
         "privacy/correlated-noise.md",
