@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.reference.outside import installed
+from tests.reference.outside import gossamer, installed, python
 
 from gossamer.algorithms.table import OWN
 
@@ -44,20 +41,6 @@ def spec(tmp_path: Path) -> Path:
     path = tmp_path / "spec.yaml"
     path.write_text(SPEC)
     return path
-
-
-def python(site: Path | None, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """What Python does with what is installed in ``site``."""
-    paths = {"PYTHONPATH": os.pathsep.join([*([] if site is None else [str(site)])]), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **paths})
-
-
-def gossamer(site: Path | None, *arguments: object) -> str:
-    """What a command prints that goes well."""
-    done = python(site, "-m", "gossamer", *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def refusal(site: Path | None, *arguments: object) -> str:

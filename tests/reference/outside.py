@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,20 @@ def written(folder: Path, name: str, version: str, points: dict[str, str], **mod
     record = [f"{path.relative_to(folder)},{_hash(path)}" for path in folder.rglob("*") if path.is_file()]
     (about / "RECORD").write_text("\n".join([*record, f"{about.name}/RECORD,,", ""]))
     return folder
+
+
+def python(site: Path | None, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """What Python does with what is installed in ``site``."""
+    paths = {"PYTHONPATH": os.pathsep.join([*([] if site is None else [str(site)])]), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **paths})
+
+
+def gossamer(site: Path | None, *arguments: object) -> str:
+    """What a command prints that goes well."""
+    done = python(site, "-m", "gossamer", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def _hash(path: Path) -> str:

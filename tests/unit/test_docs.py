@@ -17,10 +17,9 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.reference.outside import written
+from tests.reference.pages import MODULE, OWN, blocks, own_module
 
 import gossamer as gs
-from gossamer.algorithms import registered as registering
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli import main
 from gossamer.cli.main import parser
@@ -33,7 +32,6 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "changelog.d").glob("README.md")])
 
 # Pages whose blocks are tested here; the others need files of their own, or have tests of their own.
-OWN = DOCS / "algorithms" / "add-your-own.md"
 RUN = sorted({*(DOCS / "algorithms").glob("*.md")} - {OWN}) + [
     DOCS / name
     for name in (
@@ -44,6 +42,7 @@ RUN = sorted({*(DOCS / "algorithms").glob("*.md")} - {OWN}) + [
         "commands.md",
         "privacy/guarantees.md",
         "privacy/attacks.md",
+        "privacy/claims.md",
         "privacy/increasing-planner.md",
         "privacy/secure-aggregation.md",
         "privacy/correlated-noise.md",
@@ -57,10 +56,6 @@ RUN = sorted({*(DOCS / "algorithms").glob("*.md")} - {OWN}) + [
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def with_blocks(language: str) -> list[Any]:
@@ -147,50 +142,39 @@ def test_specs_parse(page: Path) -> None:
         parse_spec(yaml.safe_load(block))
 
 
-def algorithm_of(page: Path, name: str) -> ModuleType:
-    """A module made of a page's Python blocks."""
-    module = sys.modules[name] = ModuleType(name)
-    for block in blocks(page, "python"):
-        exec(compile(block, name_of(page), "exec"), module.__dict__)
-    return module
+def own_algorithm() -> ModuleType:
+    """The module that the page on algorithms builds, with the tests that it shows."""
+    module = sys.modules[MODULE] = ModuleType(MODULE)
+    exec(compile(own_module(), name_of(OWN), "exec"), module.__dict__)
+    tests = ModuleType("tests_of_the_page")
+    exec(compile(blocks(OWN, "python")[-1], name_of(OWN), "exec"), tests.__dict__)
+    return tests
 
 
-broadcast = algorithm_of(OWN, "broadcast")
+OWN_TESTS = own_algorithm()
 
 
-class TestTheAlgorithmOfAddYourOwn(broadcast.TestBroadcast):  # type: ignore[misc,name-defined]
+@pytest.fixture
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's algorithms, as if the table named them."""
+    for algorithm in (sys.modules[MODULE].ALGORITHM, sys.modules[MODULE].TRAINING):
+        monkeypatch.setitem(ALGORITHMS, algorithm.Settings().name, algorithm)
+
+
+@pytest.mark.usefixtures("_registered")
+class TestTheAlgorithmOfAddYourOwn(OWN_TESTS.TestMyFedAsync):  # type: ignore[misc,name-defined]
     """The page's algorithm keeps the contract."""
 
-    @pytest.fixture(autouse=True)
-    def _registered(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(ALGORITHMS, "broadcast", broadcast.ALGORITHM)
+
+@pytest.mark.usefixtures("_registered")
+class TestTheAlgorithmOfAddYourOwnForClients(OWN_TESTS.TestMyFedAsyncOfClients):  # type: ignore[misc,name-defined]
+    """And so does that for whole clients."""
 
 
-def test_the_page_registers_it_by_an_entry_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its module and its ``pyproject.toml`` are a distribution, whose algorithm a spec may name."""
-    project = tomllib.loads(blocks(OWN, "toml")[0])
-    module = "".join(blocks(OWN, "python")[:1])
-    named = project["project"]
-    (registered,) = project["tool"]["setuptools"]["py-modules"]
-    site = tmp_path / "site"
-    points = named["entry-points"]["gossamer.algorithms"]
-    written(site, named["name"], named["version"], points, **{registered: module})
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(site)
-    monkeypatch.setattr(registering, "_LOADED", {})
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    (tmp_path / "spec.yaml").write_text("{algorithm: {name: broadcast, updates_per_node: 3}, privacy: none}")
-    assert main(["run", "spec.yaml", "--json"]) == 0
-    known = json.loads(capsys.readouterr().out)["algorithm_code"]
-    assert (known["distribution"], known["version"]) == (named["name"], named["version"])
-    (allowed,) = yaml.safe_load(blocks(OWN, "yaml")[0])["modules"]
-    assert allowed == f"{named['name']}=={named['version']}"
-    assert parse_spec({"algorithm": "broadcast", "privacy": "none"}, [allowed]).algorithm.name == "broadcast"
-    with pytest.raises(gs.SpecError, match="would have code run on this machine"):
-        parse_spec({"algorithm": "broadcast", "privacy": "none"}, [])
-    assert main(["simulate-faults", "spec.yaml", "--seeds", "20"]) == 0
+def test_the_page_allows_what_it_registers() -> None:
+    """A policy has the distribution by its name and version; that it then runs is tested over a broker."""
+    project = tomllib.loads(blocks(OWN, "toml")[0])["project"]
+    assert yaml.safe_load(blocks(OWN, "yaml")[0]) == {"modules": [f"{project['name']}=={project['version']}"]}
 
 
 # Commands
