@@ -11,8 +11,12 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from gossamer.experiment import noise_secret
+
+settings.register_profile("gossamer", deadline=None)  # how long an example takes is no matter of tests
+settings.load_profile("gossamer")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

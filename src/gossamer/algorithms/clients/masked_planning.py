@@ -96,7 +96,7 @@ class MaskedPlan(NodePlan):
 
     @property
     def noise(self) -> list[dict[str, Any]]:
-        """What each client adds."""
+        """Noise of each client."""
         return [{"mechanism": "none"} if self.unit.noise is None else self.unit.noise.describe()] * len(self.members)
 
     def releases(self, name: str) -> int:
@@ -124,7 +124,7 @@ class MaskedPlan(NodePlan):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Whose noise is counted."""
+        """Numbers of clients in a sum, and of those whose noise is counted."""
         return {"masked_sums_of": self.rounds.clients, "honest_clients_counted": self.sharing.honest}
 
     def spent(self, ledgers: Iterable[Any]) -> float | None:

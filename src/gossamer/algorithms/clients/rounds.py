@@ -112,7 +112,7 @@ class RoundSettings(ClientSettings):
             yield f"algorithm.updates_per_node: {self.name} ends after its rounds; leave it out, and say rounds"
 
     def _unmaskable(self, masking: Masking) -> Iterator[str]:
-        """What does not go with masks, a line each."""
+        """Settings that do not go with masks, a line each."""
         if self.cohorts == "secret":
             yield (
                 "algorithm.cohorts: clients mask with the others of their round, so all know who is in it; take "
