@@ -20,6 +20,7 @@ from gossamer.errors import RunWarning
 from gossamer.experiment.driving import drive
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
+from gossamer.experiment.personalising import personalised
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import Prepared, prepare
@@ -34,6 +35,9 @@ from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.version import __version__
+
+_RUN = "run"
+"""The purpose of all that is no audit."""
 
 
 class Progress(Protocol):
@@ -190,10 +194,11 @@ class _Run:
     watch: Callable[[Step], None] | None
     blank: IndexArray | None = None
     measure: Measure | None = None
-    purpose: str = "run"
+    purpose: str = _RUN
     secret: NoiseSecret | None = None
     rows: list[Row] = field(default_factory=list)
     status: str = "running"
+    personal: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
@@ -236,6 +241,8 @@ class _Run:
         self.remark()
         ended = self.plan.stop.virtual_seconds if self.status == "virtual_seconds" else None
         self.evaluator.look(self.simulator.elapsed if ended is None else ended)
+        if self.purpose == _RUN:  # what is audited is released, and personal models are not
+            self.personal = personalised(self.prepared, self.simulator.present)
         self.save()
         return Result(
             self.summary(),
@@ -302,6 +309,7 @@ class _Run:
         return {
             "gossamer": __version__,
             **outcome(self.prepared, self.simulator, self.status, last),
+            **({"personalisation": self.personal} if self.personal else {}),
             "privacy": self.privacy.describe(self.sides.releases),
         }
 

@@ -42,7 +42,8 @@ def secret_seed(
 ) -> int:
     """The seed [128 bits] of a run's sampling and noise, which does not follow from the public one.
 
-    Where files lie, how results are computed, who looks at them and how nodes are deployed decide nothing.
+    Where files lie, how results are computed, who looks at them, how nodes are deployed and what they make for
+    themselves after the run decide nothing.
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ def secret_seed(
         reproducible, and for runs that have nothing to hide.
     """
     experiment = prepared.experiment
-    content = experiment.model_dump(mode="json", exclude={"compute", "evaluation", "deployment"})
+    content = experiment.model_dump(mode="json", exclude={"compute", "evaluation", "deployment", "personalisation"})
     del content["privacy"]["noise_secret"]  # it says where the seed comes from, and decides no gradient
     settings = json.dumps([_deciding(content), list(noise)], sort_keys=True)
     decided = (settings, _digest(_parts(prepared)), __version__, purpose)

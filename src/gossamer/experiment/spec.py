@@ -26,6 +26,7 @@ from gossamer.algorithms.terms import Terms
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
 from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
+from gossamer.experiment.personal_settings import PersonalisationSettings
 from gossamer.experiment.pretrained import PretrainedSettings
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.weakness import refused_delta
@@ -136,6 +137,7 @@ class Experiment(Section):
     evaluation: Annotated[EvaluationSettings, bare("name"), BeforeValidator(on_or_off)] = EvaluationSettings()
     compute: ComputeSettings = ComputeSettings()
     deployment: DeploymentSettings = DeploymentSettings()
+    personalisation: Annotated[PersonalisationSettings | None, NEWER] = None
     seed: int = Field(default=0, ge=0)
 
     @model_validator(mode="before")

@@ -126,9 +126,10 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     transport.flush(_FLUSH)
     if loop.stopping == _RENEWED:
         return _RENEWED
+    reporter.write(loop, clock())
+    transport.close()  # how long this party trains and tests for itself is nobody else's business
     write_results(folder, agreed, host, held)
     state = "finished" if host.finished else _STOPPED
-    reporter.write(loop, clock())
     reporter.ended(state)
     return state
 

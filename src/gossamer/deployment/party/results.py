@@ -1,4 +1,4 @@
-"""Results of a party at the end of its part in a run: the model that it would deploy, and a summary."""
+"""Results of a party at the end of its part in a run: the model that it would deploy, a personal one, and a summary."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from gossamer.arrays import FloatArray
 from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.experiment.personalising import NOTE, personal_models
 from gossamer.experiment.results import to_json
 from gossamer.experiment.summarising import algorithm_of
 from gossamer.parameters import unpack
 from gossamer.runtimes.host import Host
 from gossamer.version import __version__
 
+PERSONAL = "personal.safetensors"
+"""File of a party's personal model."""
+
 
 def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHeld) -> dict[str, Any]:
     """Write model and summary as they are now; what the summary says."""
     prepared = agreed.prepared
     model = np.asarray(prepared.algorithm.model_of(host.node).values)
-    arrays = unpack(model, tuple(prepared.objective.parts))
-    folder.write("model.safetensors", save({name: np.ascontiguousarray(part) for name, part in arrays.items()}))
+    folder.write("model.safetensors", _saved(agreed, model))
     summary = {
         "gossamer": __version__,
         "run": agreed.terms.invitation.run,
@@ -35,9 +38,29 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
         "parameters": prepared.objective.size,
         "privacy": held.describe(),
         "metrics": _tested(held, model),
+        **(_personalised(folder, held, model) if host.finished else {}),
     }
     folder.write("summary.json", to_json(summary, indent=2) + "\n")
     return summary
+
+
+def _saved(agreed: Agreed, model: FloatArray, note: str | None = None) -> bytes:
+    """The model as a file's content, with the note in its metadata."""
+    arrays = unpack(model, tuple(agreed.prepared.objective.parts))
+    metadata = None if note is None else {"note": note}
+    return save({name: np.ascontiguousarray(part) for name, part in arrays.items()}, metadata)
+
+
+def _personalised(folder: StateFolder, held: DataHeld, model: FloatArray) -> dict[str, Any]:
+    """Write this party's personal model, if the spec asks for one and there are data to make it of, and describe it."""
+    agreed = held.agreed
+    settings = agreed.prepared.experiment.personalisation
+    if settings is None or not agreed.terms.holds_data:
+        return {}
+    (personal,) = personal_models(agreed.prepared, settings, [agreed.terms.me.name], model[None])
+    folder.write(PERSONAL, _saved(agreed, personal, NOTE))
+    folder.say(f"wrote {PERSONAL}. {NOTE}")
+    return {"personalisation": {"personal": _tested(held, personal), "final_model": _tested(held, model), "note": NOTE}}
 
 
 def _tested(held: DataHeld, model: FloatArray) -> dict[str, float]:
