@@ -62,6 +62,7 @@ class RoundServer(ClientServer):
     def start(self, event: Started, now: float) -> Effects:
         yield from super().start(event, now)
         yield from self.draw()
+        yield from self.close_if_whole()
 
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
@@ -74,7 +75,7 @@ class RoundServer(ClientServer):
             yield from self.draw()
         else:
             yield from self.set_timer()
-            yield from self.close_if_whole()
+        yield from self.close_if_whole()
 
     def draw(self) -> Effects:
         """Line 1."""
@@ -97,6 +98,7 @@ class RoundServer(ClientServer):
             yield from self.open(self.names[: self.settings.drawn])
         else:
             yield from self.open(tuple(name for name, is_in in zip(self.names, chosen, strict=True) if is_in > 0.5))
+        yield from self.close_if_whole()
 
     def open(self, cohort: tuple[str, ...]) -> Effects:
         """Line 2, for those of the cohort who are there."""
@@ -106,7 +108,6 @@ class RoundServer(ClientServer):
             if client in s.waiting:
                 yield self.give(client)
         yield from self.set_timer()
-        yield from self.close_if_whole()
 
     def give(self, client: str) -> Send:
         return Send(client, Newest(self.state.waiting.pop(client), self.state.t, self.state.x))
@@ -144,14 +145,18 @@ class RoundServer(ClientServer):
         yield from self.close_if_whole()
 
     def close_if_whole(self) -> Effects:
-        """End the round if as many have answered as are wanted, or nobody is left to wait for."""
+        """End the round if nothing is left to wait for, and so with each round that begins by that."""
+        while self.is_whole():
+            yield from self.close()
+
+    def is_whole(self) -> bool:
+        """Whether as many have answered as are wanted, or nobody is left to wait for."""
         s = self.state
         if s.cohort is None or s.finished:
-            return
+            return False
         # Of a secret cohort all are waited for: who is cut off would show who was drawn before.
         enough = not self.settings.secret and len(s.updates) >= self.settings.drawn
-        if enough or s.left.union(s.updates).issuperset(s.cohort):
-            yield from self.close()
+        return enough or s.left.union(s.updates).issuperset(s.cohort)
 
     @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
@@ -159,6 +164,7 @@ class RoundServer(ClientServer):
             yield from self.halt("deadline")
         elif self.state.cohort is not None and not self.state.finished:
             yield from self.close()
+            yield from self.close_if_whole()
 
     def close(self) -> Effects:
         """Lines 4 and 5: of those who have answered."""
@@ -185,6 +191,7 @@ class RoundServer(ClientServer):
         if done.id == self.state.task and not self.state.finished:
             self.state.taken += 1
             yield from self.advance(done.released)
+            yield from self.close_if_whole()
 
     def advance(self, mean: Released) -> Effects:
         """Line 5, and on to the next round."""

@@ -371,3 +371,28 @@ def test_no_federation_is_founded_on_secret_cohorts(tmp_path: Path, capsys: pyte
     assert "algorithm.cohorts: secret is for simulations: the broker, and whoever sees its traffic, see whom" in error
     assert error.count("\n") == 1
     assert not (tmp_path / "up").exists()
+
+
+@pytest.mark.parametrize("more", [{}, {"timeout": 5.0}], ids=["", "timeout"])
+def test_a_server_goes_through_rounds_without_anybody_by_the_thousand(more: dict[str, Any]) -> None:
+    """5,000 rounds of one client of 2,000, all but one of whom leave: the rounds of the others end as they begin.
+
+    The one that stays is the one whose first round is the latest, after more rounds than calls go deep.
+    """
+    node: Any = server(nodes=2000, clients_per_round=1, rounds=5000, **more)
+    drawn = [node.public(t)[0] for t in range(5000)]
+    stays = max(drawn, key=drawn.index)
+    own = [t for t in range(5000) if drawn[t] == stays]
+    assert own[0] > 1000
+    node.handle(Started(), 0.0)
+    for name in sorted(node.clients - {stays, drawn[0]}):
+        told(node, name, Leave())
+    assert node.state.t == 0
+    effects = told(node, drawn[0], Leave())
+    assert len(effects) == len(more) * 2 * own[0]  # each round ends its timer, and the next one sets it
+    for t in own:
+        assert (node.state.t, node.state.cohort) == (t, (stays,))
+        told(node, stays, Fetch(1))
+        told(node, stays, Push(2, t, update(1, 0, 0)))
+    assert (node.state.t, node.state.finished) == (5000, "rounds")
+    np.testing.assert_allclose(node.state.x.values, [1.0 + len(own), -1.0, 2.0])
