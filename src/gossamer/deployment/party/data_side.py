@@ -110,6 +110,13 @@ class DataHeld:
         """Most releases that this party's ledger is opened for; None for one that is charged nothing."""
         return self.agreed.plan.side(self._name).most()
 
+    @property
+    def computations_per_update(self) -> int:
+        """Answers of the data side that an update takes: one, or one for each step where steps are released."""
+        if self._name not in self.agreed.terms.sizes:
+            return 1
+        return sum(self.agreed.prepared.workload.counts(self._name, 1).values())
+
     def describe(self) -> dict[str, Any]:
         """Describe what is proved of this party's data, and what was released, as plain data."""
         plan, prepared, ledger = self.agreed.plan, self.agreed.prepared, self.ledger

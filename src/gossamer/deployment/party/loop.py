@@ -66,9 +66,19 @@ class Clock:
 
 @dataclass
 class Counts:
-    """Counts of what a node has done since its process began."""
+    """Counts of what a node has done since its process began.
 
-    updates: int = 0
+    Attributes
+    ----------
+    computations : int
+        Answers of its data side that are updates, or steps of one.
+    sent, received : int
+        Datagrams.
+    rejected : int
+        Messages.
+    """
+
+    computations: int = 0
     sent: int = 0
     received: int = 0
     rejected: int = 0
@@ -204,7 +214,7 @@ class NodeLoop:
         for done in self.worker.done():
             found.append((DataSideAnswer(done.event), now))
             self._notes += [(now - self.began, record) for record in done.records]
-            self.counts.updates += done.update
+            self.counts.computations += done.update
         return found
 
     def _note(self) -> None:

@@ -45,10 +45,12 @@ class Reporter:
         self._finished: dict[str, str] = {}
         self._ledger: Any = None
         self._planned: int | None = None
+        self._per_update = 1
 
     def begins(self, host: Host, held: DataHeld) -> None:
         """The node is made, or made again."""
         self._ledger, self._planned = held.ledger, held.planned_releases
+        self._per_update = held.computations_per_update
         self._status["state"] = "connecting"
         self._folder.say(f"{self._status['node']} {'goes on' if host.begun else 'begins'} in run {self._status['run']}")
         self._folder.publish(self._status)
@@ -69,7 +71,7 @@ class Reporter:
             "state": "running" if loop.ended is None else "lingering",
             "finished": loop.host.finished or None,
             "seconds": round(now - loop.began, 1) if loop.began else 0.0,
-            "updates": loop.counts.updates,
+            "updates": self._updates(loop),
             "releases": 0 if self._ledger is None else self._ledger.releases,
             "planned_releases": self._planned,
             "connected": loop.transport.connected,
@@ -82,9 +84,13 @@ class Reporter:
         self._folder.publish(self._status)
         self._tell_progress(loop, now)
 
+    def _updates(self, loop: NodeLoop) -> int:
+        """Whole updates since the process began, by what was computed for them."""
+        return loop.counts.computations // self._per_update
+
     def _tell_progress(self, loop: NodeLoop, now: float) -> None:
         """A line a minute as long as there are updates."""
-        updates = loop.counts.updates
+        updates = self._updates(loop)
         if now >= self._next_line and updates > self._told and loop.ended is None:
             self._folder.say(f"{counted(updates, 'update')} since this process began")
             self._told, self._next_line = updates, now + _LINE_EVERY

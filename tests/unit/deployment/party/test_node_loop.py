@@ -160,7 +160,7 @@ class TestTurns:
         loop.host.due = loop.clock()
         loop.turn()
         assert loop.host.turns == [[Arrived("b", FRAME), Arrived("c", FRAME), DataSideAnswer(answer), Wake()]]
-        assert loop.counts.updates == 1
+        assert loop.counts.computations == 1
         assert '"bad"' in (loop.folder.path / "private.jsonl").read_text()
 
     def test_raw_figures_are_written_down_after_all_is_sent(self, loop: Any) -> None:

@@ -1,0 +1,57 @@
+"""Status of a node: how many updates it has made, however many computations each takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cryptography", reason="needs the extra secure")
+
+from tests.oracle.deployed import federation
+
+from gossamer.deployment.party.loop import Counts
+from gossamer.deployment.party.reporting import Reporter
+
+CLIENTS = {"nodes": 2, "local_steps": 4, "updates_per_node": 3, "batch_size": 20}
+EXAMPLE = {"algorithm": {"name": "fedbuff", "buffer": 2, **CLIENTS, "privacy_unit": "example"}}
+CLIENT = {"algorithm": {"name": "fedbuff", "buffer": 2, **CLIENTS}}
+EPOCHS = {"algorithm": {**EXAMPLE["algorithm"], "local_steps": None, "local_epochs": 1, "batch_size": 500}}
+GOSSIP = {"algorithm": {"name": "gossip", "topology": "complete", "nodes": 2, "updates_per_node": 3}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "party", "computed", "updates"),
+    [
+        (EXAMPLE, "node-0", 3, 0),
+        (EXAMPLE, "node-0", 4, 1),
+        (EXAMPLE, "node-0", 11, 2),
+        (EPOCHS, "node-1", 6, 3),  # 719 examples in two steps
+        (CLIENT, "node-0", 4, 4),
+        (GOSSIP, "node-0", 4, 4),
+        (EXAMPLE, "server", 0, 0),
+    ],
+)
+def test_steps_of_an_update_are_no_updates(
+    spec: dict[str, Any], party: str, computed: int, updates: int, tmp_path: Path
+) -> None:
+    base = {"dataset": "digits", "privacy": {"clip": 0.5, "noise_multiplier": 4.0}}
+    with federation({**base, **spec}, tmp_path / "f") as found:
+        folder, held = found.folders[party], found.held[party]
+        reporter = Reporter(found.invited[party], folder)
+        host: Any = SimpleNamespace(begun=False, finished="")
+        reporter.begins(host, held)
+        loop: Any = SimpleNamespace(
+            counts=Counts(computations=computed),
+            peers=SimpleNamespace(states=lambda now: {}),
+            transport=SimpleNamespace(connected=True, reason=""),
+            host=host,
+            ended=None,
+            began=0.0,
+        )
+        reporter.write(loop, 100.0)
+        assert folder.status()["updates"] == updates
+        lines = (folder.path / "node.log").read_text()
+        assert (f" {updates} update" in lines) == (updates > 0)
