@@ -37,6 +37,8 @@ from gossamer.sides.plan import Nothing
 from gossamer.sides.updates import steps_of
 from gossamer.vectors import Confined
 
+pytestmark = pytest.mark.filterwarnings("ignore:fedbuff. with noise_by:gossamer.errors.RunWarning")
+
 BASE: dict[str, Any] = {"dataset": "digits", "seed": 3, "budget": {"epsilon": 4.0, "delta": 1e-5}}
 UNITS = {
     "name": "graph_federated",

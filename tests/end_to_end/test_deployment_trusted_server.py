@@ -27,6 +27,7 @@ from gossamer.vectors import Confined
 pytestmark = [
     pytest.mark.usefixtures("called_here"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:fedbuff. with noise_by:gossamer.errors.RunWarning"),
 ]
 
 SPEC = """

@@ -28,6 +28,8 @@ from gossamer.sides.filled import TimedPool
 from gossamer.sides.machine import Side
 from gossamer.sides.pool import Pool
 
+pytestmark = pytest.mark.filterwarnings("ignore:fedbuff. with noise_by:gossamer.errors.RunWarning")
+
 SAMPLES, NOISE = {"noise_multiplier": 1.0}, {"standard_deviation": 1.0}
 UNITS = {"name": "graph_federated"}
 TRUSTED = {"noise_by": "server", "trusted": "server"}

@@ -1,4 +1,4 @@
-"""What a spec says of models that nodes make for themselves alone, after the run."""
+"""Settings of a spec for models that nodes make for themselves alone, after the run."""
 
 from __future__ import annotations
 

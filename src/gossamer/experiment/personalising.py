@@ -57,7 +57,7 @@ def personal_models(
 
 
 def personalised(prepared: Prepared, nodes: Mapping[str, Node]) -> dict[str, Any]:
-    """What personal models score at the end of a simulation, beside the models that they were made from.
+    """Score personal models at the end of a simulation, beside the models that they were made from.
 
     That is the run's model where the algorithm has a server, and otherwise the node's own, which it would deploy. Nodes
     that are gone make none.
@@ -92,7 +92,7 @@ def personalised(prepared: Prepared, nodes: Mapping[str, Node]) -> dict[str, Any
 
 
 def _calls(names: Sequence[str], width: int) -> Iterator[Sequence[str]]:
-    """So many of the names at once, as all models would not fit into memory."""
+    """Split the names into runs of that width, as all models would not fit into memory."""
     yield from (names[first : first + width] for first in range(0, len(names), width))
 
 
@@ -101,7 +101,7 @@ def _shards(prepared: Prepared) -> dict[str, IndexArray]:
 
 
 def _final_models(prepared: Prepared, nodes: Mapping[str, Node], names: Sequence[str]) -> FloatArray:
-    """What each node has to train on, [width, size]."""
+    """Models that nodes train on, [width, size]."""
     if prepared.cast.servers:
         final = np.asarray(prepared.algorithm.output(nodes).values)
         return np.repeat(final[None], len(names), axis=0)

@@ -137,6 +137,7 @@ def test_a_node_that_the_trace_has_no_more_of_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["fedavg", "fedbuff", "fedasync"])
 @pytest.mark.parametrize("noise_by", ["client", "server"])
+@pytest.mark.filterwarnings("ignore:fedbuff. with noise_by:gossamer.errors.RunWarning")
 def test_days_and_nights_amplify_nothing(name: str, noise_by: str) -> None:
     """Epsilon is that of Gaussian releases with all of a client's data, as many as it may make: no less for nights."""
     if (name, noise_by) == ("fedasync", "server"):

@@ -20,7 +20,7 @@ from gossamer.algorithms.clients.planning import most_sums
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.fedbuff.box import Settings
-from gossamer.errors import PeerError, SpecError
+from gossamer.errors import PeerError, RunWarning, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
@@ -43,6 +43,8 @@ from gossamer.sides.plan import WHOLE, ClientUpdate, Curator
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Confined, Public, Released
+
+pytestmark = pytest.mark.filterwarnings("ignore:fedbuff. with noise_by:gossamer.errors.RunWarning")
 
 SIZE = 3
 TRUSTED = {"noise_by": "server", "trusted": "server"}
@@ -418,3 +420,16 @@ def test_updates_that_no_sum_can_take_are_not_kept() -> None:
             effects = told(node, 0, Push(request, 0, raw(request)))
             assert [type(effect.message) for effect in effects if isinstance(effect, Send)] == [Newest]
         assert [float(update.values[0]) for _, _, update in node.state.held] == list(range(1, most + 1))
+
+
+@pytest.mark.filterwarnings("error")
+def test_weights_that_shrink_sums_and_not_their_noise_are_advised_against() -> None:
+    said = "staleness_exponent 0.5 makes sums smaller and leaves their noise as it is; 0 hides as much"
+    with pytest.warns(RunWarning, match=said):
+        plan_run(prepare(parse_spec(spec())))
+    for changes in (
+        {"algorithm": {"staleness_exponent": 0}},
+        {"algorithm": {"noise_by": "client", "trusted": None}},
+        {"privacy": {"mechanism": "none", "noise_multiplier": None}},
+    ):
+        plan_run(prepare(parse_spec(spec(**changes))))
