@@ -135,7 +135,7 @@ def _class_shares(prepared: Prepared, names: Sequence[str]) -> npt.NDArray[np.fl
 
 
 def _mean_and_worst(found: Sequence[_Figures]) -> dict[str, float | None]:
-    """Of each figure the mean over nodes, and that of the worst node; None where it is no number."""
+    """Mean of each figure over nodes, and that of the worst node; None where it is no number."""
     result: dict[str, float | None] = {}
     for name in found[0]:
         values = np.concatenate([part[name] for part in found])
