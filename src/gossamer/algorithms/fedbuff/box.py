@@ -85,9 +85,8 @@ def masked_rounds(
     settings: Settings, seed: int, names: tuple[str, ...], quotas: Mapping[str, int] | None, updates: int | None
 ) -> MaskedRounds:
     """The buffers of clients that mask: ``updates`` of them, or as many as the clients' ``quotas`` allow."""
-    if quotas is None:  # a client may be in each of them
-        assert updates is not None, "there are so many, or quotas"
-        quotas = dict.fromkeys(names, updates)
+    if quotas is None:  # a client may be in each; there is neither where nodes are built to be looked at alone
+        quotas = dict.fromkeys(names, updates or 1)
     turns = draw_turns(Stream(seed, settings.name, "cohorts"), quotas, settings.buffer, updates)
     return MaskedRounds(turns, settings.buffer, len(turns.drawn), settings.timeout, settings.buffer)
 
@@ -135,7 +134,7 @@ def small_runs(settings: Settings) -> SmallRuns:
     if settings.masking is not None:
         masked = (
             {"nodes": 4, "updates_per_node": 2, "buffer": 4},
-            {"nodes": 5, "updates_per_node": 2, "buffer": 3, "stop": {"updates": 3}},
+            {"nodes": 5, "updates_per_node": 2, "buffer": 3, "stop": {"updates": 2}},
         )
         return masked_runs(settings.masking, fitting, masked)
     sizes = (
