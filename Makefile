@@ -41,7 +41,8 @@ TRUSTED := --set algorithm.noise_by=server --set algorithm.trusted=server
 ALONE := --set algorithm.noise_by=client --set algorithm.trusted=null
 # Of fedavg the example has a trusted server and secret cohorts.
 FAULTS := $(patsubst examples/digits-%.yaml,%,$(wildcard examples/digits-*.yaml)) "graph --set algorithm.masking=secure" \
-	"fedavg --set algorithm.cohorts=public" "fedavg --set algorithm.cohorts=public $(ALONE)" "fedbuff $(TRUSTED)"
+	"fedavg --set algorithm.cohorts=public" "fedavg --set algorithm.cohorts=public $(ALONE)" "fedbuff $(TRUSTED)" \
+	"fedbuff --set algorithm.masking=secure"
 fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by default
 	@for run in $(FAULTS); do \
 		set -- $$run; spec=examples/digits-$$1.yaml; shift; \

@@ -9,8 +9,10 @@ from typing import Any
 from tests.contract.test_algorithms_contract import _Units, units
 from tests.reference.masked_sides import MaskedAnswers, client_sides, masked_sides
 
+from gossamer.algorithms.clients.masked_rounds import MaskedRounds
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg import box as fedavg
+from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
@@ -77,8 +79,10 @@ class TestMaskedSomeSampled(_MaskedUnits):
         assert not simulator.in_flight
 
 
-class TestMaskedFedAvg(AlgorithmContract):
-    settings = fedavg.Settings(nodes=5, rounds=7, timeout=60.0, masking="secure")
+class _MaskedClients(AlgorithmContract):
+    def rounds(self) -> MaskedRounds:
+        """Who masks with whom."""
+        raise NotImplementedError
 
     def context(self, **options: Any) -> Context:
         """With a clip, which masks need."""
@@ -97,9 +101,25 @@ class TestMaskedFedAvg(AlgorithmContract):
     ) -> tuple[Simulator, list[Step]]:
         computer = computer or FixedAnswers()
         if not isinstance(computer, DryRun):
-            computer = MaskedAnswers(computer, client_sides(self.settings, self.context(), CLIP))
+            computer = MaskedAnswers(computer, client_sides(self.settings, self.context(), self.rounds(), CLIP))
         return super().run(world, nodes=nodes, computer=computer, look=look, watch=watch)
 
     def test_invariants_change_only_by_a_nodes_own_update(self, world: World) -> None:
         simulator = self.plain(world).simulator
         assert self.algorithm.invariants(simulator.nodes, simulator.in_flight) == {}
+
+
+class TestMaskedFedAvg(_MaskedClients):
+    settings = fedavg.Settings(nodes=5, rounds=7, timeout=60.0, masking="secure")
+
+    def rounds(self) -> MaskedRounds:
+        context = self.context()
+        return fedavg.masked_rounds(self.settings, context.seed, context.names)
+
+
+class TestMaskedFedBuff(_MaskedClients):
+    settings = fedbuff.Settings(nodes=5, buffer=5, timeout=60.0, masking="secure")
+
+    def rounds(self) -> MaskedRounds:
+        context = self.context()
+        return fedbuff.masked_rounds(self.settings, context.seed, context.names, context.quotas, context.updates)

@@ -61,6 +61,10 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "servers that wait for nobody": ({"name": "graph_federated", "synchronous": False, "timeout": 3.0}, UNITS),
     "rounds of averaging": ({"name": "graph_federated", "consensus": 2}, UNITS),
     "noise that clients share": ({"name": "fedavg", "masking": {"name": "secure", "honest": 0.9}}, SAMPLES),
+    "buffers that clients share the noise of": (
+        {"name": "fedbuff", "masking": {"name": "secure", "honest": 0.9}},
+        SAMPLES,
+    ),
     "noise of agents": ({"name": "graph_federated", "masking": "secure"}, {**UNITS, "agent_noise": 0.5}),
     "aggregators": ({"name": "increasing", "aggregators": [2]}, SAMPLES),
     "parts of a model": ({"name": "increasing", "parts": 2}, SAMPLES),

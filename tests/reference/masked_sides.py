@@ -9,10 +9,9 @@ import numpy as np
 from tests.reference.agent_sides import AdmittedStep, ChargingMaskedSide
 from tests.reference.ledgers import AgentLedger
 
-from gossamer.algorithms.clients.masked_rounds import masked_unit
+from gossamer.algorithms.clients.masked_rounds import MaskedRounds, masked_unit
+from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.fedavg.box import Settings as FedAvg
-from gossamer.algorithms.fedavg.box import masked_rounds
 from gossamer.algorithms.graph_federated.box import local_queries
 from gossamer.algorithms.graph_federated.coins import Sampling
 from gossamer.algorithms.graph_federated.masking import unit_of
@@ -46,10 +45,11 @@ def masked_sides(
     return found
 
 
-def client_sides(settings: FedAvg, context: Context, clip: float) -> dict[str, ChargingMaskedSide]:
-    """The data sides of FedAvg's clients that mask without noise."""
+def client_sides(
+    settings: ClientSettings, context: Context, rounds: MaskedRounds, clip: float
+) -> dict[str, ChargingMaskedSide]:
+    """The data sides of clients that mask without noise, in so many rounds."""
     assert settings.masking is not None
-    rounds = masked_rounds(settings, context.seed, context.names)
     unit = masked_unit(settings.masking, rounds.clients, NoNoise(clip), context.initial.size, "")
     queries = {name: settings.query(context.shard_sizes[name]) for name in context.names}
     terms = RoundTerms(b"", queries, rounds.count, LARGEST_VALUE)

@@ -163,7 +163,7 @@ def _shrunk(content: dict[str, Any], wanted: SmallRuns, size: Mapping[str, Any])
     algorithm.update(wanted.fitting)
     algorithm.update({key: value for key, value in size.items() if key not in _SECTIONS})
     for key in wanted.bounded:
-        algorithm[key] = math.inf if algorithm[key] is None else algorithm[key]
+        algorithm[key] = math.inf if algorithm.get(key) is None else algorithm[key]
     remarks = _shorten_waits(algorithm, "algorithm")
     sections["stop"] = size.get("stop")
     privacy = {**content["privacy"], **size.get("privacy", {})}

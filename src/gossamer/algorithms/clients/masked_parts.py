@@ -35,12 +35,8 @@ def masked_nodes(settings: ClientSettings, context: Context, rounds: MaskedRound
     return {**clients, SERVER: MaskedServer(context, settings, rounds, unit)}
 
 
-def masked_runs(masking: Masking, fitting: Mapping[str, Any]) -> SmallRuns:
-    """Small runs for simulated faults: of all clients in a round, or of some."""
+def masked_runs(masking: Masking, fitting: Mapping[str, Any], sizes: tuple[Mapping[str, Any], ...]) -> SmallRuns:
+    """Small runs for simulated faults, of these ``sizes``."""
     small = {**masking.model_dump(), "threshold": None, "minimum": None, "fraction_bits": None}
-    sizes = (
-        {"nodes": 4, "rounds": 2, "clients_per_round": None},
-        {"nodes": 5, "rounds": 2, "clients_per_round": 3},
-    )
     # Messages about masks are longer than others. Sums are made at the server, of answers that are no releases.
     return SmallRuns(sizes, {**fitting, "masking": small}, ("timeout",), chunk=480, unanswered=2)

@@ -32,12 +32,15 @@ class MaskedRounds:
         T, rounds.
     timeout : float, optional
         Seconds after which a step of a sum goes on without those who have not answered.
+    divisor : int, optional
+        What each sum is divided by, however many updates are in it; by how many are where it is left out.
     """
 
     cohort: Callable[[int], tuple[str, ...]]
     clients: int
     count: int
     timeout: float | None = None
+    divisor: int | None = None
 
 
 def masked_unit(masking: Masking, clients: int, law: Mechanism, size: int, run: str) -> SecureUnit:

@@ -206,10 +206,10 @@ class MaskedServer(ClientServer):
         yield from self.go_on()
 
     def step(self, total: Released, updates: int) -> Effects:
-        """Take a step with the mean of the sum: everybody sees how many are in it."""
+        """Take a step with the mean of the sum: everybody sees how many are in it. Or with the sum over the divisor."""
         s = self.state
         s.taken, s.summed = s.taken + 1, s.summed + updates
-        self.move((total / updates).astype(s.x.values.dtype).within())
+        self.move((total / (self.rounds.divisor or updates)).astype(s.x.values.dtype).within())
         yield from self.go_on()
 
     def go_on(self) -> Effects:

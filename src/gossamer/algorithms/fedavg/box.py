@@ -100,7 +100,11 @@ def small_runs(settings: Settings) -> SmallRuns:
     """Runs for simulated faults; nobody is cut off where that would show a secret cohort."""
     fitting = parts.fitting(settings)
     if settings.masking is not None:
-        return masked_runs(settings.masking, fitting)
+        masked = (
+            {"nodes": 4, "rounds": 2, "clients_per_round": None},
+            {"nodes": 5, "rounds": 2, "clients_per_round": 3},
+        )
+        return masked_runs(settings.masking, fitting, masked)
     over = None if settings.over_selection is None else 1.5
     sizes = (
         {"nodes": 3, "rounds": 3, "clients_per_round": None if over is None else 2},

@@ -34,6 +34,10 @@ length C, so the K updates are those of K clients: a second one of a client wait
 goes on. Weights are at most 1, and so keep updates within C. What is left at the end is dropped. Who is in a buffer is
 public: nothing is amplified, and each client is charged for the buffers that it is in.
 
+**Masks.** Where clients mask, the server learns the sum of a buffer alone, and masks are bound to one model: so the K
+clients of each step are drawn before the run, in turn (`clients.turns`), all are given the same x, and line 3 waits for
+them. All weights are 1, and the sum is over K however many of them have vanished (`clients.masked_server`).
+
 References
 ----------
 J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek and D. Huba, "Federated learning with buffered
@@ -43,33 +47,67 @@ privacy is a trusted server's, by `noise_by: server`; by default nobody is trust
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients.masked_parts import masked_nodes, masked_runs
+from gossamer.algorithms.clients.masked_planning import plan_masked
+from gossamer.algorithms.clients.masked_rounds import MaskedRounds
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.planning import check as check_clients
 from gossamer.algorithms.clients.planning import participation_by_quota, participation_in_sums, plan_clients, stop_of
 from gossamer.algorithms.clients.settings import workload
+from gossamer.algorithms.clients.turns import draw_turns
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff.server import BufferServer, TrustedServer
 from gossamer.algorithms.fedbuff.settings import Settings as Settings
 from gossamer.algorithms.interface import Algorithm, SmallRuns
 from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.problem import Problem, Spec
+from gossamer.algorithms.sample_planning import quotas_of
 from gossamer.algorithms.worker import model_of, output
 from gossamer.protocol.node import Node
+from gossamer.randomness import Stream
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
+    if settings.masking is not None:
+        return masked_nodes(
+            settings, context, masked_rounds(settings, context.seed, context.names, context.quotas, context.updates)
+        )
     server = TrustedServer if settings.curated else BufferServer
     return {**parts.clients(settings, context), SERVER: server(context, settings)}
+
+
+def masked_rounds(
+    settings: Settings, seed: int, names: tuple[str, ...], quotas: Mapping[str, int] | None, updates: int | None
+) -> MaskedRounds:
+    """The buffers of clients that mask: ``updates`` of them, or as many as the clients' ``quotas`` allow."""
+    if quotas is None:  # a client may be in each; there is neither where nodes are built to be looked at alone
+        quotas = dict.fromkeys(names, updates or 1)
+    turns = draw_turns(Stream(seed, settings.name, "cohorts"), quotas, settings.buffer, updates)
+    return MaskedRounds(turns, settings.buffer, len(turns.drawn), settings.timeout, settings.buffer)
+
+
+def check(settings: Settings, spec: Spec) -> Iterator[str]:
+    """The rules that a spec breaks, a line each."""
+    yield from check_clients(settings, spec)
+    stop = stop_of(spec)
+    if settings.masking is not None and not (settings.updates_per_node or stop.epochs or stop.updates):
+        yield (
+            "algorithm.masking: who masks with whom is drawn before the run, which needs a number of sums; give "
+            "updates_per_node, stop.epochs or stop.updates"
+        )
 
 
 def plan(problem: Problem[Settings]) -> Plan:
     """The plan of clients that go on until their quota, or the end of the run."""
     settings, stop = problem.settings, stop_of(problem.spec)
+    if settings.masking is not None:
+        quotas = quotas_of(problem, stop)
+        return plan_masked(problem, masked_rounds(settings, problem.seed, problem.names, quotas, stop.updates), stop)
     if settings.curated:
         return plan_clients(problem, participation_in_sums(problem, stop, settings.buffer), stop)
     return plan_clients(problem, participation_by_quota(problem, stop), stop)
@@ -87,15 +125,35 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
 
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
-    """Steps of the server, and how stale updates were."""
+    """Steps of the server, and how stale updates were; or how many sums of masked ones there were too few for."""
     server: Any = nodes[SERVER]
-    state, updates = server.state, server.updates
+    state = server.state
+    if hasattr(state, "sums_refused"):
+        return {"steps": state.taken, "updates_taken": state.summed, "masked_sums_refused": state.sums_refused}
+    updates = server.updates
     return {
         "steps": state.t,
         "updates_taken": updates,
         "staleness_mean": state.staleness_sum / updates if updates else 0.0,
         "staleness_max": state.staleness_most,
     }
+
+
+def small_runs(settings: Settings) -> SmallRuns:
+    """Runs for simulated faults: where clients mask, of all of them in a buffer, and of some."""
+    fitting = parts.fitting(settings)
+    if settings.masking is not None:
+        masked = (
+            {"nodes": 4, "updates_per_node": 2, "buffer": 4},
+            {"nodes": 5, "updates_per_node": 2, "buffer": 3, "stop": {"updates": 2}},
+        )
+        return masked_runs(settings.masking, fitting, masked)
+    sizes = (
+        {"nodes": 3, "updates_per_node": 3, "buffer": 2},
+        {"nodes": 5, "updates_per_node": 2, "buffer": 3},
+        {"nodes": 4, "updates_per_node": 3, "buffer": 2, "stop": {"updates": 5}},
+    )
+    return SmallRuns(sizes, fitting=fitting)
 
 
 # That the server's model is the sum of its buffers is tested against a reference.
@@ -107,7 +165,7 @@ ALGORITHM = Algorithm(
     roles=("client", "server"),
     cast=parts.cast,
     terms=parts.terms,
-    check=check_clients,
+    check=check,
     plan=plan,
     laws=parts.LAWS,
     workload=workload,
@@ -115,12 +173,5 @@ ALGORITHM = Algorithm(
     grows=True,
     report=report,
     advice=advice,
-    small_runs=lambda settings: SmallRuns(
-        (
-            {"nodes": 3, "updates_per_node": 3, "buffer": 2},
-            {"nodes": 5, "updates_per_node": 2, "buffer": 3},
-            {"nodes": 4, "updates_per_node": 3, "buffer": 2, "stop": {"updates": 5}},
-        ),
-        fitting=parts.fitting(settings),
-    ),
+    small_runs=small_runs,
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms.clients.settings import ClientSettings
+from gossamer.section import NEWER
+
+STALENESS = 0.5
 
 
 class Settings(ClientSettings):
@@ -16,14 +19,19 @@ class Settings(ClientSettings):
     Attributes
     ----------
     buffer : int
-        K, updates that the server waits for before it takes a step; of K clients where the server adds the noise.
+        K, updates that the server waits for before it takes a step; of K clients where the server adds the noise,
+        or clients mask.
     staleness_exponent : float
-        a >= 0: an update that is tau steps of the server old counts (1 + tau)^-a.
+        a >= 0: an update that is tau steps of the server old counts (1 + tau)^-a. With ``masking`` none is old.
+    timeout : float, optional
+        With ``masking``: seconds after which each of the five steps of a sum goes on without those who have not
+        answered; without it all are waited for.
     """
 
     name: Literal["fedbuff"] = "fedbuff"
     buffer: int = Field(default=5, ge=1, le=1_000_000)
-    staleness_exponent: float = Field(default=0.5, ge=0, le=10)
+    staleness_exponent: float = Field(default=STALENESS, ge=0, le=10)
+    timeout: Annotated[PositiveFloat | None, NEWER] = None
 
     def weight(self, stale: int) -> float:
         """s, at most 1, of an update that is so many steps old."""
@@ -33,8 +41,13 @@ class Settings(ClientSettings):
         yield from super().wrong()
         if self.buffer > self.nodes:
             yield f"algorithm.buffer: expected at most the {self.nodes} clients that there are, found {self.buffer}"
-        if self.masking is not None:
+        if self.masking is None:
+            if self.timeout is not None:
+                yield "algorithm.timeout: only clients that mask are waited for; leave it out, or say masking: secure"
+            return
+        yield from self.masking.wrong(self.buffer)
+        if self.staleness_exponent != STALENESS:
             yield (
-                "algorithm.masking: masks are bound to one model, and a buffer of fedbuff has updates of several; "
-                "leave it out, or take fedavg"
+                "algorithm.staleness_exponent: updates that are masked together are all made at the newest model, so "
+                "none is old; leave it out"
             )

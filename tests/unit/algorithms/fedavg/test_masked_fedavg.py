@@ -208,7 +208,6 @@ def test_a_server_is_sent_nothing_but_masks_and_keys(tmp_path: Path) -> None:
         ({"masking": "secure", "clients_per_round": 3, "over_selection": 1.5}, "nobody who has masked is cut off"),
         ({"masking": "secure", "weights": "declared"}, "masked updates count alike"),
         ({"masking": "secure", "name": "fedasync"}, "there is no sum to hide it in"),
-        ({"masking": "secure", "name": "fedbuff"}, "masks are bound to one model"),
     ],
 )
 def test_what_does_not_go_with_masks_is_refused_in_one_line(
