@@ -95,7 +95,7 @@ def test_a_nodes_state_does_not_grow_with_what_is_sent(name: str) -> None:
 
 RUNS = [name for name in ALGORITHMS if "masked" not in name and "secret" not in name]  # these wait for everybody
 QUICK = ["gossip", "allreduce", "audp", "increasing", "graph_federated", "fedavg, trusted", "fedbuff, trusted"]
-ENDS = {"fedavg, trusted": "halt"}
+ENDS = {"fedavg, trusted": "halt", "fedavg, more asked": "halt"}
 """Reasons of those that do not end by a quota."""
 
 

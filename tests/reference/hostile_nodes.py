@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.hostile_inputs import Junk
-from tests.reference.masked_sides import MaskedAnswers, masked_sides
+from tests.reference.masked_sides import MaskedAnswers, client_sides, masked_sides
 
 from gossamer.algorithms.allreduce import box as allreduce
+from gossamer.algorithms.clients.masking_settings import Masking
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.fedasync import box as fedasync
@@ -68,6 +69,20 @@ SETTINGS: dict[str, tuple[Any, Clipping]] = {
     "fedavg, trusted": (fedavg.Settings(nodes=4, rounds=6, clients_per_round=3, timeout=30.0, **TRUSTED), Clipping()),
     "fedavg, secret": (
         fedavg.Settings(nodes=4, rounds=6, clients_per_round=3, cohorts="secret", **TRUSTED),
+        Clipping(),
+    ),
+    "fedavg, more asked": (
+        fedavg.Settings(nodes=4, rounds=6, timeout=30.0, clients_per_round=2, over_selection=1.5, weights="declared"),
+        Clipping(),
+    ),
+    "fedavg, examples": (
+        fedavg.Settings(
+            nodes=4, rounds=6, timeout=30.0, local_steps=3, local_momentum=0.5, proximal=0.1, privacy_unit="example"
+        ),
+        Clipping(),
+    ),
+    "fedavg, masked": (
+        fedavg.Settings(nodes=4, rounds=6, timeout=300.0, masking=Masking(name="secure", honest=1.0)),
         Clipping(),
     ),
     "mapa": (mapa.Settings(nodes=4, gradient_sd=1.0, smoothness=1.0, loss_gap=0.5), Clipping(StageClip())),
@@ -149,7 +164,10 @@ class HostileMembers:
         if "masked" not in self.chosen:
             return FixedAnswers()
         contract = self.contract
-        sides = masked_sides(contract.settings, contract.names, 5, self.junk.size, 1.0)
+        if isinstance(contract.settings, fedavg.Settings):
+            sides = client_sides(contract.settings, contract.context(), 1.0)
+        else:
+            sides = masked_sides(contract.settings, contract.names, 5, self.junk.size, 1.0)
         return MaskedAnswers(FixedAnswers(), sides)
 
     def _observe(self, world: Any, dtype: str) -> None:

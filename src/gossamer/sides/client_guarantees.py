@@ -29,7 +29,7 @@ _WITH_COLLUDERS = (
 _THE_SERVER_ALONE = "the server, though no client works together with it, and anyone on the wires"
 _ITS_OWN_SHARE = "of a sum's noise the client's own is counted alone, whatever others add, and no mask"
 _ASSUMPTIONS = (
-    "clip, noise, local steps, numbers of updates and who is asked when do not depend on the data",
+    "clip, noise, local steps, numbers of updates, who is asked when and who answers in time do not depend on the data",
     "each person's data sits at one client",
     CODE,
     "this run alone: what other runs on the same data release adds up",
@@ -41,7 +41,7 @@ _ITS_OWN = "each client clips its whole update, counts its updates and draws its
 _CURATED = (
     "trusted: the curator, which sees each client's raw update, checks its length, charges all whose updates are in a "
     "sum before it draws, and tells nobody what it saw",
-    "who is in a sum does not depend on the data: a client that is silent is silent for other reasons",
+    "who is in a sum does not depend on the data: a client that is silent or late is so for other reasons",
 )
 _DRAWN = (
     "clients of a sum are drawn by the curator's secret coins, one for each client, and nobody is drawn because it is "
@@ -61,7 +61,7 @@ _SIGNED = "the identities in the invitation sign the keys of masks"
 _ITS_PART = (
     "each client clips and encodes its whole update, counts its sums and draws its noise itself, never twice; a "
     "message sent again is the same message",
-    "who is in a sum does not depend on the data: a client that is silent is silent for other reasons",
+    "who is in a sum does not depend on the data: a client that is silent or late is so for other reasons",
 )
 
 

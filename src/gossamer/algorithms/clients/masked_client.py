@@ -18,7 +18,7 @@ from gossamer.privacy.masking.steps import REFUSED, step_of
 from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.events import Answered, Resumed, Started
-from gossamer.protocol.messages import check_model, check_sender
+from gossamer.protocol.messages import check_count, check_model, check_sender
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Masked, Public
 
@@ -68,6 +68,7 @@ class MaskedClientNode(WorkerNode):
         """Make the update of a round, at the data side; or the newest step again, of the round that it is in."""
         s = self.state
         check_sender(sender, SERVER)
+        check_count(sender, "version", newest.version)
         check_model(newest.model, s.w)
         if s.finished or newest.request != s.request or newest.version < s.version:
             return

@@ -25,7 +25,7 @@ from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy.guarantees import Guarantee, assuming, reproducible
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.protocol.encoding import encode
-from gossamer.sides.client_guarantees import Sharing, masked_guarantee, no_masked_guarantee
+from gossamer.sides.client_guarantees import SERVER, Sharing, masked_guarantee, no_masked_guarantee
 from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.plan import WHOLE, MaskedMember, Nothing, SidePlan
 
@@ -73,8 +73,11 @@ class MaskedPlan(NodePlan):
 
     @property
     def guarantees(self) -> dict[str, Guarantee]:
-        """By observer: everybody, the server too, and where others are trusted to add noise without these."""
-        return {EVERYBODY: self.guarantee} if self.alone is None else {EVERYBODY: self.guarantee, ALONE: self.alone}
+        """By observer: everybody; where others are trusted to add noise, the server with the rest, and all others.
+
+        Another client knows its own noise, so what counts others' does not hold against everybody.
+        """
+        return {EVERYBODY: self.guarantee} if self.alone is None else {SERVER: self.guarantee, ALONE: self.alone}
 
     def reproducible(self) -> Self:
         found = super().reproducible()

@@ -86,7 +86,11 @@ class MaskedServer(ClientServer):
     def resume(self, event: Resumed, now: float) -> Effects:
         """Timers are gone, and what clients were told may be lost."""
         yield from super().resume(event, now)
-        if not self.state.finished:
+        if self.state.finished:
+            return
+        if self.state.sum is None:  # it had not begun
+            yield from self.draw()
+        else:
             yield from self.set_timer()
             yield from self.ask()
 
@@ -133,7 +137,7 @@ class MaskedServer(ClientServer):
         s = self.state
         self.only_from_clients(sender)
         check_reply(reply, self.unit.group)
-        if s.finished or (reply.round, reply.step) < (s.t, s.sum.step):
+        if s.finished or s.sum is None or (reply.round, reply.step) < (s.t, s.sum.step):
             return  # it came too late, or again
         if (reply.round, reply.step) != (s.t, s.sum.step):
             raise PeerError(f"{sender} replies to step {reply.step} of round {reply.round}, which was not asked yet")

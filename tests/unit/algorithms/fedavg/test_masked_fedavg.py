@@ -16,16 +16,19 @@ from dp_accounting.pld import PLDAccountant
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.algorithms.clients.masked_planning import ALONE, MaskedPlan
-from gossamer.algorithms.clients.messages import SERVER, Fetch
+from gossamer.algorithms.clients.messages import SERVER, Fetch, Newest
 from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.algorithms.masking_messages import MaskingReply
 from gossamer.algorithms.node_plan import EVERYBODY
 from gossamer.cli import main
+from gossamer.errors import PeerError
 from gossamer.experiment.planning import plan_run
+from gossamer.experiment.plans import nodes_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import Result, run
-from gossamer.protocol.events import Received
+from gossamer.protocol.effects import Send
+from gossamer.protocol.events import Received, Resumed, Started
 from gossamer.protocol.trace import read_steps
 from gossamer.sides.plan import Trust
 from gossamer.vectors import Masked, Public, Vector
@@ -113,7 +116,8 @@ def test_what_is_proved_is_what_dp_accounting_finds_for_the_same_sums(honest: fl
     assert plan.sharing.honest == h
     delta = plan.guarantee.delta
     assert plan.guarantee.epsilon == pytest.approx(reference(plan.unit.noise, h, 8, delta), rel=0.01)
-    assert set(plan.guarantees) == ({EVERYBODY} if h == 1 else {EVERYBODY, ALONE})
+    # What counts others' noise holds against no client that knows some of it, so it is not called "everybody".
+    assert set(plan.guarantees) == ({EVERYBODY} if h == 1 else {"server", ALONE})
     if h > 1:
         assert plan.guarantees[ALONE].epsilon == pytest.approx(reference(plan.unit.noise, 1, 8, delta), rel=0.01)
     # The law is that of what is counted, as for clients that noise their updates by themselves.
@@ -225,6 +229,28 @@ def test_what_does_not_go_with_masks_is_refused_in_one_line(
     assert out == ""
     (line,) = err.strip().splitlines()
     assert expected in line
+
+
+def nodes() -> dict[str, Any]:
+    prepared = prepare(spec("secure"))
+    return nodes_of(prepared, plan_run(prepared))
+
+
+def test_a_client_refuses_a_round_that_no_run_gets_to() -> None:
+    """The steps of its sum would have numbers that no store can hold, and the client would end."""
+    node = nodes()["node-0"]
+    node.handle(Started(), 0.0)
+    with pytest.raises(PeerError, match="server sends version 4611686018427387904"):
+        node.handle(Received(SERVER, Newest(node.state.request, 2**62, node.state.w)), 1.0)
+    assert node.state.version == -1
+
+
+def test_a_server_that_comes_back_before_it_began_begins() -> None:
+    node = nodes()[SERVER]
+    node.handle(Received("node-0", Fetch(1)), 0.0)
+    effects = node.handle(Resumed(1.0), 1.0)
+    assert [effect.to for effect in effects if isinstance(effect, Send)] == ["node-0"]
+    assert len(node.state.waiting) == 6
 
 
 def test_masks_need_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
