@@ -55,8 +55,9 @@ SPECS = {
     "privacy: {clip: 1.0, noise_multiplier: 1.0}",
     "fedavg-trusted": "algorithm: {name: fedavg, nodes: 4, rounds: 20, clients_per_round: 3, "
     "noise_by: server, trusted: server}\nprivacy: {clip: 1.0, noise_multiplier: 1.0}",
+    # Who comes when decides how much of earlier noise is mixed away, so here noise is small beside what is learnt.
     "fedasync": "algorithm: {name: fedasync, nodes: 4, updates_per_node: 20}\n"
-    "privacy: {clip: 1.0, noise_multiplier: 1.0}",
+    "privacy: {clip: 0.1, noise_multiplier: 0.5}",
     "mapa": f"algorithm: {{name: mapa, {SAMPLES}}}\nprivacy: {{mechanism: gaussian, noise_multiplier: 1.0}}",
     "increasing": "algorithm: {name: increasing, nodes: 4, gradients: 4000}\nbudget: {epsilon: 8, delta: 1.0e-4}",
     "graph": f"algorithm: {{name: graph_federated, {UNITS}}}\n"
