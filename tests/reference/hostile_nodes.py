@@ -165,7 +165,9 @@ class HostileMembers:
             return FixedAnswers()
         contract = self.contract
         if isinstance(contract.settings, fedavg.Settings):
-            sides = client_sides(contract.settings, contract.context(), 1.0)
+            context = contract.context()
+            rounds = fedavg.masked_rounds(contract.settings, context.seed, context.names)
+            sides = client_sides(contract.settings, context, rounds, 1.0)
         else:
             sides = masked_sides(contract.settings, contract.names, 5, self.junk.size, 1.0)
         return MaskedAnswers(FixedAnswers(), sides)

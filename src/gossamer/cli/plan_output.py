@@ -18,14 +18,7 @@ _NODES = 16
 def guarantees(guarantee: Guarantee, by_observer: Mapping[str, Guarantee]) -> str:
     """State what is proved, and what is against observers against whom something else is."""
     others = {one.observer: one for one in by_observer.values() if one.observer != guarantee.observer}
-    return "\n".join(wrapped(text) for text in [str(guarantee), *map(_against, others.values())])
-
-
-def _against(guarantee: Guarantee) -> str:
-    """A guarantee that stands beside another; where there is none, in a line."""
-    if math.isfinite(guarantee.epsilon) or guarantee.would_be is not None:
-        return str(guarantee)
-    return f"Guarantee against {guarantee.observer}: none. {guarantee.proof}"
+    return "\n".join(wrapped(text) for text in [str(guarantee), *(other.beside for other in others.values())])
 
 
 def epsilon(value: float | None) -> str:

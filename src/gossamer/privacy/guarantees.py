@@ -71,6 +71,13 @@ class Guarantee:
         return f"Guarantee: {self._stated}"
 
     @property
+    def beside(self) -> str:
+        """The guarantee in words where it stands beside another; where there is none, in a line that says whom to."""
+        if math.isfinite(self.epsilon) or self.would_be is not None:
+            return str(self)
+        return f"Guarantee against {self.observer}: none. {self.proof}"
+
+    @property
     def _stated(self) -> str:
         if math.isinf(self.epsilon):
             return f"none. {self.proof}"

@@ -131,7 +131,7 @@ class DataHeld:
             "planned_releases": self.planned_releases,
             "guarantee": guarantee.as_dict(),
             **({"guarantees": others} if others else {}),
-            "said": [str(found) for found in {guarantee.observer: guarantee, **_by_name(by_observer)}.values()],
+            "said": _said(guarantee, by_observer),
             "ledger": [] if ledger is None else ledger.lines(),
         }
 
@@ -146,9 +146,10 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _by_name(guarantees: Mapping[str, Guarantee]) -> dict[str, Guarantee]:
-    """Guarantees by whom they are against, in words."""
-    return {guarantee.observer: guarantee for guarantee in guarantees.values()}
+def _said(guarantee: Guarantee, others: Mapping[str, Guarantee]) -> list[str]:
+    """Guarantees in words, each observer's once."""
+    by_name = {other.observer: other for other in others.values() if other.observer != guarantee.observer}
+    return [str(guarantee), *(other.beside for other in by_name.values())]
 
 
 def _side_file(agreed: Agreed, side: SidePlan, folder: StateFolder) -> SideFile | None:
