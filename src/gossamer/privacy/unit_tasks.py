@@ -63,7 +63,7 @@ class LocalQuery:
 @register("query.training")
 @dataclass(frozen=True)
 class TrainingQuery:
-    """Local training of a client, as users of FedAvg expect it; fixed before the run.
+    """Local training of a client, fixed before the run.
 
     Examples come in shuffled passes: each *epoch* is a fresh shuffle of the whole shard, cut into mini-batches, of
     which the last may be smaller; training goes through such epochs until its steps are done. So E epochs of n examples
