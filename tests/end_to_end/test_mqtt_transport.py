@@ -248,6 +248,15 @@ def test_two_processes_with_one_identity(mosquitto: LocalBroker, run: str) -> No
     second.close()
 
 
+def test_closing_at_the_moment_that_the_connection_is_lost(mosquitto: LocalBroker, run: str) -> None:
+    """The client knows of the loss before the transport does."""
+    transport = MqttTransport(run, "a", address(mosquitto)).open()
+    transport._client.disconnect()
+    until(lambda: transport._client.socket() is None and not transport.connected)
+    transport._connected = True
+    transport.close()
+
+
 def test_a_process_that_comes_back_is_no_other(mosquitto: LocalBroker, run: str) -> None:
     """The broker may still keep the word of the process that was there before."""
     with Stranger(mosquitto) as stranger:

@@ -29,6 +29,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -224,9 +225,9 @@ class MqttTransport:
     def close(self) -> None:
         """Say that the node is gone and disconnect."""
         if self._connected:
-            self._client.publish(
-                presence_topic(self.run, self.node), _GONE + self._token, qos=1, retain=True
-            ).wait_for_publish(1.0)
+            said = self._client.publish(presence_topic(self.run, self.node), _GONE + self._token, qos=1, retain=True)
+            with suppress(RuntimeError):  # the connection was lost at this moment, and nobody is left to be told
+                said.wait_for_publish(1.0)
         self._stop()
 
     def send(self, to: str, payload: bytes) -> bool:
