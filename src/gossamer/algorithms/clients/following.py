@@ -51,7 +51,10 @@ def check_followed(settings: RoundSettings, spec: Spec) -> Iterator[str]:
     if not isinstance(spec.privacy.clip, QuantileClip):
         return
     if settings.stepwise:
-        yield "privacy.clip.policy: quantile follows whole updates; take fixed with privacy_unit: example"
+        yield (
+            f"privacy.clip.policy: {settings.name} knows fixed, found quantile, which follows whole updates; take "
+            "privacy_unit: client"
+        )
     elif not settings.curated:
         yield (
             "privacy.clip.policy: quantile needs a server that counts updates and adds the noise; take noise_by: "

@@ -165,7 +165,7 @@ def test_without_noise_the_clip_is_that_of_a_loop() -> None:
     ("name", "algorithm", "expected"),
     [
         ("fedavg", {}, "quantile needs a server that counts updates and adds the noise; take noise_by: server"),
-        ("fedavg", {"privacy_unit": "example"}, "take fixed with privacy_unit: example"),
+        ("fedavg", {"privacy_unit": "example"}, "fedavg knows fixed, found quantile, which follows whole updates"),
         ("fedavg", {**TRUSTED, "weights": "declared"}, "take weights: equal, or fixed"),
         ("fedavg", {"masking": "secure"}, "quantile needs a server that counts updates"),
         ("fedbuff", {}, "privacy.clip.policy: fedbuff knows fixed, found quantile"),
