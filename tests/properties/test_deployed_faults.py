@@ -45,6 +45,7 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fedbuff trusted": ({"name": "fedbuff", **TRUSTED}, SAMPLES),
     "fedavg": ({"name": "fedavg"}, SAMPLES),
     "fedavg trusted": ({"name": "fedavg", **TRUSTED}, SAMPLES),
+    "fedavg trusted, a clip that moves": ({"name": "fedavg", **TRUSTED}, {**SAMPLES, "clip": {"policy": "quantile"}}),
     "fedasync": ({"name": "fedasync"}, SAMPLES),
     "independent": ({**UNITS, "temporal": "independent"}, NOISE),
     "random walk": ({**UNITS, "temporal": "random_walk"}, NOISE),

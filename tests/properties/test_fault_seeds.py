@@ -52,6 +52,14 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"name": "fedavg", "noise_by": "server", "trusted": "server", "cohorts": "secret"},
         SAMPLES,
     ),
+    "updates that a server counts": (
+        {"name": "fedavg", "noise_by": "server", "trusted": "server"},
+        {**SAMPLES, "clip": {"policy": "quantile"}},
+    ),
+    "updates of secret cohorts that a server counts": (
+        {"name": "fedavg", "noise_by": "server", "trusted": "server", "cohorts": "secret"},
+        {**SAMPLES, "clip": {"policy": "quantile"}},
+    ),
     "buffers that a server noises": ({"name": "fedbuff", "noise_by": "server", "trusted": "server"}, SAMPLES),
     "noisy steps in rounds": ({"name": "fedavg", "privacy_unit": "example", "local_momentum": 0.5}, SAMPLES),
     "noisy steps in buffers": ({"name": "fedbuff", "privacy_unit": "example", "proximal": 0.1}, SAMPLES),

@@ -63,6 +63,9 @@ class Cohort(AtModel):
 class CuratedSum(AtModel):
     """The noisy sum of clients' raw updates, which a curator is asked for; it takes no time.
 
+    If its query asks for a count, a number more comes after the sum: (sum of b_i - 1/2 + noise) / normaliser, with b_i
+    1 for an update shorter than the clip and 0 for one that was clipped to it; see `gossamer.privacy.clipping`.
+
     Attributes
     ----------
     id : int
@@ -102,7 +105,7 @@ class CuratedSum(AtModel):
     @property
     def answer_size(self) -> int:
         """How many numbers the answer has."""
-        return self.model.size
+        return self.model.size + (1 if self.query.count_share else 0)
 
     @property
     def owners(self) -> tuple[str, ...]:

@@ -164,3 +164,20 @@ class LocalUpdate(AtModel):
     def answer_size(self) -> int:
         """How many numbers the answer has."""
         return self.model.size
+
+
+@register("task.clipped_update")
+@dataclass(frozen=True)
+class ClippedUpdate(LocalUpdate):
+    """A `LocalUpdate` that is clipped as a whole to ``bound``, as a clip moves from round to round.
+
+    Raises
+    ------
+    SpecError
+        If the bound is not a finite number above 0.
+    """
+
+    bound: float
+
+    def __post_init__(self) -> None:
+        require_positive(bound=self.bound)

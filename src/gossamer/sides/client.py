@@ -13,7 +13,7 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.privacy.unit_tasks import ClippedUpdate, LocalUpdate
 from gossamer.randomness import derive
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
@@ -49,6 +49,9 @@ class UpdateRule(Rule):
         """Refuse what is not this client's to answer."""
         if not isinstance(task, LocalUpdate):
             raise SpecError(f"{self.name} makes local updates, found {type(task).__name__}")
+        if isinstance(task, ClippedUpdate) is not self.plan.follows:
+            clip = "the clip of each question" if self.plan.follows else "the clip that was planned"
+            raise SpecError(f"{self.name} clips updates to {clip}, found {type(task).__name__}")
         check_query(self.name, task.query)
         if self.plan.query is not None and task.query != self.plan.query:
             raise SpecError(f"{self.name} makes updates by {self.plan.query}, found {task.query}")
@@ -66,7 +69,8 @@ class UpdateRule(Rule):
         return self.updates.compute
 
     def release(self, ticket: Ticket, raw: Update) -> Answer:
-        update = clipped(raw.update, self.plan.bound).astype(raw.update.dtype, copy=False)
+        bound = ticket.task.bound if self.plan.follows else self.plan.bound
+        update = clipped(raw.update, bound).astype(raw.update.dtype, copy=False)
         return Answer(Confined(update), raw.not_finite)
 
 

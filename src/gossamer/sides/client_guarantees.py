@@ -36,6 +36,7 @@ _ASSUMPTIONS = (
     "the timing of messages is not covered, and neither are crashes",
     SIMULATED_NOISE,
 )
+_MOVING = "the clip moves by released counts of updates within it, which are charged with each sum, and by nothing else"
 _ABSENT = "adding or removing a client is read as blanking its data, so that its update is 0"
 _ITS_OWN = "each client clips its whole update, counts its updates and draws its noise itself"
 _CURATED = (
@@ -167,6 +168,9 @@ def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelatio
     observer = _BUT_WHOEVER_SEES_THE_CURATOR if plan.draws else _BUT_THE_CURATOR
     trusted = (*_CURATED, *_DRAWN) if plan.draws else _CURATED
     others = _guarantee(plan.kinds, delta, relation, observer, trusted)
+    if plan.count_share:
+        kept = tuple(line.removeprefix("clip, ") for line in others.assumptions)
+        others = replace(others, assumptions=(*kept, _MOVING) if kept else ())
     return {
         OTHERS: others,
         CURATOR: _none(_THE_CURATOR, relation, "the curator is handed each client's raw update"),

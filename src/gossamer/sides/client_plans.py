@@ -13,6 +13,12 @@ whatever is longer, plus N(0, (z C)^2 I). Replacing all that one client has move
 its data by C: a Gaussian release again, charged to those clients whose updates are in the sum. Later updates depend on
 earlier releases and on the client's own data alone. The curator sees every update; nothing is proved against it.
 
+**Counts.** A sum may have one coordinate more, in which a client that is in it has 1/2 or -1/2 (its update was shorter
+than the clip, or clipped), and one whose update is 0, or counts as that, has 0. With noise of standard deviation z C on
+the sum and s_b on the count, sqrt(1/z^2 + 1/(4 s_b^2)) = 1/m, each client has one vector of length 1/m at most in units
+of the noise, and blanked it has 0: all of the above holds with m in the place of z (`privacy.clipping`). Clips then
+move by released counts alone, and a sum is charged alike whatever its clip, as its noise is in proportion.
+
 **Cohorts.** Where the curator draws the clients of a sum, each with probability q by a coin that only it and that
 client learn, the sum is one over a Poisson sample of clients: the pairs of `accounting.accountant_table` for examples
 hold for them, at most one vector of length C each. Every client is charged for every such sum, since what is proved of
@@ -77,6 +83,8 @@ class ClientUpdate(ByKind):
     counted : ReleaseKind or None
         The curator's sum that a raw update goes into, once: the client charges itself that for each that it hands over.
         None where its line is kept by others alone, as in simulations.
+    follows : bool
+        Whether each question says to which length a raw update is clipped, in the place of ``bound``.
     """
 
     query: UpdateQuery | None = None
@@ -88,10 +96,13 @@ class ClientUpdate(ByKind):
     behind: SidePlan | None = field(default=None, repr=False)
     owners: tuple[str, ...] = ()
     counted: ReleaseKind | None = None
+    follows: bool = False
 
     def __post_init__(self) -> None:
         if not self.bound > 0:
             raise SpecError(f"an update is clipped to a length above 0, found {self.bound!r}")
+        if self.follows and self.noise is not None:
+            raise SpecError(f"a clip that moves is for raw updates, which a curator counts, found noise {self.noise}")
         if self.counted is not None and (self.noise is not None or self.counted.sampling != WHOLE):
             raise SpecError(
                 "a client counts raw updates that it hands over, each as a release that it is known to be in, found "
@@ -151,7 +162,10 @@ class Curator(ByKind):
     owners : tuple of str
         The clients: each has a line in the ledger, and shows the curator alone what is raw.
     bound : float
-        C, the most L2 norm of an update; a longer one counts as 0.
+        C, the most L2 norm of an update; a longer one counts as 0. Where updates are counted, the clip at the start:
+        each sum says its own.
+    count_share : float
+        r, the share of each release's squared privacy loss that counts updates shorter than the clip; 0 counts none.
     """
 
     kinds: Counts
@@ -159,8 +173,11 @@ class Curator(ByKind):
     owners: tuple[str, ...]
     bound: float
     name: str = "curator"
+    count_share: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.count_share < 1:
+            raise SpecError(f"the share of a count lies in [0, 1), found {self.count_share!r}")
         if self.cohort < 1 or not self.bound > 0:
             raise SpecError(f"a curator has a cohort of 1 or more, and a bound above 0, found {self}")
         if not all(isinstance(kind.sampling, Poisson) for kind in self.kinds):
@@ -203,7 +220,8 @@ class Curator(ByKind):
     def drawn(self) -> Drawn:
         # Of the sums that one client is charged for: others do not depend on its data but by way of these.
         drawn = {kind: count for kind, count in self.kinds.items() if kind.sampling != WHOLE}
-        return drawn_for({kind: kind.size * count for kind, count in self.kinds.items()}, drawn)
+        more = 1 if self.count_share else 0
+        return drawn_for({kind: (kind.size + more) * count for kind, count in self.kinds.items()}, drawn)
 
 
 def _check_whole_vectors(noise: Mechanism) -> None:

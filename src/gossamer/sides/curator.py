@@ -4,6 +4,8 @@ The curator checks the norm of each update that it was handed, since it is the b
 that is longer, or not finite, counts as 0. It charges the line of every client whose update is in the sum, before it
 draws the noise; where it draws the clients too, the line of every client there is, before it draws them. It sees all
 updates itself, and is outside of what is proved.
+
+Where it also counts the updates that are shorter than the clip, it tells that from their norms, and believes nobody.
 """
 
 from __future__ import annotations
@@ -54,6 +56,9 @@ class CuratorRule(Rule):
         of_clipped = Rounding.of_clipped_sum(objective)
         # All updates are added in float64, each clipped there before.
         self._rounding = replace(of_clipped, most=plan.cohort, piece=plan.cohort, dtype=np.dtype(np.float64))
+        for kind in plan.kinds if plan.count_share else ():  # better now than when the clip has moved
+            query = Query(kind.sampling, kind.mechanism, 1.0, plan.count_share)
+            home.provided(query, kind.size, lambda: self._rounding, any_clip=True)
 
     def due(self, task: Any, charged: int) -> Due:
         if isinstance(task, Cohort):
@@ -99,7 +104,10 @@ class CuratorRule(Rule):
             raise SpecError(f"{self._name} sums the cohort that was drawn, by its query, found others than those in it")
 
     def _check_query(self, query: Query) -> None:
-        if query.mechanism.clip != self._plan.bound or query.count_share:
+        share = self._plan.count_share
+        if query.count_share != share:
+            raise SpecError(f"{self._name} counts updates for a share of {share:g} of each release, found {query}")
+        if not share and query.mechanism.clip != self._plan.bound:
             raise SpecError(f"{self._name} adds up all of updates of length {self._plan.bound:g}, found {query}")
 
     def number(self, task: Cohort | CuratedSum, charged: int) -> int:
@@ -129,13 +137,18 @@ class CuratorRule(Rule):
     def _sum(self, ticket: Ticket) -> Answer:
         """The sum of updates with noise, divided by what is public; with how many of them counted as 0."""
         task: CuratedSum = ticket.task
-        total, refused = np.zeros(task.model.size), 0
+        size, bound = task.model.size, task.query.mechanism.clip
+        total, count, refused = np.zeros(size), 0.0, 0
         for _, update in task.updates:
-            found = checked(np.asarray(update.values), self._plan.bound)
-            total, refused = (total, refused + 1) if found is None else (total + found, refused)
+            found = checked(np.asarray(update.values), bound)
+            if found is None:
+                refused += 1
+            else:
+                total, count = total + found, count + vote(found, bound)
         generator = self._numbers.at(ticket.number)
-        answer = self._home.noisy(total, 0.0, task.query, ticket.provided, generator)
+        answer = self._home.noisy(total, count, task.query, ticket.provided, generator)
         answer /= task.query.normaliser
+        answer[:size] /= task.query.unit
         with np.errstate(over="ignore"):
             values = np.nan_to_num(answer.astype(self._dtype), copy=False)
         return Answer(Released(values), too_long=refused)
@@ -149,3 +162,14 @@ def checked(update: FloatArray, bound: float) -> FloatArray | None:
     if not norm <= bound * (1 + SLACK):  # also one that is not a number
         return None
     return whole * (bound / norm) if norm > bound else whole
+
+
+def vote(update: FloatArray, bound: float) -> float:
+    """What a `checked` update [size] counts for: 1/2 below ``bound``, -1/2 at it.
+
+    An update of 0 counts 0: blanking a client's data is to take away all that it has in a release.
+    """
+    norm = float(np.linalg.norm(update))
+    if norm == 0:
+        return 0.0
+    return 0.5 if norm < bound * (1 - SLACK) else -0.5

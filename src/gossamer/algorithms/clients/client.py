@@ -55,14 +55,28 @@ class TrainingNode(WorkerNode):
         yield from self.halted(sender, halt)
 
 
-class ClientNode(TrainingNode):
-    """A client that trains at its data side."""
+class ShowingNode(TrainingNode):
+    """A client that trains at its data side, and may show its server what comes of it."""
+
+    def __init__(self, name: str, context: Context, query: TrainingQuery, makes: Pushed = update_itself) -> None:
+        super().__init__(name, context, makes)
+        self.query = query
+
+    @on(Answered)
+    def show(self, done: Answered, now: float) -> Effects:
+        """Push an update without noise, which only the server may see."""
+        if isinstance(done.vector, Confined):
+            yield from self.pushed(done.id, done.vector)
+
+
+class ClientNode(ShowingNode):
+    """A client whose clip stays what it is."""
 
     def __init__(
         self, name: str, context: Context, query: TrainingQuery, task: type[LocalUpdate], makes: Pushed = update_itself
     ) -> None:
-        super().__init__(name, context, makes)
-        self.query, self.task = query, task
+        super().__init__(name, context, query, makes)
+        self.task = task
 
     @on(Newest)
     def train(self, sender: str, newest: Newest, now: float) -> Effects:
@@ -71,9 +85,3 @@ class ClientNode(TrainingNode):
         check_model(newest.model, self.state.w)
         if self.takes(newest.request, newest):
             yield Compute(self.task(self.state.task, self.state.w, self.query))
-
-    @on(Answered)
-    def show(self, done: Answered, now: float) -> Effects:
-        """Push an update without noise, which only the server may see."""
-        if isinstance(done.vector, Confined):
-            yield from self.pushed(done.id, done.vector)

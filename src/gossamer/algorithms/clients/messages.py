@@ -28,6 +28,17 @@ class Newest(Message):
     model: Public | Released
 
 
+@message("client.newest_at_clip")
+@dataclass(frozen=True)
+class NewestAtClip(Message):
+    """`Newest`, and the logarithm [1] of the clip to use for the update from this model."""
+
+    request: int
+    version: int
+    log_clip: Public | Released
+    model: Public | Released
+
+
 @message("client.push")
 @dataclass(frozen=True)
 class Push(Message):

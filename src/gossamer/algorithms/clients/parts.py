@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gossamer.algorithms.clients.client import ClientNode, NoisedUpdate, Pushed, update_itself
+from gossamer.algorithms.clients.following import FollowingClient
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.settings import CLIENT, ClientSettings
 from gossamer.algorithms.clients.stepping_client import SteppingClient
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Cast, Terms
+from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.protocol.node import Node
@@ -48,6 +50,8 @@ def clients(settings: ClientSettings, context: Context, makes: Pushed = update_i
     trainings = {name: settings.query(context.shard_sizes[name]) for name in context.names}
     if settings.stepwise:
         return {name: SteppingClient(name, context, training, makes) for name, training in trainings.items()}
+    if isinstance(context.clipping.policy, QuantileClip):
+        return {name: FollowingClient(name, context, training) for name, training in trainings.items()}
     task = LocalUpdate if settings.curated else NoisedUpdate
     return {name: ClientNode(name, context, training, task, makes) for name, training in trainings.items()}
 

@@ -19,6 +19,7 @@ from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mech
 from gossamer.algorithms.sample_planning import DEFAULT_EPOCHS, quotas_of
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError
+from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import EXAMPLES, Guarantee
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
@@ -213,7 +214,9 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
     problem.check(laws)
     law = one_law(laws, "a server adds one noise to the sum of all clients")
     kind = ReleaseKind(law.unit(), participation.sampling, problem.size)
-    curator = Curator({kind: most}, participation.cohort, names, law.clip, SERVER)
+    clip = spec.privacy.clip
+    share = clip.count_share if isinstance(clip, QuantileClip) else 0.0
+    curator = Curator({kind: most}, participation.cohort, names, law.clip, SERVER, share)
     found = curated_guarantees(curator, spec.delta, spec.privacy.relation)
     guarantee = in_run(found[OTHERS])
     epsilons = dict.fromkeys(names, guarantee.epsilon)
@@ -228,6 +231,7 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
             scope=frozenset((name, SERVER)),
             behind=curator,
             counted=counted,
+            follows=share > 0,
         )
         for name in names
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
+from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, NewestAtClip, Push
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.optimizer import Memory, step
 from gossamer.errors import PeerError
+from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Finish, Send
@@ -38,6 +39,8 @@ class ServerState:
         Why.
     memory : Memory or None
         The optimizer's.
+    log_clip : Public, Released or None
+        Logarithm of the clip, [1], where it moves.
     """
 
     x: Model
@@ -47,6 +50,7 @@ class ServerState:
     ends: float | None = None
     finished: str = ""
     memory: Memory | None = field(default=None, metadata=NEWER)
+    log_clip: Model | None = field(default=None, metadata=NEWER)
 
 
 class ClientServer(EndingNode):
@@ -59,6 +63,9 @@ class ClientServer(EndingNode):
         self.settings, self.clients = settings, frozenset(context.names)
         self.shown = Confined if settings.curated else Released
         self.last, self.deadline = context.updates, context.deadline
+        self.clipping = context.clipping
+        if isinstance(self.clipping.policy, QuantileClip):
+            state.log_clip = self.clipping.initial(context.initial)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
@@ -78,7 +85,16 @@ class ClientServer(EndingNode):
     def answer(self, client: str, request: int) -> Effects:
         """Give the newest model of this moment; once the run is over, the last one."""
         s = self.state
-        yield Send(client, Halt(s.t, s.x) if s.finished else Newest(request, s.t, s.x))
+        yield Send(client, Halt(s.t, s.x) if s.finished else self.newest(request))
+
+    def newest(self, request: int) -> Newest | NewestAtClip:
+        """The newest model, with its clip where that moves."""
+        s = self.state
+        return Newest(request, s.t, s.x) if s.log_clip is None else NewestAtClip(request, s.t, s.log_clip, s.x)
+
+    def at_clip(self, query: Query) -> Query:
+        """``query`` at the clip in force."""
+        return query if self.state.log_clip is None else self.clipping.query(query, self.state.log_clip)
 
     def checked(self, sender: str, push: Push) -> int:
         """Refuse an update that cannot be one; how many steps of the server it is old."""
@@ -92,9 +108,11 @@ class ClientServer(EndingNode):
             raise PeerError(f"{sender} pushes an update of version {push.version}, expected 0 to {self.state.t}")
         return self.state.t - push.version
 
-    def move(self, mean: Model) -> None:
-        """x = x + eta_g mean, or the optimizer's move for it."""
+    def move(self, mean: Released) -> None:
+        """x = x + eta_g mean, or the optimizer's move for it; and the clip's, by the count that comes after a mean."""
         s = self.state
+        if s.log_clip is not None and mean.size > s.x.size:  # nothing is counted where nobody answered
+            s.log_clip, mean = self.clipping.moved(s.log_clip, mean)
         s.memory, direction = step(self.settings.server_optimizer, s.memory, mean)
         s.x = (s.x + self.settings.learning_rate * direction).within()
         s.t += 1

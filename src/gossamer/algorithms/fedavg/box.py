@@ -44,6 +44,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients.following import check_followed, final_clip
 from gossamer.algorithms.clients.masked_parts import masked_nodes, masked_rounds, masked_runs
 from gossamer.algorithms.clients.masked_planning import plan_masked
 from gossamer.algorithms.clients.messages import SERVER
@@ -54,7 +55,7 @@ from gossamer.algorithms.clients.secret_cohorts import shown
 from gossamer.algorithms.clients.settings import workload
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg.server import RoundServer
-from gossamer.algorithms.interface import Algorithm, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.worker import model_of, output
@@ -77,6 +78,7 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
     yield from check_clients(settings, spec)
+    yield from check_followed(settings, spec)
     if settings.secret and spec.private:
         yield from shown(spec, settings.timeout)
 
@@ -93,7 +95,7 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Rounds; how many clients were in them may be secret."""
     state = nodes[SERVER].state
     refused = {"masked_sums_refused": state.sums_refused} if hasattr(state, "sums_refused") else {}
-    return {"steps": state.t, **refused}
+    return {"steps": state.t, **refused, **final_clip(state)}
 
 
 def small_runs(settings: Settings) -> SmallRuns:
@@ -129,5 +131,6 @@ ALGORITHM = Algorithm(
     workload=workload,
     count=parts.count,
     report=report,
+    clips=Clips(("fixed", "quantile")),
     small_runs=small_runs,
 )

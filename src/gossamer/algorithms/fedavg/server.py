@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gossamer.algorithms.clients.messages import Leave, Newest, Push
+from gossamer.algorithms.clients.messages import Leave, Push
 from gossamer.algorithms.clients.rounds import RoundSettings, public_cohorts
 from gossamer.algorithms.clients.server import ClientServer, ServerState, sum_query
 from gossamer.algorithms.clients.weights import weights_of
@@ -86,7 +86,7 @@ class RoundServer(ClientServer):
             return
         s.task += 1
         s.drawn = s.task
-        yield Compute(Cohort(s.task, s.x, len(self.names), self.query))
+        yield Compute(Cohort(s.task, s.x, len(self.names), self.at_clip(self.query)))
 
     @on(Answered)
     def was_drawn(self, done: Answered, now: float) -> Effects:
@@ -110,7 +110,7 @@ class RoundServer(ClientServer):
         yield from self.set_timer()
 
     def give(self, client: str) -> Send:
-        return Send(client, Newest(self.state.waiting.pop(client), self.state.t, self.state.x))
+        return Send(client, self.newest(self.state.waiting.pop(client)))
 
     def set_timer(self) -> Effects:
         if self.settings.timeout is not None:
@@ -178,7 +178,8 @@ class RoundServer(ClientServer):
             updates = tuple((name, self.weights[name] * update) for name, update in updates)
         if self.settings.curated and (updates or self.settings.secret):
             s.task += 1
-            yield Compute(CuratedSum(s.task, s.x, updates, self.query, s.drawn if self.settings.secret else None))
+            query, drawn = self.at_clip(self.query), s.drawn if self.settings.secret else None
+            yield Compute(CuratedSum(s.task, s.x, updates, query, drawn))
             return
         s.taken += len(updates)
         total = 0.0 * s.x
