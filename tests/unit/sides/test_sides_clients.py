@@ -205,7 +205,7 @@ def test_a_curators_noise_is_that_of_the_plan_on_the_sum(world: str) -> None:
         (summed({"a": np.zeros(SIZE), "d": np.zeros(SIZE)}), "its own clients, found 2, with d"),
         (summed({}), "1 to 3 of its own clients, found 0"),
         (summed({"a": np.zeros(SIZE)}, Gaussian(2 * BOUND, 2.0)), "of updates of length 0.5"),
-        (summed({"a": np.zeros(SIZE)}, count_share=0.1), "of updates of length 0.5"),
+        (summed({"a": np.zeros(SIZE)}, count_share=0.1), "counts updates for a share of 0 of each release"),
     ],
 )
 def test_a_curator_refuses_what_its_noise_does_not_hide(task: CuratedSum, message: str) -> None:
