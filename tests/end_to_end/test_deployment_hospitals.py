@@ -137,7 +137,10 @@ def test_over_a_mosquitto_with_certificates(simulated: dict[str, Any], capsys: p
     expected = simulated["metrics"]
     assert accuracy == pytest.approx(expected["mean_model_test_accuracy"], abs=POINTS)
     assert loss == pytest.approx(expected["mean_model_test_loss"], abs=LOSS)
-    assert all(math.isfinite(summary["metrics"]["test_loss"]) for summary in summaries.values())
+    for name, summary in summaries.items():
+        own = summary["metrics"]
+        assert own["test_accuracy"] == pytest.approx(expected["mean_model_test_accuracy"], abs=POINTS), name
+        assert math.isfinite(own["test_loss"]), name
     assert "Traceback" not in "".join(said.values())
 
 

@@ -29,7 +29,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -226,7 +225,7 @@ class MqttTransport:
         """Say that the node is gone and disconnect."""
         if self._connected:
             said = self._client.publish(presence_topic(self.run, self.node), _GONE + self._token, qos=1, retain=True)
-            with suppress(RuntimeError):  # the connection was lost at this moment, and nobody is left to be told
+            if said.rc == paho.MQTT_ERR_SUCCESS:  # or else the connection ended just now, and nobody can be told
                 said.wait_for_publish(1.0)
         self._stop()
 
