@@ -38,7 +38,7 @@ EXAMPLES = {
     "chunk": (Chunk(2, 1, 5, 4, 4, 51, encode_message(OFFER)[39:]), encode_frame, decode_frame),
     "progress": (Progress(2, 4, 1, 6), encode_frame, decode_frame),
     "content": (Acknowledge(5, 6), encode_content, lambda sealed: decode_content(sealed, 100)),
-    "word": (Heartbeat(1.5, "quota"), encode_content, lambda sealed: decode_content(sealed, 100)),
+    "word": (Heartbeat(1.5, "quota", True), encode_content, lambda sealed: decode_content(sealed, 100)),
 }
 
 

@@ -103,7 +103,8 @@ class NodeLoop:
     clock : callable
         Seconds.
     linger : float
-        Seconds for which a node that has finished stays for peers that it has never heard.
+        Seconds for which a node that has finished stays for peers that it has never heard, and for those that have
+        not said that they know.
     gone_after : float
         Seconds for which a node that has finished waits for peers, and for a broker that is away; when that one is
         back, they have as long again to be heard.
@@ -285,7 +286,10 @@ class NodeLoop:
             self.peers.finished(self._reason, waiting)
 
     def _over(self) -> bool:
-        """Whether nobody needs this node any longer: it has finished, and so have all that it still hears from."""
+        """Whether nobody needs this node any longer: it has finished, and so have all that it still hears from.
+
+        They must know it too, for a while: what was said last may be lost, and they would wait for one who has left.
+        """
         now = self.clock()
         if now < self._next_check:
             return False
@@ -298,7 +302,8 @@ class NodeLoop:
         patient = now - self.ended <= self.linger
         lost = self._lost(states, now)
         lost |= {name for name, peer in states.items() if peer.state == "never heard" and not patient}
-        return (_busy(states) | self._unacknowledged()) <= lost
+        unaware = {name for name, peer in states.items() if peer.state == "up" and peer.finished and not peer.knows}
+        return (_busy(states) | self._unacknowledged() | (unaware if patient else set())) <= lost
 
     def _end_if_left_alone(self, now: float) -> None:
         """A server whose nodes have finished, but for those that are gone, has nobody to wait for.
@@ -326,6 +331,8 @@ class NodeLoop:
             self._was_connected, self._changed_at = connected, self.clock()
             lost = f"lost the broker, and goes on trying: {self.transport.reason}"
             self.folder.say("connected to the broker again" if connected else lost)
+            if connected and self.ended is not None:
+                self.peers.finished(self._reason, self._unacknowledged())  # what was said meanwhile is lost
 
 
 def _busy(states: Mapping[str, PeerState]) -> set[str]:

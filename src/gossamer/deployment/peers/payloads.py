@@ -32,16 +32,21 @@ class Heartbeat:
         Since its process began.
     finished : str
         Why its node makes no more updates; empty while it does.
+    knows : bool
+        Whether it has heard that the node of the party this is for makes no more either.
     """
 
     seconds: float
     finished: str = ""
+    knows: bool = False
 
     def __post_init__(self) -> None:
         if type(self.seconds) is not float or not 0 <= self.seconds < math.inf:
             raise ValueError(f"expected seconds of 0 or more, found {self.seconds!r}")
         if type(self.finished) is not str or len(self.finished) > LONGEST_REASON:
             raise ValueError(f"expected a reason of at most {LONGEST_REASON} characters")
+        if type(self.knows) is not bool:
+            raise ValueError(f"expected true or false, found {self.knows!r}")
 
 
 Word = Heartbeat
@@ -67,7 +72,7 @@ def decode_content(sealed: bytes, largest: int) -> Frame | Word:
         return decode_frame(rest, largest)
     if kind != bytes([WORD]):
         raise MalformedMessage(f"expected a frame (0) or a word (1), found kind {kind.hex() or 'nothing'}")
-    word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=3)
+    word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=4)
     if not isinstance(word, Heartbeat):
         raise MalformedMessage(f"expected a word, found {type(word).__name__}")
     return word

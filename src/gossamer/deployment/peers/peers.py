@@ -27,8 +27,9 @@ it names, and if it counted against the peer, any such attacker could silence an
 
 **Who is there.** A peer counts as heard when something of its opens, which cannot be an old recording. Each contact, a
 peer that was named as one or with whom anything was exchanged, is sent a heartbeat at fixed intervals, with the reason
-once the node has finished; and hellos, at growing intervals, as long as there is no session or the peer is silent. Only
-the node's own steady clock is used: that clocks differ does not matter.
+once the node has finished, and whether it knows that the peer has; at once when either is news. It is sent hellos, at
+growing intervals, as long as there is no session or the peer is silent. Only the node's own steady clock is used: that
+clocks differ does not matter.
 """
 
 from __future__ import annotations
@@ -237,7 +238,7 @@ class Peers:
 
     def _heartbeat(self, peer: Peer, now: float) -> Outgoing:
         peer.heartbeat_at = now + self.settings.heartbeat
-        word = Heartbeat(max(0.0, now - self._began), self._finished if peer.told else "")
+        word = Heartbeat(max(0.0, now - self._began), self._finished if peer.told else "", bool(peer.finished))
         return _addressed(peer.name, self._channel(peer).seal(encode_content(word)))
 
     # What comes
@@ -250,7 +251,9 @@ class Peers:
             self._offence(peer, MALFORMED, str(error), now)
             return []
         if isinstance(content, Heartbeat):
-            peer.finished, peer.age = printable(content.finished), content.seconds
+            if bool(content.finished) != bool(peer.finished) or (peer.told and not content.knows):
+                peer.heartbeat_at = -math.inf  # it waits to hear that this is known, or does not know yet
+            peer.finished, peer.age, peer.knows = printable(content.finished), content.seconds, content.knows
             return []
         return [(peer.name, content)]
 

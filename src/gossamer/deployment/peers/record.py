@@ -73,6 +73,8 @@ class PeerState:
         Of its datagrams and messages, by reason.
     age : float
         Seconds since its process began, as it said last.
+    knows : bool
+        Whether it has heard that this node has finished, as it said last.
     """
 
     state: StateName
@@ -81,6 +83,7 @@ class PeerState:
     finished: str
     dropped: Mapping[str, int]
     age: float = 0.0
+    knows: bool = False
 
     def __str__(self) -> str:
         about = {"silent": f" for {self.seconds:.0f} s", "quarantined": f", {self.seconds:.0f} s left"}
@@ -114,7 +117,7 @@ class Peer:
         When hello was said last, may be said again, and the next heartbeat is due.
     told : bool
         Whether it may be told that this node has finished.
-    finished, age : str, float
+    finished, age, knows : str, float, bool
         What its last heartbeat said.
     said, said_at : str, float
         Its state as the log has it, and since when.
@@ -134,6 +137,7 @@ class Peer:
     told: bool = False
     finished: str = ""
     age: float = 0.0
+    knows: bool = False
     said: str = "never heard"
     said_at: float = -math.inf
 
@@ -182,4 +186,5 @@ class Peer:
         seconds = now - (self.began if self.heard is None else self.heard)
         if self.standing.quarantined(now):
             seconds = self.standing.until - now
-        return PeerState(self.called(now), seconds, self.contact, self.finished, dict(self.standing.dropped), self.age)
+        dropped = dict(self.standing.dropped)
+        return PeerState(self.called(now), seconds, self.contact, self.finished, dropped, self.age, self.knows)

@@ -26,8 +26,8 @@ from gossamer.runtimes.mqtt.inbox import Datagram
 FRAME = Acknowledge(1)
 
 
-def peer(state: Any, finished: str = "", contact: bool = True) -> PeerState:
-    return PeerState(state, 0.0, contact, finished, {})
+def peer(state: Any, finished: str = "", contact: bool = True, knows: bool = True) -> PeerState:
+    return PeerState(state, 0.0, contact, finished, {}, knows=knows)
 
 
 @dataclass
@@ -297,6 +297,40 @@ class TestTheEnd:
         loop.look = acknowledge
         loop.run()
         assert loop.peers.untold == [{"b"}, set()]
+
+    @pytest.mark.parametrize(("state", "least"), [("up", 60), ("silent", 0), ("quarantined", 0)])
+    def test_who_does_not_know_of_the_end_is_told_before_the_node_leaves(
+        self, loop: Any, state: str, least: float
+    ) -> None:
+        """The broker may have lost what it was told; and it may never say that it knows."""
+        loop.peers.states_ = {"b": peer(state, "quota", knows=False)}
+        assert least <= self.run(loop) < least + 3
+
+    def test_it_leaves_as_soon_as_they_know(self, loop: Any) -> None:
+        loop.peers.states_ = {"b": peer("up", "quota", knows=False)}
+
+        def hear() -> None:
+            if loop.clock() >= 105:
+                loop.peers.states_ = {"b": peer("up", "quota")}
+
+        loop.host.outcomes.append([Ended("quota")])
+        loop.look = hear
+        loop.run()
+        assert 105 <= loop.clock() < 107
+
+    def test_all_are_told_again_when_the_broker_is_back(self, loop: Any) -> None:
+        """What was said while it was away is lost."""
+        loop.peers.states_ = {"b": peer("up")}
+
+        def happen() -> None:
+            loop.transport.connected = not 105 <= loop.clock() < 108
+            if loop.clock() >= 110:
+                loop.stop("enough")
+
+        loop.host.outcomes.append([Ended("quota")])
+        loop.look = happen
+        loop.run()
+        assert loop.peers.told == ["quota", "quota"]
 
     def test_a_node_that_had_finished_before_says_so_again(self, loop: Any) -> None:
         loop.host.finished = "quota"

@@ -453,6 +453,39 @@ def test_who_is_still_to_be_sent_something_is_told_later() -> None:
     assert pair.state("a", "b") == "up, finished (quota)"
 
 
+def test_a_node_hears_at_once_that_its_end_is_known() -> None:
+    pair = joined()
+    pair.peers["a"].finished("quota")
+    pair.wait(0.0)
+    assert pair.peers["a"].states(pair.now)["b"].knows
+    assert not pair.peers["b"].states(pair.now)["a"].knows
+    pair.peers["b"].finished("quota")
+    pair.wait(0.0)
+    assert pair.peers["b"].states(pair.now)["a"].knows
+
+
+def test_who_says_that_it_does_not_know_is_told_at_once() -> None:
+    """It has just begun, or lost what it was told."""
+    pair = joined()
+    pair.peers["a"].finished("quota")
+    pair.wait(1.0)
+    pair.start("b", contacts=["a"])
+    pair.wait(0.0)
+    pair.wait(0.0)
+    assert pair.peers["a"].states(pair.now)["b"].knows
+
+
+def test_two_that_know_of_each_other_fall_silent() -> None:
+    """Each answers the other's news, and no answer is news."""
+    pair = joined()
+    for name in "ab":
+        pair.peers[name].finished("quota")
+    pair.wait(1.0)
+    before = len(pair.carried)
+    pair.wait(SETTINGS.heartbeat - 2.0)
+    assert len(pair.carried) == before
+
+
 def test_a_reason_of_any_length_is_told_as_far_as_it_goes() -> None:
     pair = joined()
     pair.peers["a"].finished("x\n" * 100)
@@ -522,7 +555,7 @@ def test_nothing_grows_with_what_is_sent() -> None:
 # Words
 
 
-@pytest.mark.parametrize("content", [Heartbeat(1.5, "quota"), Heartbeat(0.0), FRAME])
+@pytest.mark.parametrize("content", [Heartbeat(1.5, "quota", True), Heartbeat(0.0), FRAME])
 def test_contents_come_back(content: Any) -> None:
     assert decode_content(encode_content(content), 100) == content
 
@@ -539,11 +572,16 @@ def test_a_word_is_no_frame_and_a_frame_no_word() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [(-1.0, ""), (float("inf"), ""), (float("nan"), ""), (1, ""), (1.0, "x" * 81), (1.0, 2), (1.0, None)]
+    "fields",
+    [
+        *[(seconds, "", False) for seconds in (-1.0, float("inf"), float("nan"), 1)],
+        *[(1.0, finished, False) for finished in ("x" * 81, 2, None)],
+        *[(1.0, "", knows) for knows in (1, "", None)],
+    ],
 )
 def test_words_of_wrong_content(fields: Any) -> None:
     made = Heartbeat(1.0)
-    for name, value in zip(("seconds", "finished"), fields):
+    for name, value in zip(("seconds", "finished", "knows"), fields):
         object.__setattr__(made, name, value)
     with pytest.raises(MalformedMessage):
         decode_content(encode_content(made), 100)
