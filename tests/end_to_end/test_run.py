@@ -223,6 +223,17 @@ def test_virtual_seconds_end_a_run() -> None:
     assert result.summary["privacy"]["nodes"]["node-3"]["releases"] == 1  # ten times slower: begun, not made
 
 
+def test_the_last_row_is_of_the_models_at_the_end() -> None:
+    """Over links without delay the last update, and the word of the run's end with the last model, are one moment."""
+    settings = {"name": "fedasync", "nodes": 4, "updates_per_node": 5}
+    document = {"dataset": "digits", "algorithm": settings, "privacy": "none", "links": {"latency": 0.0}}
+    found = gs.run(parse_spec(document)).metrics
+    assert found[-1]["consensus_distance"] == 0.0  # all have the server's model
+    assert found[-1]["test_loss"] == found[-1]["mean_model_test_loss"]
+    assert found[-1] != found[-2]  # both of the last moment
+    assert found[-2]["virtual_seconds"] == found[-1]["virtual_seconds"]
+
+
 def test_lossy_links_and_an_absence_do_not_stop_a_run() -> None:
     result = gs.run(
         small(

@@ -60,7 +60,7 @@ class Evaluator:
         self.every_updates = settings.every_updates
         if self.every_seconds is None and self.every_updates is None:
             self.every_updates = max(1, plan.updates // LOOKS)
-        self.seconds_looks, self.update_looks = 0, 1
+        self.seconds_looks, self.update_looks, self.seen = 0, 1, 0
         self.last: Row | None = None
 
     def before(self, upcoming: float) -> None:
@@ -83,15 +83,22 @@ class Evaluator:
         return wanted is not None and self.last is not None and self.last["mean_model_test_accuracy"] >= wanted
 
     def look(self, seconds: float) -> Row:
-        """Evaluate now and publish the row, unless this moment was looked at already."""
+        """Evaluate now and publish the row, unless this moment was looked at and nothing that it says has changed.
+
+        Much can happen in one moment: over links without delay the last model comes in that of the last update.
+        """
         counters = self.simulator.counters
         moment = {"updates": counters.updates, "virtual_seconds": round(seconds, 9)}
-        if self.last is None or any(self.last[key] != value for key, value in moment.items()):
+        again = self.last is not None and moment.items() <= self.last.items()
+        if self.last is not None and again and self.seen == counters.events:
+            return self.last
+        self.seen, metrics = counters.events, self.metrics()
+        if self.last is None or not (again and metrics.items() <= self.last.items()):
             row = {
                 **moment,
                 "messages": self.simulator.messages,
                 "bytes": self.simulator.bytes,
-                **self.metrics(),
+                **metrics,
                 "most_releases": max(self.simulator.computer.releases(name) for name in self.prepared.names),
                 "epsilon_so_far": self.spent(),
             }
