@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import scipy.stats  # noqa: F401 (it draws numbers when it is imported, and others import it when they need it)
+
 from gossamer.errors import RunWarning
 from gossamer.experiment import noise_secret
 from gossamer.experiment.reading import parse_spec
