@@ -37,7 +37,7 @@ class Section(BaseModel):
         """Refuse ``yes`` for 1: Python counts truth values among the integers, and pydantic follows it."""
         for key, value in values.items() if isinstance(values, Mapping) else ():
             field = cls.model_fields.get(key)
-            kinds = set() if field is None else set(_kinds(field.annotation))
+            kinds = set() if field is None else set(kinds_of(field.annotation))
             if kinds & {int, float} and bool not in kinds and _holds_truth_value(value):
                 expected = "a number, or a text in quotes" if str in kinds else "a number"
                 context = {"key": key, "expected": expected, "found": json.dumps(value, default=str)}
@@ -79,9 +79,9 @@ def _holds_truth_value(value: Any) -> bool:
     return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_truth_value, value)))
 
 
-def _kinds(annotation: Any) -> list[Any]:
+def kinds_of(annotation: Any) -> list[Any]:
     """The classes that a value may be of, or that its items may be of; YAML 1.1 reads ``on`` as a truth value."""
     if typing.get_origin(annotation) is typing.Literal:
         return [bool if value == "on" else type(value) for value in typing.get_args(annotation)]
     arguments = typing.get_args(annotation)
-    return [kind for argument in arguments for kind in _kinds(argument)] if arguments else [annotation]
+    return [kind for argument in arguments for kind in kinds_of(argument)] if arguments else [annotation]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
@@ -154,3 +155,14 @@ LearningRate = Annotated[
     BeforeValidator(from_number),
 ]
 """A number, or a mapping with a ``schedule``."""
+
+
+def _one_number(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        found = f"schedule: {value['schedule']}" if "schedule" in value else "keys with their values"
+        raise ValueError(f"expected one number, as this rate stays what it is, found {found}; give a number")
+    return value
+
+
+OneRate = Annotated[float, BeforeValidator(_one_number)]
+"""A learning rate without a schedule."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 
+from gossamer.algorithms.learning_rate import OneRate
 from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.section import Section
 
@@ -29,7 +30,7 @@ class PersonalisationSettings(Section):
     """
 
     steps: int = Field(ge=1, le=1_000_000)
-    learning_rate: PositiveFloat = 0.1
+    learning_rate: OneRate = Field(default=0.1, gt=0, le=1e6)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     proximal: float = Field(default=0.0, ge=0, le=1e6)
     batch_size: int = Field(default=16, ge=1, le=1_000_000)

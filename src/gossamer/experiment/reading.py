@@ -13,9 +13,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from gossamer.algorithms.registered import loaded
-from gossamer.algorithms.table import MODULES
-from gossamer.errors import SpecError, did_you_mean
+from gossamer.algorithms.table import MODULES, OWN
+from gossamer.errors import SpecError
 from gossamer.experiment.spec import Experiment, resolved
+from gossamer.experiment.wording import expected_of, found_in, nearest_key, nearest_name, tags_of
 from gossamer.files import load_yaml
 from gossamer.section import place, said
 
@@ -69,13 +70,33 @@ def read_text(text: str, settings: Sequence[str] = (), modules: Collection[str] 
 
 def override(content: Any, settings: Sequence[str]) -> Any:
     """``content`` with overrides such as ``algorithm.nodes=16``."""
+    before = content
     for setting in settings:
         key, equals, value = setting.partition("=")
         keys = key.strip().split(".")
         if not equals or not all(keys):
             raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {setting!r}")
         content = _set(_with_default_name(content, keys), keys, load_yaml(value)[0], "")
+    _check_renamed(_algorithm_in(before), _algorithm_in(content))
     return content
+
+
+def _algorithm_in(content: Any) -> Any:
+    found = content.get("algorithm") if isinstance(content, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _check_renamed(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Refuse another name for an algorithm in the spec whose keys, which stay, are not those of the new one."""
+    old, new = before.get("name"), after.get("name")
+    if old == new or old not in OWN or new not in OWN:
+        return
+    known, taken = (OWN[name].Settings.model_fields for name in (old, new))
+    if foreign := [key for key in after if key in before and key in known and key not in taken]:
+        raise SpecError(
+            f"algorithm.name={new} keeps the spec's keys of {old}, and {new} has no {' and no '.join(foreign)}; say "
+            f"--set algorithm={new}, which leaves all of {old} behind, and then what {new} needs"
+        )
 
 
 def _with_default_name(content: Any, keys: Sequence[str]) -> Any:
@@ -132,20 +153,24 @@ def _line(problem: Any) -> str:
     models = _models_at(Experiment, location[:-1])
     key = ".".join(str(part) for part in _without_tags(location, problem["type"] == "value_error"))
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {key}{did_you_mean(str(location[-1]), _keys(models))}"
+        return f"unknown key {key}{nearest_key(str(location[-1]), _keys(models))}"
     if problem["type"] in ("union_tag_invalid", "literal_error"):
         found, expected = _found_and_expected(problem)
-        return f"{key}: unknown name {found!r}{did_you_mean(found, expected)}"
+        return f"{key}: unknown name {found!r}{nearest_name(key, found, expected)}"
     if problem["type"] == "union_tag_not_found":
         tag = problem["ctx"]["discriminator"].strip("'")
         fields = [model.model_fields[tag] for model in _models_at(Experiment, location) if tag in model.model_fields]
         names = [name for field in fields for name in typing.get_args(field.annotation)]
         return f"{key}.{tag} is missing; expected one of {', '.join(names)}"
     if problem["type"] == "missing":
-        return f"{key} is missing"
-    message = said(problem)
-    found = f", found {problem['input']!r}" if isinstance(problem["input"], (str, int, float, bool)) else ""
-    found = ", found nothing" if problem["input"] is None and problem["type"] != "value_error" else found
+        kind = expected_of(models, str(location[-1]))
+        return f"{key} is missing: expected {kind}, found {found_in(problem['input'])}; add {location[-1]}"
+    if problem["type"] == "model_attributes_type" and (tags := tags_of(_models_at(Experiment, location))):
+        return f"{key}: expected {tags}, or one of them with its keys, found {found_in(problem['input'])}; name one"
+    message, value = said(problem), problem["input"]
+    shown = isinstance(value, (str, int, float, bool)) or (value is None and problem["type"] != "value_error")
+    shown = shown or problem["type"] in ("float_type", "int_type", "string_type", "model_attributes_type")
+    found = f", found {found_in(value)}" if shown else ""
     return f"{key}: {message}{found}" if key else message
 
 

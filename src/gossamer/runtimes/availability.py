@@ -117,9 +117,11 @@ def read_trace(path: Path, nodes: int, every: float | None = None) -> list[list[
             spans[_number(node, nodes)].append(_span(came, left or repr(last), last))
         except ValueError:
             within = "" if every is None else f", and up to {every:g}"
+            heading = number == 1 and not any(character.isdecimal() for character in line)
+            remedy = "put # before a heading" if heading else "correct the line"
             raise DataError(
                 f"{path}, line {number}: expected node,from,to with a node from 0 to {nodes - 1} and from < "
-                f"to{within}, found {line!r}"
+                f"to{within}, found {line!r}; {remedy}"
             ) from None
     for node_number, found in enumerate(spans):
         found.sort()

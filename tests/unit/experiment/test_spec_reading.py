@@ -99,6 +99,49 @@ def spec(**sections: object) -> gs.Experiment:
         ({"stop": {"accuracy": 0.9, "updates": 9}, "evaluation": "off"}, "stop.accuracy needs evaluation"),
         ({"partition": {"name": "sizes", "sizes": [-1]}}, "partition.sizes.0"),
         ("gossip", "expected sections such as dataset: and algorithm:"),
+        (
+            {"algorithm": {"name": "fedavg", "learning_rate": {"schedule": "cosine", "initial": 1, "total": 3}}},
+            "algorithm.learning_rate: expected one number, as this rate stays what it is, found schedule: cosine; give",
+        ),
+        (
+            {"algorithm": {"name": "fedasync", "local_learning_rate": {"schedule": "constant", "initial": 1}}},
+            "algorithm.local_learning_rate: expected one number, as this rate stays what it is, found schedule: con",
+        ),
+        (
+            {"personalisation": {"steps": 3, "learning_rate": {"initial": 1}}},
+            "personalisation.learning_rate: expected one number, as this rate stays what it is, found keys with their",
+        ),
+        ({"algorithm": {"name": "fedavg", "timeout": [1]}}, "timeout: input should be a valid number, found [1]"),
+        (
+            {"algorithm": {"name": "gossip", "learning_rate": {"schedule": "cosine", "initial": 1}}},
+            "algorithm.learning_rate.total is missing: expected a number, found {schedule: cosine, initial: 1}; add",
+        ),
+        (
+            {"personalisation": {}},
+            "personalisation.steps is missing: expected a whole number, found nothing; add",
+        ),
+        (
+            {"algorithm": {"name": "fedasync", "staleness_weight": 1.5}},
+            "staleness_weight: expected constant, hinge, polynomial, or one of them with its keys, found 1.5; name one",
+        ),
+        ({"algorithm": {"name": "gossip", "learning_rate": [1]}}, "expected keys with their values, found [1]"),
+        ({"algorithm": {"name": "fedavg", "clients": 3}}, "unknown key algorithm.clients; did you mean nodes?"),
+        ({"algorithm": {"name": "fedbuff", "clients": 3}}, "unknown key algorithm.clients; did you mean nodes?"),
+        ({"algorithm": {"name": "fedavg", "fraction_fit": 0.1}}, "did you mean clients_per_round?"),
+        ({"algorithm": {"name": "fedbuff", "rounds": 3}}, "algorithm.rounds; did you mean updates_per_node?"),
+        ({"algorithm": {"name": "fedbuff", "num_rounds": 3}}, "num_rounds; did you mean updates_per_node?"),
+        ({"algorithm": {"name": "fedavg", "num_rounds": 3}}, "num_rounds; did you mean rounds?"),
+        ({"algorithm": {"name": "fedprox", "nodes": 3}}, "unknown name 'fedprox'; take fedavg with proximal: MU"),
+        ({"algorithm": "Fed-Prox"}, "algorithm: unknown name 'Fed-Prox'; take fedavg with proximal: MU"),
+        ({"partition": "fedprox"}, "partition: unknown name 'fedprox'; expected one of"),
+        *(
+            ({"algorithm": {"name": "fedavg", key: 1.1e6}}, f"{key}: input should be less than or equal to 1000000")
+            for key in ("learning_rate", "local_learning_rate")
+        ),
+        (
+            {"personalisation": {"steps": 3, "learning_rate": 1e300}},
+            "personalisation.learning_rate: input should be less than or equal to 1000000",
+        ),
     ],
 )
 def test_a_mistake_gets_one_line_that_names_the_key(content: object, message: str) -> None:
@@ -146,6 +189,22 @@ def test_overrides_reach_into_bare_names() -> None:
         "algorithm": {"name": "gossip", "nodes": 3},
         "privacy": {"mechanism": "gaussian", "clip": 0.5},
     }
+
+
+def test_an_override_of_the_algorithms_name_does_not_mix_the_keys_of_two() -> None:
+    """Keys that both have stay as they are; those of the old one alone are named, and not as if they were misspelt."""
+    content = {**PRIVATE, "algorithm": {"name": "fedbuff", "nodes": 20, "buffer": 4, "staleness_exponent": 1}}
+    with pytest.raises(SpecError) as caught:
+        override(content, ["algorithm.name=fedavg"])
+    assert str(caught.value) == (
+        "algorithm.name=fedavg keeps the spec's keys of fedbuff, and fedavg has no buffer and no staleness_exponent; "
+        "say --set algorithm=fedavg, which leaves all of fedbuff behind, and then what fedavg needs"
+    )
+    content["algorithm"] = {"name": "fedbuff", "nodes": 20, "local_steps": 3}
+    found = parse_spec(override(content, ["algorithm.name=fedavg", "algorithm.rounds=3"])).algorithm
+    assert (found.name, found.nodes, found.local_steps, found.rounds) == ("fedavg", 20, 3, 3)
+    for own in ({"name": "fedbuff", "buffr": 4}, "fedbuff"):  # a mistake stays one
+        assert override({"algorithm": own}, ["algorithm.name=fedavg"])["algorithm"]["name"] == "fedavg"
 
 
 def test_an_override_of_a_section_that_is_left_out_keeps_its_default_name() -> None:

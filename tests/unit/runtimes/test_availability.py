@@ -74,6 +74,8 @@ def test_a_trace_may_begin_again(tmp_path: Path) -> None:
         ("0,0,10\n", "node 1 has no line; say when it is there"),
         ("0,0,10\n1,5\n", r"line 2: expected node,from,to with a node from 0 to 1 and from < to, found '1,5'"),
         ("0,0,10\n2,5,9\n", "line 2: expected"),
+        ("node,from,to\n0,0,10\n1,0,\n", "line 1: expected .*, found 'node,from,to'; put # before a heading"),
+        ("0,0,10\n1,five,\n", "line 2: expected .*, found '1,five,'; correct the line"),
         ("0,9,9\n", "line 1: expected"),
         ("0,-1,9\n", "line 1: expected"),
         ("0,nan,9\n", "line 1: expected"),

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, PositiveFloat, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from gossamer.algorithms.clients.masking_settings import Masks
 from gossamer.algorithms.context import Batches, Workload
+from gossamer.algorithms.learning_rate import OneRate
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.terms import EXAMPLE
 from gossamer.privacy.unit_tasks import TrainingQuery
@@ -73,11 +74,11 @@ class ClientSettings(Section):
     noise_by: Literal["client", "server"] = "client"
     trusted: Literal["server"] | None = None
     masking: Masks = None
-    learning_rate: float = Field(default=1.0, gt=0, le=1e6)
+    learning_rate: OneRate = Field(default=1.0, gt=0, le=1e6)
     server_optimizer: Optimizer = None
     local_steps: int | None = Field(default=None, ge=1, le=1_000_000)
     local_epochs: int | None = Field(default=None, ge=1, le=10_000)
-    local_learning_rate: PositiveFloat = 0.1
+    local_learning_rate: OneRate = Field(default=0.1, gt=0, le=1e6)
     local_momentum: float = Field(default=0.0, ge=0, lt=1)
     proximal: float = Field(default=0.0, ge=0, le=1e6)
     batch_size: int = Field(default=16, ge=1, le=1_000_000)
