@@ -88,7 +88,7 @@ def _algorithm_in(content: Any) -> Any:
 
 def _check_renamed(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Refuse another name for an algorithm in the spec whose keys, which stay, are not those of the new one."""
-    old, new = before.get("name"), after.get("name")
+    old, new = str(before.get("name")), str(after.get("name"))
     if old == new or old not in OWN or new not in OWN:
         return
     known, taken = (OWN[name].Settings.model_fields for name in (old, new))
