@@ -165,7 +165,7 @@ def checked(update: FloatArray, bound: float) -> FloatArray | None:
 
 
 def vote(update: FloatArray, bound: float) -> float:
-    """What a `checked` update [size] counts for: 1/2 below ``bound``, -1/2 at it.
+    """Vote of a `checked` update [size]: 1/2 below ``bound``, -1/2 at it.
 
     An update of 0 counts 0: blanking a client's data is to take away all that it has in a release.
     """
