@@ -55,6 +55,12 @@ def bare(key: str) -> BeforeValidator:
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str | PurePath) else value)
 
 
+def says(key: str, section: Section) -> bool:
+    """Whether somebody wrote down a ``key`` of a section: specs that Gossamer writes have every key, said or not."""
+    every = {name for name, field in type(section).model_fields.items() if NEWER not in field.metadata}
+    return key in section.model_fields_set and not every <= section.model_fields_set
+
+
 def place(problem: Any) -> tuple[str | int, ...]:
     """Where one of the problems of a ``ValidationError`` is, down to the key."""
     return (*problem["loc"], problem["ctx"]["key"]) if problem["type"] == TRUTH_VALUE else tuple(problem["loc"])

@@ -49,7 +49,7 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         SAMPLES,
     ),
     "a server that draws in secret": (
-        {"name": "fedavg", "noise_by": "server", "trusted": "server", "cohorts": "secret"},
+        {"name": "fedavg", "noise_by": "server", "trusted": "server", "cohorts": "secret", "clients_per_round": 5},
         SAMPLES,
     ),
     "updates that a server counts": (
@@ -57,7 +57,7 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**SAMPLES, "clip": {"policy": "quantile"}},
     ),
     "updates of secret cohorts that a server counts": (
-        {"name": "fedavg", "noise_by": "server", "trusted": "server", "cohorts": "secret"},
+        {"name": "fedavg", "noise_by": "server", "trusted": "server", "cohorts": "secret", "clients_per_round": 5},
         {**SAMPLES, "clip": {"policy": "quantile"}},
     ),
     "buffers that a server noises": ({"name": "fedbuff", "noise_by": "server", "trusted": "server"}, SAMPLES),

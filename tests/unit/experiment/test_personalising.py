@@ -158,7 +158,7 @@ def test_a_run_that_is_cut_trains_its_last_model_on() -> None:
 
 
 def test_training_that_diverges_has_figures_or_none() -> None:
-    result = run(parse_spec({**SPEC, "personalisation": {"steps": 50, "learning_rate": 1e30, "proximal": 1e6}}))
+    result = run(parse_spec({**SPEC, "personalisation": {"steps": 50, "learning_rate": 1e6, "proximal": 1e6}}))
     found = result.summary["personalisation"]["personal"].values()
     assert all(value is None or np.isfinite(value) for value in found)
 

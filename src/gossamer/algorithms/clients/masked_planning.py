@@ -173,8 +173,9 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
     proved = cache(lambda sums: _proved(problem, unit, sums, sharing))
     epsilons = {name: proved(drawn[name]).epsilon for name in names}
     check_budget(problem, {name: {WHOLE: drawn[name]} for name in names}, epsilons, None)
-    alone = None
+    guarantee, alone = remarked(proved(most), len(names)), None
     if honest > 1 and unit.noise is not None:
+        guarantee = replace(guarantee, remarks=(*guarantee.remarks, *masking.remarks(rounds.clients)))
         alone = remarked(_proved(problem, unit, most, replace(sharing, honest=1)), len(names))
     return MaskedPlan(
         problem=problem,
@@ -182,7 +183,7 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
         quotas=quotas_of(problem, stop),
         mechanisms=dict.fromkeys(names, law),
         epsilons=epsilons,
-        guarantee=remarked(proved(most), len(names)),
+        guarantee=guarantee,
         rounds=rounds,
         unit=unit,
         members=members,

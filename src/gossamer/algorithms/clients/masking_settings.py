@@ -71,6 +71,16 @@ class Masking(Section):
         """h: how many honest clients' noise every sum has for certain, as `wrong` allows it; 1 is each client's own."""
         return 1 if self.honest is None else self._minimum(clients) - self.colluders(clients)
 
+    def remarks(self, clients: int) -> list[str]:
+        """What makes a guarantee weak that counts the noise of honest clients, a line each."""
+        if self.honest is None or self.honest == 1 or self.colluders(clients):
+            return []
+        return [
+            f"masking.honest {self.honest:g} of the {clients} clients of a round, rounded up, is all {clients}: where "
+            "one of them works together with the server, no more is proved than by a client's own noise; take more "
+            "clients in a round, or say a lower share"
+        ]
+
     def wrong(self, clients: int) -> Iterator[str]:
         """Numbers that do not fit rounds of so many clients, a line each."""
         threshold = self._threshold(clients)

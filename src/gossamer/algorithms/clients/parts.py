@@ -56,6 +56,11 @@ def clients(settings: ClientSettings, context: Context, makes: Pushed = update_i
     return {name: ClientNode(name, context, training, task, makes) for name, training in trainings.items()}
 
 
+def advice(settings: ClientSettings, context: Context, updates: int) -> list[str]:
+    """Warnings about a run."""
+    return settings.advice()
+
+
 def fitting(settings: ClientSettings) -> dict[str, Any]:
     """Values of settings in small runs: one step, or two where crashes may come between them."""
     return {"local_steps": 2 if settings.stepwise else 1, "local_epochs": None, "batch_size": 2}

@@ -25,6 +25,7 @@ from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.weakness import remarks
+from gossamer.section import says
 from gossamer.sides.client_guarantees import CURATOR, OTHERS, curated_guarantees, noised_guarantee
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator
 
@@ -48,12 +49,15 @@ def check(settings: ClientSettings, spec: Spec) -> Iterator[str]:
 def _check_updates(settings: ClientSettings, spec: Spec) -> Iterator[str]:
     """The rules of whole updates."""
     name = settings.name
-    if spec.privacy.sampling != "poisson":  # the default, which nobody need have said
-        yield f"privacy.sampling: {name} shuffles each client's examples, and takes them in turn; leave it out"
+    if spec.privacy.sampling != "poisson" or says("sampling", spec.privacy):
+        yield (
+            f"privacy.sampling: {name} shuffles each client's examples, and takes them in turn, found "
+            f"{spec.privacy.sampling}; leave it out"
+        )
     if spec.privacy.relation is not NeighboringRelation.REPLACE_ONE and not settings.curated:
         yield (
-            f"privacy.neighboring_relation: {name} protects clients whose data are replaced, found "
-            f"{spec.privacy.relation.value}; leave it out"
+            f"privacy.neighboring_relation: {name} protects clients whose data are replaced where they add noise "
+            f"themselves, found {spec.privacy.relation.value}; leave it out{settings.or_trust}"
         )
     if asked(spec):
         yield (

@@ -98,6 +98,11 @@ class RoundSettings(ClientSettings):
                 "algorithm.cohorts: secret coins are those of a server that is trusted, and clients that add their own "
                 "noise are seen to send it; take noise_by: server, or cohorts: public"
             )
+        elif self.cohorts == "secret" and self.drawn == self.nodes:
+            yield (
+                f"algorithm.cohorts: secret hides who of the clients was drawn, and all {self.nodes} are in each "
+                "round; say fewer with clients_per_round, or take cohorts: public"
+            )
         if self.cohorts == "secret" and self.over_selection is not None:
             yield (
                 "algorithm.over_selection: who is among the first depends on who is fast, and on who was drawn before, "

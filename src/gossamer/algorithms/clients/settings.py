@@ -108,6 +108,26 @@ class ClientSettings(Section):
         """The setting by which whom the server talks to is a secret, if it is one."""
         return ""
 
+    @property
+    def or_trust(self) -> str:
+        """The end of a line on what clients that add noise themselves cannot have: what else a spec may say."""
+        return "" if self.masking is not None else ", or take noise_by: server"
+
+    def advice(self) -> list[str]:
+        """Warnings of local steps that go astray, whatever the data.
+
+        With u = w - x a step is u <- (1 - eta mu) u - eta g, which swings wider and wider where eta mu > 2; with
+        momentum m where eta mu > 2 (1 + m).
+        """
+        reach, most = self.local_learning_rate * self.proximal, 2 * (1 + self.local_momentum)
+        if reach <= most or (self.local_epochs is None and (self.local_steps or STEPS) == 1):
+            return []
+        return [
+            f"{self.name}: local_learning_rate {self.local_learning_rate:g} times proximal {self.proximal:g} is "
+            f"{reach:g}, above {most:g}, so local steps swing wider and wider around the model that they begin at; "
+            "lower one of the two"
+        ]
+
     def wrong(self) -> Iterator[str]:
         """Combinations that no run is made of, a line each."""
         if self.curated and self.trusted is None:

@@ -14,10 +14,11 @@ from gossamer.algorithms.clients.messages import Leave, Push
 from gossamer.algorithms.clients.server import ClientServer, ServerState, sum_query
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
+from gossamer.errors import counted
 from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Resumed
-from gossamer.protocol.node import Effects, on
+from gossamer.protocol.node import NEWER, Effects, Node, on
 from gossamer.vectors import Confined
 
 
@@ -39,6 +40,8 @@ class SummingState(ServerState):
         Updates that were put into sums.
     staleness_sum, staleness_most : int
         Of those.
+    able : int or None
+        Where these were too few for another sum: the clients that had, or would have made, another update.
     """
 
     held: list[tuple[str, int, Confined]] = field(default_factory=list)
@@ -48,6 +51,7 @@ class SummingState(ServerState):
     summed: int = 0
     staleness_sum: int = 0
     staleness_most: int = 0
+    able: int | None = field(default=None, metadata=NEWER)
 
 
 MOST_HELD = 1000
@@ -128,9 +132,11 @@ class SummingServer(ClientServer):
         first: dict[str, tuple[int, Confined]] = {}
         for client, version, update in s.held:
             first.setdefault(client, (version, update))
+        able = len(self.clients) - len(s.left - first.keys())
         if len(first) >= self.buffer:
             yield from self.ask(dict(islice(first.items(), self.buffer)))
-        elif len(self.clients) - len(s.left - first.keys()) < self.buffer:
+        elif able < self.buffer:
+            s.able = able
             yield from self.halt("all clients left" if s.left >= self.clients else "too few clients left")
         else:
             owed, s.owed = s.owed, {}
@@ -168,3 +174,18 @@ class SummingServer(ClientServer):
         """End the run, without what is left: the noise for K updates would drown fewer of them, at the same price."""
         self.state.held, self.state.owed = [], {}
         yield from super().halt(reason)
+
+
+def left_over(server: Node) -> list[str]:
+    """Why a server made fewer sums than clients' quotas are enough for, where too few of them were left for another."""
+    state = server.state
+    if not isinstance(server, SummingServer) or server.quotas is None or not state.able:
+        return []
+    enough = sum(server.quotas.values()) // server.buffer
+    if state.taken >= enough:
+        return []
+    return [
+        f"{server.settings.name}: with noise_by: server each client is in a sum once, and {state.taken} sums were made "
+        f"of the {enough} that all updates are enough for: only {counted(state.able, 'client')} had updates left, and "
+        f"a sum takes {server.buffer}; a smaller buffer leaves fewer"
+    ]

@@ -90,6 +90,7 @@ ALGORITHM = Algorithm(
     count=parts.count,
     grows=True,
     report=report,
+    advice=parts.advice,
     small_runs=lambda settings: SmallRuns(
         (
             {"nodes": 3, "updates_per_node": 3},

@@ -84,6 +84,10 @@ class Settings(ClientSettings):
     mixing: float = Field(default=0.6, gt=0, le=1)
     staleness_weight: Weight = Polynomial()
 
+    @property
+    def or_trust(self) -> str:
+        return ""
+
     def wrong(self) -> Iterator[str]:
         if self.curated:
             yield (

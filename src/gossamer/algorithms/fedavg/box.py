@@ -108,12 +108,12 @@ def small_runs(settings: Settings) -> SmallRuns:
         )
         return masked_runs(settings.masking, fitting, masked)
     over = None if settings.over_selection is None else 1.5
+    waits = settings.cohorts == "secret"
     sizes = (
-        {"nodes": 3, "rounds": 3, "clients_per_round": None if over is None else 2},
+        {"nodes": 3, "rounds": 3, "clients_per_round": 2 if over or waits else None},
         {"nodes": 5, "rounds": 3, "clients_per_round": 2},
         {"nodes": 4, "rounds": 4, "clients_per_round": 2},
     )
-    waits = settings.cohorts == "secret"
     return SmallRuns(sizes, {**fitting, "over_selection": over}, () if waits else ("timeout",), waits=waits)
 
 
@@ -131,6 +131,7 @@ ALGORITHM = Algorithm(
     workload=workload,
     count=parts.count,
     report=report,
+    advice=parts.advice,
     clips=Clips(("fixed", "quantile")),
     small_runs=small_runs,
 )

@@ -58,6 +58,7 @@ from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.planning import check as check_clients
 from gossamer.algorithms.clients.planning import participation_by_quota, participation_in_sums, plan_clients, stop_of
 from gossamer.algorithms.clients.settings import workload
+from gossamer.algorithms.clients.summing import left_over
 from gossamer.algorithms.clients.turns import draw_turns
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff.server import BufferServer, TrustedServer
@@ -114,13 +115,14 @@ def plan(problem: Problem[Settings]) -> Plan:
 
 
 def advice(settings: Settings, context: Context, updates: int) -> list[str]:
-    """Says so if weights by age shrink sums to which a trusted server adds noise that they do not shrink."""
+    """Warnings about a run; also if weights by age shrink sums to which a server adds noise that they do not shrink."""
     noisy = any(query.mechanism.private for query in context.queries.values())
     if not (settings.curated and settings.staleness_exponent and noisy):
-        return []
+        return settings.advice()
     return [
+        *settings.advice(),
         f"fedbuff: with noise_by: server, staleness_exponent {settings.staleness_exponent:g} makes sums smaller and "
-        "leaves their noise as it is; 0 hides as much, and was more accurate where the two were compared"
+        "leaves their noise as it is; 0 hides as much, and was more accurate where the two were compared",
     ]
 
 
@@ -131,9 +133,11 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     if hasattr(state, "sums_refused"):
         return {"steps": state.taken, "updates_taken": state.summed, "masked_sums_refused": state.sums_refused}
     updates = server.updates
+    left = {"clients_left_over": state.able or 0} if isinstance(server, TrustedServer) else {}
     return {
         "steps": state.t,
         "updates_taken": updates,
+        **left,
         "staleness_mean": state.staleness_sum / updates if updates else 0.0,
         "staleness_max": state.staleness_most,
     }
@@ -172,6 +176,8 @@ ALGORITHM = Algorithm(
     count=parts.count,
     grows=True,
     report=report,
+    remarks=lambda nodes: left_over(nodes[SERVER]),
     advice=advice,
+    decided=Settings.decided,
     small_runs=small_runs,
 )

@@ -327,7 +327,21 @@ def test_without_noise_it_learns() -> None:
         ({"algorithm": {"clients_per_round": 7}}, "at most the 6 clients that there are, found 7"),
         ({"algorithm": {"updates_per_node": 3}}, "leave it out, and say rounds"),
         ({"algorithm": TRUSTED, "privacy": {"noise_multiplier": [1, 2, 3, 4, 5, 6]}}, "a server adds one noise"),
-        ({"privacy": {"neighboring_relation": "add_or_remove_one"}}, "protects clients whose data are replaced"),
+        (
+            {"privacy": {"neighboring_relation": "add_or_remove_one"}},
+            "clients whose data are replaced where they add noise themselves, found add_or_remove_one; leave it out, "
+            "or take noise_by: server",
+        ),
+        (
+            {"algorithm": {**SECRET, "clients_per_round": None}},
+            "secret hides who of the clients was drawn, and all 6 are in each round; say fewer with clients_per_round",
+        ),
+        ({"algorithm": {**SECRET, "clients_per_round": 6}}, "or take cohorts: public"),
+        (
+            {"privacy": {"sampling": "poisson"}},
+            "fedavg shuffles each client's examples, and takes them in turn, found poisson; leave it out",
+        ),
+        ({"privacy": {"sampling": "fixed_size"}}, "takes them in turn, found fixed_size; leave it out"),
     ],
 )
 def test_what_a_spec_may_not_say(changes: dict[str, Any], said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 
@@ -23,7 +25,7 @@ from gossamer.algorithms.fedbuff.box import Settings
 from gossamer.errors import PeerError, RunWarning, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.reading import parse_spec, write_spec
 from gossamer.experiment.running import run
 from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.mechanisms import Gaussian
@@ -412,6 +414,51 @@ def test_what_a_spec_may_not_say(changes: dict[str, Any], said: str) -> None:
         planned(**changes)
 
 
+def test_a_run_says_why_it_made_fewer_sums_than_planned(recwarn: pytest.WarningsRecorder) -> None:
+    """Quotas of 5 at 4 clients are enough for 6 sums of 3. Where two are slow, these are left alone before that.
+
+    Equal clients make them all, and then nothing is said.
+    """
+    slow = {"name": "constant", "scenario": {"name": "some_slow", "share": 0.5, "factor": 100.0}}
+    made: dict[str, Any] = {}
+    for name, speeds in {"slow": slow, "even": {"name": "constant"}}.items():
+        recwarn.clear()
+        changes = {"algorithm": {"staleness_exponent": 0}, "stop": {}, "speeds": speeds}
+        warnings.simplefilter("always")
+        result = run(parse_spec(spec(**changes)))
+        found = result.summary["fedbuff"]
+        made[name] = found["steps"], found["clients_left_over"], [str(one.message) for one in recwarn]
+        assert result.summary["finished"][SERVER] == "too few clients left"
+    assert planned().updates == 6
+    steps, able, said = made["slow"]
+    assert steps < 6
+    assert 0 < able < 3
+    assert said == [
+        f"fedbuff: with noise_by: server each client is in a sum once, and {steps} sums were made of the 6 that all "
+        f"updates are enough for: only {able} clients had updates left, and a sum takes 3; a smaller "
+        "buffer leaves fewer"
+    ]
+    assert (made["even"][0], made["even"][2]) == (6, [])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "privacy", "expected"),
+    [
+        ({}, {}, 0.0),
+        ({}, {"mechanism": "none", "noise_multiplier": None}, 0.5),
+        ({"noise_by": "client", "trusted": None}, {}, 0.5),
+        ({"staleness_exponent": 0.5}, {}, 0.5),
+    ],
+)
+def test_by_default_ages_count_where_they_make_noise_smaller_too(
+    algorithm: dict[str, Any], privacy: dict[str, Any], expected: float
+) -> None:
+    """A written spec says which it was, and means the same when it is read again."""
+    found = parse_spec(spec(algorithm=algorithm, privacy=privacy))
+    assert found.algorithm.staleness_exponent == expected
+    assert parse_spec(yaml.safe_load(write_spec(found))) == found
+
+
 def test_updates_that_no_sum_can_take_are_not_kept() -> None:
     """A client that sends on and on fills no more of the server than its quota, or than there will be sums."""
     for more, most in (({"quotas": dict.fromkeys(("node-0", "node-1", "node-2"), 7)}, 7), ({"updates": 4}, 4)):
@@ -426,8 +473,9 @@ def test_updates_that_no_sum_can_take_are_not_kept() -> None:
 def test_weights_that_shrink_sums_and_not_their_noise_are_advised_against() -> None:
     said = "staleness_exponent 0.5 makes sums smaller and leaves their noise as it is; 0 hides as much"
     with pytest.warns(RunWarning, match=said):
-        plan_run(prepare(parse_spec(spec())))
+        plan_run(prepare(parse_spec(spec(algorithm={"staleness_exponent": 0.5}))))
     for changes in (
+        {},
         {"algorithm": {"staleness_exponent": 0}},
         {"algorithm": {"noise_by": "client", "trusted": None}},
         {"privacy": {"mechanism": "none", "noise_multiplier": None}},
