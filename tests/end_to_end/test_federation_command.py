@@ -236,3 +236,16 @@ def test_more_cannot_join_than_the_spec_is_for(capsys: pytest.CaptureFixture[str
     assert "d holds 10 examples, fewer than algorithm.batch_size 20" in capsys.readouterr().err
     assert Path("f/federation.yaml").read_bytes() == before
     assert not Path("f/d").exists()
+
+
+def test_an_organiser_is_told_what_is_for_simulations_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("spec.yaml").write_text(f"{SPEC}speeds: {{name: lognormal}}\n")
+    assert main(new()) == 0
+    err = capsys.readouterr().err
+    line = (
+        "gossamer: warning: speeds is for simulations and left out: a federation's parties and networks are as they are"
+    )
+    assert sum(one.startswith(line) and one.endswith("counts on it") for one in err.splitlines()) == 1
+    Path("spec.yaml").write_text(SPEC)
+    assert main(["federation", "new", "g", *new()[3:]]) == 0
+    assert "for simulations" not in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,51 @@ def test_noise_that_can_be_drawn_again_is_for_simulations(
     out, err = capsys.readouterr()
     assert (out, err) == (
         "",
-        "gossamer: error: privacy.noise_secret: reproducible is for simulations, and deployed parties draw noise that "
-        "nobody can repeat; leave it out\n",
+        f"gossamer: error: {tmp_path / 'spec.yaml'}: privacy.noise_secret: reproducible is for simulations, and "
+        "deployed parties draw noise that nobody can repeat; leave it out\n",
     )
     assert not (tmp_path / "up").exists()
+
+
+SIMULATED = ["speeds=lognormal", "faults.availability=day_and_night", "links={latency: 0.1, silence: 9}"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "losses", "lines"),
+    [
+        ([], 1.0, []),
+        (["links={retry_after: 2, silence: 9}", "evaluation.every_seconds=20"], 1.0, []),
+        (
+            SIMULATED,
+            3.0,
+            [
+                "speeds, links.latency, faults.availability are for simulations and left out: a federation's parties "
+                "and networks are as they are, and nobody tests its model before the end; only a plan that goes by the "
+                "clock counts on them",
+                "the model is worse than before the run: the test loss began at 2.303, and ended at 3; lower the "
+                "learning rates, or take less noise",
+            ],
+        ),
+        (["stop.accuracy=0.9"], math.nan, ["stop.accuracy is for simulations and left out", "and ended at no number"]),
+    ],
+)
+def test_it_says_what_is_for_simulations_alone_and_that_a_run_came_to_nothing(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    settings: list[str],
+    losses: float,
+    lines: list[str],
+) -> None:
+    """In one line each, on stderr. No process is started: what comes of a federation is made up."""
+    pytest.importorskip("amqtt", reason="needs the extra broker")
+    from gossamer.cli.federation.local_federation import LocalFederation, Together
+
+    monkeypatch.setattr(LocalFederation, "run", lambda *_, **__: Together({}, {}, {"test_loss": losses}))
+    (tmp_path / "spec.yaml").write_text(SPEC % "1.0e-4")
+    more = [word for setting in settings for word in ("--set", setting)]
+    assert main(["up", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "up"), *more]) == 0
+    said = [line.removeprefix("gossamer: warning: ") for line in capsys.readouterr().err.splitlines()]
+    found = [line for line in said if "for simulations" in line or "test loss" in line]
+    assert len(found) == len(lines)
+    assert all(line in one for line, one in zip(lines, found, strict=True))

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import RunWarning
+from gossamer.experiment.diverging import divergence
 from gossamer.experiment.driving import drive
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
@@ -199,6 +200,8 @@ class _Run:
     rows: list[Row] = field(default_factory=list)
     status: str = "running"
     personal: dict[str, Any] = field(default_factory=dict)
+    diverged: dict[str, Any] = field(default_factory=dict)
+    not_finite: int = 0
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
@@ -243,6 +246,7 @@ class _Run:
         self.evaluator.look(self.simulator.elapsed if ended is None else ended)
         if self.purpose == _RUN:  # what is audited is released, and personal models are not
             self.personal = personalised(self.prepared, self.simulator.present)
+            self.diverged = divergence(self.prepared, self.rows, self.not_finite)
         self.save()
         return Result(
             self.summary(),
@@ -288,6 +292,7 @@ class _Run:
         self.progress.looked(row)
 
     def record(self, seconds: float, node: str, name: str, value: float) -> None:
+        self.not_finite += int(value) if name == "gradients_not_finite" else 0
         if self.folder is not None:
             line = {"virtual_seconds": seconds, "node": node, "name": name, "value": value}
             self.folder.append("private.jsonl", line)
@@ -309,6 +314,7 @@ class _Run:
         return {
             "gossamer": __version__,
             **outcome(self.prepared, self.simulator, self.status, last),
+            **self.diverged,
             **({"personalisation": self.personal} if self.personal else {}),
             "privacy": self.privacy.describe(self.sides.releases),
         }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.option_values import FileName
-from gossamer.cli.printing import print_json, say
+from gossamer.cli.printing import print_json, say, warn
 from gossamer.errors import CallerError
 
 if TYPE_CHECKING:  # these need what is optional, so commands import them when they run
@@ -174,7 +174,7 @@ def identity_command(options: argparse.Namespace) -> int:
 def new_command(options: argparse.Namespace) -> int:
     """Found a federation."""
     from gossamer.deployment.founding import layout as papers
-    from gossamer.deployment.founding.federation_spec import start_of
+    from gossamer.deployment.founding.federation_spec import left_out, start_of
     from gossamer.deployment.founding.founding import draft
     from gossamer.experiment.reading import read_text
 
@@ -191,7 +191,9 @@ def new_command(options: argparse.Namespace) -> int:
         insecure=options.insecure,
         beside=beside,
     )
-    start = start_of(read_text(spec), beside)
+    experiment = read_text(spec)
+    warn(left_out(experiment))
+    start = start_of(experiment, beside)
     return _write(options, founded, _own(founded.invitation, None if start is None else start.path))
 
 

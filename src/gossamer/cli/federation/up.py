@@ -10,7 +10,7 @@ from typing import Any
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_spec, read_experiment
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, SpecError
 
 DESCRIPTION = (
     "Deal the data of a spec out to its nodes, found a federation of them, and run each as a process of its own over a "
@@ -35,22 +35,30 @@ def up_command(options: argparse.Namespace) -> int:
     """Run the federation, and say what came of it."""
     # Both need what is optional, so they are imported only here.
     from gossamer.cli.federation.local_federation import LocalFederation
+    from gossamer.deployment.founding.federation_spec import left_out
+    from gossamer.experiment.diverging import in_words, initial_loss, worse
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 
     experiment = read_experiment(options)
     out = options.out or Path("runs") / f"{options.spec.stem}-up-seed{experiment.seed}"
     broker = EmbeddedBroker() if options.broker == "embedded" else Mosquitto()
     with broker:
-        federation = LocalFederation.found(experiment, out, broker.url)
+        try:
+            federation = LocalFederation.found(experiment, out, broker.url)
+        except SpecError as error:
+            raise SpecError(f"{options.spec}: {error}") from None
         say(f"{len(federation.members)} parties in {out}, over {broker.url}")
         say(f"plan: {federation.plan}")
-        warn(federation.plan.guarantee.remarks)
+        warn([*left_out(experiment), *federation.plan.guarantee.remarks])
         # Many processes on one machine are slow to answer each other, and heartbeats are a twentieth of this apart.
         parties = len(federation.members)
         more = ("--gone-after", str(30 + 2 * parties), "--wait", str(60 + parties))
         traced = {name: ("--trace", str(out / name / "trace.bin")) for name in federation.members if options.trace}
         found = federation.run(say, more={n: (*more, *traced.get(n, ())) for n in federation.members})
-    document = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
+    document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
+    ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
+    warn(in_words(ended, experiment.private))
+    document |= ended
     if options.json:
         print_json({**document, "failed": dict(found.failed)})
     else:

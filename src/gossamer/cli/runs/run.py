@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
-from gossamer.cli.printing import Bar, describe_row, print_json, say, wrapped
+from gossamer.cli.printing import Bar, describe_row, print_json, say, warn, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
 from gossamer.errors import BudgetSpent, CallerError, counted
 
@@ -38,6 +38,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
+    from gossamer.experiment.diverging import in_words
+
     out, start = _repeat(options) if options.repeat is not None else _run(options)
     bar = Bar()
     try:
@@ -53,6 +55,8 @@ def run_command(options: argparse.Namespace) -> int:
         print_json(result.summary)
     else:
         print(_report(result, options.repeat))
+    noise = result.summary["privacy"]["mechanism"]
+    warn(in_words(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
     spent = [name for name, reason in result.summary["finished"].items() if reason == "budget"]
     if spent:
         say(

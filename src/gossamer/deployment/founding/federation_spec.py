@@ -13,7 +13,7 @@ from gossamer.data.declared import declared, declared_form
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.pretrained import PretrainedSettings, pretrained_file
 from gossamer.experiment.reading import read_text, write_spec
-from gossamer.experiment.spec import Experiment, resolved
+from gossamer.experiment.spec import Experiment, PrivacySettings, resolved
 
 
 def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
@@ -62,6 +62,28 @@ def check_secret(experiment: Experiment) -> None:
             "privacy.noise_secret: reproducible is for simulations, and deployed parties draw noise that nobody can "
             "repeat; leave it out"
         )
+
+
+_LIVED = {"links": ("retry_after", "silence"), "faults": ()}
+"""Sections on what happens to simulated nodes, with their keys that deployed parties go by as well."""
+
+
+def left_out(experiment: Experiment) -> list[str]:
+    """A line on the keys of a spec that are for simulations alone; none if it says none of them."""
+    usual = Experiment(privacy=PrivacySettings(mechanism="none"))
+    found = ["speeds"] if experiment.speeds != usual.speeds else []
+    for section, others in _LIVED.items():
+        here, default = getattr(experiment, section), getattr(usual, section)
+        keys = [key for key in type(here).model_fields if key not in others]
+        found += [f"{section}.{key}" for key in keys if getattr(here, key) != getattr(default, key)]
+    found += ["stop.accuracy"] if experiment.stop.accuracy is not None else []
+    if not found:
+        return []
+    are, them = ("are", "them") if found[1:] else ("is", "it")
+    return [
+        f"{', '.join(found)} {are} for simulations and left out: a federation's parties and networks are as they are, "
+        f"and nobody tests its model before the end; only a plan that goes by the clock counts on {them}"
+    ]
 
 
 def own_code(experiment: Experiment) -> list[str]:

@@ -41,7 +41,8 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
     if cast.unseen:
         raise SpecError(
             f"algorithm.{cast.unseen} is for simulations: the broker, and whoever sees its traffic, see whom the "
-            f"server talks to, and that is what has to stay secret; leave {cast.unseen.partition(':')[0]} out"
+            f"server talks to, and nobody may; leave {cast.unseen.partition(':')[0]} out, which takes more noise or "
+            "fewer releases, or simulate it (gossamer run)"
         )
     if role != AGENT and experiment.terms.hiding:
         raise SpecError(

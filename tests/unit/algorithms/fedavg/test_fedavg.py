@@ -382,7 +382,9 @@ def test_no_federation_is_founded_on_secret_cohorts(tmp_path: Path, capsys: pyte
     written.write_text(json.dumps(spec(algorithm=SECRET)))
     assert main(["up", str(written), "--out", str(tmp_path / "up")]) == 2
     error = capsys.readouterr().err
-    assert "algorithm.cohorts: secret is for simulations: the broker, and whoever sees its traffic, see whom" in error
+    said = "algorithm.cohorts: secret is for simulations: the broker, and whoever sees its traffic, see whom"
+    assert error.startswith(f"gossamer: error: {written}: {said}")
+    assert "leave cohorts out, which takes more noise or fewer releases, or simulate it (gossamer run)" in error
     assert error.count("\n") == 1
     assert not (tmp_path / "up").exists()
 
