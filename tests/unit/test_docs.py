@@ -217,6 +217,7 @@ def conversations(page: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", with_blocks("console"))
+@pytest.mark.filterwarnings("ignore:fedbuff. with noise_by:gossamer.errors.RunWarning")
 def test_commands_print_what_the_page_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

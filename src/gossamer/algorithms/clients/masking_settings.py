@@ -72,7 +72,7 @@ class Masking(Section):
         return 1 if self.honest is None else self._minimum(clients) - self.colluders(clients)
 
     def remarks(self, clients: int) -> list[str]:
-        """What makes a guarantee weak that counts the noise of honest clients, a line each."""
+        """Remarks on a guarantee that counts the noise of honest clients, a line each."""
         if self.honest is None or self.honest == 1 or self.colluders(clients):
             return []
         return [

@@ -177,7 +177,7 @@ class SummingServer(ClientServer):
 
 
 def left_over(server: Node) -> list[str]:
-    """Why a server made fewer sums than clients' quotas are enough for, where too few of them were left for another."""
+    """Reason for fewer sums than clients' quotas are enough for, where too few of them were left for another."""
     state = server.state
     if not isinstance(server, SummingServer) or server.quotas is None or not state.able:
         return []
