@@ -86,6 +86,21 @@ SPECS: dict[str, dict[str, Any]] = {
         "algorithm": {"name": "fedbuff", "nodes": 4, "buffer": 3, "updates_per_node": 4, "batch_size": 8, **TRUSTED},
         "privacy": {"clip": 0.5},
     },
+    "fedavg masked": {
+        "algorithm": {
+            "name": "fedavg",
+            "nodes": 5,
+            "rounds": 4,
+            "clients_per_round": 4,
+            "batch_size": 8,
+            "masking": {"name": "secure", "honest": 0.75},
+        },
+        "privacy": {"clip": 0.5},
+    },
+    "fedbuff masked": {
+        "algorithm": {"name": "fedbuff", "nodes": 4, "buffer": 3, "updates_per_node": 4, "masking": "secure"},
+        "privacy": {"clip": 0.5},
+    },
     "none": {"algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 3}, "privacy": "none", "budget": None},
     "gossip mlp": {"objective": "mlp", "algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 4}},
     "gossip mlp laplace": {
