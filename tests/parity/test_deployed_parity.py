@@ -50,6 +50,10 @@ SPECS = {
     "noise_by: server, trusted: server}\nprivacy: {clip: 1.0, noise_multiplier: 1.0}",
     "fedavg": "algorithm: {name: fedavg, nodes: 4, rounds: 20, clients_per_round: 3}\n"
     "privacy: {clip: 1.0, noise_multiplier: 1.0}",
+    "fedavg-masked": "algorithm: {name: fedavg, nodes: 4, rounds: 20, masking: {name: secure, honest: 0.75}}\n"
+    "privacy: {clip: 1.0, noise_multiplier: 1.0}",
+    "fedbuff-masked": "algorithm: {name: fedbuff, nodes: 4, buffer: 3, updates_per_node: 15, masking: secure}\n"
+    "privacy: {clip: 1.0, noise_multiplier: 1.0}",
     "fedavg-trusted": "algorithm: {name: fedavg, nodes: 4, rounds: 20, clients_per_round: 3, "
     "noise_by: server, trusted: server}\nprivacy: {clip: 1.0, noise_multiplier: 1.0}",
     "fedasync": "algorithm: {name: fedasync, nodes: 4, updates_per_node: 20}\n"

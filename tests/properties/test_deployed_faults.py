@@ -53,6 +53,8 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "laplace": ({**UNITS, "temporal": "random_walk"}, {**NOISE, "mechanism": "laplace"}),
     "a stream a link": ({**UNITS, "noise": "random"}, NOISE),
     "masked": ({**UNITS, "masking": "secure"}, {**NOISE, "agent_noise": 5.0}),
+    "fedavg masked": ({"name": "fedavg", "masking": {"name": "secure", "honest": 0.9}}, {"noise_multiplier": 5.0}),
+    "fedbuff masked": ({"name": "fedbuff", "masking": "secure"}, {"noise_multiplier": 5.0}),
 }
 
 
@@ -200,6 +202,8 @@ def timed(name: str) -> Sequence[SmallRun]:
         ("random walk", {Pool}),
         ("masked", {Pool}),
         ("fedbuff trusted", {Pool}),
+        ("fedavg masked", {Pool}),
+        ("fedbuff masked", {Pool}),
     ],
 )
 def test_no_seed_of_faults_fails_where_each_party_opens_its_own_side(

@@ -32,6 +32,7 @@ from gossamer.experiment.spec import Experiment
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.keys.identity import Identity
 from gossamer.privacy.curated_tasks import CuratedSum
+from gossamer.privacy.masking.steps import step_of
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Answered, Completed, Received
@@ -41,6 +42,7 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host, Input
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore
+from gossamer.vectors import Masked
 
 LONG = 120.0
 """Seconds that a busy machine may need."""
@@ -299,9 +301,20 @@ def check_ledgers(there: Parties, lives: Mapping[str, Life], kills: Mapping[str,
         lines = {task.id: len(task.owners) for task in asked if isinstance(task, CuratedSum)}
         kinds = Completed if there.agreed(name).plan.side(name).counts() is None else (Completed, Answered)
         given = sum(lines.get(step.event.id, 1) for step in found.steps if isinstance(step.event, kinds))
+        given += len(masked_rounds(found))
         charged, lost = charges(there, name), (1 + kills.get(name, 0)) * max(lines.values(), default=1)
         if charged is not None and there.federation.prepared.experiment.private:
             assert given <= charged <= given + lost, (name, given, charged, kills)
+
+
+def masked_rounds(found: Life) -> list[int]:
+    """The rounds that a node was given a masked vector of, once each: it may be given the same one again."""
+    given: dict[int, bytes] = {}
+    for step in found.steps:
+        if isinstance(step.event, Answered) and isinstance(step.event.vector, Masked):
+            round, content = step_of(step.event.id)[0], step.event.vector.values.tobytes()
+            assert given.setdefault(round, content) == content, f"two masked vectors of round {round}"
+    return sorted(given)
 
 
 def charges(there: Parties, name: str) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from gossamer.errors import SpecError
 from gossamer.numbers import whole_number
@@ -32,7 +32,22 @@ class Trust(StrEnum):
 
     NOBODY = "nobody"
     SCOPE = "scope"
-    """All of the trust scope, such as the own server of a unit, or a curator."""
+    """All of the trust scope, such as the own server of a unit, or a curator; and those whose noise is counted on."""
+
+
+class Sharing(NamedTuple):
+    """Others whose noise is counted on, beside a party's own.
+
+    Attributes
+    ----------
+    groups : frozenset of tuple of str
+        All whose noise is in a sum with the party's, itself included: each group of the plan, once.
+    dishonest : int
+        How many of a group may leave their noise out, or tell it to others.
+    """
+
+    groups: frozenset[tuple[str, ...]]
+    dishonest: int
 
 
 class SidePlan(Protocol):
@@ -72,14 +87,28 @@ class SidePlan(Protocol):
         """Numbers drawn for the whole plan in a deployment."""
         ...
 
+    @property
+    def marked(self) -> bool:
+        """Whether a mark of what was said has to outlive a crash, though nothing raw leaves."""
+        ...
+
+    def sharing(self, name: str) -> Sharing | None:
+        """Others on whose noise party ``name`` counts; None where its own alone is counted."""
+        ...
+
 
 class ByKind:
     """Common to plans whose releases ledgers count by kind, or that are no releases; see `SidePlan`."""
+
+    marked: ClassVar[bool] = False
 
     def entry(self, trust: Trust) -> Entry:
         return NOTHING_PROVED
 
     def counts(self) -> Counts | None:
+        return None
+
+    def sharing(self, name: str) -> Sharing | None:
         return None
 
 

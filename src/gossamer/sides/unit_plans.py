@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gossamer.errors import SpecError
 from gossamer.numbers import whole_number
@@ -27,7 +27,7 @@ from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.sides.charges import StreamCharges, SumCharges
 from gossamer.sides.deployed_guarantee import Drawn
-from gossamer.sides.side_plan import ByKind, Members, SidePlan, Trust, behind_scope, check_number
+from gossamer.sides.side_plan import ByKind, Members, Sharing, SidePlan, Trust, behind_scope, check_number
 
 if TYPE_CHECKING:  # masks need cryptography, which is optional
     from gossamer.sides.round_terms import RoundTerms
@@ -129,6 +129,8 @@ class MaskedMember(ByKind):
     behind: SidePlan | None = field(default=None, repr=False)
     owners: tuple[str, ...] = ()
 
+    marked: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_number("masked sums", self.sums)
         if not 1 <= (whole_number(self.honest) or 0) <= self.bound.group.minimum:
@@ -153,6 +155,12 @@ class MaskedMember(ByKind):
     def entry(self, trust: Trust) -> Entry:
         behind = NOTHING_PROVED if self.behind is None else self.behind.entry(trust)
         return min(behind, own_entry(self.noise, self.sums, self._honest(trust)))
+
+    def sharing(self, name: str) -> Sharing | None:
+        if self.noise is None or self.honest == 1:
+            return None
+        groups = {tuple(self.coins(round)) for round in range(self.terms.rounds)}
+        return Sharing(frozenset(group for group in groups if name in group), self.bound.group.minimum - self.honest)
 
     def _honest(self, trust: Trust) -> int:
         return 1 if trust is Trust.NOBODY else self.honest

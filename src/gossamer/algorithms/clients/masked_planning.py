@@ -21,7 +21,7 @@ from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mechanisms, describe_law
 from gossamer.algorithms.sample_planning import quotas_of
 from gossamer.algorithms.stopping import StopSettings
-from gossamer.errors import BudgetUnreachable, SpecError, counted
+from gossamer.errors import BudgetUnreachable, counted
 from gossamer.privacy.guarantees import Guarantee, assuming, reproducible
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.protocol.encoding import encode
@@ -152,8 +152,6 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
 
     settings, names = problem.settings, problem.names
     assert settings.masking is not None
-    if problem.run:
-        raise SpecError("algorithm.masking: among clients is for simulations, so far; deployed clients leave it out")
     check_persons(problem)
     drawn = Counter(name for round in range(rounds.count) for name in rounds.cohort(round))
     most = max(drawn.values())

@@ -33,8 +33,7 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
     Raises
     ------
     SpecError
-        If the guarantee rests on nobody seeing whom a party talks to, or parties that are no agents of a unit share
-        noise behind masks: no owner's policy knows of that.
+        If the guarantee rests on nobody seeing whom a party talks to.
     """
     algorithm, names = ALGORITHMS[experiment.algorithm.name], tuple(examples)
     cast, role = algorithm.cast(experiment.algorithm, names), algorithm.roles[0]
@@ -43,11 +42,6 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
             f"algorithm.{cast.unseen} is for simulations: the broker, and whoever sees its traffic, see whom the "
             f"server talks to, and nobody may; leave {cast.unseen.partition(':')[0]} out, which takes more noise or "
             "fewer releases, or simulate it (gossamer run)"
-        )
-    if role != AGENT and experiment.terms.hiding:
-        raise SpecError(
-            f"algorithm.masking: among {role}s is for simulations, so far; deployed ones "
-            "leave it out, and add noise of their own"
         )
     units = cast.trust if role == AGENT else {}
     parties = [Member(name, role, keys[name], units.get(name), examples[name]) for name in names]

@@ -172,6 +172,11 @@ class OwnerPolicy(Section):
     trusted_servers : tuple of str
         Fingerprints of servers that may see each update of this data without noise, to add the noise to sums of them;
         by default nobody's. A name would not do: it is the organiser who gives it.
+    trusted_clients : tuple of str
+        Fingerprints of clients that are trusted to add their noise to masked sums, and to tell nobody what it was; by
+        default nobody's, and then a client's own noise alone has to be enough.
+    dishonest_clients : int
+        How many of those may do otherwise all the same, whichever they are.
     without_privacy : bool
         Whether runs are allowed for which no epsilon is proved. Such a run spends everything that its data has left.
     modules : tuple of str
@@ -193,6 +198,8 @@ class OwnerPolicy(Section):
     trust_own_server: StrictBool = False
     smallest_sum: Annotated[StrictInt, Field(ge=1)] = 3
     trusted_servers: tuple[Fingerprint, ...] = ()
+    trusted_clients: tuple[Fingerprint, ...] = ()
+    dishonest_clients: Annotated[StrictInt, Field(ge=0)] = 0
     without_privacy: StrictBool = False
     modules: tuple[str, ...] = ()
     ledger: Path | None = None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossamer.algorithms.terms import EXAMPLE as EXAMPLE
 from gossamer.deployment.owner.located_yaml import Key
 from gossamer.deployment.owner.policy import FINGERPRINT, OwnerPolicy
-from gossamer.errors import AccountingError
+from gossamer.errors import AccountingError, counted
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -52,6 +52,11 @@ class Asked:
         Of an agent: the noise that it adds itself, against its own server.
     shown_to : tuple of Member
         Of all but an agent: those that see its updates without noise.
+    counted_on : tuple of tuple of Member
+        Others in a sum with this party whose noise is counted on to hide its update, of each sum with other members
+        once; empty where its own noise alone is counted.
+    dishonest : int
+        How many of those in a sum may leave their noise out, or tell it.
     data : str or None
         Name of the data set; None if the policy has one only.
     planned : mapping of ReleaseKind to int, or None
@@ -74,6 +79,8 @@ class Asked:
     smallest_sum: int | None = None
     agent_noise: float | None = None
     shown_to: tuple[Member, ...] = ()
+    counted_on: tuple[tuple[Member, ...], ...] = ()
+    dishonest: int = 0
     data: str | None = None
     planned: Counts | None = None
 
@@ -172,6 +179,40 @@ def _trusted_servers(policy: OwnerPolicy, asked: Asked) -> Refusal | None:
     )
 
 
+def _trusted_clients(policy: OwnerPolicy, asked: Asked) -> Refusal | None:
+    """Clients that the owner does not know may all be the server's; of those that it trusts so many as it says."""
+    worst = max(asked.counted_on, key=lambda others: _dishonest(policy, others), default=())
+    found = _dishonest(policy, worst)
+    if not worst or found <= asked.dishonest:
+        return None
+    unknown = [f"{peer.name} ({peer.key.fingerprint})" for peer in _unknown(policy, worst)]
+    more = f", {_some(unknown)} among them" if unknown else ""
+    return Refusal(
+        f"noise of others to be counted on in sums with {counted(len(worst), 'other client')}, of whom at most "
+        f"{asked.dishonest} may be dishonest",
+        f"that where it is true as far as this policy knows, and here {found} may be{more} (list fingerprints that "
+        "clients' operators told you, or ask for masking without honest, where your own noise alone counts)",
+    )
+
+
+def relies(policy: OwnerPolicy, asked: Asked) -> bool:
+    """Whether the policy lets others' noise be counted on, wherever it is; if it is not counted on anywhere, it does.
+
+    A sum of which more may be dishonest than the run counts with has less noise for certain than is planned.
+    """
+    return _trusted_clients(policy, asked) is None
+
+
+def _dishonest(policy: OwnerPolicy, others: Collection[Member]) -> int:
+    """The most clients of a sum that may be dishonest, as far as the policy knows."""
+    unknown = len(_unknown(policy, others))
+    return unknown + min(policy.dishonest_clients, len(others) - unknown)
+
+
+def _unknown(policy: OwnerPolicy, others: Collection[Member]) -> list[Member]:
+    return [other for other in others if other.key.fingerprint not in policy.trusted_clients]
+
+
 def _relation(policy: OwnerPolicy, asked: Asked) -> Refusal | None:
     relation = policy.data[policy.data_set(asked.data)].relation
     # What protects all that a party has protects one example more or less, and one replaced.
@@ -218,6 +259,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("trust_own_server", _own_server),
     ("smallest_sum", _sum),
     ("trusted_servers", _trusted_servers),
+    ("trusted_clients", _trusted_clients),
 )
 _DATA_RULES: tuple[tuple[str, Rule], ...] = (("relation", _relation), ("epsilon", _epsilon))
 """Of the data set that is asked for."""
@@ -244,6 +286,11 @@ def _is_listed(peer: Member, allowed: tuple[str, ...]) -> bool:
     """By fingerprint, or by a name; a name that looks like a fingerprint is nobody's."""
     key = peer.key.fingerprint
     return key in allowed or (peer.name in allowed and not FINGERPRINT.fullmatch(peer.name))
+
+
+def _some(names: list[str]) -> str:
+    """The first of many names."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
 def _listed(names: tuple[str, ...]) -> str:

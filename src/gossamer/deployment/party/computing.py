@@ -5,6 +5,7 @@
 | node with examples of its own | noisy sums on samples of them | each, by its kind |
 | server of a federated unit | the next record of the unit's stream | each, with a line for each agent |
 | agent of a unit | its update, or messages of a masked sum | each sum, if agents add noise |
+| client that masks | messages of a masked sum | each sum, if clients add noise |
 | server without data | nothing | - |
 """
 

@@ -10,14 +10,16 @@ from typing import Any
 from gossamer.algorithms.plan import Plan
 from gossamer.data.split import Split
 from gossamer.deployment.owner.owned_data import OwnedData
+from gossamer.deployment.owner.policy_rules import relies
 from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.computing import deployed_computer, deployed_epsilon, deployed_guarantees, paced
 from gossamer.deployment.party.data import load_party_split
-from gossamer.deployment.party.joining import Invited
+from gossamer.deployment.party.joining import Invited, asked
 from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.side_file import SideFile
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.experiment.prepare import Prepared
+from gossamer.keys.membership import AGENT
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -153,8 +155,8 @@ def _said(guarantee: Guarantee, others: Mapping[str, Guarantee]) -> list[str]:
 
 
 def _side_file(agreed: Agreed, side: SidePlan, folder: StateFolder) -> SideFile | None:
-    """File in which data sides that hand over or sum what is raw keep what must outlive a crash."""
-    if not side.scope:
+    """File in which data sides that mask, hand over or sum what is raw keep what must outlive a crash."""
+    if not (side.scope or side.marked):
         return None
     return SideFile(folder.path / "side.sqlite", agreed.terms.invitation.run, agreed.terms.me.name)
 
@@ -202,6 +204,14 @@ class _OwnersAccounts:
     def _run(self) -> str:
         return self.agreed.terms.invitation.run
 
+    @property
+    def _trusting(self) -> bool:
+        """Whether the owner trusts those whom the plan counts on: an agent's server, or others to add their noise."""
+        policy = self.owned.policy
+        if self.agreed.terms.me.role == AGENT:
+            return policy.trust_own_server
+        return relies(policy, asked(self.agreed, self.owned.name))
+
     def releases(self, owner: str, most: Counts, part: str = "") -> DurableLedger:
         return self.owned.ledger(self._run, owner, most, proved=math.isfinite(self.agreed.plan.epsilons[owner]))
 
@@ -209,7 +219,7 @@ class _OwnersAccounts:
         raise AssertionError(f"{owner} has data of its own, and releases no unit's records")
 
     def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableLawLedger:
-        trust = Trust.SCOPE if self.owned.policy.trust_own_server else Trust.NOBODY
+        trust = Trust.SCOPE if self._trusting else Trust.NOBODY
         # A whole update moves as far as a replacement does, whatever relation the owner counts its examples by.
         divergence = self.side.divergence(self.owned.budget.order, NeighboringRelation.REPLACE_ONE, trust)
         terms, entry = unit_terms(self.agreed, self.folder), self.side.entry(trust)

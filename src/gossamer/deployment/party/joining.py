@@ -19,6 +19,7 @@ from gossamer.keys.membership import AGENT, Member
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.clipping import FixedClip
 from gossamer.privacy.mechanisms import Gaussian
+from gossamer.sides.side_plan import Sharing
 
 
 class PolicyBroken(CallerError):
@@ -112,7 +113,7 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
     """Return what an invitation asks of the data's owner; ``data`` is the data set's name in the policy."""
     terms, plan, spec = agreed.terms, agreed.plan, agreed.prepared.experiment
     me, law = terms.me, plan.mechanisms[terms.me.name]
-    clip = spec.privacy.clip
+    clip, sharing = spec.privacy.clip, plan.side(me.name).sharing(me.name)
     return Asked(
         algorithm=spec.algorithm.name,
         role=me.role,
@@ -129,6 +130,8 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         smallest_sum=plan.smallest_sum(me.name),
         agent_noise=spec.privacy.agent_noise,
         shown_to=_shown_to(agreed),
+        counted_on=() if sharing is None else _others(agreed, sharing),
+        dishonest=0 if sharing is None else sharing.dishonest,
         data=data,
         planned=plan.counts(me.name),
     )
@@ -138,6 +141,12 @@ def _shown_to(agreed: Agreed) -> tuple[Member, ...]:
     """Those that see what is raw of this party; of agents there are rules of their own."""
     me, peers = agreed.terms.me, agreed.terms.invitation.peers
     return () if me.role == AGENT else tuple(peer for peer in peers if peer.name in agreed.plan.side(me.name).scope)
+
+
+def _others(agreed: Agreed, sharing: Sharing) -> tuple[tuple[Member, ...], ...]:
+    """The others of each group that shares its noise with this party."""
+    peers = {peer.name: peer for peer in agreed.terms.invitation.peers}
+    return tuple(tuple(peers[name] for name in group if name in peers) for group in sorted(sharing.groups))
 
 
 def _epsilon(agreed: Agreed) -> float:

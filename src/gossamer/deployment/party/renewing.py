@@ -119,7 +119,8 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
     if earlier.terms.names == agreed.terms.names:
         return
     name = agreed.terms.experiment.algorithm.name
-    if not agreed.prepared.algorithm.grows:
+    # Who masks with whom is drawn from all parties before the run, and the owners' trust is in those.
+    if agreed.terms.experiment.terms.hiding or not agreed.prepared.algorithm.grows:
         raise InvitationError(f"nobody can join a run of {name} that has begun; found a new federation")
     if agreed.terms.names[: len(earlier.terms.names)] != earlier.terms.names:
         raise InvitationError("who joins comes after those who were there")

@@ -1,6 +1,6 @@
-"""State that data sides of federated units keep over restarts, in one SQLite file: an agent's mark, a server's records.
+"""State that data sides keep over restarts, in one SQLite file: the mark of who masks, the records of a unit's server.
 
-An agent that masks its updates marks the newest round that it has said something secret in (`sides.round_mark`); a
+Whoever masks its updates marks the newest round that it has said something secret in (`sides.round_mark`); a unit's
 server keeps the answers that later ones go on from (`privacy.streams.records`). No noise, key or sample is ever in it.
 A server's records hold its raw state, so the file is as private as the unit's data.
 """

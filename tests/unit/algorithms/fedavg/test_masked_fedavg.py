@@ -259,12 +259,3 @@ def test_masks_need_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     )
     assert main(["check", str(tmp_path / "spec.yaml")]) == 2
     assert "updates need a bound: give privacy.clip" in capsys.readouterr().err
-
-
-def test_a_deployment_refuses_them_before_it_is_founded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "spec.yaml").write_text(
-        "dataset: digits\nalgorithm: {name: fedavg, nodes: 4, rounds: 2, masking: secure}\n"
-        "privacy: {clip: 0.5, noise_multiplier: 1.0}\n"
-    )
-    assert main(["up", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "up")]) == 2
-    assert "masking: among clients is for simulations, so far" in capsys.readouterr().err

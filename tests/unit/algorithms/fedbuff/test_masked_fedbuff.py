@@ -243,12 +243,3 @@ def test_what_does_not_go_with_masks_is_refused_in_one_line(
     assert out == ""
     (line,) = err.strip().splitlines()
     assert expected in line
-
-
-def test_a_deployment_refuses_them_before_it_is_founded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "spec.yaml").write_text(
-        "dataset: digits\nalgorithm: {name: fedbuff, nodes: 4, buffer: 3, updates_per_node: 2, masking: secure}\n"
-        "privacy: {clip: 0.5, noise_multiplier: 1.0}\n"
-    )
-    assert main(["up", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "up")]) == 2
-    assert "masking: among clients is for simulations, so far" in capsys.readouterr().err

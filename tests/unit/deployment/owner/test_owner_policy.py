@@ -15,7 +15,7 @@ import pytest
 
 from gossamer.deployment.owner.owned_data import budget_of
 from gossamer.deployment.owner.policy import OwnerPolicy, read_policy
-from gossamer.deployment.owner.policy_rules import Asked, refusals
+from gossamer.deployment.owner.policy_rules import Asked, refusals, relies
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.keys.identity import PublicKey
 from gossamer.keys.membership import Member
@@ -345,6 +345,64 @@ def test_an_epsilon_of_clients_that_come_or_go_is_not_that_of_an_example(policy:
     assert refusals(trusting, replace(asked, planned={next(iter(kinds)): 2})) == []
 
 
+SHARING = replace(
+    CLIENT,
+    shown_to=(),
+    counted_on=((Member("b", "client", B, examples=9), Member("c", "client", C, examples=9)),),
+    dishonest=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("listed", "dishonest", "allowed", "found"),
+    [
+        ([], 0, 0, 2),
+        ([B], 0, 0, 1),
+        ([B], 0, 1, 1),
+        ([B, C], 0, 0, 0),
+        ([B, C, OTHER], 0, 0, 0),
+        ([OTHER], 0, 1, 2),
+        ([B, C], 1, 0, 1),
+        ([B, C], 1, 1, 1),
+        ([B], 1, 1, 2),
+        ([B, C], 7, 1, 2),
+        ([], 7, 2, 2),
+    ],
+)
+def test_others_noise_counts_as_far_as_the_owner_knows_them(
+    policy: Any, listed: list[PublicKey], dishonest: int, allowed: int, found: int
+) -> None:
+    """Those who are not listed may all be dishonest, and of those who are so many as the policy says."""
+    rules = policy(
+        f"{SMALL}trusted_clients: [{', '.join(key.fingerprint for key in listed)}]\ndishonest_clients: {dishonest}"
+    )
+    asked = replace(SHARING, dishonest=allowed)
+    broken = refusals(rules, asked)
+    assert relies(rules, asked) == (not broken) == (found <= allowed)
+    if broken:
+        (line,) = broken
+        assert "line 6, trusted_clients: the run asks for noise of others to be counted on in sums with 2 other" in line
+        assert f"clients, of whom at most {allowed} may be dishonest; allowed: that where it is true" in line
+        assert f"here {found} may be" in line
+        assert ("b (" in line, "c (" in line) == (B not in listed, C not in listed)
+        assert "\n" not in line
+
+
+def test_others_noise_is_judged_in_every_sum(policy: Any) -> None:
+    """One with strangers alone is enough: public coins can be known beforehand."""
+    sums = (SHARING.counted_on[0], (Member("d", "client", OTHER, examples=9), SHARING.counted_on[0][0]))
+    rules = policy(f"{SMALL}trusted_clients: [{B.fingerprint}, {C.fingerprint}]")
+    assert refusals(rules, SHARING) == []
+    (line,) = refusals(rules, replace(SHARING, counted_on=sums))
+    assert f"here 1 may be, d ({OTHER.fingerprint}) among them" in line
+
+
+def test_who_counts_on_nobody_needs_no_trust(policy: Any) -> None:
+    assert refusals(policy(SMALL), replace(SHARING, counted_on=())) == []
+    trusting = policy(f"{SMALL}trust_own_server: yes\ntrusted_servers: [{B.fingerprint}, {C.fingerprint}]")
+    assert len(refusals(trusting, SHARING)) == 1  # which is another trust
+
+
 def test_what_protects_all_that_an_agent_has_protects_each_example(policy: Any) -> None:
     noisy = replace(AGENT, smallest_sum=3, agent_noise=0.5)
     assert noisy.relation is REPLACE
@@ -477,6 +535,7 @@ def test_the_pages_defaults_are_those_of_a_small_policy(policy: Any) -> None:
         "relation": found.data["wards"].relation.value,
         "smallest_noise_multiplier": f"{found.smallest_noise_multiplier:g}",
         "smallest_sum": str(found.smallest_sum),
+        "dishonest_clients": str(found.dishonest_clients),
         "trust_own_server": {False: "no"}[found.trust_own_server],
         "without_privacy": {False: "no"}[found.without_privacy],
         "accept_weak": {False: "no"}[found.data["wards"].accept_weak],
