@@ -49,7 +49,7 @@ class CuratorRule(Rule):
 
     def __init__(self, name: str, plan: Curator, objective: Objective, home: Home) -> None:
         if name != plan.name:
-            raise SpecError(f"the plan is for the curator {plan.name!r}, found {name!r}")
+            raise SpecError(f"the plan is for the trusted server {plan.name!r}, found {name!r}")
         self._name, self._plan, self._home, self._dtype = name, plan, home, objective.dtype
         self._numbers, self._coins = home.numbers(name, "noise"), home.numbers(name, "sampling")
         self._drawn: _Drawn | None = None
@@ -119,7 +119,7 @@ class CuratorRule(Rule):
         return charged
 
     def amended(self, task: Any, became: Any) -> Any:
-        raise SpecError(f"a curator runs no rounds, found {type(became).__name__}")
+        raise SpecError(f"a trusted server's data side runs no rounds, found {type(became).__name__}")
 
     def release(self, ticket: Ticket, raw: None) -> Answer:
         return self._cohort(ticket) if isinstance(ticket.task, Cohort) else self._sum(ticket)
@@ -165,7 +165,7 @@ def checked(update: FloatArray, bound: float) -> FloatArray | None:
 
 
 def vote(update: FloatArray, bound: float) -> float:
-    """What a `checked` update [size] counts for: 1/2 below ``bound``, -1/2 at it.
+    """Vote of a `checked` update [size]: 1/2 below ``bound``, -1/2 at it.
 
     An update of 0 counts 0: blanking a client's data is to take away all that it has in a release.
     """
