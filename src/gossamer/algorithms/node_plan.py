@@ -13,6 +13,7 @@ from gossamer.algorithms.problem import Estimated, Problem
 from gossamer.algorithms.sample_noise import describe_law
 from gossamer.algorithms.sample_readings import Charged, epsilon_so_far
 from gossamer.algorithms.stopping import StopSettings
+from gossamer.algorithms.words import Words
 from gossamer.errors import counted
 from gossamer.privacy.guarantees import Guarantee, assuming, reproducible
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
@@ -56,6 +57,8 @@ class NodePlan:
 
     called: ClassVar[str] = "node"
     """What nodes are to their algorithm."""
+    made: ClassVar[str] = "update"
+    """What is counted."""
     lengths = None
     """Nothing is known of how long models are."""
 
@@ -105,6 +108,11 @@ class NodePlan:
         laws = len(set(self.mechanisms.values()))
         noise = f"{laws} different noise laws" if self.mechanism is None else describe_law(self.mechanism)
         return f"{self.work}, {noise}"
+
+    @property
+    def words(self) -> Words:
+        """Words for parties, what is counted, and the run's model."""
+        return Words(self.called, self.made, self.problem.server)
 
     @property
     def work(self) -> str:

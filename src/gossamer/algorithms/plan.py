@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 from gossamer.algorithms.context import Facts
 from gossamer.algorithms.problem import Estimated
 from gossamer.algorithms.stopping import StopSettings
+from gossamer.algorithms.words import Words
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.releases import Counts
@@ -93,6 +94,11 @@ class Plan(Protocol):
     @property
     def sides(self) -> Mapping[str, SidePlan]:
         """Plans of what leaves each party, at most, in the order of ledgers; without those that release nothing."""
+        ...
+
+    @property
+    def words(self) -> Words:
+        """Words for parties, what is counted, and the run's model."""
         ...
 
     def __str__(self) -> str:

@@ -36,7 +36,8 @@ class PrivacySettings(Section):
         ``quantile`` (follows a quantile of the norms, for a share of each release), ``stages`` (of `mapa`) or ``none``
         (of `graph_federated`: nothing is bounded, so nothing is guaranteed). By default, `mapa` has stages, `audp` with
         Gaussian noise a quantile, and other noise a clip of 1; without noise nothing is clipped. `graph_federated`
-        clips mean gradients of mini-batches, with the regulariser's part.
+        clips mean gradients of mini-batches, with the regulariser's part. `fedavg`, `fedbuff` and `fedasync` clip a
+        client's whole update, of all its local steps; with ``privacy_unit: example`` they clip per-example gradients.
     sampling : {"poisson", "fixed_size"}
         How batches are drawn.
     neighboring_relation : {"add_or_remove_one", "replace_one"}

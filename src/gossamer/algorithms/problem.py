@@ -179,6 +179,8 @@ class Problem(Generic[S]):
         Constants that the spec does not say.
     public_examples : bool
         Whether constants may be what was estimated on public examples.
+    server : str or None
+        Name of the one node above all others, if there is one.
     """
 
     settings: S
@@ -203,6 +205,7 @@ class Problem(Generic[S]):
     holdings: Holdings | None = None
     estimates: Estimated | None = None
     public_examples: bool = False
+    server: str | None = None
 
     @property
     def size(self) -> int:

@@ -28,8 +28,8 @@ DEFAULT_EPOCHS = 20.0
 P = TypeVar("P", bound=SamplePlan)
 
 
-def plan_samples(problem: Problem[Any]) -> SamplePlan:
-    """The plan of nodes that release noisy sums over samples of their own examples.
+def plan_samples(problem: Problem[Any], plan: type[P] = SamplePlan) -> P:  # type: ignore[assignment]
+    """The ``plan`` of nodes that release noisy sums over samples of their own examples.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def plan_samples(problem: Problem[Any]) -> SamplePlan:
     spec = problem.spec
     stop = spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
     quotas = quotas_of(problem, stop)
-    return plan_schedules(problem, stop, quotas, _schedules(problem, stop, quotas), SamplePlan)
+    return plan_schedules(problem, stop, quotas, _schedules(problem, stop, quotas), plan)
 
 
 def plan_schedules(

@@ -8,7 +8,7 @@ from gossamer.section import Section
 
 
 class StopSettings(Section):
-    """Conditions that end a run, whichever comes first. Without any, it ends after 20 epochs.
+    """Conditions that end a run, whichever comes first. Without any, it ends after the algorithm's rounds or 20 epochs.
 
     Attributes
     ----------
@@ -19,7 +19,8 @@ class StopSettings(Section):
     virtual_seconds : float, optional
         Of the simulated clock.
     accuracy : float, optional
-        Test accuracy of the mean model. Privacy is charged for the whole plan, so another bound is needed too.
+        Test accuracy of the run's model: the server's, or the mean of the nodes'. Privacy is charged for the whole
+        plan, so another bound is needed too.
     """
 
     updates: int | None = Field(default=None, ge=1, le=10**9)

@@ -9,10 +9,13 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gossamer.errors import counted
+
 if TYPE_CHECKING:  # these take long to import, and help needs none of them
     from tqdm import tqdm
 
     from gossamer.algorithms.plan import Plan
+    from gossamer.algorithms.words import Words
     from gossamer.experiment.observing import Row
 
 
@@ -62,9 +65,10 @@ class Bar:
         self.updates = 0
         self.total = 0
         self.next_line = 0
+        self.words: Words
 
     def planned(self, plan: Plan) -> None:
-        self.total = plan.updates
+        self.total, self.words = plan.updates, plan.words
         if plan.estimates is not None:
             say(str(plan.estimates))
         say(f"plan: {plan}")
@@ -72,7 +76,7 @@ class Bar:
         if self.terminal:
             from tqdm import tqdm
 
-            self.bar = tqdm(total=plan.updates, unit="update", file=sys.stderr, dynamic_ncols=True, leave=True)
+            self.bar = tqdm(total=plan.updates, unit=self.words.made, file=sys.stderr, dynamic_ncols=True, leave=True)
 
     def updated(self, updates: int) -> None:
         if self.bar is not None and updates != self.updates:
@@ -80,32 +84,51 @@ class Bar:
         self.updates = updates
 
     def looked(self, row: Row) -> None:
-        text = describe_row(row)
+        made = row["updates"]
         if self.bar is not None:
-            self.bar.set_postfix_str(text)
-        elif row["updates"] >= self.next_line:
-            self.next_line = row["updates"] + self.total // _LINES
-            say(f"{row['updates']:>8} updates  {row['virtual_seconds']:>10.1f} virtual s  {text}")
+            self.bar.set_postfix_str(_brief(row, self.words))
+        elif self.next_line <= made < self.total:  # where nothing is left to be made, the report says the same
+            self.next_line = made + max(1, self.total // _LINES)
+            when = f"{counted(made, self.words.made, form='>8')}  {row['virtual_seconds']:>10.1f} virtual s"
+            say(f"{when}  {describe_row(row, self.words)}")
 
     def close(self) -> None:
         if self.bar is not None:
             self.bar.total = self.updates  # what was under way at the end counts as planned, not as made
+            self.bar.set_postfix_str("", refresh=False)  # the last figures are in the report
             self.bar.close()
 
 
-def describe_row(row: Row) -> str:
-    """The figures of an evaluation, in brief."""
+def describe_row(row: Row, words: Words) -> str:
+    """The figures of an evaluation, in brief: of the run's model, if somebody has it, and of parties' own."""
+    name = _score(row)
+    own = f"{words.party}s {_figure(row, f'test_{name}')}"
+    if name == "accuracy":
+        own = f"{own} (worst {_figure(row, 'worst_node_test_accuracy')})"
+    shared = f"{words.model} {_figure(row, f'mean_model_test_{name}')}, " if words.shared else ""
+    return f"{name}: {shared}{own}{_spent(row)}{_diverged(row)}"
+
+
+def _brief(row: Row, words: Words) -> str:
+    """One figure of an evaluation, for the few columns that a bar leaves."""
+    name = _score(row)
+    return f"{name} {_figure(row, f'mean_model_test_{name}' if words.shared else f'test_{name}')}{_spent(row)}"
+
+
+def _score(row: Row) -> str:
+    return "accuracy" if "mean_model_test_accuracy" in row else "loss"
+
+
+def _figure(row: Row, key: str) -> str:
+    value = math.nan if row[key] is None else row[key]
+    return f"{value:.3f}" if key.endswith("accuracy") else f"{value:.4g}"
+
+
+def _spent(row: Row) -> str:
     from gossamer.privacy.guarantees import rounded_up
 
     spent = row["epsilon_so_far"]
-    privacy = "" if spent is None else f"; epsilon so far {rounded_up(spent, 3)}"
-    if "mean_model_test_accuracy" in row:
-        return (
-            f"accuracy: mean model {row['mean_model_test_accuracy']:.3f}, "
-            f"nodes {row['test_accuracy']:.3f} (worst {row['worst_node_test_accuracy']:.3f}){privacy}{_diverged(row)}"
-        )
-    mean, nodes = (math.nan if row[key] is None else row[key] for key in ("mean_model_test_loss", "test_loss"))
-    return f"loss: mean model {mean:.4g}, nodes {nodes:.4g}{privacy}{_diverged(row)}"
+    return "" if spent is None else f"; epsilon so far {rounded_up(spent)}"
 
 
 def _diverged(row: Row) -> str:

@@ -90,6 +90,7 @@ def problem_of(prepared: Prepared) -> Problem[Any]:
         estimates=prepared.estimates,
         # Also where the constants are written out: they may be what an earlier run estimated.
         public_examples=estimates_on(spec) not in (None, SYNTHETIC),
+        server=prepared.cast.hub,
     )
 
 

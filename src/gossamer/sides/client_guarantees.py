@@ -16,12 +16,14 @@ UNIT = "client with all of its data"
 SERVER, OTHERS, CURATOR = "server", "others", "curator"
 """Names of observers."""
 _EVERYBODY = "the server and all other clients together, malicious ones included, and anyone on the wires"
-_BUT_THE_CURATOR = "all other clients together, malicious ones included, and anyone on the wires, but not the curator"
-_BUT_WHOEVER_SEES_THE_CURATOR = (
-    "all other clients together, malicious ones included, and whoever sees what is released, but neither the curator "
-    "nor anyone who sees whom it talks to, and when"
+_BUT_THE_CURATOR = (
+    "all other clients together, malicious ones included, and anyone on the wires, but not the trusted server"
 )
-_THE_CURATOR = "the curator, and whoever it tells"
+_BUT_WHOEVER_SEES_THE_CURATOR = (
+    "all other clients together, malicious ones included, and whoever sees what is released, but neither the "
+    "trusted server nor anyone who sees whom it talks to, and when"
+)
+_THE_CURATOR = "the trusted server, and whoever it tells"
 _WITH_COLLUDERS = (
     "the server and up to {colluders} of the {clients} clients of every round that work together with it, and anyone "
     "on the wires"
@@ -40,14 +42,14 @@ _MOVING = "the clip moves by released counts of updates within it, which are cha
 _ABSENT = "adding or removing a client is read as blanking its data, so that its update is 0"
 _ITS_OWN = "each client clips its whole update, counts its updates and draws its noise itself"
 _CURATED = (
-    "trusted: the curator, which sees each client's raw update, checks its length, charges all whose updates are in a "
+    "trusted: the server, which sees each client's raw update, checks its length, charges all whose updates are in a "
     "sum before it draws, and tells nobody what it saw",
     "who is in a sum does not depend on the data: a client that is silent or late is so for other reasons",
 )
 _DRAWN = (
-    "clients of a sum are drawn by the curator's secret coins, one for each client, and nobody is drawn because it is "
+    "clients of a sum are drawn by the server's secret coins, one for each client, and nobody is drawn because it is "
     "fast or there; a client learns of its own coins alone, and one that is silent is so whoever else was drawn",
-    "who was drawn, and how many, is for the curator alone, and so are all of a run's results that tell it: its times, "
+    "who was drawn, and how many, is for the server alone, and so are all of a run's results that tell it: its times, "
     "its numbers of messages, bytes and computations, and figures of clients' own copies of the model",
 )
 
@@ -173,7 +175,7 @@ def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelatio
         others = replace(others, assumptions=(*kept, _MOVING) if kept else ())
     return {
         OTHERS: others,
-        CURATOR: _none(_THE_CURATOR, relation, "the curator is handed each client's raw update"),
+        CURATOR: _none(_THE_CURATOR, relation, "the trusted server is handed each client's raw update"),
     }
 
 

@@ -102,7 +102,9 @@ class ClientUpdate(ByKind):
         if not self.bound > 0:
             raise SpecError(f"an update is clipped to a length above 0, found {self.bound!r}")
         if self.follows and self.noise is not None:
-            raise SpecError(f"a clip that moves is for raw updates, which a curator counts, found noise {self.noise}")
+            raise SpecError(
+                f"a clip that moves is for raw updates, which a trusted server counts, found noise {self.noise}"
+            )
         if self.counted is not None and (self.noise is not None or self.counted.sampling != WHOLE):
             raise SpecError(
                 "a client counts raw updates that it hands over, each as a release that it is known to be in, found "
@@ -179,9 +181,11 @@ class Curator(ByKind):
         if not 0 <= self.count_share < 1:
             raise SpecError(f"the share of a count lies in [0, 1), found {self.count_share!r}")
         if self.cohort < 1 or not self.bound > 0:
-            raise SpecError(f"a curator has a cohort of 1 or more, and a bound above 0, found {self}")
+            raise SpecError(f"a trusted server has a cohort of 1 or more, and a bound above 0, found {self}")
         if not all(isinstance(kind.sampling, Poisson) for kind in self.kinds):
-            raise SpecError("a curator sums clients that are named, or draws each by a coin; use Poisson sampling")
+            raise SpecError(
+                "a trusted server sums clients that are named, or draws each by a coin; use Poisson sampling"
+            )
         if self.draws and self.cohort < len(self.owners):
             raise SpecError(
                 f"coins may draw all {len(self.owners)} clients, and a sum may have {self.cohort}; cut nobody off"

@@ -49,7 +49,7 @@ class CuratorRule(Rule):
 
     def __init__(self, name: str, plan: Curator, objective: Objective, home: Home) -> None:
         if name != plan.name:
-            raise SpecError(f"the plan is for the curator {plan.name!r}, found {name!r}")
+            raise SpecError(f"the plan is for the trusted server {plan.name!r}, found {name!r}")
         self._name, self._plan, self._home, self._dtype = name, plan, home, objective.dtype
         self._numbers, self._coins = home.numbers(name, "noise"), home.numbers(name, "sampling")
         self._drawn: _Drawn | None = None
@@ -119,7 +119,7 @@ class CuratorRule(Rule):
         return charged
 
     def amended(self, task: Any, became: Any) -> Any:
-        raise SpecError(f"a curator runs no rounds, found {type(became).__name__}")
+        raise SpecError(f"a trusted server's data side runs no rounds, found {type(became).__name__}")
 
     def release(self, ticket: Ticket, raw: None) -> Answer:
         return self._cohort(ticket) if isinstance(ticket.task, Cohort) else self._sum(ticket)

@@ -310,8 +310,8 @@ def test_against_a_curator_nothing_is_proved() -> None:
     found = curated_guarantees(curator(), DELTA, NeighboringRelation.REPLACE_ONE)
     assert math.isinf(found[CURATOR].epsilon)
     assert "raw update" in str(found[CURATOR])
-    assert "but not the curator" in found[OTHERS].observer
-    assert any("trusted: the curator" in line for line in found[OTHERS].assumptions)
+    assert "but not the trusted server" in found[OTHERS].observer
+    assert any("trusted: the server" in line for line in found[OTHERS].assumptions)
 
 
 def test_without_noise_nothing_is_proved() -> None:

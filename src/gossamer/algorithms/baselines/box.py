@@ -24,7 +24,7 @@ M. Abadi et al., "Deep learning with differential privacy", CCS 2016, Algorithm 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -34,6 +34,11 @@ from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.algorithms.optimizer import Memory, Optimizer, step
+from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.sample_plan import SamplePlan
+from gossamer.algorithms.sample_planning import plan_samples
+from gossamer.algorithms.words import Words
+from gossamer.privacy.guarantees import OTHER_NODES
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
@@ -151,6 +156,26 @@ class AloneNode(EndingNode):
         yield from self.finish(event.reason)
 
 
+class AlonePlan(SamplePlan):
+    """The plan of nodes that share no model."""
+
+    words = Words(shared=False)
+
+
+def plan(problem: Problem[Settings]) -> AlonePlan:
+    """The plan of nodes that say nothing: what is proved is against whoever sees their models all the same."""
+    found = plan_samples(problem, AlonePlan)
+    if found.guarantee.observer != OTHER_NODES:  # persons with examples at several nodes have another
+        return found
+    return replace(found, guarantee=replace(found.guarantee, observer=_SEEN[problem.settings.name]))
+
+
+_SEEN = {
+    "local": "whoever sees all models of a node, all other nodes together included",
+    "central": "whoever sees all models of the node",
+}
+
+
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The nodes of a run, by name."""
     return {name: AloneNode(name, context, settings) for name in context.names}
@@ -172,6 +197,7 @@ ALGORITHM = Algorithm(
     build=build,
     model_of=model_of,
     output=output,
+    plan=plan,
     clips=Clips(("fixed", "quantile")),
     small_runs=lambda settings: SmallRuns(
         (

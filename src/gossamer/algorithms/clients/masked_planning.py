@@ -63,6 +63,7 @@ class MaskedPlan(NodePlan):
     alone: Guarantee | None = None
 
     called = "client"
+    made = "masked sum"
     timed = False
     """All updates take as many examples."""
 

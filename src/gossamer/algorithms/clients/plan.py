@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gossamer.algorithms.node_plan import EVERYBODY, NodePlan
+from gossamer.algorithms.words import Words
+from gossamer.errors import counted
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.releases import Counts
@@ -55,6 +57,18 @@ class ClientPlan(NodePlan):
     def updates(self) -> int:
         """Updates of all clients together, or sums of a server that adds the noise: what is counted in a run."""
         return super().updates if self.curator is None else self.sums
+
+    @property
+    def words(self) -> Words:
+        """A server that adds the noise is what counts: its sums."""
+        return super().words if self.curator is None else replace(super().words, made="sum")
+
+    @property
+    def work(self) -> str:
+        """Updates, or sums of them, in words."""
+        if self.curator is None:
+            return super().work
+        return f"{counted(self.sums, 'sum')} of updates of {counted(len(self.most), self.called)}"
 
     def releases(self, name: str) -> int:
         """Updates of client ``name``, or sums that it is charged for."""

@@ -14,6 +14,7 @@ from gossamer.algorithms.graph_federated.settings import Settings, server_of
 from gossamer.algorithms.graph_federated.sides import agent_plans, smallest_sum
 from gossamer.algorithms.problem import Estimated, Problem
 from gossamer.algorithms.stopping import StopSettings
+from gossamer.algorithms.words import Words
 from gossamer.errors import counted
 from gossamer.privacy.guarantees import Guarantee, assuming, reproducible
 from gossamer.privacy.mechanisms import Mechanism
@@ -112,6 +113,8 @@ class UnitPlan:
     """Rounds are the algorithm's own."""
     estimates: ClassVar[Estimated | None] = None
     timed = False
+    words = Words()
+    """There is no one server, and models are those of several."""
 
     @property
     def stop(self) -> StopSettings:

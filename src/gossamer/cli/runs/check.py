@@ -67,6 +67,6 @@ def _check_report(prepared: Prepared, plan: Plan) -> str:
     return (
         f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), "
         f"{counted(document['parameters'], 'parameter')}\nplan: {plan}\n\n"
-        f"{node_table(('node', 'examples', 'releases', 'epsilon'), rows)}\n\n"
+        f"{node_table((plan.words.party, 'examples', 'releases', 'epsilon'), rows)}\n\n"
         f"{guarantees(plan.guarantee, plan.guarantees)}\n\nThe spec is sound."
     )

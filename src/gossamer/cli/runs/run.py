@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
-from gossamer.cli.printing import Bar, describe_row, print_json, say, warn, wrapped
+from gossamer.cli.printing import Bar, describe_row, print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
 from gossamer.errors import BudgetSpent, CallerError, counted
 
 if TYPE_CHECKING:
+    from gossamer.algorithms.words import Words
     from gossamer.experiment.running import Result
 
 DESCRIPTION = "Run an experiment."
@@ -54,7 +55,7 @@ def run_command(options: argparse.Namespace) -> int:
     if options.json:
         print_json(result.summary)
     else:
-        print(_report(result, options.repeat))
+        print(_report(result, bar.words, options.repeat))
     noise = result.summary["privacy"]["mechanism"]
     warn(in_words(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
     spent = [name for name, reason in result.summary["finished"].items() if reason == "budget"]
@@ -95,21 +96,45 @@ def _repeat(options: argparse.Namespace) -> Start:
     return out, lambda bar: repeat_run(options.repeat, out, progress=bar, **more)
 
 
-def _report(result: Result, repeated: str | None) -> str:
+def _report(result: Result, words: Words, repeated: str | None) -> str:
     summary = result.summary
     nodes = summary["privacy"]["nodes"]
     rows = [(name, str(entry["releases"]), epsilon(entry["epsilon"])) for name, entry in nodes.items()]
     return (
-        f"\n{summary['algorithm']}: {counted(summary['nodes'], 'node')} made {counted(summary['updates'], 'update')} "
+        f"\n{summary['algorithm']}: {words.parties(summary['nodes'])} made {counted(summary['updates'], words.made)} "
         f"and sent {counted(summary['messages'], 'message')} in {summary['virtual_seconds']:g} virtual seconds "
         f"({result.timing['run_seconds']:.1f} s here)\n"
-        f"{describe_row(result.metrics[-1])}\n\n"
-        f"{node_table(('node', 'releases', 'epsilon'), rows)}\n\n"
+        f"{describe_row(result.metrics[-1], words)}\n{_personal(summary.get('personalisation'))}\n"
+        f"{node_table((words.party, 'releases', 'epsilon'), rows)}\n\n"
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"
         f"{_claims(summary['privacy']['claims'])}"
         f"{'' if repeated is None else _same_run(repeated)}"
         f"Results: {result.folder}"
     )
+
+
+def _personal(found: dict[str, Any] | None) -> str:
+    """Figures of personal models beside those of what they were made from, and whom these models are for."""
+    if found is None:
+        return ""
+    rows: list[tuple[str, ...]] = [("test figures", "personal models", "worst", "made from", "worst")]
+    for name, words in _PERSONAL.items():
+        if name in found["personal"]:
+            rows.append((words, *(_figure(found[of], key) for of in _MODELS for key in (name, f"worst_node_{name}"))))
+    return f"\n{table(rows)}\n{wrapped(found['note'])}\n"
+
+
+_MODELS = ("personal", "final_model")
+_PERSONAL = {
+    "test_accuracy": "accuracy",
+    "own_classes_test_accuracy": "accuracy as own classes are mixed",
+    "test_loss": "loss",
+}
+
+
+def _figure(figures: dict[str, float | None], name: str) -> str:
+    value = figures[name]
+    return "none" if value is None else f"{value:.3f}" if name.endswith("accuracy") else f"{value:.4g}"
 
 
 def _same_run(repeated: str) -> str:

@@ -316,7 +316,7 @@ def test_each_client_is_charged_for_its_own_participations(relation: str, moved:
     expected = accounted(5, 8.0 / moved, NeighboringRelation.ADD_OR_REMOVE_ONE)
     assert plan.guarantee.epsilon == pytest.approx(expected, rel=0.01)
     assert plan.guarantee.unit == "client with all of its data"
-    assert "not the curator" in plan.guarantee.observer
+    assert "not the trusted server" in plan.guarantee.observer
     assert "coins" not in str(plan.guarantee)
     assert math.isinf(plan.guarantees["curator"].epsilon)
     assert {name: plan.releases(name) for name in plan.problem.names} == dict.fromkeys(plan.problem.names, 5)
