@@ -48,7 +48,7 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     except SpecError as error:
         raise SpecError(f"{path}, {error}") from None
     try:
-        return resolved(parse_spec(override(content or {}, settings)), path.resolve().parent)
+        return resolved(parse_spec(_overridden(content or {}, settings)), path.resolve().parent)
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
     except ValueError as error:  # such as a null character in a name
@@ -65,20 +65,25 @@ def read_text(text: str, settings: Sequence[str] = (), modules: Collection[str] 
     SpecError
         As `read_spec`.
     """
-    return parse_spec(override(load_yaml(text)[0] or {}, settings), modules)
+    return parse_spec(_overridden(load_yaml(text)[0] or {}, settings), modules)
 
 
 def override(content: Any, settings: Sequence[str]) -> Any:
     """``content`` with overrides such as ``algorithm.nodes=16``."""
-    before = content
     for setting in settings:
         key, equals, value = setting.partition("=")
         keys = key.strip().split(".")
         if not equals or not all(keys):
             raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {setting!r}")
         content = _set(_with_default_name(content, keys), keys, load_yaml(value)[0], "")
-    _check_renamed(_algorithm_in(before), _algorithm_in(content))
     return content
+
+
+def _overridden(content: Any, settings: Sequence[str]) -> Any:
+    """``content`` with overrides, of which nothing is left of an algorithm that they replace."""
+    found = override(content, settings)
+    _check_renamed(_algorithm_in(content), _algorithm_in(found))
+    return found
 
 
 def _algorithm_in(content: Any) -> Any:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 import gossamer as gs
 import gossamer.deployment.owner.policy  # its settings are among those that are looked at
 from gossamer.errors import SpecError
-from gossamer.experiment.reading import override, parse_spec, read_spec, write_spec
+from gossamer.experiment.reading import override, parse_spec, read_spec, read_text, write_spec
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.section import TRUTH_VALUE, Section, place
 
@@ -195,16 +195,18 @@ def test_an_override_of_the_algorithms_name_does_not_mix_the_keys_of_two() -> No
     """Keys that both have stay as they are; those of the old one alone are named, and not as if they were misspelt."""
     content = {**PRIVATE, "algorithm": {"name": "fedbuff", "nodes": 20, "buffer": 4, "staleness_exponent": 1}}
     with pytest.raises(SpecError) as caught:
-        override(content, ["algorithm.name=fedavg"])
+        read_text(yaml.safe_dump(content), ["algorithm.name=fedavg"])
     assert str(caught.value) == (
         "algorithm.name=fedavg keeps the spec's keys of fedbuff, and fedavg has no buffer and no staleness_exponent; "
         "say --set algorithm=fedavg, which leaves all of fedbuff behind, and then what fedavg needs"
     )
     content["algorithm"] = {"name": "fedbuff", "nodes": 20, "local_steps": 3}
-    found = parse_spec(override(content, ["algorithm.name=fedavg", "algorithm.rounds=3"])).algorithm
+    found = read_text(yaml.safe_dump(content), ["algorithm.name=fedavg", "algorithm.rounds=3"]).algorithm
     assert (found.name, found.nodes, found.local_steps, found.rounds) == ("fedavg", 20, 3, 3)
-    for own in ({"name": "fedbuff", "buffr": 4}, "fedbuff"):  # a mistake stays one
-        assert override({"algorithm": own}, ["algorithm.name=fedavg"])["algorithm"]["name"] == "fedavg"
+    content["algorithm"]["buffr"] = 4
+    with pytest.raises(SpecError, match="unknown key algorithm.buffr"):  # a mistake stays one
+        read_text(yaml.safe_dump(content), ["algorithm.name=fedavg"])
+    assert read_text("algorithm: fedbuff\nprivacy: none", ["algorithm.name=fedavg"]).algorithm.name == "fedavg"
 
 
 def test_an_override_of_a_section_that_is_left_out_keeps_its_default_name() -> None:

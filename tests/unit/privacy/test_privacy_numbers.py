@@ -34,7 +34,7 @@ from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.streams import agent_noise, correlated_noise, graph_bounds, noise_streams
 from gossamer.privacy.streams.unit_ledger import StreamKind
-from gossamer.privacy.unit_tasks import LocalQuery, TrainingQuery
+from gossamer.privacy.unit_tasks import ClippedUpdate, LocalQuery, TrainingQuery
 from gossamer.vectors import Public
 
 ADD = mechanisms.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -84,6 +84,7 @@ MADE: list[Any] = [
     UnitLedger("u", ("a",), STREAM),
     LocalQuery(2, 3, 0.1, 1.0),
     TrainingQuery(2, 3, 0.1, 0.9, 1.0),
+    ClippedUpdate(1, MODEL, TrainingQuery(2, 3, 0.1, 0.9, 1.0), 0.5),
     Cohort(1, MODEL, 5, tasks.Query(POISSON, GAUSSIAN, 10.0)),
     CuratedSum(1, MODEL, (("a", MODEL),), tasks.Query(POISSON, GAUSSIAN, 10.0)),
 ]
