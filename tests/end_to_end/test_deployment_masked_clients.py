@@ -136,6 +136,30 @@ def test_a_ledger_is_charged_what_is_proved_of_the_noise_that_counts(
     assert spent.total.squared == pytest.approx(3 * (noise.sensitivity / noise.scale) ** 2 / counted, rel=1e-6)
 
 
+def test_data_are_in_a_sum_of_shared_noise_once(party: Party) -> None:
+    """Two clients with the same data move a sum twice as far: four times the squared loss, for two charges."""
+    policy, other = Policy(party), "node-1"  # with as many examples
+    theirs = yaml.safe_load((party.federation.folder / other / "policy.yaml").read_text())["trusted_clients"]
+    data = {A: {**policy.rules["data"][A], "epsilon": 4.0}}
+    policy.write(data=data, trusted_clients=sorted({*policy.known, *theirs}))
+
+    def started(name: str) -> tuple[int, str]:
+        command = party.federation.command(name, "--connect-timeout", "0.1")
+        for option, file in (("--policy", "policy.yaml"), ("--data", "data.npz")):
+            command[command.index(option) + 1] = str(party.place / file)
+        return main(command), party.capsys.readouterr().err
+
+    assert started(A)[0] == 1  # no broker; its plan is in the ledger
+    before = spendings(read_policy(policy.path))
+    code, said = started(other)
+    assert f"node-1: examples of data set '{A}' are in this run already, at {A}" in said
+    assert (code, len(said.splitlines())) == (2, 1)
+    assert spendings(read_policy(policy.path)) == before
+    code, said = started(A)
+    assert code == 1
+    assert "connect" in said  # the first one goes on
+
+
 def test_who_masks_with_whom_is_settled_before_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Buffers are drawn from all clients, and owners trust those that they were told of. FedBuff grows otherwise."""
     found = nowhere(tmp_path / "f", algorithm=FEDBUFF % 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -89,6 +90,23 @@ def test_runs_with_trusted_servers_add_up_in_the_ledger_of_the_data(party: Party
     said = Party(other, A, party.capsys).refuses(code=3)
     assert "data set 'node-0' has spent 100 % of its budget" in said
     assert "fits into the rest of neither" in said
+
+
+def test_data_are_in_a_sum_once(party: Party) -> None:
+    """Two clients with the same data move a sum twice as far: four times the squared loss, for two charges."""
+    policy = party.place / "policy.yaml"
+    policy.write_text(re.sub("epsilon: .*", "epsilon: 100", policy.read_text()))
+
+    def started(name: str) -> tuple[int, str]:
+        command = party.federation.command(name, "--connect-timeout", "0.1")
+        for option, file in (("--policy", "policy.yaml"), ("--data", "data.npz")):
+            command[command.index(option) + 1] = str(party.place / file)
+        return main(command), party.capsys.readouterr().err
+
+    assert started(A)[0] == 1  # no broker; its plan is in the ledger
+    code, said = started("node-1")
+    assert "node-1: examples of data set 'node-0' are in this run already, at node-0" in said
+    assert (code, len(said.splitlines())) == (2, 1)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ what both names have.
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from gossamer.data.split import Split
 from gossamer.deployment.owner.fingerprints import content_of, examples_at, examples_of
 from gossamer.deployment.owner.known_names import take_over, told_of_names, update_command
 from gossamer.deployment.owner.ledger_key import key_path, open_with_key
+from gossamer.deployment.owner.once_in_a_run import once_in_a_run
 from gossamer.deployment.owner.policy import DataRule, OwnerPolicy
 from gossamer.errors import DataError, counted
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, Entry, widest_order_of
@@ -242,6 +244,10 @@ class OwnedData:
             As for `ledger`.
         """
         return self.file.open_agent(node, *self._account(run, node, divergence), divergence, noise, sums, terms, entry)
+
+    def once_in(self, run: str, node: str) -> AbstractContextManager[None]:
+        """Entering of a plan inside, of a run that no other node is in with any of these examples."""
+        return once_in_a_run(self.file, self.name, run, node)
 
     def close(self) -> None:
         """Give the ledger back."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,8 +213,17 @@ class _OwnersAccounts:
             return policy.trust_own_server
         return relies(policy, asked(self.agreed, self.owned.name))
 
+    @property
+    def _once(self) -> AbstractContextManager[None]:
+        """Entering of a plan, where the noise that counts is that of a sum and not of what this party sends."""
+        me = self.agreed.terms.me
+        if self.side.sharing(me.name) is None and (me.role == AGENT or not self.side.scope):
+            return nullcontext()
+        return self.owned.once_in(self._run, me.name)
+
     def releases(self, owner: str, most: Counts, part: str = "") -> DurableLedger:
-        return self.owned.ledger(self._run, owner, most, proved=math.isfinite(self.agreed.plan.epsilons[owner]))
+        with self._once:
+            return self.owned.ledger(self._run, owner, most, proved=math.isfinite(self.agreed.plan.epsilons[owner]))
 
     def stream(self, owner: str, stream: StreamKind) -> DurableLawLedger:
         raise AssertionError(f"{owner} has data of its own, and releases no unit's records")
@@ -223,7 +233,8 @@ class _OwnersAccounts:
         # A whole update moves as far as a replacement does, whatever relation the owner counts its examples by.
         divergence = self.side.divergence(self.owned.budget.order, NeighboringRelation.REPLACE_ONE, trust)
         terms, entry = unit_terms(self.agreed, self.folder), self.side.entry(trust)
-        return self.owned.unit_share(self._run, owner, divergence, noise, most, terms=terms, entry=entry)
+        with self._once:
+            return self.owned.unit_share(self._run, owner, divergence, noise, most, terms=terms, entry=entry)
 
 
 def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:

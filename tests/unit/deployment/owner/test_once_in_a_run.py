@@ -1,0 +1,72 @@
+"""Data of one owner at several parties of a run whose noise is that of a sum."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gossamer.data.split import Split
+from gossamer.deployment.owner.owned_data import OwnedData
+from gossamer.deployment.owner.policy import read_policy
+from gossamer.errors import DataError
+from gossamer.privacy.streams.agent_noise import AgentNoise
+
+RUN, OTHER = "a" * 32, "b" * 32
+NOISE = AgentNoise(1000, 10.0, 4)
+RULE = "{epsilon: 4, delta: 1.0e-5, relation: replace_one}"
+
+
+def split(first: int) -> Split:
+    """Ten examples, each of which is told by its number."""
+    numbers = np.arange(first, first + 10)
+    return Split(numbers[:, None].astype(np.float32), numbers % 2)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    found = tmp_path / "policy.yaml"
+    found.write_text(f"data: {{wards: {RULE}, most: {RULE}, others: {RULE}}}\n")
+    return found
+
+
+def enters(policy: Path, name: str, first: int, node: str, run: str = RUN) -> float:
+    """The plan of a node is entered; the divergence of the data set."""
+    with closing(OwnedData.open(read_policy(policy), name)) as owned:
+        owned.check(split(first))
+        with owned.once_in(run, node):
+            owned.unit_share(run, node, 0.01, NOISE, 1)
+        return owned.file.spent(name)
+
+
+def test_no_other_node_of_a_run_has_them(policy: Path) -> None:
+    assert enters(policy, "wards", 0, "a") == 0.01
+    with pytest.raises(DataError, match="examples of data set 'wards' are in this run already, at a, and"):
+        enters(policy, "wards", 0, "b")
+    assert enters(policy, "wards", 0, "a") == 0.01  # it goes on
+    assert enters(policy, "wards", 0, "b", OTHER) == 0.02
+
+
+def test_one_example_under_another_name_is_enough(policy: Path) -> None:
+    enters(policy, "wards", 0, "a")
+    with pytest.raises(DataError, match="examples of data set 'most' are in this run already, at a, and"):
+        enters(policy, "most", 9, "b")
+    assert enters(policy, "others", 100, "b") == 0.01
+
+
+def test_of_two_that_come_at_once_one_goes_on_at_most(policy: Path) -> None:
+    """The other one enters its plan after the first has looked: then it is too much that is charged."""
+    with closing(OwnedData.open(read_policy(policy), "wards")) as owned:
+        owned.check(split(0))
+        entering = owned.once_in(RUN, "a")
+        with entering:
+            owned.unit_share(RUN, "a", 0.01, NOISE, 1)
+        with closing(OwnedData.open(read_policy(policy), "wards")) as other:
+            other.check(split(0))
+            entering = owned.once_in(OTHER, "a")
+            entering.__enter__()
+            other.unit_share(OTHER, "b", 0.01, NOISE, 1)
+            with pytest.raises(DataError, match="at b, and"):
+                entering.__exit__(None, None, None)
