@@ -40,6 +40,22 @@ def write_data(folder: Path, number: int) -> None:
     os.replace(folder / "new.csv", folder / "wards.csv")
 
 
+def make(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "policy.yaml").write_text(POLICY)
+    write_data(folder, 0)
+
+
+def load(folder: Path) -> None:
+    """Load what an owner's first plan loads: children have a fraction of a second."""
+    make(folder)
+    data = opened(folder)
+    data.update()
+    data.check()
+    data.ledger("run", "a", {KIND: PLANNED})
+    data.close()
+
+
 def opened(folder: Path) -> OwnedData:
     return OwnedData.open(read_policy(folder / "policy.yaml"))
 
@@ -105,12 +121,11 @@ def main(folder: Path, rounds: int, seed: int) -> dict[str, int]:
     instants, totals = random.Random(seed), Counter[str]()
     young = unsaid = 0
     old, before = folder / "old", Counter[str]()
+    load(folder / "first")
     for number in range(rounds):
         place = old if number % 2 else folder / f"new {number}"
         if not place.exists():
-            place.mkdir()
-            (place / "policy.yaml").write_text(POLICY)
-            write_data(place, 0)
+            make(place)
         known = before if place == old else Counter[str]()
         said = killed(place, instants.uniform(0.0, 0.25 if place == old else 0.1))
         if not (place / "policy.ledger.key").exists():
