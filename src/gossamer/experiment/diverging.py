@@ -1,4 +1,4 @@
-"""Runs that come to nothing good: a model that is worse than the one it began with, gradients that were not finite."""
+"""Runs that come to nothing good: no update, a model that ends worse than it began, gradients that were not finite."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def worse(first: float | None, last: float | None) -> Figures:
 
 
 def in_words(found: Mapping[str, Any], private: bool) -> list[str]:
-    """Figures of a summary on a divergence, a line each; ``private`` if noise may be what made the model worse.
+    """Figures of a summary on what went wrong, a line each; ``private`` if noise may be what made the model worse.
 
     Of a run whose status says that it diverged its algorithm says more.
     """
@@ -61,6 +61,10 @@ def in_words(found: Mapping[str, Any], private: bool) -> list[str]:
         noise = ", or take less noise" if private else ""
         lines.append(
             f"{what}: the test loss began at {ended['initial_test_loss']:.4g}, and ended at {last}; {remedy}{noise}"
+        )
+    if found.get("updates") == 0:
+        lines.append(
+            "the run made no update, so its model is the one that it began with; give its nodes and rounds more time"
         )
     if many := found.get("gradients_not_finite"):
         lines.append(

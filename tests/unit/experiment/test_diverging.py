@@ -77,6 +77,26 @@ def test_before_the_first_update_nothing_is_worse() -> None:
     assert "ended_worse" not in found.summary
 
 
+def test_a_run_without_an_update_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No client answers within a round's time, and all rounds go by; one that learns says nothing of it."""
+    monkeypatch.chdir(tmp_path)
+    said = {}
+    for timeout in (1e-9, 1e3):
+        Path("spec.yaml").write_text(json.dumps(spec(timeout=timeout, local_learning_rate=0.1)))
+        assert main(["run", "spec.yaml", "--out", "out", "--overwrite", "--json"]) == 0
+        out, err = capsys.readouterr()
+        said[json.loads(out)["updates"]] = [line for line in err.splitlines() if "no update" in line]
+    assert said == {
+        0: [
+            "gossamer: warning: the run made no update, so its model is the one that it began with; give its nodes "
+            "and rounds more time"
+        ],
+        12: [],
+    }
+
+
 @pytest.mark.parametrize("last", [None, math.nan, math.inf])
 def test_a_loss_that_is_no_number_is_worse(last: float | None) -> None:
     assert worse(2.0, last) == {"ended_worse": {"initial_test_loss": 2.0, "test_loss": None}}
