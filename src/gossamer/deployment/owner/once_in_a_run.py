@@ -35,6 +35,6 @@ def _check(file: LedgerFile, data_set: str, run: str, node: str) -> None:
             if (name, other) != (data_set, f"{run}/{node}"):
                 raise DataError(
                     f"{node}: examples of data set {data_set!r} are in this run already, at {other.partition('/')[2]}, "
-                    "and what is charged holds for data at one client of a sum, whose noise clients share or a server "
+                    "and what is charged holds for data at one party of a sum, whose noise parties share or a server "
                     "adds; take part with one of them, or with data that no other has"
                 )
