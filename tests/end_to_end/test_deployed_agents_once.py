@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("amqtt", reason="needs the extra broker")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
+from tests.end_to_end.test_deployment_refusals import Party
 from tests.reference.deployments import experiment
 from tests.reference.founded_broker import free_port
 
-from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.runtimes.mqtt.broker import HOST
 
@@ -31,17 +31,10 @@ budget: {epsilon: 200, delta: 1.0e-4}
 def test_data_are_at_one_agent(masks: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two of a unit with the same data move its sum twice as far: four times the squared loss, for two charges."""
     there = LocalFederation.found(experiment(SPEC % masks), tmp_path / "f", f"mqtt://{HOST}:{free_port()}")
-    place = there.folder / "node-0"
-    policy = place / "policy.yaml"
+    party = Party(there, "node-0", capsys)
+    policy = party.place / "policy.yaml"
     policy.write_text(re.sub("epsilon: .*", "epsilon: 100000", policy.read_text()))
-
-    def started(name: str) -> tuple[int, str]:
-        command = there.command(name, "--connect-timeout", "0.1")
-        for option, file in (("--policy", "policy.yaml"), ("--data", "data.npz")):
-            command[command.index(option) + 1] = str(place / file)
-        return main(command), capsys.readouterr().err
-
-    assert started("node-0")[0] == 1  # no broker; its plan is in the ledger
-    code, said = started("node-1")
+    assert party.started("node-0")[0] == 1  # no broker; its plan is in the ledger
+    code, said = party.started("node-1")
     assert "node-1: examples of data set 'node-0' are in this run already, at node-0" in said
     assert (code, len(said.splitlines())) == (2, 1)

@@ -143,19 +143,13 @@ def test_data_are_in_a_sum_of_shared_noise_once(party: Party) -> None:
     data = {A: {**policy.rules["data"][A], "epsilon": 4.0}}
     policy.write(data=data, trusted_clients=sorted({*policy.known, *theirs}))
 
-    def started(name: str) -> tuple[int, str]:
-        command = party.federation.command(name, "--connect-timeout", "0.1")
-        for option, file in (("--policy", "policy.yaml"), ("--data", "data.npz")):
-            command[command.index(option) + 1] = str(party.place / file)
-        return main(command), party.capsys.readouterr().err
-
-    assert started(A)[0] == 1  # no broker; its plan is in the ledger
+    assert party.started(A)[0] == 1  # no broker; its plan is in the ledger
     before = spendings(read_policy(policy.path))
-    code, said = started(other)
+    code, said = party.started(other)
     assert f"node-1: examples of data set '{A}' are in this run already, at {A}" in said
     assert (code, len(said.splitlines())) == (2, 1)
     assert spendings(read_policy(policy.path)) == before
-    code, said = started(A)
+    code, said = party.started(A)
     assert code == 1
     assert "connect" in said  # the first one goes on
 

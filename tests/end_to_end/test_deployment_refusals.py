@@ -81,6 +81,13 @@ class Party:
         assert lines[0].startswith("gossamer: error: ")
         return lines[0]
 
+    def started(self, name: str) -> tuple[int, str]:
+        """Exit code and words of party ``name`` with the data and the policy of this one; no broker is there."""
+        command = self.federation.command(name, "--connect-timeout", "0.1")
+        for option, file in (("--policy", "policy.yaml"), ("--data", "data.npz")):
+            command[command.index(option) + 1] = str(self.place / file)
+        return main(command), self.capsys.readouterr().err
+
     def kept(self) -> dict[str, bytes]:
         """What a party must not lose, and what it makes when it takes part; a store with nothing in it does no harm."""
         names = ("policy.ledger", "policy.ledger.key", "state/store.sqlite", "state/summary.json")

@@ -97,14 +97,8 @@ def test_data_are_in_a_sum_once(party: Party) -> None:
     policy = party.place / "policy.yaml"
     policy.write_text(re.sub("epsilon: .*", "epsilon: 100", policy.read_text()))
 
-    def started(name: str) -> tuple[int, str]:
-        command = party.federation.command(name, "--connect-timeout", "0.1")
-        for option, file in (("--policy", "policy.yaml"), ("--data", "data.npz")):
-            command[command.index(option) + 1] = str(party.place / file)
-        return main(command), party.capsys.readouterr().err
-
-    assert started(A)[0] == 1  # no broker; its plan is in the ledger
-    code, said = started("node-1")
+    assert party.started(A)[0] == 1  # no broker; its plan is in the ledger
+    code, said = party.started("node-1")
     assert "node-1: examples of data set 'node-0' are in this run already, at node-0" in said
     assert (code, len(said.splitlines())) == (2, 1)
 

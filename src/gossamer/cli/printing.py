@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import counted
@@ -102,26 +101,27 @@ class Bar:
 def describe_row(row: Row, words: Words) -> str:
     """The figures of an evaluation, in brief: of the run's model, if somebody has it, and of parties' own."""
     name = _score(row)
-    own = f"{words.party}s {_figure(row, f'test_{name}')}"
+    own = f"{words.party}s {figure(row, f'test_{name}')}"
     if name == "accuracy":
-        own = f"{own} (worst {_figure(row, 'worst_node_test_accuracy')})"
-    shared = f"{words.model} {_figure(row, f'mean_model_test_{name}')}, " if words.shared else ""
+        own = f"{own} (worst {figure(row, 'worst_node_test_accuracy')})"
+    shared = f"{words.model} {figure(row, f'mean_model_test_{name}')}, " if words.shared else ""
     return f"{name}: {shared}{own}{_spent(row)}{_diverged(row)}"
 
 
 def _brief(row: Row, words: Words) -> str:
     """One figure of an evaluation, for the few columns that a bar leaves."""
     name = _score(row)
-    return f"{name} {_figure(row, f'mean_model_test_{name}' if words.shared else f'test_{name}')}{_spent(row)}"
+    return f"{name} {figure(row, f'mean_model_test_{name}' if words.shared else f'test_{name}')}{_spent(row)}"
 
 
 def _score(row: Row) -> str:
     return "accuracy" if "mean_model_test_accuracy" in row else "loss"
 
 
-def _figure(row: Row, key: str) -> str:
-    value = math.nan if row[key] is None else row[key]
-    return f"{value:.3f}" if key.endswith("accuracy") else f"{value:.4g}"
+def figure(figures: Mapping[str, Any], key: str, missing: str = "nan") -> str:
+    """A figure in words: accuracies to a thousandth, others to four digits; ``missing`` where it is no number."""
+    value = figures[key]
+    return missing if value is None else f"{value:.3f}" if key.endswith("accuracy") else f"{value:.4g}"
 
 
 def _spent(row: Row) -> str:

@@ -80,7 +80,7 @@ def override(content: Any, settings: Sequence[str]) -> Any:
 
 
 def _overridden(content: Any, settings: Sequence[str]) -> Any:
-    """``content`` with overrides, of which nothing is left of an algorithm that they replace."""
+    """``content`` with overrides; refused where these rename its algorithm and leave the keys of the old one."""
     found = override(content, settings)
     _check_renamed(_algorithm_in(content), _algorithm_in(found))
     return found

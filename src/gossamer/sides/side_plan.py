@@ -35,7 +35,7 @@ class Trust(StrEnum):
     """All of the trust scope, such as the own server of a unit, or a curator; and those whose noise is counted on."""
 
 
-class Sharing(NamedTuple):
+class CountedOn(NamedTuple):
     """Others whose noise is counted on, beside a party's own.
 
     Attributes
@@ -92,7 +92,7 @@ class SidePlan(Protocol):
         """Whether a mark of what was said has to outlive a crash, though nothing raw leaves."""
         ...
 
-    def sharing(self, name: str) -> Sharing | None:
+    def counts_on(self, name: str) -> CountedOn | None:
         """Others on whose noise party ``name`` counts; None where its own alone is counted."""
         ...
 
@@ -108,7 +108,7 @@ class ByKind:
     def counts(self) -> Counts | None:
         return None
 
-    def sharing(self, name: str) -> Sharing | None:
+    def counts_on(self, name: str) -> CountedOn | None:
         return None
 
 

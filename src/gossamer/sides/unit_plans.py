@@ -27,7 +27,7 @@ from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.sides.charges import StreamCharges, SumCharges
 from gossamer.sides.deployed_guarantee import Drawn
-from gossamer.sides.side_plan import ByKind, Members, Sharing, SidePlan, Trust, behind_scope, check_number
+from gossamer.sides.side_plan import ByKind, CountedOn, Members, SidePlan, Trust, behind_scope, check_number
 
 if TYPE_CHECKING:  # masks need cryptography, which is optional
     from gossamer.sides.round_terms import RoundTerms
@@ -156,11 +156,11 @@ class MaskedMember(ByKind):
         behind = NOTHING_PROVED if self.behind is None else self.behind.entry(trust)
         return min(behind, own_entry(self.noise, self.sums, self._honest(trust)))
 
-    def sharing(self, name: str) -> Sharing | None:
+    def counts_on(self, name: str) -> CountedOn | None:
         if self.noise is None or self.honest == 1:
             return None
         groups = {tuple(self.coins(round)) for round in range(self.terms.rounds)}
-        return Sharing(frozenset(group for group in groups if name in group), self.bound.group.minimum - self.honest)
+        return CountedOn(frozenset(group for group in groups if name in group), self.bound.group.minimum - self.honest)
 
     def _honest(self, trust: Trust) -> int:
         return 1 if trust is Trust.NOBODY else self.honest

@@ -144,10 +144,10 @@ class LocalFederation:
             rules |= {"trust_own_server": True, "smallest_sum": 1}
         elif scope:
             rules |= {"trusted_servers": [members[other].key.fingerprint for other in sorted(scope - {name})]}
-        if (sharing := self.plan.side(name).sharing(name)) is not None:
-            others = sorted({other for group in sharing.groups for other in group} - {name})
+        if (others_noise := self.plan.side(name).counts_on(name)) is not None:
+            others = sorted({other for group in others_noise.groups for other in group} - {name})
             rules |= {"trusted_clients": [members[other].key.fingerprint for other in others]}
-            rules |= {"dishonest_clients": sharing.dishonest}
+            rules |= {"dishonest_clients": others_noise.dishonest}
         if not (spec.private and math.isfinite(self.plan.epsilons[name])):
             rules |= {"without_privacy": True}
         return "# The owner of this party's data allows one run, and no more.\n" + yaml.safe_dump(

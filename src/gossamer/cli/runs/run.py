@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
-from gossamer.cli.printing import Bar, describe_row, print_json, say, table, warn, wrapped
+from gossamer.cli.printing import Bar, describe_row, figure, print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
 from gossamer.errors import BudgetSpent, CallerError, counted
 
@@ -120,7 +120,9 @@ def _personal(found: dict[str, Any] | None) -> str:
     rows: list[tuple[str, ...]] = [("test figures", "personal models", "worst", "made from", "worst")]
     for name, words in _PERSONAL.items():
         if name in found["personal"]:
-            rows.append((words, *(_figure(found[of], key) for of in _MODELS for key in (name, f"worst_node_{name}"))))
+            rows.append(
+                (words, *(figure(found[of], key, "none") for of in _MODELS for key in (name, f"worst_node_{name}")))
+            )
     return f"\n{table(rows)}\n{wrapped(found['note'])}\n"
 
 
@@ -130,11 +132,6 @@ _PERSONAL = {
     "own_classes_test_accuracy": "accuracy as own classes are mixed",
     "test_loss": "loss",
 }
-
-
-def _figure(figures: dict[str, float | None], name: str) -> str:
-    value = figures[name]
-    return "none" if value is None else f"{value:.3f}" if name.endswith("accuracy") else f"{value:.4g}"
 
 
 def _same_run(repeated: str) -> str:

@@ -217,7 +217,7 @@ class _OwnersAccounts:
     def _once(self) -> AbstractContextManager[None]:
         """Entering of a plan, where the noise that counts is that of a sum and not of what this party sends."""
         me = self.agreed.terms.me
-        if self.side.sharing(me.name) is None and not self.side.scope:
+        if self.side.counts_on(me.name) is None and not self.side.scope:
             return nullcontext()
         return self.owned.once_in(self._run, me.name)
 

@@ -19,7 +19,7 @@ from gossamer.keys.membership import AGENT, Member
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.clipping import FixedClip
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.sides.side_plan import Sharing
+from gossamer.sides.side_plan import CountedOn
 
 
 class PolicyBroken(CallerError):
@@ -113,7 +113,7 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
     """Return what an invitation asks of the data's owner; ``data`` is the data set's name in the policy."""
     terms, plan, spec = agreed.terms, agreed.plan, agreed.prepared.experiment
     me, law = terms.me, plan.mechanisms[terms.me.name]
-    clip, sharing = spec.privacy.clip, plan.side(me.name).sharing(me.name)
+    clip, counted_on = spec.privacy.clip, plan.side(me.name).counts_on(me.name)
     return Asked(
         algorithm=spec.algorithm.name,
         role=me.role,
@@ -130,8 +130,8 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         smallest_sum=plan.smallest_sum(me.name),
         agent_noise=spec.privacy.agent_noise,
         shown_to=_shown_to(agreed),
-        counted_on=() if sharing is None else _others(agreed, sharing),
-        dishonest=0 if sharing is None else sharing.dishonest,
+        counted_on=() if counted_on is None else _others(agreed, counted_on),
+        dishonest=0 if counted_on is None else counted_on.dishonest,
         data=data,
         planned=plan.counts(me.name),
     )
@@ -143,10 +143,10 @@ def _shown_to(agreed: Agreed) -> tuple[Member, ...]:
     return () if me.role == AGENT else tuple(peer for peer in peers if peer.name in agreed.plan.side(me.name).scope)
 
 
-def _others(agreed: Agreed, sharing: Sharing) -> tuple[tuple[Member, ...], ...]:
+def _others(agreed: Agreed, counted_on: CountedOn) -> tuple[tuple[Member, ...], ...]:
     """The others of each group that shares its noise with this party."""
     peers = {peer.name: peer for peer in agreed.terms.invitation.peers}
-    return tuple(tuple(peers[name] for name in group if name in peers) for group in sorted(sharing.groups))
+    return tuple(tuple(peers[name] for name in group if name in peers) for group in sorted(counted_on.groups))
 
 
 def _epsilon(agreed: Agreed) -> float:

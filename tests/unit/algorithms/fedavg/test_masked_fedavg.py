@@ -15,6 +15,8 @@ from dp_accounting.pld import PLDAccountant
 
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
+from tests.reference.masked_messages import check_masked
+
 from gossamer.algorithms.clients.masked_planning import ALONE, MaskedPlan
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Newest
 from gossamer.algorithms.clients.rounds import public_cohorts
@@ -29,9 +31,7 @@ from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import Result, run
 from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Received, Resumed, Started
-from gossamer.protocol.trace import read_steps
 from gossamer.sides.plan import Trust
-from gossamer.vectors import Masked, Public, Vector
 
 CLIP, SIZE = 10.0, 650
 GONE = [{"node": 1, "start": 0.0}, {"node": 4, "start": 0.0}]
@@ -165,31 +165,12 @@ def test_a_budget_is_met_and_hardly_less(honest: float | None) -> None:
     assert 2.98 < plan.guarantee.epsilon <= 3.0
 
 
-def vectors(value: Any) -> list[Vector]:
-    return [item for item in vars(value).values() if isinstance(item, Vector)]
-
-
 def test_a_server_is_sent_nothing_but_masks_and_keys(tmp_path: Path) -> None:
-    """All messages of a run that reach it: no vector that is not masked is as long as an update.
-
-    A masked vector is uniform modulo 2^32: the mean of 650 is within five standard deviations of a half (6e-7 each).
-    """
+    """All messages of a run that reach it: no vector that is not masked is as long as an update."""
     trace = tmp_path / "trace"
     noisy = {"clip": CLIP, "noise_multiplier": 1.0}
     run(spec({"name": "secure", "honest": 0.9}, noisy, gone=GONE, timeout=50.0), trace=trace)
-    with open(trace, "rb") as file:
-        steps = list(read_steps(file))
-    said = [step.event.message for step in steps if step.node == SERVER and isinstance(step.event, Received)]
-    assert {type(message) for message in said} == {Fetch, MaskingReply}
-    masked = [vector for message in said for vector in vectors(message) if isinstance(vector, Masked)]
-    assert len(masked) == 3 * 4
-    for vector in masked:
-        assert vector.values.dtype == np.uint32
-        assert vector.size == SIZE
-        assert abs(vector.values.mean() / 2**32 - 0.5) < 5 * math.sqrt(1 / 12 / SIZE)
-    others = [vector for message in said for vector in vectors(message) if not isinstance(vector, Masked)]
-    assert others
-    assert all(type(vector) is Public and vector.values.dtype == np.uint8 for vector in others)
+    check_masked(trace, {Fetch, MaskingReply}, 3 * 4, SIZE)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from dp_accounting.pld import PLDAccountant
 
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
+from tests.reference.masked_messages import check_masked
 from tests.reference.masked_sides import MaskedAnswers, client_sides
 
 from gossamer.algorithms.clients.masked_planning import ALONE, MaskedPlan
@@ -30,13 +31,11 @@ from gossamer.experiment.running import Result, run
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
-from gossamer.protocol.events import Received
-from gossamer.protocol.trace import read_steps
 from gossamer.runtimes.simulator import Simulator, World
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph
-from gossamer.vectors import Masked, Public, Vector
+from gossamer.vectors import Public
 
 CLIP, SIZE = 10.0, 650
 GONE = [{"node": 1, "start": 0.0}, {"node": 4, "start": 0.0}]
@@ -186,30 +185,12 @@ def test_a_run_charges_what_was_planned_and_no_client_more_than_its_quota() -> N
     assert [charged["releases"] for charged in found.summary["privacy"]["nodes"].values()] == [2] * 9
 
 
-def vectors(value: Any) -> list[Vector]:
-    return [item for item in vars(value).values() if isinstance(item, Vector)]
-
-
 def test_a_server_is_sent_nothing_but_masks_and_keys(tmp_path: Path) -> None:
-    """All messages of a run that reach it: no vector that is not masked is as long as an update.
-
-    A masked vector is uniform modulo 2^32: the mean of 650 is within five standard deviations of a half (6e-7 each).
-    """
+    """All messages of a run that reach it: no vector that is not masked is as long as an update."""
     trace = tmp_path / "trace"
     noisy = {"clip": CLIP, "noise_multiplier": 1.0}
     run(masked(noisy, gone=GONE, timeout=50.0, masking={"name": "secure", "honest": 0.9}), trace=trace)
-    with open(trace, "rb") as file:
-        steps = list(read_steps(file))
-    said = [step.event.message for step in steps if step.node == SERVER and isinstance(step.event, Received)]
-    assert {type(message) for message in said} == {Fetch, MaskingReply, Leave}
-    sent = [vector for message in said for vector in vectors(message) if isinstance(vector, Masked)]
-    assert len(sent) == 3 * 4
-    for vector in sent:
-        assert (vector.size, vector.values.dtype) == (SIZE, np.uint32)
-        assert abs(vector.values.mean() / 2**32 - 0.5) < 5 * math.sqrt(1 / 12 / SIZE)
-    others = [vector for message in said for vector in vectors(message) if not isinstance(vector, Masked)]
-    assert others
-    assert all(type(vector) is Public and vector.values.dtype == np.uint8 for vector in others)
+    check_masked(trace, {Fetch, MaskingReply, Leave}, 3 * 4, SIZE)
 
 
 @pytest.mark.parametrize(
