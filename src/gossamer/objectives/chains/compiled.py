@@ -1,0 +1,100 @@
+"""Compiled kernels of chains, kept on disk by what they are made of.
+
+A chain's text is a file in the cache folder, named by a digest of the text, of the loops that it is made of and of the
+compiler's version; numba keeps the machine code of each processor beside it. So a second process loads what the first
+one compiled, and whatever is of another version, of another processor or damaged is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import pickle
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+
+from gossamer.objectives.chains import kernels
+from gossamer.objectives.chains.layers import Layer
+from gossamer.objectives.chains.source import write
+
+CLIPPED, SUMMED, SCORED = range(3)
+"""Modes of a kernel: sums of clipped gradients, plain sums, and losses."""
+
+_HEAD = '''"""Kernels of a chain of layers, written by Gossamer; safe to delete."""
+
+import numpy as np
+from numba import njit
+
+from gossamer.objectives.chains.kernels import *
+
+CLIPPED, SUMMED, SCORED = range(3)
+SIGNATURE = {signature!r}
+CACHE = {cache}
+'''
+
+
+def folder() -> Path:
+    """Return where kernels are kept."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "gossamer" / "kernels"
+
+
+def kernel_of(chain: Sequence[Layer], loss: str, dtype: np.dtype[np.floating]) -> Any:
+    """Return ``run`` of the chain's kernels, compiled or loaded."""
+    return _compiled(write(chain, loss), _signature(loss, np.dtype(dtype)))
+
+
+def _signature(loss: str, dtype: np.dtype[np.floating]) -> str:
+    number = "float32" if dtype == np.float32 else "float64"
+    target = "int64" if loss == "cross_entropy" else number
+    given = [f"Array({kind}, 1, 'C', readonly=True)" for kind in (number, target, "int64", number)]
+    return f"void(int64, {', '.join(given)}, float64, {number}[::1], float64[::1])"
+
+
+@cache
+def _compiled(text: str, signature: str) -> Any:
+    made_of = Path(kernels.__file__).read_text(encoding="utf-8")
+    digest = hashlib.sha256("\0".join((text, made_of, signature, numba.__version__)).encode()).hexdigest()[:24]
+    kept = _HEAD.format(signature=signature, cache=True) + text
+    path = folder() / f"chain_{digest}.py"
+    try:
+        _keep(path, kept)
+        return _loaded(path).run
+    except (OSError, EOFError, pickle.UnpicklingError, RuntimeError, ValueError, AttributeError) as problem:
+        warnings.warn(
+            f"compiled kernels are not kept, since {path.parent} cannot be used ({problem}); set XDG_CACHE_HOME to a "
+            "folder that can be written, or wait for them in each process",
+            stacklevel=2,
+        )
+        module = ModuleType(f"chain_{digest}")
+        exec(compile(_HEAD.format(signature=signature, cache=False) + text, module.__name__, "exec"), vars(module))
+        return module.run
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write the file, unless it is there as it is to be: its date is part of what numba compares."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".py")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(name, path)
+
+
+def _loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)  # machine code finds its module by name
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,129 @@
+"""Compiled kernels at work: examples as they take them, gradients in fixed runs, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from gossamer.arrays import FloatArray, IndexArray
+from gossamer.data.split import Split
+from gossamer.objectives.asked import Evaluation, Gradients
+from gossamer.objectives.chains.compiled import CLIPPED, SCORED, SUMMED
+from gossamer.objectives.torch_batching import Piece, in_order, pieces, without_subnormals
+
+RUN = 16
+"""Examples whose gradients are summed by one thread before they are added to a model's sum, in order: few enough that a
+small batch keeps two threads busy, and a setting that changes rounding, so it is none."""
+_SCORES = 512
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A chain's kernels.
+
+    Attributes
+    ----------
+    run : callable
+        See `source`.
+    dtype : numpy dtype
+        Of parameters.
+    classifies : bool
+        Whether targets are classes.
+    """
+
+    run: Callable[..., None]
+    dtype: np.dtype[np.floating]
+    classifies: bool
+
+    def examples(self, data: Split, rows: IndexArray) -> tuple[FloatArray, npt.NDArray[Any], IndexArray]:
+        """Features one behind the other, targets, and where ``rows`` of ``data`` are in them."""
+        features, targets = data.features, data.targets
+        if sp.issparse(features) or features.dtype != self.dtype or not features.flags.c_contiguous:
+            taken: Any = features[rows]
+            features, targets = taken.toarray() if sp.issparse(features) else taken, targets[rows]
+            rows = np.arange(len(rows))
+        flat = np.ascontiguousarray(features, self.dtype).reshape(-1)
+        kind = np.int64 if self.classifies else self.dtype
+        return flat, np.ascontiguousarray(targets, kind), np.ascontiguousarray(rows, np.int64)
+
+    def gradients(
+        self,
+        models: FloatArray,
+        data: Split,
+        batches: Sequence[IndexArray],
+        clips: npt.NDArray[np.float64],
+        *,
+        threads: int,
+        flushed: bool,
+        again: Callable[[int, int], Gradients] | None,
+    ) -> Gradients:
+        """Sums of clipped gradients; see `Objective.clipped_gradients`.
+
+        Parameters
+        ----------
+        threads : int
+            Workers.
+        flushed : bool
+            Whether subnormal numbers count as zero.
+        again : callable or None
+            (model, example) -> its gradient by other means, for one whose square leaves the range of numbers.
+        """
+        totals = Gradients(np.zeros_like(models), *np.zeros((2, len(models)), np.int64))
+
+        def compute(piece: Piece) -> tuple[FloatArray, npt.NDArray[np.float64]]:
+            (node,), (rows,) = piece.nodes, piece.indices
+            total, squares = np.zeros(models.shape[1], self.dtype), np.empty(len(rows))
+            x, y, index = self.examples(data, rows)
+            with without_subnormals(flushed):
+                self.run(CLIPPED, x, y, index, models[node], clips[node], total, squares)
+            return total, squares
+
+        work = pieces(batches, RUN, 1)
+        for piece, (total, squares) in zip(work, in_order(compute, work, threads), strict=True):
+            (node,), (rows,) = piece.nodes, piece.indices
+            finite = squares < np.inf
+            totals.sums[node] += total
+            totals.unclipped[node] += int((finite & (np.sqrt(squares) <= clips[node])).sum())
+            if finite.all():
+                continue
+            if again is None:
+                totals.zeroed[node] += int((~finite).sum())
+                continue
+            for row in rows[~finite]:
+                for whole, part in zip(totals, again(node, int(row)), strict=True):
+                    whole[node] += part[0]
+        return totals
+
+    def mean(self, model: FloatArray, data: Split, rows: IndexArray, total: FloatArray) -> FloatArray:
+        """``total`` = the sum of plain gradients of ``rows`` at ``model``."""
+        total[:] = 0
+        self.run(SUMMED, *self.examples(data, rows), model, np.inf, total, np.empty(0))
+        return total
+
+    def scores(self, models: FloatArray, data: Split, threads: int) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """Losses [width, examples] of float64, and whether each example is in the right class."""
+        count = len(data)
+        losses, correct = np.empty((len(models), count)), np.empty((len(models), count), bool)
+        spans = [slice(start, min(start + _SCORES, count)) for start in range(0, count, _SCORES)]
+
+        def score(item: tuple[int, slice]) -> None:
+            row, span = item
+            x, y, index = self.examples(data, np.arange(span.start, span.stop))
+            best, values = np.empty(len(index), self.dtype), np.empty(len(index))
+            self.run(SCORED, x, y, index, models[row], np.inf, best, values)
+            losses[row, span], correct[row, span] = values, best == y[index]
+
+        for _ in in_order(score, [(row, span) for row in range(len(models)) for span in spans], threads):
+            pass
+        return losses, correct
+
+    def evaluation(self, models: FloatArray, data: Split, threads: int) -> Evaluation:
+        """Mean losses and accuracies."""
+        losses, correct = self.scores(models, data, threads)
+        accuracy = correct.mean(1) if self.classifies else np.full(len(models), np.nan)
+        return Evaluation(losses.mean(1), accuracy)
