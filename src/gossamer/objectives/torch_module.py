@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,7 +13,8 @@ import scipy.sparse as sp
 
 import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.objectives.asked import Clip, Evaluation, Gradients, clips_of
+from gossamer.objectives import local_updates
+from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalUpdates, Training, clips_of
 
 # isort: split
 import torch
@@ -21,6 +22,8 @@ from torch import Tensor, nn
 
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
+from gossamer.objectives.chains import local
+from gossamer.objectives.local_training import Packed
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_batching import Piece, available_cores, in_order, pieces, without_subnormals
 from gossamer.objectives.torch_checks import private_copy
@@ -169,6 +172,11 @@ class TorchModule(Objective):
                 found = method(some, self._batch(data, piece), limits)
             return Gradients(*(tensor.numpy() for tensor in found))
 
+        if plan.kernel is not None:
+            again = None if self._steady else self._again(plan, models, data, clips)
+            return plan.kernel.gradients(
+                models, data, batches, clips, threads=self.threads, flushed=flushed, again=again
+            )
         zeros = np.zeros((2, len(models)), np.int64)
         totals = Gradients(np.zeros_like(models), *zeros)
         work = pieces(batches, plan.examples, plan.nodes)
@@ -194,6 +202,8 @@ class TorchModule(Objective):
             raise DataError("an evaluation needs at least 1 example, found an empty split")
         plan = self.plan(split)
         models = self._rows(models, len(models))
+        if plan.kernel is not None:
+            return plan.kernel.evaluation(models, split, self.threads)
         work = [(row, part) for row in range(len(models)) for part in _slices(len(split), plan.rows)]
 
         def score(item: tuple[int, slice]) -> npt.NDArray[np.float64]:
@@ -224,6 +234,8 @@ class TorchModule(Objective):
         """
         plan = self.plan(split)
         models = self._rows(models, len(models))
+        if plan.kernel is not None:
+            return plan.kernel.scores(models, split, self.threads)[0]
         found = np.empty((len(models), len(split)))
         with plan.networks.lend() as network, torch.no_grad():
             for row, model in enumerate(models):
@@ -232,6 +244,40 @@ class TorchModule(Objective):
                     arranged = network.arrange(parameters, self._features(split, part))
                     found[row, part] = network.losses(*arranged, self._targets(split, part)).double().numpy()
         return found
+
+    def local_updates(
+        self,
+        models: FloatArray,
+        data: Split,
+        batches: Sequence[IndexArray],
+        rates: npt.NDArray[np.float64],
+        clips: npt.NDArray[np.float64],
+    ) -> LocalUpdates:
+        """See `Objective.local_updates`; one agent a thread, where there are kernels."""
+        if (kernel := self.plan(data).kernel) is None:
+            return super().local_updates(models, data, batches, rates, clips)
+        given = local_updates.checked(batches, rates, clips, len(data))
+        return local.update(kernel, self._rows(models, len(batches)), data, given, self.l2, self.threads)
+
+    def local_training(self, models: FloatArray, data: Split, trainings: Sequence[Training]) -> LocalUpdates:
+        """See `Objective.local_training`; one client a thread, where there are kernels."""
+        if (kernel := self.plan(data).kernel) is None:
+            return super().local_training(models, data, trainings)
+        given = Packed.of(trainings, len(data))
+        return local.train(kernel, self._rows(models, len(trainings)), data, given, self.l2, self.threads)
+
+    def _again(
+        self, plan: Plan, models: FloatArray, data: Split, clips: npt.NDArray[np.float64]
+    ) -> Callable[[int, int], Gradients]:
+        """The gradient of one example by ``torch.func``, for what a kernel's numbers do not hold."""
+
+        def gradient(node: int, row: int) -> Gradients:
+            piece = Piece([node], [np.array([row])])
+            with plan.methods.lend() as method:
+                found = method(torch.tensor(models[[node]]), self._batch(data, piece), torch.tensor(clips[[node]]))
+            return Gradients(*(tensor.numpy() for tensor in found))
+
+        return gradient
 
     @property
     def network(self) -> Network:

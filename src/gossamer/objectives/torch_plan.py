@@ -31,10 +31,13 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import ModelError
+from gossamer.objectives.chains.compiled import kernel_of
+from gossamer.objectives.chains.layers import Unknown, chain_of
+from gossamer.objectives.chains.running import Kernel
 from gossamer.objectives.torch_batching import activations, one_torch_thread
 from gossamer.objectives.torch_checks import outputs_problem, probe_problem
 from gossamer.objectives.torch_gradients import Batch, ExampleGradients, LayerGradients, Sums
-from gossamer.objectives.torch_network import Network
+from gossamer.objectives.torch_network import LOSSES, Network
 
 Method = Callable[[Tensor, Batch, Tensor], Sums]
 Owned = TypeVar("Owned")
@@ -42,7 +45,7 @@ Owned = TypeVar("Owned")
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to gradients, and how much goes into one call of it.
+    """A way to gradients in torch, and how much goes into one call of it.
 
     Attributes
     ----------
@@ -77,6 +80,9 @@ STRATEGIES: Mapping[str, Strategy] = {
 }
 
 
+COMPILED = "compiled"
+"""Strategy of chains that have kernels; what these cannot hold is computed like ``threads``."""
+
 _FORWARD = Strategy(ExampleGradients, examples=512, nodes=1, copies=1, gradients=0)
 
 
@@ -107,7 +113,9 @@ class Plan:
     Attributes
     ----------
     strategy : str
-        The row of `STRATEGIES`, never ``auto``.
+        The row of `STRATEGIES`, or ``compiled``; never ``auto``.
+    kernel : Kernel or None
+        Compiled, of a chain.
     methods, networks : Pool
         For gradients, and for outputs alone.
     examples, rows : int
@@ -119,12 +127,24 @@ class Plan:
     """
 
     strategy: str
+    kernel: Kernel | None
     methods: Pool[Method]
     networks: Pool[Network]
     examples: int
     rows: int
     nodes: int
     classes: int | None
+
+
+def _kernel(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Kernel | None, str]:
+    """The kernel of the network's chain, or why there is none."""
+    try:
+        chain = chain_of(network.module, shape, network.parts)
+    except Unknown as problem:
+        return None, str(problem)
+    dtype = model.numpy().dtype
+    loss = next(name for name, known in LOSSES.items() if known == network.loss)
+    return Kernel(kernel_of(chain, loss, dtype), dtype, network.loss.classifies), ""
 
 
 def make_plan(
@@ -141,7 +161,7 @@ def make_plan(
     shape : tuple of int
         Of one example.
     strategy : str
-        A row of `STRATEGIES`, or ``auto``.
+        A row of `STRATEGIES`, ``compiled`` or ``auto``.
     memory : int
         Bytes one thread may use for examples.
     steady : bool
@@ -165,10 +185,14 @@ def make_plan(
             put_out = activations(network.module, lambda: network.outputs(network.parameters(model), example))
     if layers and strategy == "layers":
         raise ModelError(f"strategy 'layers' cannot be used, since {layers}; choose 'auto'")
-    chosen = strategy if strategy != "auto" else "threads" if layers else "layers"
-    row = STRATEGIES[chosen]
+    kernel, no_kernel = _kernel(network, model, shape) if strategy in ("auto", COMPILED) else (None, "")
+    if strategy == COMPILED and kernel is None:
+        raise ModelError(f"strategy 'compiled' cannot be used, since {no_kernel}; choose 'auto'")
+    chosen = COMPILED if kernel else strategy if strategy != "auto" else "threads" if layers else "layers"
+    row = STRATEGIES["threads" if kernel else chosen]
     return Plan(
         chosen,
+        kernel,
         Pool(lambda: row.method(network.twin(), steady)),
         Pool(network.twin),
         row.limit(memory, put_out, network.size, model.itemsize),

@@ -23,7 +23,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from gossamer.objectives.chains import kernels
+from gossamer.objectives.chains import block_kernels, kernels
+from gossamer.objectives.chains.flat_source import is_flat, write_flat
 from gossamer.objectives.chains.layers import Layer
 from gossamer.objectives.chains.source import write
 
@@ -51,7 +52,8 @@ def folder() -> Path:
 
 def kernel_of(chain: Sequence[Layer], loss: str, dtype: np.dtype[np.floating]) -> Any:
     """Return ``run`` of the chain's kernels, compiled or loaded."""
-    return _compiled(write(chain, loss), _signature(loss, np.dtype(dtype)))
+    text = write_flat(chain, loss) if is_flat(chain) else write(chain, loss)
+    return _compiled(text, _signature(loss, np.dtype(dtype)))
 
 
 def _signature(loss: str, dtype: np.dtype[np.floating]) -> str:
@@ -63,7 +65,7 @@ def _signature(loss: str, dtype: np.dtype[np.floating]) -> str:
 
 @cache
 def _compiled(text: str, signature: str) -> Any:
-    made_of = Path(kernels.__file__).read_text(encoding="utf-8")
+    made_of = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (kernels, block_kernels))
     digest = hashlib.sha256("\0".join((text, made_of, signature, numba.__version__)).encode()).hexdigest()[:24]
     kept = _HEAD.format(signature=signature, cache=True) + text
     path = folder() / f"chain_{digest}.py"

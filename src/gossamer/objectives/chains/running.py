@@ -20,6 +20,7 @@ RUN = 16
 """Examples whose gradients are summed by one thread before they are added to a model's sum, in order: few enough that a
 small batch keeps two threads busy, and a setting that changes rounding, so it is none."""
 _SCORES = 512
+_NOTHING = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,10 @@ class Kernel:
                     whole[node] += part[0]
         return totals
 
-    def mean(self, model: FloatArray, data: Split, rows: IndexArray, total: FloatArray) -> FloatArray:
-        """``total`` = the sum of plain gradients of ``rows`` at ``model``."""
+    def sum(self, x: FloatArray, y: npt.NDArray[Any], index: IndexArray, model: FloatArray, total: FloatArray) -> None:
+        """``total`` = the sum of plain gradients of examples ``index`` at ``model``."""
         total[:] = 0
-        self.run(SUMMED, *self.examples(data, rows), model, np.inf, total, np.empty(0))
-        return total
+        self.run(SUMMED, x, y, index, model, np.inf, total, _NOTHING)
 
     def scores(self, models: FloatArray, data: Split, threads: int) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """Losses [width, examples] of float64, and whether each example is in the right class."""

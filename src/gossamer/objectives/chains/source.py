@@ -138,18 +138,16 @@ def _linear(layer: Linear, at: Place, text: Text) -> None:
             f"linear_back({at.dx}, {u(MARGIN)}, {at.d}, {u(MARGIN)}, P, {u(layer.weights.weight)}, {sizes})"
         )
     one = " + 1.0" if layer.weights.biased else ""
-    text.squares.append(
-        f"square({at.d}, {u(MARGIN)}, {u(outputs)}) * (square({at.x}, {at.xo}, {u(inputs)}){one})"
-    )
-    text.add.append(
-        f"linear_add(S, {_weights(layer.weights)}, factor, {at.d}, {u(MARGIN)}, {at.x}, {at.xo}, {sizes})"
-    )
+    text.squares.append(f"square({at.d}, {u(MARGIN)}, {u(outputs)}) * (square({at.x}, {at.xo}, {u(inputs)}){one})")
+    text.add.append(f"linear_add(S, {_weights(layer.weights)}, factor, {at.d}, {u(MARGIN)}, {at.x}, {at.xo}, {sizes})")
 
 
 def _convolution(layer: Convolution, at: Place, text: Text) -> None:
     before, after = layer.before, layer.after
-    row, back, dots = (text.helpers.setdefault(f"{name}_{layer.width}", make(layer.width)) and f"{name}_{layer.width}"
-                       for name, make in (("row", row_text), ("back", back_text), ("dots", dots_text)))
+    row, back, dots = (
+        text.helpers.setdefault(f"{name}_{layer.width}", make(layer.width)) and f"{name}_{layer.width}"
+        for name, make in (("row", row_text), ("back", back_text), ("dots", dots_text))
+    )
     sizes = f"{u(after.channels)}, {u(before.channels)}, {u(layer.height)}, {u(layer.width)}, {u(layer.length)}"
     parameters = after.channels * before.channels * layer.height * layer.width
     text.array(at.a, after.size)
@@ -215,9 +213,7 @@ def _pooled_convolution(layer: PooledConvolution, at: Place, text: Text) -> None
         f"{wanted}, {u(outputs)}, {u(inner.height)}, {u(length)})"
     )
     if wanted:
-        text.backward.append(
-            f"transpose({at.dx}, {u(MARGIN)}, {e}, U(0), {u(before.plane)}, {u(channels)})"
-        )
+        text.backward.append(f"transpose({at.dx}, {u(MARGIN)}, {e}, U(0), {u(before.plane)}, {u(channels)})")
     text.finish += [
         f"for o in range({u(outputs)}):",
         f"    transpose_add(S, {u(inner.weights.weight)} + o * {u(channels * kernel)}, A, "
@@ -276,9 +272,7 @@ def _normalisation(layer: Normalisation, at: Place, text: Text) -> None:
     each = image.channels // layer.groups
     sizes = f"{weights.biased}, {u(layer.groups)}, {u(each)}, {u(image.plane)}"
     own = f"{u(max(weights.weight, 0))}, {u(max(weights.bias, 0))}"
-    text.forward.append(
-        f"normalise({at.a}, {hat}, {spread}, {at.x}, P, {own}, {sizes}, {layer.eps!r})"
-    )
+    text.forward.append(f"normalise({at.a}, {hat}, {spread}, {at.x}, P, {own}, {sizes}, {layer.eps!r})")
     go = text.written(2 * image.channels * weights.biased)
     target = at.dx or text.array(f"e{n}", image.size + MARGIN)
     text.backward.append(
