@@ -18,8 +18,8 @@ from numba import njit
 U = np.uint64
 """Unsigned indices need no check for negative ones."""
 OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
-in_order = njit(**OPTIONS, fastmath={"contract", "nsz"}, forceinline=True)
-reassociated = njit(**OPTIONS, fastmath={"contract", "nsz", "reassoc"}, forceinline=True)
+in_order = njit(**OPTIONS, cache=True, fastmath={"contract", "nsz"}, forceinline=True)
+reassociated = njit(**OPTIONS, cache=True, fastmath={"contract", "nsz", "reassoc"}, forceinline=True)
 
 
 @in_order

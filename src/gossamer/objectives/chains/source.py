@@ -139,7 +139,7 @@ def _linear(layer: Linear, at: Place, text: Text) -> None:
         )
     one = " + 1.0" if layer.weights.biased else ""
     text.squares.append(f"square({at.d}, {u(MARGIN)}, {u(outputs)}) * (square({at.x}, {at.xo}, {u(inputs)}){one})")
-    text.add.append(f"linear_add(S, {_weights(layer.weights)}, factor, {at.d}, {u(MARGIN)}, {at.x}, {at.xo}, {sizes})")
+    text.add.append(f"linear_add(T, {_weights(layer.weights)}, factor, {at.d}, {u(MARGIN)}, {at.x}, {at.xo}, {sizes})")
 
 
 def _convolution(layer: Convolution, at: Place, text: Text) -> None:
@@ -166,9 +166,9 @@ def _convolution(layer: Convolution, at: Place, text: Text) -> None:
             f"convolution_back({back}, {at.dx}, {u(MARGIN)}, {image_arguments(before)}, {at.d}, {u(MARGIN)}, "
             f"{u(after.plane)}, P, {u(layer.weights.weight)}, {sizes})"
         )
-    text.finish.append(f"axpy(S, {u(layer.weights.weight)}, one, A, {u(go)}, {u(parameters)})")
+    text.finish.append(f"axpy(S, {u(layer.weights.weight)}, one, E, {u(go)}, {u(parameters)})")
     if layer.weights.biased:
-        text.finish.append(f"axpy(S, {u(layer.weights.bias)}, one, A, {u(go + parameters)}, {u(after.channels)})")
+        text.finish.append(f"axpy(S, {u(layer.weights.bias)}, one, E, {u(go + parameters)}, {u(after.channels)})")
 
 
 def _pooled_convolution(layer: PooledConvolution, at: Place, text: Text) -> None:
@@ -216,12 +216,12 @@ def _pooled_convolution(layer: PooledConvolution, at: Place, text: Text) -> None
         text.backward.append(f"transpose({at.dx}, {u(MARGIN)}, {e}, U(0), {u(before.plane)}, {u(channels)})")
     text.finish += [
         f"for o in range({u(outputs)}):",
-        f"    transpose_add(S, {u(inner.weights.weight)} + o * {u(channels * kernel)}, A, "
+        f"    transpose_add(S, {u(inner.weights.weight)} + o * {u(channels * kernel)}, E, "
         f"{u(go)} + o * {u(channels * kernel)}, {u(kernel)}, {u(channels)})",
     ]
     if inner.weights.biased:
         text.finish.append(
-            f"axpy(S, {u(inner.weights.bias)}, one, A, {u(go + outputs * channels * kernel)}, {u(outputs)})"
+            f"axpy(S, {u(inner.weights.bias)}, one, E, {u(go + outputs * channels * kernel)}, {u(outputs)})"
         )
 
 
@@ -280,8 +280,8 @@ def _normalisation(layer: Normalisation, at: Place, text: Text) -> None:
         f"{u(go + image.channels)}, P, {u(max(weights.weight, 0))}, {sizes})"
     )
     if weights.biased:
-        text.finish.append(f"axpy(S, {u(weights.weight)}, one, A, {u(go)}, {u(image.channels)})")
-        text.finish.append(f"axpy(S, {u(weights.bias)}, one, A, {u(go + image.channels)}, {u(image.channels)})")
+        text.finish.append(f"axpy(S, {u(weights.weight)}, one, E, {u(go)}, {u(image.channels)})")
+        text.finish.append(f"axpy(S, {u(weights.bias)}, one, E, {u(go + image.channels)}, {u(image.channels)})")
 
 
 WRITERS: Mapping[type[Layer], object] = {
@@ -410,114 +410,46 @@ def _block(lines: Sequence[str], depth: int) -> str:
 
 def _module(text: Text, chain: Sequence[Layer], loss: str) -> str:
     kinds = {"number": "P.dtype", "index": "np.int32", "double": "np.float64"}
-    names = ", ".join((*text.arrays, "G"))
-    arrays = [f"np.zeros({size}, {kinds[kind]})," for size, kind in text.arrays.values()]
+    explicit = (max(text.explicit, 1), "number")
     features, outputs = chain[0].before.size, chain[-1].after.size
     residual, value = RESIDUALS[loss]
     last = f"a{len(chain) - 1}"
     squares = " + ".join((f"square(G, U(0), {u(text.explicit)})", *text.squares))
+    arrays = [
+        f"{name} = np.zeros({size}, {kinds[kind]})" for name, (size, kind) in (*text.arrays.items(), ("G", explicit))
+    ]
     return f'''{"".join(text.helpers.values())}
 
-@njit(**OPTIONS)
-def working(P):
-    return (
-{_block([*arrays, f"np.zeros({max(text.explicit, 1)}, P.dtype),"], 2)}
-    )
-
-
-@njit(**OPTIONS, fastmath={{"contract", "nsz"}})
-def prepare(P, B):
-    {names} = B
-{_block(text.prepare, 1)}
-
-
-@njit(**OPTIONS, fastmath={{"contract", "nsz"}})
-def forward(X, xo, P, B):
-    {names} = B
-{_block(text.forward, 1)}
-
-
-@njit(**OPTIONS, fastmath={{"contract", "nsz"}})
-def backward(X, xo, y, P, B):
-    {names} = B
-    zero = P.dtype.type(0)
-    {residual}(d{len(chain) - 1}, {u(MARGIN)}, {last}, {u(outputs)}, y)
-{_block(text.backward, 1)}
-
-
-@njit(**OPTIONS, fastmath={{"contract", "nsz"}})
-def squared(X, xo, B):
-    {names} = B
-    return {squares}
-
-
-@njit(**OPTIONS, fastmath={{"contract", "nsz"}})
-def add(S, factor, X, xo, B):
-    {names} = B
-{_block(text.add, 1)}
-
-
-@njit(**OPTIONS, fastmath={{"contract", "nsz"}})
-def finish(S, A):
-    one = S.dtype.type(1)
-{_block(text.finish, 1)}
-
-
-@njit(**OPTIONS)
-def clipped(X, Y, index, P, clip, S, values, B):
-    G = B[-1]
-    A, dump, unsound = np.zeros_like(G), np.zeros_like(G), np.zeros_like(S)
-    smallest = np.finfo(P.dtype).tiny
-    for i in range(len(index)):
-        xo = U(index[i]) * {u(features)}
-        forward(X, xo, P, B)
-        fill(G, U(0), P.dtype.type(0), {u(text.explicit)})
-        backward(X, xo, Y[index[i]], P, B)
-        values[i] = squared(X, xo, B)
-        factor = P.dtype.type(clip_weight(values[i], clip, smallest))
-        if values[i] < np.inf:
-            axpy(A, U(0), factor, G, U(0), {u(text.explicit)})
-            add(S, factor, X, xo, B)
-        else:  # takes as long, and what is no number stays out
-            axpy(dump, U(0), factor, G, U(0), {u(text.explicit)})
-            add(unsound, factor, X, xo, B)
-    finish(S, A)
-
-
-@njit(**OPTIONS)
-def summed(X, Y, index, P, S, B):
-    G, one = B[-1], P.dtype.type(1)
-    fill(G, U(0), P.dtype.type(0), {u(text.explicit)})
-    for i in range(len(index)):
-        xo = U(index[i]) * {u(features)}
-        forward(X, xo, P, B)
-        backward(X, xo, Y[index[i]], P, B)
-        add(S, one, X, xo, B)
-    finish(S, G)
-
-
-@njit(**OPTIONS)
-def scored(X, Y, index, P, S, values, B):
-    {names} = B
-    for i in range(len(index)):
-        forward(X, U(index[i]) * {u(features)}, P, B)
-        values[i] = {value}({last}, {u(outputs)}, Y[index[i]])
-        best = 0
-        for c in range({outputs}):
-            if {last}[c] > {last}[best]:
-                best = c
-        S[i] = best
-
-
-@njit(SIGNATURE, **OPTIONS, cache=CACHE)
+@njit(SIGNATURE, **OPTIONS, fastmath={{"contract", "nsz"}}, cache=CACHE)
 def run(mode, X, Y, index, P, clip, S, values):
-    """Compiled as one, since each function that Python calls is compiled with all that it calls."""
-    B = working(P)
-    prepare(P, B)
-    if mode == CLIPPED:
-        clipped(X, Y, index, P, clip, S, values, B)
-    elif mode == SUMMED:
-        summed(X, Y, index, P, S, B)
-    else:
-        scored(X, Y, index, P, S, values, B)
+    """One function, since each one is compiled with all that it calls."""
+    zero, one = P.dtype.type(0), P.dtype.type(1)
+    smallest = np.finfo(P.dtype).tiny
+{_block(arrays, 1)}
+    A, dump = np.zeros_like(G), np.zeros_like(G)
+    unsound = np.zeros_like(S) if mode == CLIPPED else S
+{_block(text.prepare, 1)}
+    for i in range(len(index)):
+        y = Y[index[i]]
+        xo = U(index[i]) * {u(features)}
+{_block(text.forward, 2)}
+        if mode == SCORED:
+            values[i] = {value}({last}, {u(outputs)}, y)
+            S[i] = np.argmax({last}[:{outputs}])
+            continue
+        {residual}(d{len(chain) - 1}, {u(MARGIN)}, {last}, {u(outputs)}, y)
+        if mode == CLIPPED:
+            fill(G, U(0), zero, {u(text.explicit)})
+{_block(text.backward, 2)}
+        factor, T = one, S
+        if mode == CLIPPED:
+            values[i] = {squares}
+            factor = P.dtype.type(clip_weight(values[i], clip, smallest))
+            sound = values[i] < np.inf
+            T = S if sound else unsound  # takes as long, and what is no number stays out
+            axpy(A if sound else dump, U(0), factor, G, U(0), {u(text.explicit)})
+{_block(text.add, 2)}
+    if mode != SCORED:
+        E = A if mode == CLIPPED else G
+{_block(text.finish, 2)}
 '''
