@@ -65,7 +65,7 @@ def _signature(loss: str, dtype: np.dtype[np.floating]) -> str:
 
 @cache
 def _compiled(text: str, signature: str) -> Any:
-    made_of = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (kernels, block_kernels))
+    made_of = "".join(Path(str(module.__file__)).read_text(encoding="utf-8") for module in (kernels, block_kernels))
     digest = hashlib.sha256("\0".join((text, made_of, signature, numba.__version__)).encode()).hexdigest()[:24]
     kept = _HEAD.format(signature=signature, cache=True) + text
     path = folder() / f"chain_{digest}.py"
@@ -96,7 +96,8 @@ def _keep(path: Path, text: str) -> None:
 
 def _loaded(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)  # machine code finds its module by name
     spec.loader.exec_module(module)
     return module

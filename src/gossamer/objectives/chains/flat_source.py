@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from gossamer.objectives.chains.layers import Activation, Layer, Linear
-from gossamer.objectives.chains.source import RESIDUALS, u
+from gossamer.objectives.chains.source import LOSSES
+from gossamer.objectives.chains.text import block, call
 
 
 def is_flat(chain: Sequence[Layer]) -> bool:
@@ -24,104 +27,65 @@ def write_flat(chain: Sequence[Layer], loss: str) -> str:
     for layer in chain:
         x, a = f"a{len(sizes) - 1}", f"a{len(sizes)}"
         dx, d = f"d{len(sizes) - 1}", f"d{len(sizes)}"
+        outputs, inputs = layer.after.size, layer.before.size
         if isinstance(layer, Activation):
-            everything = f"rows * {u(layer.after.size)}"
-            forward.append(f"{layer.name}({x}, U(0), {everything})")
-            backward.insert(0, f"{layer.name}_back({dx}, U(0), {x}, U(0), {everything})")
+            forward.append(call(layer.name, x, 0, f"rows * U({outputs})"))
+            backward.insert(0, call(f"{layer.name}_back", dx, 0, x, 0, f"rows * U({outputs})"))
             continue
         assert isinstance(layer, Linear)
-        outputs, inputs, weights = layer.after.size, layer.before.size, layer.weights
-        shape = f"rows, {u(outputs)}, {u(inputs)}"
-        where = f"{u(weights.weight)}, {u(max(weights.bias, 0))}, {weights.biased}"
-        forward.append(f"linear_block({a}, {x}, P, {where}, {shape})")
+        own = layer.weights
+        where, shape = (own.weight, max(own.bias, 0), own.biased), ("rows", outputs, inputs)
+        forward.append(call("linear_block", a, x, "P", *where, *shape))
         if len(sizes) > 1:
-            backward.insert(0, f"linear_back_block({dx}, {d}, P, {u(weights.weight)}, {shape})")
-        one = " + 1.0" if weights.biased else ""
-        squares.append(f"row_square({d}, e, {u(outputs)}) * (row_square({x}, e, {u(inputs)}){one})")
-        kept += [f"keep({d}, e, {u(outputs)}, sound)", f"keep({x}, e, {u(inputs)}, sound)"]
-        add.append(f"linear_add_block(S, {where}, factors, {d}, {x}, {shape})")
+            backward.insert(0, call("linear_back_block", dx, d, "P", own.weight, *shape))
+        one = " + 1.0" if own.biased else ""
+        squares.append(f"{call('row_square', d, 'e', outputs)} * ({call('row_square', x, 'e', inputs)}{one})")
+        kept += [call("keep", d, "e", outputs, "sound"), call("keep", x, "e", inputs, "sound")]
+        add.append(call("linear_add_block", "S", *where, "factors", d, x, *shape))
         sizes.append(outputs)
-    names = ", ".join(f"a{n}, d{n}" for n in range(len(sizes)))
-    arrays = "\n        ".join(f"np.empty(rows * {size}, P.dtype)," for size in sizes for _ in range(2))
-    residual, value = RESIDUALS[loss]
+    names = [f"{kind}{n}" for n in range(len(sizes)) for kind in "ad"]
+    arrays = [
+        f"{name} = np.empty(most * {size}, P.dtype)" for name, size in zip(names, np.repeat(sizes, 2), strict=True)
+    ]
+    residual, value = LOSSES[loss]
     last, outputs = len(sizes) - 1, sizes[-1]
-
-    def block(lines: Sequence[str], depth: int) -> str:
-        return "\n".join("    " * depth + line for line in lines) or "    " * depth + "pass"
-
-    return f'''
+    z = f"a{last}[e * U({outputs}) : e * U({outputs}) + U({outputs})]"
+    return f"""
 from gossamer.objectives.chains.block_kernels import *
 
 BLOCK = 16
 
 
-@njit(**OPTIONS)
-def working(P, rows):
-    return (
-        {arrays}
-    )
-
-
-@njit(**OPTIONS, fastmath={{"contract", "nsz"}})
-def forward(P, B, rows):
-    {names} = B
-{block(forward, 1)}
-
-
-@njit(**OPTIONS, fastmath={{"contract", "nsz"}})
-def backward(P, B, rows):
-    {names} = B
-{block(backward, 1)}
-
-
-@njit(**OPTIONS)
-def squared(e, B):
-    {names} = B
-    return {" + ".join(squares)}
-
-
-@njit(**OPTIONS)
-def keep_sound(e, B, sound):
-    {names} = B
-{block(kept, 1)}
-
-
-@njit(**OPTIONS, fastmath={{"contract", "nsz"}})
-def add(S, factors, B, rows):
-    {names} = B
-{block(add, 1)}
-
-
-@njit(SIGNATURE, **OPTIONS, cache=CACHE)
+@njit(SIGNATURE, **OPTIONS, fastmath={{"contract", "nsz"}}, cache=CACHE)
 def run(mode, X, Y, index, P, clip, S, values):
     total = U(len(index))
-    B = working(P, min(U(BLOCK), total + U(3)))
-    {names} = B
+    most = min(U(BLOCK), total + U(3))
+{block(arrays, 1)}
     factors = np.zeros(BLOCK + 4, P.dtype)
     smallest = np.finfo(P.dtype).tiny
     for first in range(U(0), total, U(BLOCK)):
         count = min(U(BLOCK), total - first)
         rows = count + (U(4) - count % U(4)) % U(4)
-        gather(a0, X, index[first : first + count], rows, count, {u(sizes[0])})
-        forward(P, B, rows)
+        gather(a0, X, index[first : first + count], rows, count, U({sizes[0]}))
+{block(forward, 2)}
         if mode == SCORED:
             for e in range(count):
-                z = a{last}[e * {u(outputs)} : e * {u(outputs)} + {u(outputs)}]
-                values[first + e] = {value}(z, {u(outputs)}, Y[index[first + e]])
+                z = {z}
+                values[first + e] = {value}(z, U({outputs}), Y[index[first + e]])
                 S[first + e] = np.argmax(z)
             continue
         for e in range(rows):
-            z = a{last}[e * {u(outputs)} : e * {u(outputs)} + {u(outputs)}]
-            {residual}(d{last}, e * {u(outputs)}, z, {u(outputs)}, Y[index[first + min(e, count - U(1))]])
-        backward(P, B, rows)
+            {residual}(d{last}, e * U({outputs}), {z}, U({outputs}), Y[index[first + min(e, count - U(1))]])
+{block(backward, 2)}
         for e in range(rows):
             if mode == SUMMED:
                 factors[e] = 1.0 if e < count else 0.0
                 continue
-            norm = squared(e, B)
-            keep_sound(e, B, norm < np.inf)
+            norm = {" + ".join(squares)}
+            sound = norm < np.inf
+{block(kept, 3)}
             factors[e] = clip_weight(norm, clip, smallest) if e < count else 0.0
             if e < count:
                 values[first + e] = norm
-        add(S, factors, B, rows)
-'''
+{block(add, 2)}
+"""

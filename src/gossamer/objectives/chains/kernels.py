@@ -11,13 +11,14 @@ example's own products may be reassociated, so that they vectorise.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 U = np.uint64
 """Unsigned indices need no check for negative ones."""
-OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 in_order = njit(**OPTIONS, cache=True, fastmath={"contract", "nsz"}, forceinline=True)
 reassociated = njit(**OPTIONS, cache=True, fastmath={"contract", "nsz", "reassoc"}, forceinline=True)
 
@@ -218,8 +219,8 @@ def sparse_gradient(
     """Go back through a convolution from those of its outputs that a pool chose, ``count`` of each channel.
 
     Channels come last here: g, from go on, and w, from wo on, are [outputs, height, length], where ``length`` is that
-    of a kernel's row with all its ``channels``; x and dx have rows of ``x_row`` numbers. ``winners`` are the pixels where
-    patches begin.
+    of a kernel's row with all its ``channels``; x and dx have rows of ``x_row`` numbers. ``winners`` are the pixels
+    where patches begin.
     """
     for o in range(outputs):
         biases = d.dtype.type(0)

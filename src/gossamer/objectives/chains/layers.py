@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 
@@ -12,6 +13,8 @@ import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch
 from torch import nn
 
 from gossamer.parameters import Part
+
+L = TypeVar("L", bound="Layer")
 
 ACTIVATIONS: Mapping[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 """All of them rise, so that they may change places with a maximum."""
@@ -91,6 +94,11 @@ class Convolution(Layer):
     weights: Weights
     height: int
     width: int
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in its kernels."""
+        return self.after.channels * self.before.channels * self.height * self.width
 
     @property
     def length(self) -> int:
@@ -261,10 +269,9 @@ class _Builder:
         if layer.dilation not in (1, (1, 1)) or layer.return_indices:
             raise Unknown("has a dilation, or returns indices")
         # A rising function of each number changes places with the maximum: it is computed of fewer numbers.
-        swapped = self.layers.pop() if self.layers and isinstance(self.layers[-1], Activation) else None
+        swapped = self._popped(Activation)
         after = self._pooled(size, stride)
-        if self.layers and isinstance(self.layers[-1], Convolution):
-            convolution = self.layers.pop()
+        if (convolution := self._popped(Convolution)) is not None:
             self.append(PooledConvolution(convolution.before, after, convolution, size, stride))
         else:
             self.append(Maximum(self.image, after, size, stride))
@@ -294,6 +301,12 @@ class _Builder:
         """Have numbers to change: examples themselves stay."""
         if not self.layers:
             self.append(Arranged(self.image, self.image, 0))
+
+    def _popped(self, kind: type[L]) -> L | None:
+        """Take the last layer away, if it is of that kind."""
+        if self.layers and isinstance(self.layers[-1], kind):
+            return cast(L, self.layers.pop())
+        return None
 
     def _is_image(self) -> None:
         if self.flat:

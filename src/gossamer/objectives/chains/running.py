@@ -67,6 +67,8 @@ class Kernel:
 
         Parameters
         ----------
+        models, data, batches, clips
+            As there; clips [width].
         threads : int
             Workers.
         flushed : bool
@@ -105,7 +107,9 @@ class Kernel:
         total[:] = 0
         self.run(SUMMED, x, y, index, model, np.inf, total, _NOTHING)
 
-    def scores(self, models: FloatArray, data: Split, threads: int) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    def scores(
+        self, models: FloatArray, data: Split, threads: int
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         """Losses [width, examples] of float64, and whether each example is in the right class."""
         count = len(data)
         losses, correct = np.empty((len(models), count)), np.empty((len(models), count), bool)
