@@ -29,7 +29,7 @@ from gossamer.objectives.torch_batching import Piece, available_cores, in_order,
 from gossamer.objectives.torch_checks import private_copy
 from gossamer.objectives.torch_gradients import Batch
 from gossamer.objectives.torch_network import LOSSES, Network, flat_parameters
-from gossamer.objectives.torch_plan import STRATEGIES, Plan, make_plan
+from gossamer.objectives.torch_plan import COMPILED, STRATEGIES, Plan, make_plan
 
 _LEAST_CLIP = 1e-9
 """Squares below the normal numbers are far below that of such a clip, and may count as zero in a norm."""
@@ -340,8 +340,8 @@ def _check_settings(loss: str, l2: float, memory_mib: int, strategy: str, thread
         raise SpecError(f"l2 is a number of at least 0, found {l2!r}")
     if not memory_mib >= 1:
         raise SpecError(f"memory_mib is at least 1, found {memory_mib!r}")
-    if strategy not in ("auto", *STRATEGIES):
-        raise SpecError(f"strategy is one of auto, {', '.join(STRATEGIES)}, found {strategy!r}")
+    if strategy not in ("auto", COMPILED, *STRATEGIES):
+        raise SpecError(f"strategy is one of auto, {COMPILED}, {', '.join(STRATEGIES)}, found {strategy!r}")
     if threads is not None and not threads >= 1:
         raise SpecError(f"threads is at least 1, or None for one a core, found {threads!r}")
 

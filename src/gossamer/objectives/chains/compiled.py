@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import pickle
 import sys
 import tempfile
 import warnings
@@ -71,16 +70,27 @@ def _compiled(text: str, signature: str) -> Any:
     path = folder() / f"chain_{digest}.py"
     try:
         _keep(path, kept)
-        return _loaded(path).run
-    except (OSError, EOFError, pickle.UnpicklingError, RuntimeError, ValueError, AttributeError) as problem:
+        try:
+            return _loaded(path).run
+        except Exception:  # whatever damaged machine code raises
+            _forget(path)
+            _keep(path, kept)
+            return _loaded(path).run
+    except (OSError, RuntimeError) as problem:
         warnings.warn(
-            f"compiled kernels are not kept, since {path.parent} cannot be used ({problem}); set XDG_CACHE_HOME to a "
-            "folder that can be written, or wait for them in each process",
+            f"compiled kernels cannot be kept in {path.parent} ({problem}), so each process compiles them again; set "
+            "XDG_CACHE_HOME to a folder that can be written",
             stacklevel=2,
         )
         module = ModuleType(f"chain_{digest}")
         exec(compile(_HEAD.format(signature=signature, cache=False) + text, module.__name__, "exec"), vars(module))
         return module.run
+
+
+def _forget(path: Path) -> None:
+    """Remove a kernel's file and its machine code."""
+    for old in (path, *path.parent.glob(f"__pycache__/{path.stem}.*")):
+        old.unlink(missing_ok=True)
 
 
 def _keep(path: Path, text: str) -> None:

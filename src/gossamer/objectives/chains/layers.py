@@ -183,7 +183,8 @@ def chain_of(module: nn.Module, shape: Sequence[int], parts: Sequence[Part]) -> 
 
 def _leaves(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
-        for key, child in module.named_children():
+        for key, child in module._modules.items():  # one that is there twice counts twice
+            assert child is not None
             yield from _leaves(child, f"{name}.{key}".lstrip("."))
     else:
         yield name, module
