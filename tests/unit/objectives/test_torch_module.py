@@ -184,7 +184,7 @@ def test_copies_compute_the_same(copied: object) -> None:
         ({"loss": "hinge"}, r"loss is one of cross_entropy, mse, found 'hinge'"),
         ({"l2": -1.0}, r"l2 is a number of at least 0, found -1.0"),
         ({"memory_mib": 0}, r"memory_mib is at least 1, found 0"),
-        ({"strategy": "fast"}, r"strategy is one of auto, layers, threads, vmap, found 'fast'"),
+        ({"strategy": "fast"}, r"strategy is one of auto, compiled, layers, threads, vmap, found 'fast'"),
         ({"threads": 0}, r"threads is at least 1, or None for one a core, found 0"),
     ],
 )

@@ -16,6 +16,9 @@ from gossamer.parameters import Part
 
 L = TypeVar("L", bound="Layer")
 
+NOTHING = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
+"""Layers that leave numbers as they are, in evaluation mode."""
+
 ACTIVATIONS: Mapping[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 """All of them rise, so that they may change places with a maximum."""
 
@@ -211,7 +214,7 @@ class _Builder:
             raise Unknown(f"layer {name!r} has hooks or frozen parameters")
         known = {
             nn.Flatten: self.flatten,
-            nn.Identity: lambda layer, weights: None,
+            **dict.fromkeys(NOTHING, lambda layer, weights: None),
             nn.Conv2d: self.convolution,
             nn.Linear: self.linear,
             nn.MaxPool2d: self.maximum,
