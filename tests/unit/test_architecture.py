@@ -37,7 +37,8 @@ MAY_IMPORT = {
     "keys": "errors protocol",
     "topology": BASE,
     "data": BASE,
-    "objectives": f"{BASE} parameters data",
+    "objectives/chains": "parameters",
+    "objectives": f"{BASE} parameters data objectives/chains",
     "objectives/models": f"{BASE} parameters objectives",
     "privacy": f"{BASE} protocol",
     "privacy/masking": f"{BASE} protocol keys",
@@ -75,7 +76,7 @@ BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and
 """Algorithms that are built on another one."""
 # Which files may import which heavy package, at any depth.
 HOMES = {
-    "torch": r"objectives/(torch_\w+|models/\w+)\.py|attacks/\w+\.py",
+    "torch": r"objectives/(torch_\w+|models/\w+|chains/layers)\.py|attacks/\w+\.py",
     "matplotlib": r"report/\w+\.py",
     "PIL": r"data/images\.py|report/\w+\.py",
     "ray": r"runtimes/ray\w*\.py",

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.chains import local
+from gossamer.objectives import torch_local
 from gossamer.objectives.local_training import Packed
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_batching import Piece, available_cores, in_order, pieces, without_subnormals
@@ -257,14 +257,14 @@ class TorchModule(Objective):
         if (kernel := self.plan(data).kernel) is None:
             return super().local_updates(models, data, batches, rates, clips)
         given = local_updates.checked(batches, rates, clips, len(data))
-        return local.update(kernel, self._rows(models, len(batches)), data, given, self.l2, self.threads)
+        return torch_local.update(kernel, self._rows(models, len(batches)), data, given, self.l2, self.threads)
 
     def local_training(self, models: FloatArray, data: Split, trainings: Sequence[Training]) -> LocalUpdates:
         """See `Objective.local_training`; one client a thread, where there are kernels."""
         if (kernel := self.plan(data).kernel) is None:
             return super().local_training(models, data, trainings)
         given = Packed.of(trainings, len(data))
-        return local.train(kernel, self._rows(models, len(trainings)), data, given, self.l2, self.threads)
+        return torch_local.train(kernel, self._rows(models, len(trainings)), data, given, self.l2, self.threads)
 
     def _again(
         self, plan: Plan, models: FloatArray, data: Split, clips: npt.NDArray[np.float64]

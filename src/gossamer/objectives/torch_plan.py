@@ -33,10 +33,10 @@ from torch import Tensor
 from gossamer.errors import ModelError
 from gossamer.objectives.chains.compiled import kernel_of
 from gossamer.objectives.chains.layers import Unknown, chain_of
-from gossamer.objectives.chains.running import Kernel
 from gossamer.objectives.torch_batching import activations, one_torch_thread
 from gossamer.objectives.torch_checks import outputs_problem, probe_problem
 from gossamer.objectives.torch_gradients import Batch, ExampleGradients, LayerGradients, Sums
+from gossamer.objectives.torch_kernel import Kernel
 from gossamer.objectives.torch_network import LOSSES, Network
 
 Method = Callable[[Tensor, Batch, Tensor], Sums]

@@ -7,9 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
-
-# isort: split
 from torch import nn
 
 from gossamer.parameters import Part

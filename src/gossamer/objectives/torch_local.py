@@ -11,11 +11,11 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.objectives.asked import LocalUpdates
-from gossamer.objectives.chains.running import Kernel
-from gossamer.objectives.chains.steps import training_step, update_step, write_update
+from gossamer.objectives.local_kernels import training_step, update_step, write_update
 from gossamer.objectives.local_training import Packed
 from gossamer.objectives.local_updates import Ragged
 from gossamer.objectives.torch_batching import in_order
+from gossamer.objectives.torch_kernel import Kernel
 
 
 @dataclass
