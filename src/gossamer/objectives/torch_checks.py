@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gossamer.errors import ModelError
 from gossamer.objectives.torch_gradients import ExampleGradients, LayerGradients
+from gossamer.objectives.torch_kernel import Kernel
 from gossamer.objectives.torch_layers import handles
 from gossamer.objectives.torch_network import Network
 
@@ -124,6 +125,22 @@ def probe_problem(network: Network, model: Tensor, shape: tuple[int, ...]) -> tu
         if not (expected - gradient).norm() <= tolerance or not abs(square.sqrt() - expected.norm()) <= tolerance:
             return None, "a layer mixes examples, or parameters are used outside of one layer"
     return None, None
+
+
+def kernel_problem(kernel: Kernel, network: Network, model: Tensor, shape: tuple[int, ...]) -> str | None:
+    """Why a compiled kernel is not to be used: it finds other gradients of two made-up examples of ``shape``."""
+    moved, features, targets = _made_up(network.double(), model, shape)
+    moved = moved.to(model.dtype)
+    exact = ExampleGradients(network.double())
+    for one in range(len(targets)):
+        total = np.zeros(network.size, kernel.dtype)
+        data = (features[one].numpy().astype(kernel.dtype).reshape(-1), targets[[one]].numpy())
+        kernel.sum(data[0], data[1].astype(kernel.targets), np.zeros(1, np.int64), moved.numpy(), total)
+        parts = exact.gradients(moved.double()[None], features[None, [one]], targets[None, [one]])
+        expected = torch.cat([part.flatten() for part in parts]).numpy()
+        if not np.linalg.norm(total - expected) <= 1e-3 * np.linalg.norm(expected) + 1e-12:
+            return "its kernel finds other gradients than torch"
+    return None
 
 
 def _remembered(module: nn.Module) -> dict[str, object]:

@@ -41,6 +41,11 @@ class Kernel:
     dtype: np.dtype[np.floating]
     classifies: bool
 
+    @property
+    def targets(self) -> np.dtype[Any]:
+        """Type of targets."""
+        return np.dtype(np.int64) if self.classifies else self.dtype
+
     def examples(self, data: Split, rows: IndexArray) -> tuple[FloatArray, npt.NDArray[Any], IndexArray]:
         """Features one behind the other, targets, and where ``rows`` of ``data`` are in them."""
         features, targets = data.features, data.targets
@@ -49,8 +54,7 @@ class Kernel:
             features, targets = taken.toarray() if sp.issparse(features) else taken, targets[rows]
             rows = np.arange(len(rows))
         flat = np.ascontiguousarray(features, self.dtype).reshape(-1)
-        kind = np.int64 if self.classifies else self.dtype
-        return flat, np.ascontiguousarray(targets, kind), np.ascontiguousarray(rows, np.int64)
+        return flat, np.ascontiguousarray(targets, self.targets), np.ascontiguousarray(rows, np.int64)
 
     def gradients(
         self,

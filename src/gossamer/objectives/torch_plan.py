@@ -34,7 +34,7 @@ from gossamer.errors import ModelError
 from gossamer.objectives.chains.compiled import kernel_of
 from gossamer.objectives.chains.layers import Unknown, chain_of
 from gossamer.objectives.torch_batching import activations, one_torch_thread
-from gossamer.objectives.torch_checks import outputs_problem, probe_problem
+from gossamer.objectives.torch_checks import kernel_problem, outputs_problem, probe_problem
 from gossamer.objectives.torch_gradients import Batch, ExampleGradients, LayerGradients, Sums
 from gossamer.objectives.torch_kernel import Kernel
 from gossamer.objectives.torch_network import LOSSES, Network
@@ -137,14 +137,16 @@ class Plan:
 
 
 def _kernel(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Kernel | None, str]:
-    """The kernel of the network's chain, or why there is none."""
+    """The kernel of the network's chain, which agrees with torch, or why there is none."""
     try:
         chain = chain_of(network.module, shape, network.parts)
     except Unknown as problem:
         return None, str(problem)
     dtype = model.numpy().dtype
     loss = next(name for name, known in LOSSES.items() if known == network.loss)
-    return Kernel(kernel_of(chain, loss, dtype), dtype, network.loss.classifies), ""
+    kernel = Kernel(kernel_of(chain, loss, dtype), dtype, network.loss.classifies)
+    problem = kernel_problem(kernel, network, model, shape)
+    return (None, problem) if problem else (kernel, "")
 
 
 def make_plan(

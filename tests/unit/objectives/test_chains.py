@@ -202,6 +202,17 @@ def test_compiled_is_refused_where_there_are_no_kernels() -> None:
         objective.plan(Split(np.zeros((2, 3), np.float32), np.array([0, 1])))
 
 
+def test_a_kernel_that_disagrees_with_torch_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(mode, x, y, index, model, clip, total, values) -> None:  # type: ignore[no-untyped-def]
+        total += 1
+
+    monkeypatch.setattr("gossamer.objectives.torch_plan.kernel_of", lambda *_: wrong)
+    module, data = nn.Sequential(nn.Linear(3, 2)), Split(np.zeros((2, 3), np.float32), np.array([0, 1]))
+    assert TorchModule(module).plan(data).strategy == "layers"
+    with pytest.raises(ModelError, match="its kernel finds other gradients than torch"):
+        TorchModule(module, strategy="compiled").plan(data)
+
+
 PROGRAM = """
 import numpy as np, torch
 from torch import nn
