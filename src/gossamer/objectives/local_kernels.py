@@ -36,3 +36,18 @@ def update_step(w, g, h, u, start, examples, l2, pace, clip):
 def write_update(update, u, most):
     """update = u, at most ``most`` long and of numbers that its dtype holds."""
     glm_updates.finish(update, u, most)
+
+
+@_compiled
+def place(w, start, u, unit):
+    """w = start - unit u, where a round of `Objective.local_steps` is."""
+    for j in range(u.size):
+        w[j] = np.float64(start[j]) - unit * u[j]
+
+
+@_compiled
+def round_step(u, g, w, share, l2):
+    """Take a step of `Objective.local_steps`: u += share (g + l2 w) for the clipped gradient g at w."""
+    for j in range(u.size):
+        # Zero times what is not finite would be no zero.
+        u[j] += share * (np.float64(g[j]) + l2 * np.float64(w[j]) if l2 > 0.0 else np.float64(g[j]))

@@ -111,6 +111,20 @@ class Kernel:
         total[:] = 0
         self.run(SUMMED, x, y, index, model, np.inf, total, _NOTHING)
 
+    def clipped(
+        self,
+        x: FloatArray,
+        y: npt.NDArray[Any],
+        index: IndexArray,
+        model: FloatArray,
+        clip: float,
+        total: FloatArray,
+        squares: npt.NDArray[np.float64],
+    ) -> None:
+        """``total`` = the sum of gradients of examples ``index`` at ``model``, clipped; their squared norms."""
+        total[:] = 0
+        self.run(CLIPPED, x, y, index, model, clip, total, squares)
+
     def scores(
         self, models: FloatArray, data: Split, threads: int
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:

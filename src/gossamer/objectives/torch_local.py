@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
-from gossamer.objectives.asked import LocalUpdates
-from gossamer.objectives.local_kernels import training_step, update_step, write_update
+from gossamer.objectives.asked import LocalRound, LocalSums, LocalUpdates
+from gossamer.objectives.local_kernels import place, round_step, training_step, update_step, write_update
 from gossamer.objectives.local_training import Packed
 from gossamer.objectives.local_updates import Ragged
 from gossamer.objectives.torch_batching import in_order
@@ -77,6 +77,27 @@ def update(
         return wrong
 
     return _each(agent, models, threads)
+
+
+def walk(kernel: Kernel, rounds: Sequence[LocalRound], data: Split, l2: float, threads: int) -> LocalSums:
+    """See `Objective.local_steps`; of rounds on all coordinates, in float32, whose squares float64 holds."""
+
+    def one(given: LocalRound) -> tuple[FloatArray, int]:
+        size = given.models.shape[1]
+        u, w, g, square = np.zeros(size), np.empty(size, kernel.dtype), np.empty(size, kernel.dtype), np.empty(1)
+        x, y, index = kernel.examples(data, given.examples)
+        segments = np.searchsorted(given.starts, np.arange(len(index)), side="right") - 1
+        models, wrong = np.asarray(given.models, kernel.dtype), 0
+        for step, segment in enumerate(segments):
+            place(w, models[segment], u, given.unit)
+            kernel.clipped(x, y, index[step : step + 1], w, given.clip, g, square)
+            wrong += not square[0] < np.inf
+            round_step(u, g, w, given.rates[step] / given.unit, l2)
+        return u.astype(kernel.dtype), wrong
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = list(in_order(one, rounds, threads))
+    return LocalSums([u for u, _ in found], np.array([wrong for _, wrong in found], np.int64))
 
 
 def _gradients(kernel: Kernel, walk: _Walk, data: Split, packed: IndexArray, lengths: IndexArray) -> Iterator[int]:

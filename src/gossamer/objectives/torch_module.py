@@ -14,7 +14,16 @@ import scipy.sparse as sp
 import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.objectives import local_updates
-from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalUpdates, Training, clips_of
+from gossamer.objectives.asked import (
+    Clip,
+    Evaluation,
+    Gradients,
+    LocalRound,
+    LocalSums,
+    LocalUpdates,
+    Training,
+    clips_of,
+)
 
 # isort: split
 import torch
@@ -23,6 +32,7 @@ from torch import Tensor, nn
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import torch_local
+from gossamer.objectives.local_steps import checked
 from gossamer.objectives.local_training import Packed
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_batching import Piece, available_cores, in_order, pieces, without_subnormals
@@ -244,6 +254,14 @@ class TorchModule(Objective):
                     arranged = network.arrange(parameters, self._features(split, part))
                     found[row, part] = network.losses(*arranged, self._targets(split, part)).double().numpy()
         return found
+
+    def local_steps(self, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
+        """See `Objective.local_steps`; one round a thread, where there are kernels."""
+        kernel = self.plan(data).kernel
+        if kernel is None or self.dtype != np.float32 or any(each.where.step > 1 for each in rounds):
+            return super().local_steps(rounds, data)
+        given = [checked(each, self.size, len(data)) for each in rounds]
+        return torch_local.walk(kernel, given, data, self.l2, self.threads)
 
     def local_updates(
         self,

@@ -145,8 +145,9 @@ def _kernel(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Ke
     dtype = model.numpy().dtype
     loss = next(name for name, known in LOSSES.items() if known == network.loss)
     kernel = Kernel(kernel_of(chain, loss, dtype), dtype, network.loss.classifies)
-    problem = kernel_problem(kernel, network, model, shape)
-    return (None, problem) if problem else (kernel, "")
+    if disagrees := kernel_problem(kernel, network, model, shape):
+        return None, disagrees
+    return kernel, ""
 
 
 def make_plan(

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from gossamer.data.split import Split
 from gossamer.errors import ModelError
-from gossamer.objectives.asked import Minibatches, Training
+from gossamer.objectives.asked import LocalRound, Minibatches, Training
 from gossamer.objectives.chains import compiled
 from gossamer.objectives.chains.layers import Unknown, chain_of
 from gossamer.objectives.objective import Objective
@@ -162,6 +162,19 @@ def test_local_training_and_updates_are_those_of_any_objective(objective: TorchM
     expected = Objective.local_updates(objective, some, data, batches, rates, clips)
     assert moved.updates == pytest.approx(expected.updates, rel=1e-4, abs=1e-6)
     assert not moved.not_finite.any()
+
+
+def test_rounds_of_single_examples_are_those_of_any_objective(objective: TorchModule, data: Split) -> None:
+    """Also of one whose model is swapped on the way."""
+    some, generator = models(objective, 3), np.random.default_rng(0)
+    rounds = [
+        LocalRound(some[:2], np.array([0, 4]), generator.choice(90, 9), np.linspace(0.1, 0.3, 9), 0.2, 0.5),
+        LocalRound(some[2:], np.array([0]), np.array([3]), np.array([0.1]), 1.0, np.inf),
+    ]
+    found, expected = objective.local_steps(rounds, data), Objective.local_steps(objective, rounds, data)
+    for one, other in zip(found.sums, expected.sums, strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
+    assert not found.zeroed.any()
 
 
 @pytest.mark.parametrize(
