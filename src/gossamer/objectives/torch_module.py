@@ -67,9 +67,10 @@ class TorchModule(Objective):
     memory_mib : int
         Mebibytes that one thread may use for a batch; longer batches are computed in parts. It changes rounding.
     strategy : str
+        ``compiled``: one kernel for a whole example, of chains of layers that there are kernels for (`chains`);
         ``layers``: one backward pass a batch, norms and sums layer by layer; for modules of ordinary layers.
         ``threads``: every example's gradient by ``torch.func``; ``vmap``: the same for up to 16 nodes at once.
-        ``auto``: ``layers`` where the module permits, else ``threads``. It changes rounding.
+        ``auto``: the first of ``compiled``, ``layers`` and ``threads`` that the module permits. It changes rounding.
     threads : int or None
         Worker threads; None for as many as there are cores. It changes nothing but time.
     pretrained : bool

@@ -2,6 +2,7 @@
 
 | what the module is made of | ``auto`` is |
 |---|---|
+| a chain of layers with kernels (`chains.layers`), found to agree with torch | ``compiled`` |
 | layers with rules of their own (`torch_layers`), found to agree with the reference | ``layers`` |
 | anything else that ``torch.func`` can vectorise | ``threads`` |
 
