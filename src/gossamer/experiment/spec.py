@@ -99,7 +99,7 @@ class ComputeSettings(Section):
     ----------
     width : int
         Most computations gathered into one call; 1 computes each on its own.
-    strategy : {"auto", "layers", "vmap", "threads"}
+    strategy : {"auto", "compiled", "layers", "vmap", "threads"}
         How networks are computed; ``auto`` reads a fixed table. ``layers``: by rules for each layer. ``vmap``: one
         call of ``torch.func`` for all. ``threads``: a call for each node, on worker threads.
     memory_mib : int
@@ -107,7 +107,7 @@ class ComputeSettings(Section):
     """
 
     width: PositiveInt = 1024
-    strategy: Literal["auto", "layers", "vmap", "threads"] = "auto"
+    strategy: Literal["auto", "compiled", "layers", "vmap", "threads"] = "auto"
     memory_mib: PositiveInt = 512
 
 
