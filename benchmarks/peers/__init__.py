@@ -1,0 +1,1 @@
+"""Gossamer beside other libraries, in one run."""
