@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds lint types check bench experiments clean
+.PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds lint types check bench bench-peers \
+	experiments clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -69,6 +70,9 @@ check: lint types test ## all checks
 
 bench: $(READY) ## speed and memory, as ratios in one run
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+bench-peers: $(READY) ## the same work by other libraries, in environments of their own
+	@$(BIN)/python benchmarks/peers --out runs/peers.json
 
 experiments: $(READY) ## the papers' figures, at the size that runs here
 	@for file in experiments/*/run.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

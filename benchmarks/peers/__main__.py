@@ -25,7 +25,7 @@ if __name__ == "__main__":  # run as a folder, whose parent Python does not look
     sys.path[0] = str(HERE.parent)
 
 from peers import environments, jobs, mnist  # noqa: E402
-from peers.driver import REPEATS, QUICK_REPEATS, Failed, Worker, measure, pythons, quick  # noqa: E402
+from peers.driver import QUICK_REPEATS, REPEATS, Failed, Worker, measure, pythons, quick  # noqa: E402
 
 PEERS = ("gossamer", "opacus", "pfl", "flower")
 
@@ -149,4 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("peers: interrupted; nothing is written")

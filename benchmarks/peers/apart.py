@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+
 from peers import jobs
 from peers.jobs import Job
 from peers.measured import Asked, Measured, Times

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from peers.jobs import GOSSAMER, WAYS, Job
 from peers.measured import Times
 

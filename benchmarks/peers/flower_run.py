@@ -11,12 +11,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 from flwr.simulation import run_simulation
+from torch import Tensor
+
 from peers import jobs, mnist
 from peers.apart import Turns, asked_for
 from peers.measured import Asked
 from peers.networks import network
 from peers.plain import local_epoch
-from torch import Tensor
 
 
 @cache

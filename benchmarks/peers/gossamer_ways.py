@@ -11,18 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from local_steps import bare_steps
-from peers import jobs, mnist
-from peers.measured import Asked, Measured, Times, in_turn, relative
-from peers.networks import network
-from peers.plain import (
-    Batches,
-    ClippedByVmap,
-    PlainFederation,
-    local_epoch,
-    plain_steps,
-    reference,
-    vmap_steps,
-)
 from torch import nn
 from torch.nn import functional as F
 
@@ -35,6 +23,18 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.privacy.mechanisms import Gaussian
+from peers import jobs, mnist
+from peers.measured import Asked, Measured, Times, in_turn, relative
+from peers.networks import network
+from peers.plain import (
+    Batches,
+    ClippedByVmap,
+    PlainFederation,
+    local_epoch,
+    plain_steps,
+    reference,
+    vmap_steps,
+)
 
 PACKAGES = ("torch", "numpy", "numba", "gossamer")
 MECHANISM = Gaussian(clip=jobs.CLIP, noise_multiplier=jobs.NOISE_MULTIPLIER)
@@ -374,8 +374,13 @@ def rounds_of_network(asked: Asked) -> Measured:
     start = flat(network(asked.job.model, asked.seed))
     images, labels = torch.from_numpy(x), torch.from_numpy(y)
 
+    module = network(asked.job.model, asked.seed)
+    first = [value.detach().clone() for value in module.parameters()]
+
     def plain(rows: np.ndarray, clip: bool = False) -> np.ndarray:
-        module = network(asked.job.model, asked.seed)
+        with torch.no_grad():
+            for value, begins in zip(module.parameters(), first, strict=True):
+                value.copy_(begins)
         optimizer = torch.optim.SGD(module.parameters(), lr=jobs.RATE)
         for row in rows.tolist():
             optimizer.zero_grad()

@@ -89,8 +89,8 @@ WAYS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
 
 NOTES: Mapping[str, str] = MappingProxyType(
     {
-        "Gossamer": "`TorchModule` of the same `nn.Sequential` (`LinearModel` for softmax and logistic), noise and step "
-        "included; federated: a whole run of `fedavg` in the simulator, with noise of a trusted server",
+        "Gossamer": "`TorchModule` of the same `nn.Sequential` (`LinearModel` for softmax and logistic); federated: a "
+        "whole run of `fedavg` in the simulator, with noise of a trusted server",
         "Gossamer gossip": "a whole run of 16 gossip nodes in the simulator, with sampling, accounting and messages",
         "vmap(grad)": "written by hand: `vmap(grad(loss))`, norms, clip, noise, step",
         "Opacus hooks": "`PrivacyEngine.make_private(..., poisson_sampling=False)`, the default mode",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
 from peers.jobs import Job
 
 WARM_BLOCKS = 2

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from opacus import PrivacyEngine
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
 from peers import jobs, mnist
 from peers.measured import Asked, Measured, in_turn, relative
 from peers.networks import network
 from peers.plain import Batches, plain_steps, reference
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 PACKAGES = ("torch", "numpy", "opacus")
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from peers import jobs, mnist
-from peers.apart import Turns, asked_for
-from peers.measured import Asked
-from peers.networks import network
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -23,6 +19,11 @@ from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from peers import jobs, mnist
+from peers.apart import Turns, asked_for
+from peers.measured import Asked
+from peers.networks import network
 
 
 class Network(nn.Module):

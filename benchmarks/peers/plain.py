@@ -7,12 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import torch
-from peers import jobs, mnist
-from peers.measured import Asked
-from peers.networks import network
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
+
+from peers import jobs, mnist
+from peers.measured import Asked
+from peers.networks import network
 
 
 class Batches:
