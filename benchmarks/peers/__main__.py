@@ -28,6 +28,8 @@ from peers import environments, jobs, mnist  # noqa: E402
 from peers.driver import QUICK_REPEATS, REPEATS, Failed, Worker, measure, pythons, quick  # noqa: E402
 
 PEERS = ("gossamer", "opacus", "pfl", "flower")
+BUSY = 0.25
+"""Load a core above which figures are disturbed."""
 
 
 def commit() -> str:
@@ -115,6 +117,8 @@ def main(arguments: list[str] | None = None) -> int:
             leave_out(name, str(problem))
             del workers[name]
     cores, before = machine()["cores"], load()
+    if before is not None and before > BUSY * cores:
+        print(f"peers: the load is {before} on {cores} cores, so figures say little", file=sys.stderr, flush=True)
     settings = {"data": str(chosen.data.resolve()), "seed": chosen.seed, "cache": str(chosen.cache)}
     rows = []
     print(f"{'job':<32}{'way':<17}{'ratio':>7}  {'quartiles':<16}{'base ms':>9}{'ms':>9}{'differs':>10}", flush=True)
