@@ -102,4 +102,4 @@ NOTES: Mapping[str, str] = MappingProxyType(
         "`DifferentialPrivacyServerSideFixedClipping`, no client-side evaluation",
     }
 )
-"""The configuration of each way, which is the fastest that its library's documentation has for the job."""
+"""The configuration of each way, for speed as its library's documentation advises."""
