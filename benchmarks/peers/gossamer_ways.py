@@ -206,11 +206,13 @@ def seconds_an_update(asked: Asked, spec: gs.Experiment, warm: int) -> float:
     return (clock.at[-1] - clock.at[warm]) / (len(clock.at) - 1 - warm)
 
 
-def timed_runs(spec: Callable[[int], gs.Experiment], warm: int, asked: Asked, base: Callable[[int], float]) -> Measured:
-    """Blocks of a plain loop, by its seconds an update, and then a run with as many."""
+def timed_runs(
+    spec: Callable[[int], gs.Experiment], warm: int, asked: Asked, base: Callable[[int], float], each: int = 1
+) -> Measured:
+    """Blocks of a plain loop, by its seconds an update, and then a run, which counts one for ``each`` of them."""
 
     def block(number: int) -> Times:
-        return Times(base(number), seconds_an_update(asked, spec(number), warm))
+        return Times(base(number), seconds_an_update(asked, spec(number), warm) / each)
 
     block(0)
     return Measured(block)
@@ -239,7 +241,7 @@ def clients(asked: Asked) -> Measured:
                     "trusted": "server",
                 },
                 "privacy": {"clip": jobs.CLIP, "noise_multiplier": jobs.NOISE_MULTIPLIER},
-                "evaluation": "off",
+                "evaluation": {"name": "off", "nodes": 1},
             }
         )
 
@@ -249,7 +251,8 @@ def clients(asked: Asked) -> Measured:
             plain.round()
         return (time.perf_counter() - start) / (job.steps * jobs.COHORT)
 
-    measured = timed_runs(spec, jobs.WARM_ROUNDS * jobs.COHORT, asked, base)
+    # The server that adds the noise counts its sums, one a round.
+    measured = timed_runs(spec, jobs.WARM_ROUNDS, asked, base, each=jobs.COHORT)
     return Measured(measured.block, update_difference(asked))
 
 
