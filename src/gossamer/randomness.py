@@ -15,8 +15,27 @@ Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
+
+
+class Draws(np.random.Generator):
+    """A numpy generator whose vectors of float32 normals are made many at a time, by `normals`.
+
+    They follow from the next 128 bits that the generator draws; everything else is numpy's.
+    """
+
+    def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+        """Normal numbers, as `numpy.random.Generator.standard_normal` gives them."""
+        if out is not None or np.ndim(size) or size is None or np.dtype(dtype) != np.float32:
+            return super().standard_normal(size, dtype, out)
+        from gossamer.normals import fill  # a compiler's import takes as long as most commands
+
+        drawn = np.empty(size, np.float32)
+        key, label = self.bit_generator.random_raw(2)
+        fill(key, label, drawn)
+        return drawn
 
 
 class Stream:
@@ -35,7 +54,7 @@ class Stream:
     def __init__(self, seed: int, *labels: str | int) -> None:
         digest = _digest(16, seed, *labels)
         self._bits = np.random.Philox(key=np.frombuffer(digest, "<u8"))
-        self._generator = np.random.Generator(self._bits)
+        self._generator = Draws(self._bits)
         self._start = self._bits.state  # counter 0 and nothing left over from earlier draws
 
     def at(self, number: int) -> np.random.Generator:
