@@ -23,6 +23,7 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.privacy.mechanisms import Gaussian
+from gossamer.randomness import stream
 from peers import jobs, mnist
 from peers.measured import Asked, Measured, Times, in_turn, relative
 from peers.networks import network
@@ -81,7 +82,7 @@ def step(asked: Asked) -> Measured:
     torch.set_num_threads(job.threads)
     x, y = mnist.read(asked.data / "mnist")
     objective, data, batches = objective_of(asked, job.threads), split_of(asked, x, y), Batches(asked, x, y)
-    generator = np.random.Generator(np.random.Philox(asked.seed))
+    generator = stream(asked.seed, "noise")
     start = flat(network(job.model, asked.seed))
     model = start.copy()
 
@@ -161,7 +162,7 @@ def workers(asked: Asked) -> Measured:
     torch.set_num_threads(asked.job.threads)
     given, objective = Workers(asked), objective_of(asked, asked.job.threads)
     data, models = split_of(asked, given.x, given.y), given.models.copy()
-    generator = np.random.Generator(np.random.Philox(asked.seed))
+    generator = stream(asked.seed, "noise")
 
     def steps() -> None:
         for rows in given.rows:

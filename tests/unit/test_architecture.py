@@ -30,7 +30,8 @@ RUNS = f"{RELEASED} version files keys data objectives algorithms {TABLE}"
 DEPLOYED = f"{RUNS} runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 MAY_IMPORT = {
-    **dict.fromkeys(("arrays", "errors", "version", "section", "randomness"), ""),
+    **dict.fromkeys(("arrays", "errors", "version", "section", "normals"), ""),
+    "randomness": "normals",
     **dict.fromkeys(("numbers", "files"), "errors"),
     **dict.fromkeys(("vectors", "parameters"), "arrays vectors"),
     "protocol": "errors vectors",
