@@ -8,6 +8,7 @@ their sums are added in order. So results depend neither on cores, nor on load, 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -57,14 +58,30 @@ def without_subnormals(wanted: bool) -> Iterator[None]:
             torch.set_flush_denormal(False)
 
 
+_WORKERS: dict[int, ThreadPoolExecutor] = {}
+"""Threads by how many there are, kept: starting them takes as long as a small batch."""
+_AT_WORK = threading.local()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_WORKERS.clear)  # threads stay behind
+
+
 def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> Iterator[Result]:
     """``function`` of each item, computed by up to ``threads`` threads, in the order of the items."""
+    threads = 1 if getattr(_AT_WORK, "here", False) else min(threads, len(items))
     with one_torch_thread():
-        if min(threads, len(items)) <= 1:
-            yield from map(function, items)
-            return
-        with ThreadPoolExecutor(min(threads, len(items)), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield from pool.map(function, items)
+        yield from map(function, items) if threads <= 1 else _workers(threads).map(function, items)
+
+
+def _workers(count: int) -> ThreadPoolExecutor:
+    if count not in _WORKERS:
+        _WORKERS[count] = ThreadPoolExecutor(count, thread_name_prefix="gossamer", initializer=_begin)
+    return _WORKERS[count]
+
+
+def _begin() -> None:
+    """Work in this thread is not spread over others, which may all be waiting for it."""
+    _AT_WORK.here = True
+    torch.set_num_threads(1)
 
 
 def pieces(batches: Sequence[IndexArray], examples: int, nodes: int) -> list[Piece]:

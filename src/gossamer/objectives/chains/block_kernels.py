@@ -93,18 +93,41 @@ def linear_back_block(dx, d, w, wo, rows, outputs, inputs):
 @in_order
 def linear_add_block(g, go, bo, biased, factors, d, x, rows, outputs, inputs):
     """g += the sum of ``factors`` [rows] times the examples' gradients by W, from go on, and by b, from bo on."""
-    for j in range(outputs):
-        r = go + j * inputs
+    even = outputs - outputs % U(4)
+    for j in range(U(0), even, U(4)):
+        r0 = go + j * inputs
+        r1, r2, r3 = r0 + inputs, r0 + U(2) * inputs, r0 + U(3) * inputs
         for e in range(U(0), rows, U(4)):
-            x0 = e * inputs
+            x0, d0 = e * inputs, e * outputs + j
             x1, x2, x3 = x0 + inputs, x0 + U(2) * inputs, x0 + U(3) * inputs
-            at = e * outputs + j
-            c0, c1 = factors[e] * d[at], factors[e + U(1)] * d[at + outputs]
-            c2, c3 = factors[e + U(2)] * d[at + U(2) * outputs], factors[e + U(3)] * d[at + U(3) * outputs]
+            d1, d2, d3 = d0 + outputs, d0 + U(2) * outputs, d0 + U(3) * outputs
+            f0, f1, f2, f3 = factors[e], factors[e + U(1)], factors[e + U(2)], factors[e + U(3)]
+            a0, a1, a2, a3 = f0 * d[d0], f1 * d[d1], f2 * d[d2], f3 * d[d3]
+            b0, b1, b2, b3 = f0 * d[d0 + U(1)], f1 * d[d1 + U(1)], f2 * d[d2 + U(1)], f3 * d[d3 + U(1)]
+            c0, c1, c2, c3 = f0 * d[d0 + U(2)], f1 * d[d1 + U(2)], f2 * d[d2 + U(2)], f3 * d[d3 + U(2)]
+            h0, h1, h2, h3 = f0 * d[d0 + U(3)], f1 * d[d1 + U(3)], f2 * d[d2 + U(3)], f3 * d[d3 + U(3)]
             for p in range(inputs):
-                g[r + p] += (c0 * x[x0 + p] + c1 * x[x1 + p]) + (c2 * x[x2 + p] + c3 * x[x3 + p])
+                y0, y1, y2, y3 = x[x0 + p], x[x1 + p], x[x2 + p], x[x3 + p]
+                g[r0 + p] += (a0 * y0 + a1 * y1) + (a2 * y2 + a3 * y3)
+                g[r1 + p] += (b0 * y0 + b1 * y1) + (b2 * y2 + b3 * y3)
+                g[r2 + p] += (c0 * y0 + c1 * y1) + (c2 * y2 + c3 * y3)
+                g[r3 + p] += (h0 * y0 + h1 * y1) + (h2 * y2 + h3 * y3)
             if biased:
-                g[bo + j] += (c0 + c1) + (c2 + c3)
+                g[bo + j] += (a0 + a1) + (a2 + a3)
+                g[bo + j + U(1)] += (b0 + b1) + (b2 + b3)
+                g[bo + j + U(2)] += (c0 + c1) + (c2 + c3)
+                g[bo + j + U(3)] += (h0 + h1) + (h2 + h3)
+    for j in range(even, outputs):
+        r0 = go + j * inputs
+        for e in range(U(0), rows, U(4)):
+            x0, d0 = e * inputs, e * outputs + j
+            x1, x2, x3 = x0 + inputs, x0 + U(2) * inputs, x0 + U(3) * inputs
+            a0, a1 = factors[e] * d[d0], factors[e + U(1)] * d[d0 + outputs]
+            a2, a3 = factors[e + U(2)] * d[d0 + U(2) * outputs], factors[e + U(3)] * d[d0 + U(3) * outputs]
+            for p in range(inputs):
+                g[r0 + p] += (a0 * x[x0 + p] + a1 * x[x1 + p]) + (a2 * x[x2 + p] + a3 * x[x3 + p])
+            if biased:
+                g[bo + j] += (a0 + a1) + (a2 + a3)
 
 
 @in_order
