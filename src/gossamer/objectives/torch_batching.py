@@ -66,10 +66,23 @@ if hasattr(os, "register_at_fork"):
 
 
 def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> Iterator[Result]:
-    """``function`` of each item, computed by up to ``threads`` threads, in the order of the items."""
+    """``function`` of each item, in the order of the items, by up to ``threads`` threads, of which this is one."""
     threads = 1 if getattr(_AT_WORK, "here", False) else min(threads, len(items))
     with one_torch_thread():
-        yield from map(function, items) if threads <= 1 else _workers(threads).map(function, items)
+        yield from map(function, items) if threads <= 1 else _shared(function, items, _workers(threads - 1))
+
+
+def _shared(function: Callable[[Item], Result], items: Sequence[Item], workers: ThreadPoolExecutor) -> Iterator[Result]:
+    """Others begin with the second item; this thread with the first, and then takes the last that nobody has begun."""
+    asked = [workers.submit(function, item) for item in items[1:]]
+    own = {0: function(items[0])}
+    last = len(items) - 1
+    for number in range(len(items)):
+        while number not in own and last >= number and not asked[number - 1].done():
+            if asked[last - 1].cancel():
+                own[last] = function(items[last])
+            last -= 1
+        yield own.pop(number) if number in own else asked[number - 1].result()
 
 
 def _workers(count: int) -> ThreadPoolExecutor:
