@@ -106,12 +106,15 @@ def box_muller(lengths, angles, one, two, bits):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def fill(key, label, out):  # type: ignore[no-untyped-def]
-    """Fill ``out`` [size] of float32 with normals that follow from two numbers of 64 bits, and from nothing else."""
+def fill(key, label, start, out):  # type: ignore[no-untyped-def]
+    """Fill ``out`` [size] of float32 with normals that follow from two numbers of 64 bits, and from nothing else.
+
+    They are those from ``start`` on, a multiple of 4 `BLOCK`.
+    """
     words = np.empty((4, BLOCK), np.uint32)
     made = np.empty((4, BLOCK), np.float32)
     bits, row = made.view(np.int32), made.reshape(4 * BLOCK)
-    at, first = 0, np.uint64(0)
+    at, first = 0, np.uint64(start) // np.uint64(4)
     while at < out.size:
         counter = (first & _LOW, first >> _WORD, label & _LOW, label >> _WORD)
         philox(counter, (key & _LOW, key >> _WORD), words)

@@ -15,9 +15,15 @@ Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from typing import Any
 
 import numpy as np
+
+from gossamer.threads import available_cores, in_order
+
+_PART = 2**15
+"""Normals that one thread makes at a time; it has no influence on them."""
 
 
 class Draws(np.random.Generator):
@@ -34,7 +40,9 @@ class Draws(np.random.Generator):
 
         drawn = np.empty(size, np.float32)
         key, label = self.bit_generator.random_raw(2)
-        fill(key, label, drawn)
+        starts = range(0, len(drawn), _PART)
+        parts = in_order(lambda start: fill(key, label, start, drawn[start : start + _PART]), starts, available_cores())
+        deque(parts, maxlen=0)
         return drawn
 
 

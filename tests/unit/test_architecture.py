@@ -21,7 +21,7 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 
 # A room is a folder with code, or a file right under the package; the table of algorithms is one, too. Lowest first: a
 # room imports from itself and from those named for it, which all stand above it in this list, so there are no circles.
-BASE = "arrays errors numbers randomness section vectors"
+BASE = "arrays errors numbers randomness section threads vectors"
 PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/streams"
 RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
@@ -30,8 +30,8 @@ RUNS = f"{RELEASED} version files keys data objectives algorithms {TABLE}"
 DEPLOYED = f"{RUNS} runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 MAY_IMPORT = {
-    **dict.fromkeys(("arrays", "errors", "version", "section", "normals"), ""),
-    "randomness": "normals",
+    **dict.fromkeys(("arrays", "errors", "version", "section", "normals", "threads"), ""),
+    "randomness": "normals threads",
     **dict.fromkeys(("numbers", "files"), "errors"),
     **dict.fromkeys(("vectors", "parameters"), "arrays vectors"),
     "protocol": "errors vectors",

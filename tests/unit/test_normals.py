@@ -38,9 +38,20 @@ def test_known_answers(counter: tuple[int, ...], key: tuple[int, ...], words: tu
 def test_they_are_those_of_the_slow_reference(size: int) -> None:
     key, label = 0x0123456789ABCDEF, 0xFEDCBA9876543210
     found = np.empty(size, np.float32)
-    normals.fill(np.uint64(key), np.uint64(label), found)
+    normals.fill(np.uint64(key), np.uint64(label), 0, found)
     expected = normals_slow.normals(key, label, size, normals.BLOCK)
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_threads_share_the_work_and_not_the_numbers(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossamer.randomness.available_cores", lambda: cores)
+    size = 2**16 + 5
+    found = stream(7, "noise").standard_normal(size, dtype=np.float32)
+    key, label = np.random.Philox(key=stream(7, "noise").bit_generator.state["state"]["key"]).random_raw(2)  # type: ignore[index]
+    whole = np.empty(size, np.float32)
+    normals.fill(key, label, 0, whole)
+    assert np.array_equal(found, whole)
 
 
 @pytest.mark.parametrize(

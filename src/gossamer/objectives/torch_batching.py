@@ -7,21 +7,17 @@ their sums are added in order. So results depend neither on cores, nor on load, 
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gossamer import threads as shared_threads
 from gossamer.arrays import IndexArray
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+from gossamer.threads import Item, Result
 
 
 class Piece(NamedTuple):
@@ -29,11 +25,6 @@ class Piece(NamedTuple):
 
     nodes: list[int]
     indices: list[IndexArray]
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -58,43 +49,15 @@ def without_subnormals(wanted: bool) -> Iterator[None]:
             torch.set_flush_denormal(False)
 
 
-_WORKERS: dict[int, ThreadPoolExecutor] = {}
-"""Threads by how many there are, kept: starting them takes as long as a small batch."""
-_AT_WORK = threading.local()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_WORKERS.clear)  # threads stay behind
-
-
 def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> Iterator[Result]:
-    """``function`` of each item, in the order of the items, by up to ``threads`` threads, of which this is one."""
-    threads = 1 if getattr(_AT_WORK, "here", False) else min(threads, len(items))
+    """`threads.in_order`, where torch computes with one thread in each of them."""
+
+    def alone(item: Item) -> Result:
+        torch.set_num_threads(1)
+        return function(item)
+
     with one_torch_thread():
-        yield from map(function, items) if threads <= 1 else _shared(function, items, _workers(threads - 1))
-
-
-def _shared(function: Callable[[Item], Result], items: Sequence[Item], workers: ThreadPoolExecutor) -> Iterator[Result]:
-    """Others begin with the second item; this thread with the first, and then takes the last that nobody has begun."""
-    asked = [workers.submit(function, item) for item in items[1:]]
-    own = {0: function(items[0])}
-    last = len(items) - 1
-    for number in range(len(items)):
-        while number not in own and last >= number and not asked[number - 1].done():
-            if asked[last - 1].cancel():
-                own[last] = function(items[last])
-            last -= 1
-        yield own.pop(number) if number in own else asked[number - 1].result()
-
-
-def _workers(count: int) -> ThreadPoolExecutor:
-    if count not in _WORKERS:
-        _WORKERS[count] = ThreadPoolExecutor(count, thread_name_prefix="gossamer", initializer=_begin)
-    return _WORKERS[count]
-
-
-def _begin() -> None:
-    """Work in this thread is not spread over others, which may all be waiting for it."""
-    _AT_WORK.here = True
-    torch.set_num_threads(1)
+        yield from shared_threads.in_order(alone, items, threads)
 
 
 def pieces(batches: Sequence[IndexArray], examples: int, nodes: int) -> list[Piece]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import warnings
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from gossamer.arrays import FloatArray
 from gossamer.errors import ModelError
 from gossamer.objectives.torch_gradients import ExampleGradients, LayerGradients
 from gossamer.objectives.torch_kernel import Kernel
@@ -128,19 +131,40 @@ def probe_problem(network: Network, model: Tensor, shape: tuple[int, ...]) -> tu
 
 
 def kernel_problem(kernel: Kernel, network: Network, model: Tensor, shape: tuple[int, ...]) -> str | None:
-    """Why a compiled kernel is not to be used: it finds other gradients of two made-up examples of ``shape``."""
+    """Why a compiled kernel is not to be used: other gradients of two made-up examples of ``shape``, or other bits."""
     moved, features, targets = _made_up(network.double(), model, shape)
     moved = moved.to(model.dtype)
     exact = ExampleGradients(network.double())
     for one in range(len(targets)):
         total = np.zeros(network.size, kernel.dtype)
-        data = (features[one].numpy().astype(kernel.dtype).reshape(-1), targets[[one]].numpy())
-        kernel.sum(data[0], data[1].astype(kernel.targets), np.zeros(1, np.int64), moved.numpy(), total)
+        x, y = features[one].numpy().astype(kernel.dtype).reshape(-1), targets[[one]].numpy().astype(kernel.targets)
+        with kernel.alone():
+            kernel.sum(x, y, np.zeros(1, np.int64), moved.numpy(), total)
         parts = exact.gradients(moved.double()[None], features[None, [one]], targets[None, [one]])
         expected = torch.cat([part.flatten() for part in parts]).numpy()
         if not np.linalg.norm(total - expected) <= 1e-3 * np.linalg.norm(expected) + 1e-12:
             return "its kernel finds other gradients than torch"
+        if not _alike(kernel, x, y, moved.numpy(), total):
+            return "an example's gradient depends on those beside it"
     return None
+
+
+_COMPANY = ((2, 1), (7, 2), (17, 16), (32, 9), (33, 32), (64, 41))
+"""(examples, the place of one among them)."""
+
+
+def _alike(kernel: Kernel, x: FloatArray, y: npt.NDArray[Any], model: FloatArray, alone: FloatArray) -> bool:
+    """Whether an example's gradient has the same bits beside others: such that are no numbers, which add nothing."""
+    features, targets = np.concatenate([x, np.full_like(x, np.nan)]), np.repeat(y, 2)
+    total = np.empty_like(alone)
+    with kernel.alone():
+        for count, place in _COMPANY:
+            index = np.ones(count, np.int64)
+            index[place] = 0
+            kernel.clipped(features, targets, index, model, np.inf, total, np.empty(count))
+            if not np.array_equal(total, alone):
+                return False
+    return True
 
 
 def _remembered(module: nn.Module) -> dict[str, object]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from gossamer.data.split import Split
 from gossamer.objectives.asked import Evaluation, Gradients
 from gossamer.objectives.chains.compiled import CLIPPED, SCORED, SUMMED
 from gossamer.objectives.torch_batching import Piece, in_order, pieces, without_subnormals
+from gossamer.threads import one_blas_thread
 
-RUN = 16
+RUN, LONG_RUN, LARGE = 16, 64, 2**17
 """Examples whose gradients are summed by one thread before they are added to a model's sum, in order: few enough that a
-small batch keeps two threads busy, and a setting that changes rounding, so it is none."""
+small batch keeps two threads busy, and more where there are many parameters to be added. A setting would change
+rounding, so it is none."""
 _SCORES = 512
 _NOTHING = np.empty(0)
 
@@ -35,11 +38,28 @@ class Kernel:
         Of parameters.
     classifies : bool
         Whether targets are classes.
+    products : bool
+        Whether some layers are left to BLAS.
     """
 
     run: Callable[..., None]
     dtype: np.dtype[np.floating]
     classifies: bool
+    products: bool = False
+    _spare: list[FloatArray] = field(default_factory=list, repr=False, compare=False)
+
+    def _room(self, size: int) -> FloatArray:
+        """Zeros, in memory that was used before: a large array's first use takes longer than a small batch."""
+        try:
+            room = self._spare.pop()
+        except IndexError:
+            return np.zeros(size, self.dtype)
+        room[:] = 0
+        return room
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Inside, BLAS computes with one thread, if the kernel calls it."""
+        return one_blas_thread() if self.products else nullcontext()
 
     @property
     def targets(self) -> np.dtype[Any]:
@@ -81,20 +101,27 @@ class Kernel:
             (model, example) -> its gradient by other means, for one whose square leaves the range of numbers.
         """
         totals = Gradients(np.zeros_like(models), *np.zeros((2, len(models)), np.int64))
+        work = pieces(batches, RUN if models.shape[1] < LARGE else LONG_RUN, 1)
+        begins = [n == 0 or piece.nodes != work[n - 1].nodes for n, piece in enumerate(work)]
 
-        def compute(piece: Piece) -> tuple[FloatArray, npt.NDArray[np.float64]]:
-            (node,), (rows,) = piece.nodes, piece.indices
-            total, squares = np.zeros(models.shape[1], self.dtype), np.empty(len(rows))
+        def compute(item: tuple[Piece, bool]) -> tuple[FloatArray, npt.NDArray[np.float64]]:
+            ((node,), (rows,)), first = item
+            total = totals.sums[node] if first else self._room(models.shape[1])
+            squares = np.empty(len(rows))
             x, y, index = self.examples(data, rows)
             with without_subnormals(flushed):
                 self.run(CLIPPED, x, y, index, models[node], clips[node], total, squares)
             return total, squares
 
-        work = pieces(batches, RUN, 1)
-        for piece, (total, squares) in zip(work, in_order(compute, work, threads), strict=True):
+        items = list(zip(work, begins, strict=True))
+        with self.alone():
+            found = list(in_order(compute, items, threads))
+        for (piece, first), (total, squares) in zip(items, found, strict=True):
             (node,), (rows,) = piece.nodes, piece.indices
             finite = squares < np.inf
-            totals.sums[node] += total
+            if not first:
+                totals.sums[node] += total
+                self._spare.append(total)
             totals.unclipped[node] += int((finite & (np.sqrt(squares) <= clips[node])).sum())
             if finite.all():
                 continue
@@ -140,8 +167,9 @@ class Kernel:
             self.run(SCORED, x, y, index, models[row], np.inf, best, values)
             losses[row, span], correct[row, span] = values, best == y[index]
 
-        for _ in in_order(score, [(row, span) for row in range(len(models)) for span in spans], threads):
-            pass
+        with self.alone():
+            for _ in in_order(score, [(row, span) for row in range(len(models)) for span in spans], threads):
+                pass
         return losses, correct
 
     def evaluation(self, models: FloatArray, data: Split, threads: int) -> Evaluation:

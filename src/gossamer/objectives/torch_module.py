@@ -35,11 +35,12 @@ from gossamer.objectives import torch_local
 from gossamer.objectives.local_steps import checked
 from gossamer.objectives.local_training import Packed
 from gossamer.objectives.objective import Objective
-from gossamer.objectives.torch_batching import Piece, available_cores, in_order, pieces, without_subnormals
+from gossamer.objectives.torch_batching import Piece, in_order, pieces, without_subnormals
 from gossamer.objectives.torch_checks import private_copy
 from gossamer.objectives.torch_gradients import Batch
 from gossamer.objectives.torch_network import LOSSES, Network, flat_parameters
 from gossamer.objectives.torch_plan import COMPILED, STRATEGIES, Plan, make_plan
+from gossamer.threads import available_cores
 
 _LEAST_CLIP = 1e-9
 """Squares below the normal numbers are far below that of such a clip, and may count as zero in a norm."""

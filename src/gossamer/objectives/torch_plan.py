@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import ModelError
-from gossamer.objectives.chains.compiled import kernel_of
+from gossamer.objectives.chains.compiled import has_products, kernel_of
 from gossamer.objectives.chains.layers import Unknown, chain_of
 from gossamer.objectives.torch_batching import activations, one_torch_thread
 from gossamer.objectives.torch_checks import kernel_problem, outputs_problem, probe_problem
@@ -145,10 +145,12 @@ def _kernel(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Ke
         return None, str(problem)
     dtype = model.numpy().dtype
     loss = next(name for name, known in LOSSES.items() if known == network.loss)
-    kernel = Kernel(kernel_of(chain, loss, dtype), dtype, network.loss.classifies)
-    if disagrees := kernel_problem(kernel, network, model, shape):
-        return None, disagrees
-    return kernel, ""
+    why = None
+    for products in (True, False) if has_products(chain) else (False,):
+        kernel = Kernel(kernel_of(chain, loss, dtype, products), dtype, network.loss.classifies, products)
+        if (why := kernel_problem(kernel, network, model, shape)) is None:
+            return kernel, ""
+    return None, str(why)
 
 
 def make_plan(

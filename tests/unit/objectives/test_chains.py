@@ -53,6 +53,12 @@ MODULES = {
         ),
         (2, 3, 3),
     ),
+    "wide": (
+        lambda: nn.Sequential(
+            nn.Flatten(), nn.Linear(140, 120), nn.ReLU(), nn.Linear(120, 140, bias=False), nn.Tanh(), nn.Linear(140, 5)
+        ),
+        (2, 7, 10),
+    ),
 }
 
 
@@ -224,6 +230,29 @@ def test_a_kernel_that_disagrees_with_torch_is_not_used(monkeypatch: pytest.Monk
     assert TorchModule(module).plan(data).strategy == "layers"
     with pytest.raises(ModelError, match="its kernel finds other gradients than torch"):
         TorchModule(module, strategy="compiled").plan(data)
+
+
+def test_products_that_round_an_example_by_its_company_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that rounds differently for more examples: the loops take its place."""
+    asked = []
+
+    def kernel(chain, loss, dtype, products):  # type: ignore[no-untyped-def]
+        asked.append(products)
+        run = compiled.kernel_of(chain, loss, dtype, products)
+
+        def rounding(mode, x, y, index, model, clip, total, values) -> None:  # type: ignore[no-untyped-def]
+            run(mode, x, y, index, model, clip, total, values)
+            if products and len(index) > 32:
+                total *= np.float32(1 + 2e-7)
+
+        return rounding
+
+    monkeypatch.setattr("gossamer.objectives.torch_plan.kernel_of", kernel)
+    make, shape = MODULES["wide"]
+    plan = TorchModule(make(), strategy="compiled").plan(Split(np.zeros((2, *shape), np.float32), np.array([0, 1])))
+    assert asked == [True, False]
+    assert plan.kernel is not None
+    assert not plan.kernel.products
 
 
 PROGRAM = """

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.objectives.torch_batching import available_cores, in_order, one_torch_thread, pieces
+from gossamer.objectives.torch_batching import in_order, one_torch_thread, pieces
 from gossamer.objectives.torch_plan import STRATEGIES
+from gossamer.threads import available_cores
 
 
 @given(sizes=st.lists(st.integers(0, 40), max_size=12), examples=st.integers(1, 30), nodes=st.integers(1, 5))

@@ -1,14 +1,16 @@
 """Loops of wide linear layers: several examples at a time, so that a row of weights is loaded once for all of them.
 
 What comes out for an example is made by the same operations in the same order whichever examples are beside it.
-Examples come in fours; `rows` is their number, rounded up.
+Examples come in fours; `rows` is their number, rounded up. The wider layers are left to BLAS, which for one shape of
+matrices computes each row alike: there, `rows` is always the same, and a library that does otherwise is not used
+(`torch_checks.kernel_problem`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gossamer.objectives.chains.kernels import U, in_order, reassociated, square
+from gossamer.objectives.chains.kernels import U, axpy, in_order, reassociated, square
 
 
 @in_order
@@ -131,6 +133,46 @@ def linear_add_block(g, go, bo, biased, factors, d, x, rows, outputs, inputs):
 
 
 @in_order
+def matrix(x, rows, columns):
+    """Return the first rows of x, of so many columns."""
+    return x[: rows * columns].reshape((rows, columns))
+
+
+@in_order
+def linear_product(z, x, w, wo, bo, biased, rows, outputs, inputs):
+    """`linear_block` by BLAS."""
+    weights = matrix(w[wo:], outputs, inputs)
+    np.dot(matrix(x, rows, inputs), weights.T, matrix(z, rows, outputs))
+    if biased:
+        for e in range(rows):
+            axpy(z, e * outputs, z.dtype.type(1), w, bo, outputs)
+
+
+@in_order
+def linear_back_product(dx, d, w, wo, rows, outputs, inputs):
+    """`linear_back_block` by BLAS."""
+    weights = matrix(w[wo:], outputs, inputs)
+    np.dot(matrix(d, rows, outputs), weights, matrix(dx, rows, inputs))
+
+
+@in_order
+def linear_add_product(g, room, first, go, bo, biased, factors, d, x, rows, outputs, inputs):
+    """`linear_add_block` by BLAS, which overwrites d.
+
+    ``first`` says that g is zero as yet; ``room`` is for outputs x inputs numbers where it is not.
+    """
+    for e in range(rows):
+        for j in range(outputs):
+            d[e * outputs + j] *= factors[e]
+        if biased:
+            axpy(g, bo, g.dtype.type(1), d, e * outputs, outputs)
+    product = g[go : go + outputs * inputs] if first else room[: outputs * inputs]
+    np.dot(matrix(d, rows, outputs).T, matrix(x, rows, inputs), product.reshape((outputs, inputs)))
+    if not first:
+        axpy(g, go, g.dtype.type(1), product, U(0), outputs * inputs)
+
+
+@in_order
 def keep(z, e, n, sound):
     """Row e of z [., n] = zeros unless it is ``sound``; it takes as long."""
     for p in range(e * n, e * n + n):
@@ -143,4 +185,15 @@ def row_square(z, e, n):
     return square(z, e * n, n)
 
 
-__all__ = ["gather", "keep", "linear_add_block", "linear_back_block", "linear_block", "np", "row_square"]
+__all__ = [
+    "gather",
+    "keep",
+    "linear_add_block",
+    "linear_add_product",
+    "linear_back_block",
+    "linear_back_product",
+    "linear_block",
+    "linear_product",
+    "np",
+    "row_square",
+]

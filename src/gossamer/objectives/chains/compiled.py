@@ -23,7 +23,7 @@ import numba
 import numpy as np
 
 from gossamer.objectives.chains import block_kernels, kernels
-from gossamer.objectives.chains.flat_source import is_flat, write_flat
+from gossamer.objectives.chains.flat_source import is_flat, is_wide, write_flat
 from gossamer.objectives.chains.layers import Layer
 from gossamer.objectives.chains.source import write
 
@@ -49,9 +49,14 @@ def folder() -> Path:
     return Path(home) / "gossamer" / "kernels"
 
 
-def kernel_of(chain: Sequence[Layer], loss: str, dtype: np.dtype[np.floating]) -> Any:
-    """Return ``run`` of the chain's kernels, compiled or loaded."""
-    text = write_flat(chain, loss) if is_flat(chain) else write(chain, loss)
+def has_products(chain: Sequence[Layer]) -> bool:
+    """Whether some layers of the chain may be left to BLAS."""
+    return is_flat(chain) and any(map(is_wide, chain))
+
+
+def kernel_of(chain: Sequence[Layer], loss: str, dtype: np.dtype[np.floating], products: bool) -> Any:
+    """Return ``run`` of the chain's kernels, compiled or loaded; ``products`` leaves wide layers to BLAS."""
+    text = write_flat(chain, loss, products) if is_flat(chain) else write(chain, loss)
     return _compiled(text, _signature(loss, np.dtype(dtype)))
 
 

@@ -1,4 +1,4 @@
-"""The text of kernels for a chain of linear layers and activations alone: a run of examples at a time."""
+"""The text of kernels for a chain of linear layers and activations alone: a block of examples at a time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,42 @@ from gossamer.objectives.chains.layers import Activation, Layer, Linear
 from gossamer.objectives.chains.source import LOSSES
 from gossamer.objectives.chains.text import block, call
 
+WIDE = 2**14
+"""Weights from which on a layer is left to BLAS."""
+BLOCK, WIDE_BLOCK = 16, 64
+"""Examples at a time. BLAS gets half a wide block or a whole one, for which its rounding is the same."""
+
+
+def is_wide(layer: Layer) -> bool:
+    """Whether a layer's products are left to BLAS."""
+    return isinstance(layer, Linear) and layer.before.size * layer.after.size >= WIDE
+
 
 def is_flat(chain: Sequence[Layer]) -> bool:
     """Whether the chain is of linear layers and activations behind the first."""
     return isinstance(chain[0], Linear) and all(isinstance(layer, (Linear, Activation)) for layer in chain)
 
 
-def write_flat(chain: Sequence[Layer], loss: str) -> str:
-    """Return the text of a module with the kernels of ``chain``; see `source.write`."""
+def write_flat(chain: Sequence[Layer], loss: str, products: bool = True) -> str:
+    """Return the text of a module with the kernels of ``chain``; see `source.write`.
+
+    Parameters
+    ----------
+    chain : sequence of Layer
+        Linear layers and activations.
+    loss : str
+        ``cross_entropy`` or ``mse``.
+    products : bool
+        Whether wide layers are left to BLAS.
+    """
+    wide = {layer for layer in chain if products and is_wide(layer)}
     forward: list[str] = []
     backward: list[str] = []
     squares: list[str] = []
     kept: list[str] = []
     add: list[str] = []
     sizes = [chain[0].before.size]
+    room = max((layer.before.size * layer.after.size for layer in wide), default=0)
     for layer in chain:
         x, a = f"a{len(sizes) - 1}", f"a{len(sizes)}"
         dx, d = f"d{len(sizes) - 1}", f"d{len(sizes)}"
@@ -35,13 +57,15 @@ def write_flat(chain: Sequence[Layer], loss: str) -> str:
         assert isinstance(layer, Linear)
         own = layer.weights
         where, shape = (own.weight, max(own.bias, 0), own.biased), ("rows", outputs, inputs)
-        forward.append(call("linear_block", a, x, "P", *where, *shape))
+        way = "product" if layer in wide else "block"
+        forward.append(call(f"linear_{way}", a, x, "P", *where, *shape))
         if len(sizes) > 1:
-            backward.insert(0, call("linear_back_block", dx, d, "P", own.weight, *shape))
+            backward.insert(0, call(f"linear_back_{way}", dx, d, "P", own.weight, *shape))
         one = " + 1.0" if own.biased else ""
         squares.append(f"{call('row_square', d, 'e', outputs)} * ({call('row_square', x, 'e', inputs)}{one})")
         kept += [call("keep", d, "e", outputs, "sound"), call("keep", x, "e", inputs, "sound")]
-        add.append(call("linear_add_block", "S", *where, "factors", d, x, *shape))
+        target = ("S", "room", "first == U(0)") if layer in wide else ("S",)
+        add.append(call(f"linear_add_{way}", *target, *where, "factors", d, x, *shape))
         sizes.append(outputs)
     names = [f"{kind}{n}" for n in range(len(sizes)) for kind in "ad"]
     arrays = [
@@ -50,22 +74,24 @@ def write_flat(chain: Sequence[Layer], loss: str) -> str:
     residual, value = LOSSES[loss]
     last, outputs = len(sizes) - 1, sizes[-1]
     z = f"a{last}[e * U({outputs}) : e * U({outputs}) + U({outputs})]"
+    half_or_whole = "U(BLOCK // 2) if {} <= U(BLOCK // 2) else U(BLOCK)"
     return f"""
 from gossamer.objectives.chains.block_kernels import *
 
-BLOCK = 16
+BLOCK = {WIDE_BLOCK if room else BLOCK}
 
 
 @njit(SIGNATURE, **OPTIONS, fastmath={{"contract", "nsz"}}, cache=CACHE)
 def run(mode, X, Y, index, P, clip, S, values):
     total = U(len(index))
-    most = min(U(BLOCK), total + U(3))
+    most = {half_or_whole.format("total") if room else "min(U(BLOCK), total + U(3))"}
+    room = np.empty({room}, P.dtype)
 {block(arrays, 1)}
-    factors = np.zeros(BLOCK + 4, P.dtype)
+    factors = np.zeros(most, P.dtype)
     smallest = np.finfo(P.dtype).tiny
     for first in range(U(0), total, U(BLOCK)):
         count = min(U(BLOCK), total - first)
-        rows = count + (U(4) - count % U(4)) % U(4)
+        rows = {half_or_whole.format("count") if room else "count + (U(4) - count % U(4)) % U(4)"}
         gather(a0, X, index[first : first + count], rows, count, U({sizes[0]}))
 {block(forward, 2)}
         if mode == SCORED:

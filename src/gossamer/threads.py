@@ -1,0 +1,83 @@
+"""Work shared by a few kept threads, whose number has no influence on what comes out.
+
+Results come in the order of what was asked for, each made by one thread. So whatever is summed over them depends
+neither on cores nor on load.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_WORKERS: dict[int, ThreadPoolExecutor] = {}
+"""Threads by how many there are, kept: starting them takes as long as a small batch."""
+_AT_WORK = threading.local()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_WORKERS.clear)  # threads stay behind
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> Iterator[Result]:
+    """``function`` of each item, in the order of the items, by up to ``threads`` threads, of which this is one."""
+    threads = 1 if getattr(_AT_WORK, "here", False) else min(threads, len(items))
+    return map(function, items) if threads <= 1 else _shared(function, items, _workers(threads - 1))
+
+
+def _shared(function: Callable[[Item], Result], items: Sequence[Item], workers: ThreadPoolExecutor) -> Iterator[Result]:
+    """Others begin with the second item; this thread with the first, and then takes the last that nobody has begun."""
+    asked = [workers.submit(function, item) for item in items[1:]]
+    own = {0: function(items[0])}
+    last = len(items) - 1
+    for number in range(len(items)):
+        while number not in own and last >= number and not asked[number - 1].done():
+            if asked[last - 1].cancel():
+                own[last] = function(items[last])
+            last -= 1
+        yield own.pop(number) if number in own else asked[number - 1].result()
+
+
+def _workers(count: int) -> ThreadPoolExecutor:
+    if count not in _WORKERS:
+        _WORKERS[count] = ThreadPoolExecutor(count, thread_name_prefix="gossamer", initializer=_begin)
+    return _WORKERS[count]
+
+
+def _begin() -> None:
+    """Work in this thread is not spread over others, which may all be waiting for it."""
+    _AT_WORK.here = True
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS computes with one thread inside, in the whole process, and as before outside: its rounding depends on it."""
+    before = [(library, library.num_threads) for library in _blas()]
+    changed = [(library, count) for library, count in before if count != 1]
+    for library, _ in changed:
+        library.set_num_threads(1)
+    try:
+        yield
+    finally:
+        for library, count in changed:
+            library.set_num_threads(count)
+
+
+@cache
+def _blas() -> list[Any]:
+    """Return the BLAS libraries that this process has loaded; looking for them takes milliseconds."""
+    import scipy.linalg.cython_blas  # noqa: F401  (what kernels call)
+    from threadpoolctl import ThreadpoolController
+
+    found: list[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
+    return found
