@@ -177,4 +177,6 @@ def clips_of(clip: Clip, width: int) -> npt.NDArray[np.float64]:
         raise SpecError(f"every clip must be a positive number, found {given[~positive].flat[0]:g}")
     if given.shape not in ((), (width,)):
         raise DataError(f"expected one clip, or an array [{width}] with one for each model, found {list(given.shape)}")
-    return np.array(np.broadcast_to(given, width))
+    clips = np.empty(width)
+    clips[:] = given
+    return clips

@@ -98,6 +98,49 @@ def dense_outputs(w, x, z, intercept):
 
 
 @_compiled
+def dense_outputs_of_four(w, examples, four, z, squares, intercept):
+    """`dense_outputs` of the examples ``four`` [4] into z [4, outputs] and squares [4], two outputs at a time.
+
+    A row of w is loaded once for all; each example's numbers are made by the same operations in any company.
+    """
+    x0, x1, x2, x3 = examples[four[0]], examples[four[1]], examples[four[2]], examples[four[3]]
+    outputs, features = z.shape[1], x0.size
+    for c in range(0, outputs - 1, 2):
+        row, next_row = w[c * features : (c + 1) * features], w[(c + 1) * features : (c + 2) * features]
+        s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = w.dtype.type(0)
+        for j in range(features):
+            s0 += row[j] * x0[j]
+            s1 += row[j] * x1[j]
+            s2 += row[j] * x2[j]
+            s3 += row[j] * x3[j]
+            t0 += next_row[j] * x0[j]
+            t1 += next_row[j] * x1[j]
+            t2 += next_row[j] * x2[j]
+            t3 += next_row[j] * x3[j]
+        z[0, c], z[1, c], z[2, c], z[3, c] = s0, s1, s2, s3
+        z[0, c + 1], z[1, c + 1], z[2, c + 1], z[3, c + 1] = t0, t1, t2, t3
+    if outputs % 2:
+        c = outputs - 1
+        row = w[c * features : (c + 1) * features]
+        s0 = s1 = s2 = s3 = w.dtype.type(0)
+        for j in range(features):
+            s0 += row[j] * x0[j]
+            s1 += row[j] * x1[j]
+            s2 += row[j] * x2[j]
+            s3 += row[j] * x3[j]
+        z[0, c], z[1, c], z[2, c], z[3, c] = s0, s1, s2, s3
+    for e in range(4):
+        x = examples[four[e]]
+        square = 1.0 if intercept else 0.0
+        for j in range(features):
+            square += np.float64(x[j]) * np.float64(x[j])
+        squares[e] = square
+        if intercept:
+            for c in range(outputs):
+                z[e, c] += w[outputs * features + c]
+
+
+@_compiled
 def dense_add(g, examples, four, z, intercept):
     """g += the gradients with residuals z [4, outputs] at the examples ``four`` [4].
 
@@ -167,28 +210,33 @@ def dense_sums(loss, models, batches, targets, clips, shape, sums, zeroed, uncli
     """
     outputs, _, intercept = shape
     starts, packed = batches
-    z, four = np.empty((4, outputs), models.dtype), np.empty(4, np.int64)
+    z, four, squares = np.empty((4, outputs), models.dtype), np.empty(4, np.int64), np.empty(4)
+    kept, those = np.empty((4, outputs), models.dtype), np.empty(4, np.int64)
     for k in range(models.shape[0]):
         w, g, batch = models[k], sums[k], packed[starts[k] : starts[k + 1]]
         finite, held = is_finite(w), 0
         g[:] = 0
         zeroed[k] = unclipped[k] = 0
-        for i in batch:
-            square = dense_outputs(w, examples[i], z[held], intercept)
-            residuals(loss, z[held], targets[i])
-            sound, whole = clip_residuals(z[held], square, clips[k])
-            if finite and sound:
-                four[held] = i
-                held += 1
+        for first in range(0, batch.size, 4):
+            given = min(4, batch.size - first)
+            for e in range(4):
+                four[e] = batch[first + min(e, given - 1)]
+            dense_outputs_of_four(w, examples, four, z, squares, intercept)
+            for e in range(given):
+                residuals(loss, z[e], targets[four[e]])
+                sound, whole = clip_residuals(z[e], squares[e], clips[k])
+                if not (finite and sound):
+                    zeroed[k] += 1
+                    continue
                 unclipped[k] += whole
-            else:
-                zeroed[k] += 1
-            if held == 4:
-                dense_add(g, examples, four, z, intercept)
-                held = 0
+                kept[held], those[held] = z[e], four[e]
+                held += 1
+                if held == 4:
+                    dense_add(g, examples, those, kept, intercept)
+                    held = 0
         if held > 0:
-            four[held:], z[held:] = four[0], 0
-            dense_add(g, examples, four, z, intercept)
+            those[held:], kept[held:] = those[0], 0
+            dense_add(g, examples, those, kept, intercept)
 
 
 @_compiled
