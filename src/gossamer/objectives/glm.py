@@ -27,9 +27,10 @@ from gossamer.objectives.asked import (
     clips_of,
 )
 from gossamer.objectives.eigenvalues import largest_eigenvalue
-from gossamer.objectives.glm_examples import Examples, Memory, frozen, packed
+from gossamer.objectives.glm_examples import Examples, Memory, frozen, packed, writable
 from gossamer.objectives.glm_losses import LOSSES, TargetArray
-from gossamer.objectives.local_steps import checked
+from gossamer.objectives.glm_steps import WRONG
+from gossamer.objectives.local_steps import arrays_of, checked
 from gossamer.objectives.local_training import Packed
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
@@ -98,7 +99,7 @@ class LinearModel(Objective):
         self.features = features
         self.classes = classes
         self.intercept = intercept
-        self.l2 = l2
+        self.l2 = float(l2)
         self.dtype = np.dtype(dtype)  # type: ignore[assignment]
         self.outputs = self.loss.outputs(classes)
         bias = (Part("bias", (self.outputs,)),) if intercept else ()
@@ -155,21 +156,28 @@ class LinearModel(Objective):
             If the arrays of a round, or a round and ``data``, do not fit each other or the model.
         """
         examples = self._examples(data)
-        sums, zeroed = [], np.empty(len(rounds), np.int64)
-        for k, each in enumerate([checked(each, self.size, len(data)) for each in rounds]):
-            sums.append(np.empty(each.where.count(self.size), self.dtype))
-            zeroed[k] = examples.loops.steps(
+        shape, arrays = (self.outputs, self.features, self.intercept), examples.of_steps
+        sums, zeroed = [], []
+        for given in rounds:
+            models, starts, rows, rates = arrays_of(given, self.size, self.dtype)
+            unit, clip, where = given[4:]
+            total = np.empty(where.count(self.size), self.dtype)
+            found = examples.loops.steps(
                 self.loss.code,
-                (frozen(self._rows(each.models, len(each.models))), frozen(each.starts)),
-                (frozen(each.examples), frozen(each.rates)),
+                (writable(models), writable(starts)),
+                (writable(rows), writable(rates)),
                 examples.targets,
-                (float(each.clip), float(each.unit), float(self.l2)),
-                (self.outputs, self.features, self.intercept),
-                (int(each.where.first), int(each.where.step)),
-                sums[k],
-                *examples.arrays,
+                (float(clip), float(unit), self.l2),
+                shape,
+                (int(where.first), int(where.step)),
+                total,
+                *arrays,
             )
-        return LocalSums(sums, zeroed)
+            if found == WRONG:
+                checked(given, self.size, len(data))
+            sums.append(total)
+            zeroed.append(found)
+        return LocalSums(sums, np.array(zeroed, np.int64))
 
     def local_updates(
         self,
@@ -315,7 +323,7 @@ class LinearModel(Objective):
     def _examples(self, split: Split) -> Examples:
         if (known := self._memory.get(split)) is not None:
             return known
-        return self._memory.setdefault(split, Examples.of(split, self.features, self.classes))
+        return self._memory.setdefault(split, Examples.of(split, self.features, self.classes, self.intercept))
 
 
 def _check_settings(loss: str, features: int, classes: int | None, l2: float, dtype: npt.DTypeLike) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -15,7 +17,7 @@ from gossamer.arrays import IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError
 from gossamer.objectives import glm_kernels as kernels
-from gossamer.objectives import glm_steps, glm_training, glm_updates
+from gossamer.objectives import glm_sparse_steps, glm_steps, glm_training, glm_updates
 from gossamer.objectives.glm_losses import TargetArray
 
 
@@ -30,12 +32,13 @@ class Loops(NamedTuple):
 
 LOOPS = {
     False: Loops(kernels.dense_sums, glm_steps.dense_round, glm_updates.dense_updates, glm_training.dense_training),
-    True: Loops(kernels.csr_sums, glm_steps.csr_round, glm_updates.csr_updates, glm_training.csr_training),
+    True: Loops(kernels.csr_sums, glm_sparse_steps.csr_round, glm_updates.csr_updates, glm_training.csr_training),
 }
 """By whether examples are sparse."""
 
 
-class Examples(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Examples:
     """A split that was found valid, as the loops take it.
 
     Attributes
@@ -48,16 +51,28 @@ class Examples(NamedTuple):
         For this layout.
     arrays : tuple of ndarray
         Arrays of the matrix, as the loops take them.
+    intercept : bool
+        Whether models have a bias.
     """
 
     matrix: Any
     targets: TargetArray
     loops: Loops
     arrays: tuple[npt.NDArray[Any], ...]
+    intercept: bool
+
+    @cached_property
+    def of_steps(self) -> tuple[npt.NDArray[Any], ...]:
+        """Arrays as the loops of single steps take them: beside dense rows their squared norms."""
+        if sp.issparse(self.matrix):
+            return self.arrays
+        squares = np.empty(len(self.targets))
+        kernels.dense_squares(*self.arrays, self.intercept, squares)
+        return (*self.arrays, frozen(squares))
 
     @classmethod
-    def of(cls, split: Split, features: int, classes: int | None) -> Examples:
-        """The examples of ``split``, for models of so many features.
+    def of(cls, split: Split, features: int, classes: int | None, intercept: bool) -> Examples:
+        """The examples of ``split``, for models of so many features, with or without an intercept.
 
         Raises
         ------
@@ -68,7 +83,7 @@ class Examples(NamedTuple):
         targets = _targets(split, classes)
         sparse = sp.issparse(matrix)
         arrays = (matrix.data, matrix.indices, matrix.indptr) if sparse else (matrix,)
-        return cls(matrix, frozen(targets), LOOPS[sparse], tuple(map(frozen, arrays)))
+        return cls(matrix, frozen(targets), LOOPS[sparse], tuple(map(frozen, arrays)), intercept)
 
 
 class Memory(WeakKeyDictionary[Split, Examples]):
@@ -130,5 +145,10 @@ def packed(batches: Sequence[IndexArray], count: int) -> tuple[IndexArray, Index
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A read-only view: a kernel is compiled anew for each mixture of writable and read-only arguments."""
     view = array.view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
+
+
+def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, or a copy of one that is read-only: for small arrays, whose views cost more than some loops do."""
+    return array if array.flags.writeable else array.copy()

@@ -23,6 +23,8 @@ from numba import njit
 LOGISTIC, SOFTMAX, SQUARED, HINGE = range(4)
 
 _compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+# Inlined by force, because a call costs more than the arithmetic of a few features.
+_inlined = njit(inline="always", error_model="numpy", fastmath={"reassoc", "contract"})
 
 
 @_compiled
@@ -81,9 +83,9 @@ def is_finite(values):
     return total == 0
 
 
-@_compiled
-def dense_outputs(w, x, z, intercept):
-    """z = W x + b for a dense x [features]; returns |x|^2 (plus one with an intercept)."""
+@_inlined
+def dense_scores(w, x, z, intercept):
+    """z = W x + b for a dense x [features]."""
     outputs, features = z.size, x.size
     for c in range(outputs):
         row = w[c * features : (c + 1) * features]
@@ -91,10 +93,29 @@ def dense_outputs(w, x, z, intercept):
         for j in range(features):
             total += row[j] * x[j]
         z[c] = total + w[outputs * features + c] if intercept else total
+
+
+@_inlined
+def dense_square(x, intercept):
+    """Return |x|^2 (plus one with an intercept)."""
     square = 1.0 if intercept else 0.0
-    for j in range(features):
+    for j in range(x.size):
         square += np.float64(x[j]) * np.float64(x[j])
     return square
+
+
+@_compiled
+def dense_outputs(w, x, z, intercept):
+    """z = W x + b for a dense x [features]; returns |x|^2 (plus one with an intercept)."""
+    dense_scores(w, x, z, intercept)
+    return dense_square(x, intercept)
+
+
+@_compiled
+def dense_squares(examples, intercept, squares):
+    """Write `dense_square` of each row of ``examples`` [n, features] to ``squares`` [n]."""
+    for i in range(examples.shape[0]):
+        squares[i] = dense_square(examples[i], intercept)
 
 
 @_compiled
@@ -131,10 +152,7 @@ def dense_outputs_of_four(w, examples, four, z, squares, intercept):
         z[0, c], z[1, c], z[2, c], z[3, c] = s0, s1, s2, s3
     for e in range(4):
         x = examples[four[e]]
-        square = 1.0 if intercept else 0.0
-        for j in range(features):
-            square += np.float64(x[j]) * np.float64(x[j])
-        squares[e] = square
+        squares[e] = dense_square(x, intercept)
         if intercept:
             for c in range(outputs):
                 z[e, c] += w[outputs * features + c]

@@ -65,7 +65,29 @@ def checked(given: LocalRound, size: int, count: int) -> LocalRound:
     DataError
         If the arrays do not fit each other, the model or the examples.
     """
-    models, rates = np.asarray(given.models), np.ascontiguousarray(given.rates, np.float64)
+    models, starts, examples, rates = arrays_of(given, size)
+    steps = len(examples)
+    if starts[0] != 0 or starts[-1] > steps or (starts[1:] < starts[:-1]).any():
+        raise _wrong_starts(starts, len(models), steps)
+    if steps and not (rates.min() > 0 and rates.max() < math.inf):
+        wrong = rates[~((rates > 0) & (rates < math.inf))]
+        raise SpecError(f"step sizes must be positive and finite, found {wrong[0]:g}")
+    if steps and not 0 <= examples.min() <= examples.max() < count:
+        raise DataError(f"a round's examples must be in 0..{count - 1}, found {examples.min()}..{examples.max()}")
+    return given._replace(models=models, starts=starts, examples=examples, rates=rates)
+
+
+def arrays_of(
+    given: LocalRound, size: int, dtype: npt.DTypeLike = None
+) -> tuple[FloatArray, IndexArray, IndexArray, npt.NDArray[np.float64]]:
+    """The first four fields, contiguous and of the documented types and shapes; their entries are not looked at.
+
+    Raises
+    ------
+    SpecError, DataError
+        As `checked`, for anything but the entries of arrays.
+    """
+    models, rates = np.ascontiguousarray(given.models, dtype), np.ascontiguousarray(given.rates, np.float64)
     starts, examples = _indices("starts", given.starts), _indices("examples", given.examples)
     steps = len(examples)
     if not given.clip > 0:
@@ -74,21 +96,20 @@ def checked(given: LocalRound, size: int, count: int) -> LocalRound:
         raise SpecError(f"a round's unit is a positive finite step size, found {given.unit:g}")
     if models.ndim != 2 or models.shape[1] != size or not len(models):
         raise DataError(f"a round needs models [segments, {size}], at least one, found {list(models.shape)}")
-    if len(starts) != len(models) or starts[0] != 0 or starts[-1] > steps or (starts[1:] < starts[:-1]).any():
-        raise DataError(
-            f"starts of {len(models)} models in a round of {steps} steps must rise from 0 to at most {steps}, one a "
-            f"model, found {starts.tolist()[:8]}"
-        )
+    if len(starts) != len(models):
+        raise _wrong_starts(starts, len(models), steps)
     if rates.shape != (steps,):
         raise DataError(f"a round of {steps} examples needs as many step sizes, found {list(rates.shape)}")
     if given.where.first >= size:
         raise DataError(f"coordinates of {size} numbers start below {size}, found {given.where}")
-    if steps and not (rates.min() > 0 and rates.max() < math.inf):
-        wrong = rates[~((rates > 0) & (rates < math.inf))]
-        raise SpecError(f"step sizes must be positive and finite, found {wrong[0]:g}")
-    if steps and not 0 <= examples.min() <= examples.max() < count:
-        raise DataError(f"a round's examples must be in 0..{count - 1}, found {examples.min()}..{examples.max()}")
-    return given._replace(models=models, starts=starts, examples=examples, rates=rates)
+    return models, starts, examples, rates
+
+
+def _wrong_starts(starts: IndexArray, models: int, steps: int) -> DataError:
+    return DataError(
+        f"starts of {models} models in a round of {steps} steps must rise from 0 to at most {steps}, one a "
+        f"model, found {starts.tolist()[:8]}"
+    )
 
 
 def _indices(name: str, given: npt.ArrayLike) -> IndexArray:
