@@ -35,6 +35,7 @@ LOOPS = {
     True: Loops(kernels.csr_sums, glm_sparse_steps.csr_round, glm_updates.csr_updates, glm_training.csr_training),
 }
 """By whether examples are sparse."""
+_squares: Callable[..., None] = kernels.dense_squares
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class Examples:
         if sp.issparse(self.matrix):
             return self.arrays
         squares = np.empty(len(self.targets))
-        kernels.dense_squares(*self.arrays, self.intercept, squares)
+        _squares(*self.arrays, self.intercept, squares)
         return (*self.arrays, frozen(squares))
 
     @classmethod

@@ -27,7 +27,7 @@ _SCALE = 2.0**10  # scales lie between its inverse and itself, which costs at mo
 
 @_compiled
 def csr_outputs_some(y, scale, x, at, z, shares, shape, first, step):
-    """`csr_outputs` and `glm_steps.dense_shares` at once, with the model ``scale y`` on the coordinates that move, else y."""
+    """`csr_outputs` and `glm_steps.dense_shares` at once, with the model ``scale y`` on what moves, and y elsewhere."""
     outputs, features, intercept = shape
     square = 1.0 if intercept else 0.0
     for p in range(x.size):

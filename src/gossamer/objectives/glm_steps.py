@@ -19,7 +19,7 @@ from numba import njit
 
 from gossamer.objectives import glm_kernels
 from gossamer.objectives.glm_kernels import dense_scores
-from gossamer.objectives.prefetch import prefetch
+from gossamer.objectives.prefetch import fetch
 
 _compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 # Inlined by force, because calls cost more than the arithmetic of a hundred features.
@@ -174,9 +174,9 @@ def ask_for_row(examples, squares, targets, i):
     """Have what is known of example i fetched, its features a line of memory after the other."""
     features = examples.shape[1]
     for j in range(0, features, _LINE // examples.itemsize):
-        prefetch(examples, i * features + j)
-    prefetch(squares, i)
-    prefetch(targets, i)
+        fetch(examples, i * features + j)
+    fetch(squares, i)
+    fetch(targets, i)
 
 
 @_inlined

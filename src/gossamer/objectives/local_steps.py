@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +79,7 @@ def checked(given: LocalRound, size: int, count: int) -> LocalRound:
 
 
 def arrays_of(
-    given: LocalRound, size: int, dtype: npt.DTypeLike = None
+    given: LocalRound, size: int, dtype: np.dtype[Any] | None = None
 ) -> tuple[FloatArray, IndexArray, IndexArray, npt.NDArray[np.float64]]:
     """The first four fields, contiguous and of the documented types and shapes; their entries are not looked at.
 

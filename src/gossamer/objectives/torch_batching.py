@@ -74,16 +74,19 @@ def pieces(batches: Sequence[IndexArray], examples: int, nodes: int) -> list[Pie
     """
     found: list[Piece] = []
     for node, batch in enumerate(batches):
-        runs = np.array_split(batch, -(-len(batch) // examples)) if len(batch) else []
-        for run in runs:
-            last = found[-1] if found else Piece([], [])
-            longest = max(map(len, (*last.indices, run)))
-            if 0 < len(last.nodes) < nodes and longest * (len(last.nodes) + 1) <= examples:
-                last.nodes.append(node)
-                last.indices.append(run)
+        runs = np.array_split(batch, -(-len(batch) // examples)) if len(batch) > examples else [batch]
+        for run in runs if len(batch) else ():
+            if found and len(found[-1].nodes) < nodes and _fits(found[-1], run, examples):
+                found[-1].nodes.append(node)
+                found[-1].indices.append(run)
             else:
                 found.append(Piece([node], [run]))
     return found
+
+
+def _fits(piece: Piece, run: IndexArray, examples: int) -> bool:
+    """Whether ``run`` can join, with padding."""
+    return max(map(len, (*piece.indices, run))) * (len(piece.nodes) + 1) <= examples
 
 
 def activations(module: nn.Module, call: Callable[[], object]) -> int:
