@@ -65,6 +65,16 @@ def _secrets_by_test() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_tests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache for tests alone; machine code in it lasts from one run of them to the next."""
+    kept = getattr(request.config, "cache", None)
+    home = tmp_path_factory.mktemp("cache") if kept is None else kept.mkdir("gossamer")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(home))
+        yield
+
+
 @pytest.fixture
 def real_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise secrets from the operating system, as they are outside of tests."""

@@ -30,15 +30,15 @@ RUNS = f"{RELEASED} version files keys data objectives algorithms {TABLE}"
 DEPLOYED = f"{RUNS} runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 MAY_IMPORT = {
-    **dict.fromkeys(("arrays", "errors", "version", "section", "normals", "threads"), ""),
+    **dict.fromkeys(("arrays", "cache", "errors", "version", "section", "normals", "threads"), ""),
     "randomness": "normals threads",
     **dict.fromkeys(("numbers", "files"), "errors"),
     **dict.fromkeys(("vectors", "parameters"), "arrays vectors"),
     "protocol": "errors vectors",
     "keys": "errors protocol",
     "topology": BASE,
-    "data": BASE,
-    "objectives/chains": "parameters",
+    "data": f"{BASE} cache",
+    "objectives/chains": "cache parameters",
     "objectives": f"{BASE} parameters data objectives/chains",
     "objectives/models": f"{BASE} parameters objectives",
     "privacy": f"{BASE} protocol",

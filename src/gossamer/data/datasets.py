@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.catalogue import KNOWN, KnownDataset
+from gossamer.data.derived import Derived, kept_or_made
 from gossamer.data.examples import Examples, Owners
 from gossamer.data.features import choose_layout
 from gossamer.data.formats import infer_format, read_files
@@ -16,6 +18,7 @@ from gossamer.data.holding_out import held_out
 from gossamer.data.persons import warn_of_shared_persons
 from gossamer.data.preparing import Treatment, classes_of, targets_of
 from gossamer.data.search import search_path as search_path
+from gossamer.data.search import variant
 from gossamer.data.settings import GENERATED, Format, SyntheticSettings
 from gossamer.data.settings import DatasetSettings as DatasetSettings
 from gossamer.data.split import Split
@@ -85,6 +88,14 @@ class _Origin:
     format: Format
     known: KnownDataset | None
 
+    def files(self, known: KnownDataset) -> list[Path]:
+        """All that is read of a known data set; nothing of what is bundled, or of pictures in a folder."""
+        if self.train.is_dir():
+            found = [variant(self.train, name) for name in known.files] if self.format == "idx" else []
+        else:
+            found = [self.train, self.test] if known.files else []
+        return [path for path in found if path is not None]
+
 
 def known_datasets() -> list[DatasetRecord]:
     """Every data set known by name, and where its files are."""
@@ -133,19 +144,46 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
     if settings.synthetic is not None:
         return _drawn(settings.name, settings.synthetic)
     origin = _resolve(settings)
+    found = _found(settings, origin)
+    return Dataset(
+        name=settings.name,
+        train=found.train,
+        test=found.test,
+        classes=None if found.labels is None else len(found.labels),
+        labels=found.labels,
+        owners=found.owners,
+        source=_describe(origin, found.held, settings),
+        persons=found.persons,
+    )
+
+
+def _found(settings: DatasetSettings, origin: _Origin) -> Derived:
+    known, make = origin.known, partial(_made, settings, origin)
+    if known is None or not (files := origin.files(known)):
+        return make()
+    return kept_or_made(settings, origin.format, files, known.train_examples, make)
+
+
+def _made(settings: DatasetSettings, origin: _Origin) -> Derived:
     train, own_test = read_files(origin.format, origin.train, origin.test, settings)
     classes = classes_of(train.labels, settings)
     train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
     warn_of_shared_persons(settings.name, train.persons, test.persons)
     treatment = Treatment.of(settings, origin.format, settings.layout or choose_layout(train.features))
-    return Dataset(
-        name=settings.name,
-        train=Split(treatment.apply(train.features, origin.train), targets_of(train.labels, classes, "training")),
-        test=Split(treatment.apply(test.features, origin.train), targets_of(test.labels, classes, "test")),
-        classes=None if classes is None else len(classes.names()),
+
+    def split(examples: Examples, which: str) -> Split:
+        features = treatment.apply(examples.features, origin.train)
+        return Split(features, targets_of(examples.labels, classes, which))
+
+    made = split(train, "training"), split(test, "test")
+    for each in made:
+        if not np.isfinite(each.features.data if each.sparse else each.features).all():
+            raise DataError(f"{settings.name}: features are not finite after dataset.divide_by and normalise")
+    return Derived(
+        *made,
         labels=None if classes is None else classes.names(),
+        held=own_test is None,
         owners=train.owners,
-        source=_describe(origin, own_test is None, settings),
         persons=train.persons,
     )
 

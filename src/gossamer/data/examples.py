@@ -6,7 +6,9 @@ import bz2
 import gzip
 import lzma
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,34 @@ Pair = tuple[Examples, Examples | None]
 """Training examples, and test examples where the files have some."""
 
 
+_READ: ContextVar[dict[Path, bytes] | None] = ContextVar("_READ", default=None)
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """Read each file once while the block lasts: who hashes a file and who parses it see the same bytes."""
+    token = _READ.set({})
+    try:
+        yield
+    finally:
+        _READ.reset(token)
+
+
+def raw_bytes(path: Path) -> bytes:
+    """The contents of a file as they are.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    """
+    if (read := _READ.get()) is None:
+        return path.read_bytes()
+    if path not in read:
+        read[path] = path.read_bytes()
+    return read[path]
+
+
 def read_bytes(path: Path) -> bytes:
     """The contents of a file, decompressed where its name ends in .gz, .bz2 or .xz.
 
@@ -67,7 +97,7 @@ def read_bytes(path: Path) -> bytes:
         If the file cannot be read or its compression is damaged.
     """
     try:
-        content = path.read_bytes()
+        content = raw_bytes(path)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     try:

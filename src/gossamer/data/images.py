@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.examples import Examples, Pair
+from gossamer.data.examples import Examples, Pair, raw_bytes
 from gossamer.errors import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -47,7 +47,7 @@ def read_images(path: Path) -> Pair:
     if path.is_dir():
         return _read_both(path, _folder_entries(path), image_module)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(raw_bytes(path))) as archive:
             return _read_both(path, _zip_entries(archive), image_module)
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: expected a folder or a zip of pictures ({error})") from error

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from gossamer.cache import cache_home
 from gossamer.data.examples import COMPRESSIONS
 from gossamer.errors import DataError
 
@@ -17,8 +18,7 @@ def search_path() -> list[Path]:
     folder, then ``gossamer`` in the user's cache (XDG_CACHE_HOME, or ``~/.cache``).
     """
     named = [Path(folder) for folder in os.environ.get("GOSSAMER_DATA", "").split(os.pathsep) if folder]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return [*(folder.expanduser() for folder in named), Path.cwd() / "data", cache / "gossamer"]
+    return [*(folder.expanduser() for folder in named), Path.cwd() / "data", cache_home()]
 
 
 def variant(folder: Path, name: str) -> Path | None:

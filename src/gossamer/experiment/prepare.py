@@ -17,7 +17,7 @@ from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.partition import partition
 from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.split import Split
-from gossamer.errors import DataError, ModelError, SpecError, did_you_mean
+from gossamer.errors import ModelError, SpecError, did_you_mean
 from gossamer.experiment.estimates import Estimated, needs_estimates, with_estimates
 from gossamer.experiment.pretrained import read_pretrained
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
@@ -201,9 +201,6 @@ def prepare(experiment: Experiment) -> Prepared:
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
     check_world(spec.speeds, spec.faults, nodes, seed, spec.links, servers=len(servers(spec)))
     dataset = load_dataset(spec.dataset)
-    for split in (dataset.train, dataset.test):
-        if not np.isfinite(split.features.data if split.sparse else split.features).all():
-            raise DataError(f"{dataset.name}: features are not finite after dataset.divide_by and normalise")
     if spec.stop.accuracy is not None and dataset.classes is None:
         raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")
     generator = stream(seed, "partition")

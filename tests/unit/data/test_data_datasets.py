@@ -373,3 +373,8 @@ def test_cifar_subset(shared_data: Path, monkeypatch) -> None:
     assert np.bincount(data.test.targets).tolist() == [200] * 10
     assert data.labels is not None
     assert data.labels[:3] == ("airplane", "automobile", "bird")
+
+
+def test_a_divisor_that_leaves_no_finite_features_is_refused() -> None:
+    with pytest.raises(DataError, match=r"digits: features are not finite after dataset\.divide_by and normalise"):
+        load_dataset(DatasetSettings(name="digits", divide_by=1e-38))

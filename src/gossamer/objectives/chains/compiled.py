@@ -22,6 +22,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from gossamer.cache import cache_home
 from gossamer.objectives.chains import block_kernels, kernels
 from gossamer.objectives.chains.flat_source import is_flat, is_wide, write_flat
 from gossamer.objectives.chains.layers import Layer
@@ -45,8 +46,7 @@ CACHE = {cache}
 
 def folder() -> Path:
     """Return where kernels are kept."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "gossamer" / "kernels"
+    return cache_home() / "kernels"
 
 
 def has_products(chain: Sequence[Layer]) -> bool:
