@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -213,9 +214,9 @@ class TorchModule(Objective):
         if len(split) == 0:
             raise DataError("an evaluation needs at least 1 example, found an empty split")
         plan = self.plan(split)
-        models = self._rows(models, len(models))
+        models, which = _different(self._rows(models, len(models)))
         if plan.kernel is not None:
-            return plan.kernel.evaluation(models, split, self.threads)
+            return Evaluation(*(figures[which] for figures in plan.kernel.evaluation(models, split, self.threads)))
         work = [(row, part) for row in range(len(models)) for part in _slices(len(split), plan.rows)]
 
         def score(item: tuple[int, slice]) -> npt.NDArray[np.float64]:
@@ -231,7 +232,7 @@ class TorchModule(Objective):
         totals = np.zeros((len(models), 2))
         for (row, _), scores in zip(work, in_order(score, work, self.threads)):
             totals[row] += scores
-        loss, accuracy = totals.T / len(split)
+        loss, accuracy = totals[which].T / len(split)
         return Evaluation(loss, accuracy)
 
     def losses(self, models: FloatArray, split: Split) -> npt.NDArray[np.float64]:
@@ -386,6 +387,14 @@ def _check_indices(batches: Sequence[IndexArray], count: int) -> None:
     for batch in batches:
         if len(batch) and not 0 <= batch.min() <= batch.max() < count:
             raise DataError(f"batch indices must be in 0..{count - 1}, found {batch.min()}..{batch.max()}")
+
+
+def _different(models: FloatArray) -> tuple[FloatArray, IndexArray]:
+    """The models of a stack that differ in a bit, and the place among them of each; all nodes begin with one model."""
+    places: dict[bytes, int] = {}
+    which = [places.setdefault(hashlib.blake2b(np.ascontiguousarray(row).data).digest(), len(places)) for row in models]
+    first = [which.index(place) for place in range(len(places))]
+    return models[first], np.array(which, np.int64)
 
 
 def _slices(count: int, size: int) -> Iterator[slice]:

@@ -183,7 +183,9 @@ def make_plan(
     with one_torch_thread(), torch.random.fork_rng(devices=[]):  # a module that draws numbers is about to be refused
         if problem := outputs_problem(network, model, example):
             raise ModelError(problem)
-        problem, layers = probe_problem(network, model, shape)
+        kernel, no_kernel = _kernel(network, model, shape) if strategy in ("auto", COMPILED) else (None, "")
+        # A chain's layers are torch's own and nothing else, so there is nothing that a probe could find.
+        problem, layers = (None, None) if kernel is not None else probe_problem(network, model, shape)
         if problem:
             raise ModelError(problem)
         with torch.no_grad():
@@ -191,7 +193,6 @@ def make_plan(
             put_out = activations(network.module, lambda: network.outputs(network.parameters(model), example))
     if layers and strategy == "layers":
         raise ModelError(f"strategy 'layers' cannot be used, since {layers}; choose 'auto'")
-    kernel, no_kernel = _kernel(network, model, shape) if strategy in ("auto", COMPILED) else (None, "")
     if strategy == COMPILED and kernel is None:
         raise ModelError(f"strategy 'compiled' cannot be used, since {no_kernel}; choose 'auto'")
     chosen = COMPILED if kernel else strategy if strategy != "auto" else "threads" if layers else "layers"
