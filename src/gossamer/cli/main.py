@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import os
 import signal
 import sys
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; what the console script calls."""
     signal.signal(signal.SIGTERM, _interrupt)
     warnings.showwarning = _warn
+    gc.set_threshold(50_000)  # imports make many objects and no garbage; looking for it was a tenth of a start
     try:
         options = parser(filled=False).parse_args(arguments)
         status: int = options.command(options)
