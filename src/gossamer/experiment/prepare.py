@@ -18,6 +18,7 @@ from gossamer.data.partition import partition
 from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.split import Split
 from gossamer.errors import ModelError, SpecError, did_you_mean
+from gossamer.experiment.ahead import compile_ahead
 from gossamer.experiment.estimates import Estimated, needs_estimates, with_estimates
 from gossamer.experiment.pretrained import read_pretrained
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
@@ -200,6 +201,7 @@ def prepare(experiment: Experiment) -> Prepared:
     nodes, seed = spec.algorithm.nodes, public_seed(spec)
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
     check_world(spec.speeds, spec.faults, nodes, seed, spec.links, servers=len(servers(spec)))
+    compile_ahead(spec)
     dataset = load_dataset(spec.dataset)
     if spec.stop.accuracy is not None and dataset.classes is None:
         raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")

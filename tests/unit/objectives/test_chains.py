@@ -264,6 +264,8 @@ from gossamer.objectives.torch_module import TorchModule
 objective = TorchModule(nn.Sequential(nn.Linear(3, 2)), strategy="compiled")
 data = Split(np.ones((2, 3), np.float32), np.array([0, 1]))
 print(objective.clipped_gradients(np.ones((1, 8), np.float32), data, [np.arange(2)], 1.0).sums.tobytes().hex())
+import sys
+assert "torch._dynamo" not in sys.modules  # importing it takes a second, and a chain needs nothing of it
 """
 
 
@@ -284,6 +286,9 @@ def test_machine_code_is_kept_made_anew_or_done_without(tmp_path: Path) -> None:
     assert kept == {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     for path in kept:
         path.write_bytes(b"damaged")
+    again, said = called(tmp_path)
+    assert again == first
+    assert said.count("are damaged") == 1
     assert called(tmp_path) == (first, "")
     no_folder = tmp_path / "file"
     no_folder.write_text("")

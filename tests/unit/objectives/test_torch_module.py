@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from gossamer.data.split import Split
 from gossamer.errors import DataError, ModelError, SpecError
 from gossamer.objectives.models import build_model
 from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.torch_network import Network
 from gossamer.parameters import unpack
 
 
@@ -232,3 +234,28 @@ def test_a_module_that_does_not_fit_the_data_or_the_loss(module: nn.Module, loss
     torch_module = TorchModule(module, loss=loss)
     with pytest.raises(ModelError, match=message):
         torch_module.evaluate(np.zeros((1, torch_module.size), np.float32), vectors())
+
+
+def test_equal_models_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All nodes begin with one model, and of one that differs in a bit alone the figures are its own."""
+    generator = np.random.default_rng(0)
+    split = Split(generator.standard_normal((50, 6)).astype(np.float32), generator.integers(0, 3, 50))
+    objective = TorchModule(nn.Sequential(nn.Linear(6, 3), nn.LayerNorm(3)), strategy="layers")
+    one = generator.standard_normal(objective.size).astype(np.float32)
+    two, three = one.copy(), one.copy()
+    two[0] = np.nextafter(two[0], np.float32(9))
+    three[:] = np.nan
+    models = np.stack([one, two, one, three, three, one])
+    alone = [objective.evaluate(model[None], split) for model in models]
+    seen: list[int] = []
+    outputs = Network.outputs
+
+    def counted(self: Network, *given: Any) -> Any:
+        seen.append(1)
+        return outputs(self, *given)
+
+    monkeypatch.setattr(Network, "outputs", counted)
+    found = objective.evaluate(models, split)
+    assert len(seen) == 3
+    assert np.array_equal(found.loss, [each.loss[0] for each in alone], equal_nan=True)
+    assert np.array_equal(found.accuracy, [each.accuracy[0] for each in alone], equal_nan=True)

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -43,6 +44,8 @@ SIGNATURE = {signature!r}
 CACHE = {cache}
 '''
 
+_ONE_AT_A_TIME = Lock()
+
 
 def folder() -> Path:
     """Return where kernels are kept."""
@@ -57,7 +60,8 @@ def has_products(chain: Sequence[Layer]) -> bool:
 def kernel_of(chain: Sequence[Layer], loss: str, dtype: np.dtype[np.floating], products: bool) -> Any:
     """Return ``run`` of the chain's kernels, compiled or loaded; ``products`` leaves wide layers to BLAS."""
     text = write_flat(chain, loss, products) if is_flat(chain) else write(chain, loss)
-    return _compiled(text, _signature(loss, np.dtype(dtype)))
+    with _ONE_AT_A_TIME:  # whoever asks for what is being compiled waits for it
+        return _compiled(text, _signature(loss, np.dtype(dtype)))
 
 
 def _signature(loss: str, dtype: np.dtype[np.floating]) -> str:
@@ -77,7 +81,8 @@ def _compiled(text: str, signature: str) -> Any:
         _keep(path, kept)
         try:
             return _loaded(path).run
-        except Exception:  # whatever damaged machine code raises
+        except Exception as problem:  # whatever damaged machine code raises
+            warnings.warn(f"compiled kernels in {path} are damaged ({problem!r}), so they are made anew", stacklevel=2)
             _forget(path)
             _keep(path, kept)
             return _loaded(path).run
