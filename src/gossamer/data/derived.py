@@ -28,7 +28,7 @@ from gossamer.data.split import Split
 
 @dataclass(frozen=True, eq=False)
 class Derived:
-    """What files and settings give.
+    """Splits that files and settings give.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ _STALE = 24 * 3600.0
 
 
 class Kept(NamedTuple):
-    """What an entry has.
+    """Content of an entry.
 
     Attributes
     ----------

@@ -70,7 +70,7 @@ def started(monkeypatch: pytest.MonkeyPatch, **spec: Any) -> int:
             count += 1
 
     monkeypatch.setattr(ahead, "Thread", Thread)
-    ahead.compile_ahead(Experiment.model_validate(spec))
+    ahead.compile_ahead(Experiment.model_validate({"privacy": "none", **spec}))
     return count
 
 

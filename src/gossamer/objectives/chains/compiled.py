@@ -82,7 +82,10 @@ def _compiled(text: str, signature: str) -> Any:
         try:
             return _loaded(path).run
         except Exception as problem:  # whatever damaged machine code raises
-            warnings.warn(f"compiled kernels in {path} are damaged ({problem!r}), so they are made anew", stacklevel=2)
+            warnings.warn(
+                f"compiled kernels in {path} are damaged ({type(problem).__name__}), so they are made anew",
+                stacklevel=2,
+            )
             _forget(path)
             _keep(path, kept)
             return _loaded(path).run
