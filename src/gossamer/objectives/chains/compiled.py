@@ -24,7 +24,7 @@ import numba
 import numpy as np
 
 from gossamer.cache import cache_home
-from gossamer.objectives.chains import block_kernels, kernels
+from gossamer.objectives.chains import block_kernels, exponentials, kernels
 from gossamer.objectives.chains.flat_source import is_flat, is_wide, write_flat
 from gossamer.objectives.chains.layers import Layer
 from gossamer.objectives.chains.source import write
@@ -37,6 +37,7 @@ _HEAD = '''"""Kernels of a chain of layers, written by Gossamer; safe to delete.
 import numpy as np
 from numba import njit
 
+from gossamer.objectives.chains.exponentials import *
 from gossamer.objectives.chains.kernels import *
 
 CLIPPED, SUMMED, SCORED = range(3)
@@ -73,7 +74,7 @@ def _signature(loss: str, dtype: np.dtype[np.floating]) -> str:
 
 @cache
 def _compiled(text: str, signature: str) -> Any:
-    made_of = "".join(Path(str(module.__file__)).read_text(encoding="utf-8") for module in (kernels, block_kernels))
+    made_of = "".join(Path(str(module.__file__)).read_text(encoding="utf-8") for module in (kernels, exponentials, block_kernels))
     digest = hashlib.sha256("\0".join((text, made_of, signature, numba.__version__)).encode()).hexdigest()[:24]
     kept = _HEAD.format(signature=signature, cache=True) + text
     path = folder() / f"chain_{digest}.py"

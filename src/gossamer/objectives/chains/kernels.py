@@ -107,33 +107,6 @@ def relu_back(d, do, a, ao, n):
 
 
 @in_order
-def tanh(z, zo, n):
-    for p in range(n):
-        z[zo + p] = math.tanh(z[zo + p])
-
-
-@in_order
-def tanh_back(d, do, a, ao, n):
-    one = a.dtype.type(1)
-    for p in range(n):
-        d[do + p] *= one - a[ao + p] * a[ao + p]
-
-
-@in_order
-def sigmoid(z, zo, n):
-    one = z.dtype.type(1)
-    for p in range(n):
-        z[zo + p] = one / (one + math.exp(-z[zo + p]))
-
-
-@in_order
-def sigmoid_back(d, do, a, ao, n):
-    one = a.dtype.type(1)
-    for p in range(n):
-        d[do + p] *= a[ao + p] * (one - a[ao + p])
-
-
-@in_order
 def linear(z, zo, x, xo, w, wo, bo, biased, outputs, inputs):
     """z = W x + b, for W [outputs, inputs] in w from wo on, and b from bo on."""
     for j in range(outputs):
@@ -311,34 +284,6 @@ def normalise_back(dx, dxo, d, do, hat, spread, g, go, gbo, w, wo, affine, group
         scale = dx.dtype.type(spread[group])
         for p in range(first, first + n):
             dx[dxo + p] = (dx[dxo + p] - mean - hat[p] * along) * scale
-
-
-@in_order
-def softmax_residual(d, do, z, n, target):
-    """d = the derivatives of the cross-entropy by the scores z."""
-    top = z[0]
-    for c in range(U(1), n):
-        top = max(top, z[c])
-    found = z.dtype.type(0)
-    for c in range(n):
-        d[do + c] = math.exp(z[c] - top)
-        found += d[do + c]
-    for c in range(n):
-        d[do + c] /= found
-        if c == U(target):
-            d[do + c] -= z.dtype.type(1)
-
-
-@in_order
-def cross_entropy(z, n, target):
-    """Return the cross-entropy of the scores z."""
-    top = z[0]
-    for c in range(U(1), n):
-        top = max(top, z[c])
-    found = np.float64(0.0)
-    for c in range(n):
-        found += math.exp(z[c] - top)
-    return np.float64(top - z[U(target)]) + math.log(found)
 
 
 @in_order
