@@ -77,6 +77,9 @@ class Bar:
 
             self.bar = tqdm(total=plan.updates, unit=self.words.made, file=sys.stderr, dynamic_ncols=True, leave=True)
 
+    def remarked(self, line: str) -> None:
+        say(line)
+
     def updated(self, updates: int) -> None:
         if self.bar is not None and updates != self.updates:
             self.bar.update(updates - self.updates)

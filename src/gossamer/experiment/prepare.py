@@ -317,7 +317,12 @@ def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
     loss = settings.loss or ("cross_entropy" if dataset.classes else "mse")
     compute = experiment.compute
     network: Objective = TorchModule(
-        module, loss=loss, l2=settings.l2, memory_mib=compute.memory_mib, strategy=compute.strategy
+        module,
+        loss=loss,
+        l2=settings.l2,
+        memory_mib=compute.memory_mib,
+        strategy=compute.strategy,
+        exact=compute.rounding == "exact",
     )
     if len(dataset.train.targets):  # a server has none
         _try(network, dataset)

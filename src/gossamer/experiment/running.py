@@ -45,6 +45,7 @@ class Progress(Protocol):
     """Is told how a run goes."""
 
     def planned(self, plan: Plan) -> None: ...
+    def remarked(self, line: str) -> None: ...
     def updated(self, updates: int) -> None: ...
     def looked(self, row: Row) -> None: ...
 
@@ -53,6 +54,9 @@ class Silence:
     """Progress that nobody hears."""
 
     def planned(self, plan: Plan) -> None:
+        pass
+
+    def remarked(self, line: str) -> None:
         pass
 
     def updated(self, updates: int) -> None:
@@ -217,6 +221,8 @@ class _Run:
 
     def go(self) -> Result:
         self.progress.planned(self.plan)
+        if (remark := self.prepared.objective.computing().remark) is not None:
+            self.progress.remarked(remark)
         if self.folder is not None:
             self.folder.clear()
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
@@ -331,6 +337,7 @@ class _Run:
             "events": counters.events,
             "compute_calls": counters.calls,
             "mean_width": round(counters.computed / counters.calls, 2) if counters.calls else 0.0,
+            **self.prepared.objective.computing().figures(),
             "python": platform.python_version(),
             "numpy": np.__version__,
         }

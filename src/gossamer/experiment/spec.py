@@ -100,15 +100,30 @@ class ComputeSettings(Section):
     width : int
         Most computations gathered into one call; 1 computes each on its own.
     strategy : {"auto", "compiled", "layers", "vmap", "threads"}
-        How networks are computed; ``auto`` reads a fixed table. ``layers``: by rules for each layer. ``vmap``: one
-        call of ``torch.func`` for all. ``threads``: a call for each node, on worker threads.
+        How networks are computed; ``auto`` reads a fixed table. ``compiled``: a kernel for chains of layers.
+        ``layers``: by rules for each layer. ``vmap``: one call of ``torch.func`` for all. ``threads``: a call for each
+        node, on worker threads.
     memory_mib : int
         Bound on the working memory of networks, in MiB.
+    rounding : {"reproducible", "exact"}, optional
+        What gradients have the same bits for. ``reproducible``: the same run again; the default of simulations.
+        ``exact``: an example, whatever others are computed beside it; deployed parties always compute so. Linear
+        models and compiled networks do both at no cost; other networks then take examples one at a time.
     """
 
     width: PositiveInt = 1024
     strategy: Literal["auto", "compiled", "layers", "vmap", "threads"] = "auto"
     memory_mib: PositiveInt = 512
+    rounding: Annotated[Literal["reproducible", "exact"] | None, NEWER] = None
+
+    @model_validator(mode="after")
+    def _no_company(self) -> ComputeSettings:
+        if self.rounding == "exact" and self.strategy == "vmap":
+            raise ValueError(
+                "strategy: vmap rounds a gradient by what is computed beside it, which rounding: exact rules out; "
+                "choose strategy: auto"
+            )
+        return self
 
 
 class Experiment(Section):

@@ -17,6 +17,7 @@ from gossamer.arrays import IndexArray as IndexArray
 from gossamer.data.split import Split
 from gossamer.objectives import local_steps, local_training, local_updates
 from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates, Training
+from gossamer.objectives.computing import Computing
 from gossamer.parameters import Part as Part
 
 
@@ -216,6 +217,10 @@ class Objective(ABC):
         Its results may differ where numbers leave the range of their type. Linear models are as they are.
         """
         return self
+
+    def computing(self) -> Computing:
+        """Return how gradients are computed."""
+        return Computing("linear")
 
     @abstractmethod
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:

@@ -33,6 +33,8 @@ from torch import Tensor, nn
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import torch_local
+from gossamer.objectives.chains.compiled import MADE
+from gossamer.objectives.computing import Computing
 from gossamer.objectives.local_steps import checked
 from gossamer.objectives.local_training import Packed
 from gossamer.objectives.objective import Objective
@@ -77,6 +79,9 @@ class TorchModule(Objective):
         Worker threads; None for as many as there are cores. It changes nothing but time.
     pretrained : bool
         Whether `initial` is the module as given, instead of drawing its parameters anew.
+    exact : bool
+        Whether also each example's gradient has the same bits whatever examples are computed with it. Kernels'
+        have anyway; other strategies take examples one at a time, and ``vmap`` cannot.
 
     Attributes
     ----------
@@ -111,8 +116,11 @@ class TorchModule(Objective):
         strategy: str = "auto",
         threads: int | None = None,
         pretrained: bool = False,
+        exact: bool = False,
     ) -> None:
         _check_settings(loss, l2, memory_mib, strategy, threads)
+        if exact and strategy == "vmap":
+            raise SpecError("strategy 'vmap' rounds by what is computed together, which exact rules out; choose 'auto'")
         own = private_copy(module)
         self.parts, self._given = flat_parameters(own)
         self.size = len(self._given)
@@ -123,6 +131,7 @@ class TorchModule(Objective):
         self.strategy = strategy
         self.threads = threads or available_cores()
         self.pretrained = pretrained
+        self.exact = exact
         self._network = Network(own, self.parts, LOSSES[loss])
         self._steady = False
         self._plans: dict[tuple[int, ...], Plan] = {}
@@ -300,6 +309,16 @@ class TorchModule(Objective):
 
         return gradient
 
+    def computing(self) -> Computing:
+        """See `Objective.computing`; of the first data that gradients were asked for."""
+        plan = next(iter(self._plans.values()), None)
+        if plan is None:
+            return Computing(self.strategy)
+        if plan.kernel is not None:
+            return Computing(plan.strategy, "", *MADE.get(plan.kernel.run, ()))
+        # Of modules that are no sequence at all nobody expects to be chains.
+        return Computing(plan.strategy, plan.unchained if isinstance(self._network.module, nn.Sequential) else "")
+
     @property
     def network(self) -> Network:
         """The module as a function of its parameters; a copy of its structure, for one thread."""
@@ -313,7 +332,7 @@ class TorchModule(Objective):
         if shape not in self._plans:
             given = torch.from_numpy(self._given)
             self._plans[shape] = make_plan(
-                self._network, given, shape, self.strategy, self.memory_mib * 2**20, self._steady
+                self._network, given, shape, self.strategy, self.memory_mib * 2**20, self._steady, self.exact
             )
         _check_split(data, self._plans[shape].classes)
         return self._checked.setdefault(data, self._plans[shape])

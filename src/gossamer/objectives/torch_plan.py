@@ -125,6 +125,8 @@ class Plan:
         The most in one call for gradients.
     classes : int or None
         How many the module tells apart.
+    unchained : str
+        Why there is no kernel, where one was looked for.
     """
 
     strategy: str
@@ -135,6 +137,7 @@ class Plan:
     rows: int
     nodes: int
     classes: int | None
+    unchained: str
 
 
 def _kernel(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Kernel | None, str]:
@@ -154,7 +157,13 @@ def _kernel(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Ke
 
 
 def make_plan(
-    network: Network, model: Tensor, shape: tuple[int, ...], strategy: str, memory: int, steady: bool = False
+    network: Network,
+    model: Tensor,
+    shape: tuple[int, ...],
+    strategy: str,
+    memory: int,
+    steady: bool = False,
+    exact: bool = False,
 ) -> Plan:
     """Try the network at ``model`` on made-up examples of ``shape``, and decide.
 
@@ -172,6 +181,8 @@ def make_plan(
         Bytes one thread may use for examples.
     steady : bool
         Whether gradients are to take as long whatever numbers they are made of.
+    exact : bool
+        Whether torch is to see one example at a time, since it rounds otherwise for another number of them.
 
     Raises
     ------
@@ -202,8 +213,9 @@ def make_plan(
         kernel,
         Pool(lambda: row.method(network.twin(), steady)),
         Pool(network.twin),
-        row.limit(memory, put_out, network.size, model.itemsize),
+        1 if exact else row.limit(memory, put_out, network.size, model.itemsize),
         _FORWARD.limit(memory, put_out, network.size, model.itemsize),
         row.nodes,
         outputs.shape[1] if network.loss.classifies else None,
+        no_kernel,
     )

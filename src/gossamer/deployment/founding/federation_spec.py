@@ -31,6 +31,12 @@ def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
     """
     experiment = _for_parties(text, parties)
     check_secret(experiment)
+    check_rounding(experiment)
+    if experiment.compute.strategy == "vmap":
+        raise SpecError(
+            "compute.strategy: vmap rounds a gradient by what is computed beside it, and deployed parties compute "
+            "each example for itself; choose auto"
+        )
     # What the path says of the format is kept.
     dataset = declared(experiment.dataset).model_copy(update={"path": None, "test_path": None})
     declared_form(dataset)
@@ -61,6 +67,15 @@ def check_secret(experiment: Experiment) -> None:
         raise SpecError(
             "privacy.noise_secret: reproducible is for simulations, and deployed parties draw noise that nobody can "
             "repeat; leave it out"
+        )
+
+
+def check_rounding(experiment: Experiment) -> None:
+    """Raise SpecError if the spec promises less than that an example's gradient has the same bits in any company."""
+    if experiment.compute.rounding == "reproducible":
+        raise SpecError(
+            "compute.rounding: reproducible is for simulations, and deployed parties compute each example for itself, "
+            "which is exact; leave it out"
         )
 
 

@@ -12,13 +12,14 @@ import importlib.util
 import os
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -48,6 +49,25 @@ CACHE = {cache}
 _ONE_AT_A_TIME = Lock()
 
 
+class Made(NamedTuple):
+    """How kernels came about.
+
+    Attributes
+    ----------
+    kernels : str
+        ``compiled`` and kept, ``loaded`` as an earlier process kept them, or compiled ``in memory`` alone.
+    seconds : float
+        Wall time that it took.
+    """
+
+    kernels: str
+    seconds: float
+
+
+MADE: dict[Any, Made] = {}
+"""How each ``run`` of this process came about."""
+
+
 def folder() -> Path:
     """Return where kernels are kept."""
     return cache_home() / "kernels"
@@ -74,14 +94,24 @@ def _signature(loss: str, dtype: np.dtype[np.floating]) -> str:
 
 @cache
 def _compiled(text: str, signature: str) -> Any:
-    made_of = "".join(Path(str(module.__file__)).read_text(encoding="utf-8") for module in (kernels, exponentials, block_kernels))
+    begun = time.perf_counter()
+    run, kept = _made(text, signature)
+    found = "in memory" if not kept else "compiled" if run.stats.cache_misses else "loaded"
+    MADE[run] = Made(found, time.perf_counter() - begun)
+    return run
+
+
+def _made(text: str, signature: str) -> tuple[Any, bool]:
+    """Return ``run`` of a module with that text, and whether it is on disk."""
+    loops = (kernels, exponentials, block_kernels)
+    made_of = "".join(Path(str(module.__file__)).read_text(encoding="utf-8") for module in loops)
     digest = hashlib.sha256("\0".join((text, made_of, signature, numba.__version__)).encode()).hexdigest()[:24]
     kept = _HEAD.format(signature=signature, cache=True) + text
     path = folder() / f"chain_{digest}.py"
     try:
         _keep(path, kept)
         try:
-            return _loaded(path).run
+            return _loaded(path).run, True
         except Exception as problem:  # whatever damaged machine code raises
             warnings.warn(
                 f"compiled kernels in {path} are damaged ({type(problem).__name__}), so they are made anew",
@@ -89,7 +119,7 @@ def _compiled(text: str, signature: str) -> Any:
             )
             _forget(path)
             _keep(path, kept)
-            return _loaded(path).run
+            return _loaded(path).run, True
     except (OSError, RuntimeError) as problem:
         warnings.warn(
             f"compiled kernels cannot be kept in {path.parent} ({problem}), so each process compiles them again; set "
@@ -98,7 +128,7 @@ def _compiled(text: str, signature: str) -> Any:
         )
         module = ModuleType(f"chain_{digest}")
         exec(compile(_HEAD.format(signature=signature, cache=False) + text, module.__name__, "exec"), vars(module))
-        return module.run
+        return module.run, False
 
 
 def _forget(path: Path) -> None:

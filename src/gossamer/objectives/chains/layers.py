@@ -206,9 +206,10 @@ class _Builder:
 
     def add(self, name: str, layer: nn.Module) -> None:
         """Append the kernel for ``layer``."""
+        where = f"{f'layer {name!r}' if name else 'the module'} ({type(layer).__name__})"
         own = {key for key, _ in layer.named_parameters(recurse=False)}
         if hooked(layer) or any(f"{name}.{key}".lstrip(".") not in self.starts for key in own):
-            raise Unknown(f"layer {name!r} has hooks or frozen parameters")
+            raise Unknown(f"{where} has hooks or frozen parameters")
         known = {
             nn.Flatten: self.flatten,
             **dict.fromkeys(NOTHING, lambda layer, weights: None),
@@ -220,12 +221,12 @@ class _Builder:
             **dict.fromkeys(ACTIVATIONS, self.activation),
         }
         if type(layer) not in known:
-            raise Unknown(f"layer {name!r} ({type(layer).__name__}) has no kernel")
+            raise Unknown(f"{where} has no kernel")
         weights = Weights(*(self.starts.get(f"{name}.{key}".lstrip("."), -1) for key in ("weight", "bias")))
         try:
             known[type(layer)](layer, weights)
         except Unknown as problem:
-            raise Unknown(f"layer {name!r} ({type(layer).__name__}) {problem}") from None
+            raise Unknown(f"{where} {problem}") from None
 
     def append(self, layer: Layer) -> None:
         self.layers.append(layer)
