@@ -123,9 +123,7 @@ class Kernel:
                 totals.sums[node] += total
                 self._spare.append(total)
             totals.unclipped[node] += int((finite & (np.sqrt(squares) <= clips[node])).sum())
-            if finite.all():
-                continue
-            if again is None:
+            if again is None:  # as long for any numbers
                 totals.zeroed[node] += int((~finite).sum())
                 continue
             for row in rows[~finite]:

@@ -4,8 +4,9 @@ Images are channels one behind the other, each a run of rows of one length, flat
 channel as one long row: where a kernel would leave a row on the right, columns come out that nobody reads. Gradients
 by these columns, and by a border of padding, are zero.
 
-Every loop does the same for one example whatever its numbers, and none looks at another example. Only sums of one
-example's own products may be reassociated, so that they vectorise.
+Every loop does the same for one example whatever its numbers, by selects instead of branches, so that it takes as
+long; and none looks at another example. Only sums of one example's own products may be reassociated, so that they
+vectorise.
 """
 
 from __future__ import annotations
@@ -301,9 +302,7 @@ def squared_error(z, n, target):
 @in_order
 def clip_weight(squared, clip, smallest):
     """Return what shortens a gradient with that squared norm to ``clip``, 0 if it is not finite."""
-    if not squared < np.inf:
-        return 0.0
     norm = math.sqrt(squared)
     weight = 1.0 if norm <= clip else clip / norm
     # A subnormal weight may have been rounded up by any factor; such a gradient vanishes instead.
-    return weight if weight >= smallest else 0.0
+    return weight if weight >= smallest and squared < np.inf else 0.0

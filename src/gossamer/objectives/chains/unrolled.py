@@ -54,7 +54,8 @@ def dots_{width}(g, go, d, do, x, xo, n):
 def window(size: int) -> str:
     """Return the loop that takes maxima over windows; of equal ones the first, and NaN wherever there is one."""
     tries = "\n            ".join(
-        f"t = z[q + U({a}) * stride + U({b})]\n            if t > v or t != t: v = t; w = U({a}) * stride + U({b})"
+        f"t = z[q + U({a}) * stride + U({b})]; wins = (t > v) | (t != t)\n            "
+        f"v = t if wins else v; w = U({a}) * stride + U({b}) if wins else w"
         for a in range(size)
         for b in range(size)
         if a or b
