@@ -18,6 +18,8 @@ from safetensors.numpy import load_file
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.experiment.reading import override, parse_spec, read_spec
+from gossamer.objectives.computing import Computing
+from gossamer.objectives.glm import LinearModel
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 FILES = {"spec.yaml", "summary.json", "metrics.jsonl", "ledger.jsonl", "model.safetensors", "timing.json"}
@@ -185,6 +187,44 @@ def test_batched_and_unbatched_agree_after_200_updates() -> None:
     assert (apart.timing["mean_width"], together.timing["mean_width"] > 1.5) == (1.0, True)
     for part in apart.model:
         np.testing.assert_allclose(together.model[part], apart.model[part], rtol=1e-4, atol=1e-6)
+
+
+OWN = ["objective={module: tests.oracle.own_model:Net}", "algorithm.updates_per_node=1"]
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_kernels_that_a_module_has_not_are_refused_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    spec = write(tmp_path / "spec.yaml", override(SMALL, [*OWN, "compute.strategy=compiled"]))
+    out = ["--out", str(tmp_path / "out")] * (command == "run")
+    assert main([command, str(spec), *out]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "gossamer: error: strategy 'compiled' cannot be used, since the module (Net) has no kernel; choose 'auto'\n",
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_how_gradients_are_computed_is_told_once_and_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Computing("layers", unchained="layer '1' (GELU) has no kernel")
+    monkeypatch.setattr(LinearModel, "computing", lambda self: told)
+    assert main(["run", str(write(tmp_path / "spec.yaml", SMALL)), "--out", str(tmp_path / "out")]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines.count(told.remark) == 1
+    timing = json.loads((tmp_path / "out" / "timing.json").read_text())
+    assert {key: timing[key] for key in told.figures()} == told.figures()
+
+
+def test_exact_rounding_is_kept_in_the_spec_of_a_run(tmp_path: Path) -> None:
+    exact = gs.run(small(*OWN, "compute.rounding=exact"), tmp_path / "exact", secret=SECRET)
+    assert read_spec(tmp_path / "exact" / "spec.yaml").compute.rounding == "exact"
+    usual = gs.run(small(*OWN), tmp_path / "usual", secret=SECRET)
+    assert "rounding" not in (tmp_path / "usual" / "spec.yaml").read_text()
+    for part in usual.model:
+        np.testing.assert_allclose(exact.model[part], usual.model[part], rtol=1e-4, atol=1e-6)
 
 
 def test_accuracy_stops_a_run_and_the_whole_plan_is_charged() -> None:

@@ -55,6 +55,30 @@ def test_noise_that_can_be_drawn_again_is_for_simulations(
     assert not (tmp_path / "up").exists()
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (
+            "compute.rounding=reproducible",
+            "compute.rounding: reproducible is for simulations, and deployed parties compute each example for itself, "
+            "which is exact; leave it out",
+        ),
+        (
+            "compute.strategy=vmap",
+            "compute.strategy: vmap rounds a gradient by what is computed beside it, and deployed parties compute "
+            "each example for itself; choose auto",
+        ),
+    ],
+)
+def test_gradients_that_depend_on_their_company_are_for_simulations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, said: str
+) -> None:
+    (tmp_path / "spec.yaml").write_text(SPEC % "1.0e-4")
+    assert main(["up", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "up"), "--set", setting]) == 2
+    assert capsys.readouterr() == ("", f"gossamer: error: {tmp_path / 'spec.yaml'}: {said}\n")
+    assert not (tmp_path / "up").exists()
+
+
 SIMULATED = ["speeds=lognormal", "faults.availability=day_and_night", "links={latency: 0.1, silence: 9}"]
 
 

@@ -23,12 +23,15 @@ class Computing:
         Where they are from; see `chains.compiled.Made`.
     seconds : float
         Wall time that it took to have kernels.
+    products : bool
+        Whether kernels leave wide linear layers to BLAS, by a table of sizes and a trial.
     """
 
     strategy: str
     unchained: str = ""
     kernels: str | None = None
     seconds: float = 0.0
+    products: bool = False
 
     @property
     def remark(self) -> str | None:
@@ -40,4 +43,9 @@ class Computing:
 
     def figures(self) -> dict[str, Any]:
         """Entries of ``timing.json``."""
-        return {"strategy": self.strategy, "kernels": self.kernels, "kernel_seconds": round(self.seconds, 3)}
+        return {
+            "strategy": self.strategy,
+            "kernels": self.kernels,
+            "kernel_seconds": round(self.seconds, 3),
+            "wide_layers_by_blas": self.products,
+        }

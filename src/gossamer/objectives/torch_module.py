@@ -315,7 +315,8 @@ class TorchModule(Objective):
         if plan is None:
             return Computing(self.strategy)
         if plan.kernel is not None:
-            return Computing(plan.strategy, "", *MADE.get(plan.kernel.run, ()))
+            made = MADE[plan.kernel.run]
+            return Computing(plan.strategy, "", made.kernels, made.seconds, plan.kernel.products)
         # Of modules that are no sequence at all nobody expects to be chains.
         return Computing(plan.strategy, plan.unchained if isinstance(self._network.module, nn.Sequential) else "")
 

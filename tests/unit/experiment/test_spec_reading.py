@@ -139,6 +139,11 @@ def spec(**sections: object) -> gs.Experiment:
             for key in ("learning_rate", "local_learning_rate")
         ),
         (
+            {"compute": {"rounding": "exact", "strategy": "vmap"}},
+            "compute: strategy: vmap rounds a gradient by what is computed beside it, which rounding: exact rules out; "
+            "choose strategy: auto",
+        ),
+        (
             {"personalisation": {"steps": 3, "learning_rate": 1e300}},
             "personalisation.learning_rate: input should be less than or equal to 1000000",
         ),

@@ -11,6 +11,7 @@ from tests.reference.torch_slow import clipped_sum, example_gradient
 from torch import Tensor, nn
 
 from gossamer.data.split import Split
+from gossamer.errors import SpecError
 from gossamer.objectives.models.lstm import LSTM
 from gossamer.objectives.torch_module import TorchModule
 
@@ -273,6 +274,27 @@ def test_a_row_has_the_same_bits_in_any_company_and_with_any_threads(strategy: s
     for row, batch in enumerate(batches):
         sums = alone.clipped_gradients(models[row : row + 1], data, [batch], 0.5).sums
         assert sums.tobytes() == expected[row].tobytes()
+
+
+@pytest.mark.parametrize("strategy", ["layers", "threads"])
+def test_an_exact_gradient_has_the_same_bits_beside_any_examples(strategy: str) -> None:
+    """A sum of two is that of each for itself; kernels' promise is in `test_chains`."""
+    layers = (nn.Linear(40, 30), nn.GELU(), nn.Linear(30, CLASSES))
+    data = examples((40,), count=60)
+    exact = TorchModule(nn.Sequential(*layers).float(), strategy=strategy, threads=2, exact=True)
+    model = exact.initial(np.random.default_rng(0))[None]
+    alone = [exact.clipped_gradients(model, data, [np.array([row])], 0.5).sums[0] for row in range(60)]
+    for first in range(0, 60, 2):
+        both = exact.clipped_gradients(model, data, [np.array([first, first + 1])], 0.5).sums[0]
+        assert both.tobytes() == (alone[first] + alone[first + 1]).tobytes()
+    several = exact.clipped_gradients(np.repeat(model, 2, 0), data, [np.arange(9), np.array([3])], 0.5).sums
+    assert several[1].tobytes() == alone[3].tobytes()
+    assert (exact.plan(data).examples, exact.plan(data).nodes) == (1, 1)
+
+
+def test_what_is_computed_with_other_nodes_is_not_exact() -> None:
+    with pytest.raises(SpecError, match="strategy 'vmap' rounds by what is computed together"):
+        TorchModule(nn.Sequential(nn.Linear(3, 2)), strategy="vmap", exact=True)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

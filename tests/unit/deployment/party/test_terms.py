@@ -173,6 +173,15 @@ class TestRefused:
         with pytest.raises(CallerError, match=r"reproducible is for simulations"):
             Terms.of(replace(found, spec=text))
 
+    def test_a_promise_that_is_less_than_what_parties_keep(self) -> None:
+        """Each computes an example for itself, whatever the spec has others believe."""
+        found = invitation(simulated("gossip"))
+        text = found.spec.replace("  memory_mib:", "  rounding: reproducible\n  memory_mib:")
+        assert text != found.spec
+        with pytest.raises(CallerError, match=r"compute.rounding: reproducible is for simulations"):
+            Terms.of(replace(found, spec=text))
+        Terms.of(replace(found, spec=text.replace("rounding: reproducible", "rounding: exact")))
+
     def test_what_no_deployment_proves_though_it_was_founded_elsewhere(self) -> None:
         """An organiser may have a version, or code, that founds such a federation; parties read the spec themselves."""
         found = invitation(simulated("fedavg"))
