@@ -1,7 +1,7 @@
 """What the times of a deployed node's releases tell about its samples, and what a deadline costs.
 
     python benchmarks/release_times.py [--releases 10000] [--examples 12] [--rate 0.33] [--model network]
-                                       [--ways at_once deadline filled] [--pings] [--json]
+                                       [--strategy auto] [--ways at_once deadline filled] [--pings] [--json]
 
 A node's own data side, ledger and worker thread answer one task after the other, Gaussian noise and Poisson samples as
 deployed, and each release is timed from the request to the moment at which the node's loop has the answer. Printed are
@@ -36,6 +36,7 @@ from gossamer.data.split import Split
 from gossamer.deployment.party.pacing import Paced
 from gossamer.deployment.party.tasks import Tasks, Worker
 from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.models import build_model
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.privacy.mechanisms import Gaussian
@@ -53,7 +54,7 @@ from gossamer.sides.samples import Shard
 from gossamer.sides.sums import InPieces
 from gossamer.vectors import Public
 
-FEATURES, CLASSES = 20, 2
+FEATURES, CLASSES, IMAGE = 20, 2, (1, 28, 28)
 PING = 5e-4
 
 
@@ -100,11 +101,15 @@ class Row:
 def side_of(way: str, arguments: argparse.Namespace) -> tuple[Computer, Objective]:
     """A fresh data side that answers in one of the ways."""
     generator, count = np.random.default_rng(0), arguments.examples
-    features = generator.standard_normal((count, FEATURES), dtype=np.float32)
+    shape = IMAGE if arguments.model == "cnn_mapa" else (FEATURES,)
+    features = generator.standard_normal((count, *shape), dtype=np.float32)
     data = Split(features, generator.integers(0, CLASSES, count))
     objective: Objective = LinearModel("softmax", FEATURES, CLASSES)
-    if arguments.model == "network":
-        objective = TorchModule(nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, CLASSES)))
+    if arguments.model == "cnn_mapa":
+        objective = TorchModule(build_model("cnn_mapa", IMAGE, 10), strategy=arguments.strategy)
+    elif arguments.model == "network":
+        layers = nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, CLASSES)
+        objective = TorchModule(nn.Sequential(*layers), strategy=arguments.strategy)
     plan = Samples({}, enforced=False)
     ledger, shards = MemoryLedger("node", plan.charges()), {"node": Shard(np.arange(count))}
     filled = (Filled if way == "filled" else Idle)(objective, data, count)
@@ -161,7 +166,8 @@ def main() -> None:
     parser.add_argument("--releases", type=int, default=10_000)
     parser.add_argument("--examples", type=int, default=12)
     parser.add_argument("--rate", type=float, default=0.33)
-    parser.add_argument("--model", choices=("network", "linear"), default="network")
+    parser.add_argument("--model", choices=("network", "cnn_mapa", "linear"), default="network")
+    parser.add_argument("--strategy", default="auto", help="of the network: auto (compiled), layers, threads")
     parser.add_argument("--ways", nargs="+", choices=("at_once", "deadline", "filled"), default=["at_once", "filled"])
     parser.add_argument("--pings", action="store_true", help="compare the delays of the node's other answers")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

@@ -73,7 +73,8 @@ for name, (module, shape) in CHAINS.items():
     chain, (_, model) = chain_of(module, shape, flat_parameters(module)[0]), flat_parameters(module)
     text = (compiled.write_flat if compiled.is_flat(chain) else compiled.write)(chain, "cross_entropy")
     if SPOILT:  # a loop that leaves out what is zero
-        text = text.replace("    for p in range(n):", "    for p in range(n):\\n        if x[xo + p] == 0:\\n            continue")
+        loop = "    for p in range(n):"
+        text = text.replace(loop, loop + "\\n        if x[xo + p] == 0:\\n            continue")
     space = {}
     exec(compile(compiled._HEAD.format(signature="void()", cache=False) + text, "chains", "exec"), space)
     x = examples(int(np.prod(shape)))

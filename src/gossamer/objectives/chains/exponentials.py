@@ -13,21 +13,22 @@ Cut off behind r^7 in float32, and behind r^14 in float64, p errs by at most |r|
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import types
 from numba.extending import overload
 
-from gossamer.objectives.chains.kernels import OPTIONS, U, in_order, total
+from gossamer.objectives.chains.kernels import U, in_order, total
 
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.1219444005469057e-4
 """ln 2 in two parts, of which the first has nine bits: its product with n is exact."""
 
 
-def _single(y):
+def _single(y: Any) -> tuple[Any, Any]:
     """Return e^r - 1 and 2^n of float32, for y <= 0; 2^n is 0 where e^y would be no normal number."""
-    least, one, shift = np.float32(-87), np.float32(1), np.float32(1.5 * 2**23)
+    least, shift = np.float32(-87), np.float32(1.5 * 2**23)
     x = least if y < least else y
     t = x * np.float32(_LOG2E) + shift
     n = t - shift
@@ -41,7 +42,7 @@ def _single(y):
     return p * (r * r) + r, np.float32(0) if y < least else bits.view(np.float32)
 
 
-def _double(y):
+def _double(y: Any) -> tuple[Any, Any]:
     """Return the same of float64."""
     least, shift = -708.0, 1.5 * 2.0**52
     x = least if y < least else y
@@ -64,13 +65,13 @@ def _double(y):
     return p * (r * r) + r, 0.0 if y < least else bits.view(np.float64)
 
 
-def _parts(y):
+def _parts(y: Any) -> tuple[Any, Any]:
     """Return what `_single` or `_double` does, by the type of y."""
     return (_single if y.dtype == np.float32 else _double)(y)
 
 
 @overload(_parts, jit_options={"error_model": "numpy", "fastmath": {"contract", "nsz"}, "forceinline": True})
-def _parts_of_type(y):
+def _parts_of_type(y: Any) -> Any:
     return _single if y == types.float32 else _double
 
 
