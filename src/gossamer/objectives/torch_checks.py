@@ -131,7 +131,7 @@ def probe_problem(network: Network, model: Tensor, shape: tuple[int, ...]) -> tu
 
 
 def kernel_problem(kernel: Kernel, network: Network, model: Tensor, shape: tuple[int, ...]) -> str | None:
-    """Why a compiled kernel is not to be used: other gradients of two made-up examples of ``shape``, or other bits."""
+    """Return why a compiled kernel is not to be used: it finds other gradients of made-up examples, or other bits."""
     moved, features, targets = _made_up(network.double(), model, shape)
     moved = moved.to(model.dtype)
     twin = network.double()

@@ -50,7 +50,7 @@ _ONE_AT_A_TIME = Lock()
 
 
 class Made(NamedTuple):
-    """How kernels came about.
+    """Origin of kernels.
 
     Attributes
     ----------

@@ -62,7 +62,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Weights:
-    """Where the parameters of a layer begin in the flat vector."""
+    """Places in the flat vector where the parameters of a layer begin."""
 
     weight: int = -1
     bias: int = -1

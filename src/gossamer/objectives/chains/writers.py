@@ -1,4 +1,4 @@
-"""What each kind of layer adds to the text of its chain's kernels.
+"""Text that each kind of layer adds to the text of its chain's kernels.
 
 | name | is |
 |---|---|
