@@ -85,7 +85,7 @@ def measure(network: str, rounds: int) -> dict[str, dict[str, float]]:
     found = {}
     for name, model in {"drawn": drawn, "zeros": np.zeros_like(drawn), "saturated": 30 * drawn}.items():
         times, order = np.empty((rounds, len(rows))), np.random.default_rng(2)
-        with without_subnormals(True):
+        with kernel.alone(), without_subnormals(True):
             for times_now in times:
                 for kind in order.permutation(len(rows)):
                     index, begun = np.arange(kind * ROWS, (kind + 1) * ROWS), time.perf_counter()

@@ -7,10 +7,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
 from gossamer.data.split import Split
 from gossamer.objectives import torch_batching, torch_gradients
+from gossamer.objectives.torch_kernel import Kernel
 from gossamer.objectives.torch_module import TorchModule
 
 STRATEGIES = ("compiled", "layers", "threads", "vmap")
@@ -137,3 +139,20 @@ def test_linear_models_are_as_they_are() -> None:
 
     model = LinearModel("softmax", 4, 3)
     assert model.steady() is model
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor takes subnormal numbers as they are")
+def test_blas_has_no_threads_of_its_own_which_would_count_numbers_below_the_normal_ones() -> None:
+    """With a second thread of BLAS, rows of such numbers took 50 times as long as others."""
+    seen: list[tuple[bool, set[int]]] = []
+
+    def looking(*_: object) -> None:
+        used = {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
+        seen.append((subnormals_count(), used))
+
+    kernel = Kernel(looking, np.dtype(np.float32), classifies=True, products=True)
+    batches, clips = [np.arange(3)], np.array([1.0])
+    with threadpool_limits(2, user_api="blas"):
+        model = np.zeros((1, 8), np.float32)
+        kernel.gradients(model, data(), batches, clips, threads=1, flushed=True, again=None)
+    assert seen == [(False, {1})]
