@@ -59,18 +59,34 @@ def _begin() -> None:
     _AT_WORK.here = True
 
 
+_BLAS_LOCK = threading.Lock()
+_BEFORE: list[tuple[Any, int]] = []
+"""Libraries that have one thread now, and how many before; empty while nobody asks for one."""
+_ASKING = 0
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """BLAS computes with one thread inside, in the whole process, and as before outside: its rounding depends on it."""
-    before = [(library, library.num_threads) for library in _blas()]
-    changed = [(library, count) for library, count in before if count != 1]
-    for library, _ in changed:
-        library.set_num_threads(1)
+    _ask_for_one_blas_thread(1)
     try:
         yield
     finally:
-        for library, count in changed:
-            library.set_num_threads(count)
+        _ask_for_one_blas_thread(-1)
+
+
+def _ask_for_one_blas_thread(change: int) -> None:
+    """Let the first who asks change the number of threads, and the last who no longer does put it back."""
+    global _ASKING
+    with _BLAS_LOCK:
+        _ASKING += change
+        if _ASKING == 1 and change == 1:
+            _BEFORE[:] = [(library, library.num_threads) for library in _blas() if library.num_threads != 1]
+            for library, _ in _BEFORE:
+                library.set_num_threads(1)
+        elif _ASKING == 0:
+            for library, count in _BEFORE:
+                library.set_num_threads(count)
 
 
 @cache

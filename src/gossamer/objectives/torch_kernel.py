@@ -40,12 +40,15 @@ class Kernel:
         Whether targets are classes.
     products : bool
         Whether some layers are left to BLAS.
+    of_one : callable or None
+        () -> a kernel that is quicker where examples come one by one; None for this one.
     """
 
     run: Callable[..., None]
     dtype: np.dtype[np.floating]
     classifies: bool
     products: bool = False
+    of_one: Callable[[], Kernel] | None = None
     _spare: list[FloatArray] = field(default_factory=list, repr=False, compare=False)
 
     def _room(self, size: int) -> FloatArray:
@@ -115,21 +118,31 @@ class Kernel:
 
         items = list(zip(work, begins, strict=True))
         with self.alone():
-            found = list(in_order(compute, items, threads))
-        for (piece, first), (total, squares) in zip(items, found, strict=True):
-            (node,), (rows,) = piece.nodes, piece.indices
-            finite = squares < np.inf
-            if not first:
-                totals.sums[node] += total
-                self._spare.append(total)
-            totals.unclipped[node] += int((finite & (np.sqrt(squares) <= clips[node])).sum())
-            if again is None:  # as long for any numbers
-                totals.zeroed[node] += int((~finite).sum())
-                continue
-            for row in rows[~finite]:
-                for whole, part in zip(totals, again(node, int(row)), strict=True):
-                    whole[node] += part[0]
+            for (piece, first), (total, squares) in zip(items, in_order(compute, items, threads), strict=True):
+                self._count(totals, piece, clips, squares, again)
+                if not first:
+                    totals.sums[piece.nodes[0]] += total
+                    self._spare.append(total)
         return totals
+
+    @staticmethod
+    def _count(
+        totals: Gradients,
+        piece: Piece,
+        clips: npt.NDArray[np.float64],
+        squares: npt.NDArray[np.float64],
+        again: Callable[[int, int], Gradients] | None,
+    ) -> None:
+        """Count a piece's gradients by their squared norms, and look ``again`` at those that are not finite."""
+        (node,), (rows,) = piece.nodes, piece.indices
+        finite = squares < np.inf
+        totals.unclipped[node] += int((finite & (np.sqrt(squares) <= clips[node])).sum())
+        if again is None:  # as long for any numbers
+            totals.zeroed[node] += int((~finite).sum())
+            return
+        for row in rows[~finite]:
+            for whole, part in zip(totals, again(node, int(row)), strict=True):
+                whole[node] += part[0]
 
     def sum(self, x: FloatArray, y: npt.NDArray[Any], index: IndexArray, model: FloatArray, total: FloatArray) -> None:
         """``total`` = the sum of plain gradients of examples ``index`` at ``model``."""

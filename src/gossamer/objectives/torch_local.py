@@ -51,7 +51,7 @@ def train(kernel: Kernel, models: FloatArray, data: Split, given: Packed, l2: fl
         write_update(update, walk.u, np.inf)
         return wrong
 
-    return _each(client, models, threads)
+    return _each(kernel, client, models, threads)
 
 
 def update(
@@ -76,11 +76,12 @@ def update(
         write_update(update, walk.u, rates[k] * clips[k])
         return wrong
 
-    return _each(agent, models, threads)
+    return _each(kernel, agent, models, threads)
 
 
 def walk(kernel: Kernel, rounds: Sequence[LocalRound], data: Split, l2: float, threads: int) -> LocalSums:
     """See `Objective.local_steps`; of rounds on all coordinates, in float32, whose squares float64 holds."""
+    kernel = kernel.of_one() if kernel.of_one else kernel
 
     def one(given: LocalRound) -> tuple[FloatArray, int]:
         size = given.models.shape[1]
@@ -95,7 +96,7 @@ def walk(kernel: Kernel, rounds: Sequence[LocalRound], data: Split, l2: float, t
             round_step(u, g, w, given.rates[step] / given.unit, l2)
         return u.astype(kernel.dtype), wrong
 
-    with np.errstate(over="ignore", invalid="ignore"):
+    with kernel.alone(), np.errstate(over="ignore", invalid="ignore"):
         found = list(in_order(one, rounds, threads))
     return LocalSums([u for u, _ in found], np.array([wrong for _, wrong in found], np.int64))
 
@@ -110,7 +111,8 @@ def _gradients(kernel: Kernel, walk: _Walk, data: Split, packed: IndexArray, len
         yield length
 
 
-def _each(client: Callable[[int, FloatArray], int], models: FloatArray, threads: int) -> LocalUpdates:
+def _each(kernel: Kernel, client: Callable[[int, FloatArray], int], models: FloatArray, threads: int) -> LocalUpdates:
     updates = np.empty_like(models)
-    wrong = in_order(lambda k: client(k, updates[k]), range(len(models)), threads)
-    return LocalUpdates(updates, np.fromiter(wrong, np.int64, len(models)))
+    with kernel.alone():
+        wrong = in_order(lambda k: client(k, updates[k]), range(len(models)), threads)
+        return LocalUpdates(updates, np.fromiter(wrong, np.int64, len(models)))

@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Generic, TypeVar
 
 import torch
@@ -140,20 +141,25 @@ class Plan:
     unchained: str
 
 
-def _kernel(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Kernel | None, str]:
-    """The kernel of the network's chain, which agrees with torch, or why there is none."""
+def _kernel(network: Network, model: Tensor, shape: tuple[int, ...], single: bool) -> tuple[Kernel | None, str]:
+    """The kernel of the network's chain, which agrees with torch, or why there is none; for ``single`` examples."""
     try:
         chain = chain_of(network.module, shape, network.parts)
     except Unknown as problem:
         return None, str(problem)
     dtype = model.numpy().dtype
     loss = next(name for name, known in LOSSES.items() if known == network.loss)
-    why = None
-    for products in (True, False) if has_products(chain) else (False,):
+
+    def tried(products: bool) -> tuple[Kernel, str | None]:
         kernel = Kernel(kernel_of(chain, loss, dtype, products), dtype, network.loss.classifies, products)
-        if (why := kernel_problem(kernel, network, model, shape)) is None:
-            return kernel, ""
-    return None, str(why)
+        return kernel, kernel_problem(kernel, network, model, shape)
+
+    if has_products(chain) and not single:
+        kernel, why = tried(products=True)
+        if why is None:
+            return replace(kernel, of_one=cache(lambda: tried(products=False)[0])), ""
+    kernel, why = tried(products=False)
+    return (None, why) if why else (kernel, "")
 
 
 def make_plan(
@@ -194,7 +200,9 @@ def make_plan(
     with one_torch_thread(), torch.random.fork_rng(devices=[]):  # a module that draws numbers is about to be refused
         if problem := outputs_problem(network, model, example):
             raise ModelError(problem)
-        kernel, no_kernel = _kernel(network, model, shape) if strategy in ("auto", COMPILED) else (None, "")
+        kernel, no_kernel = (
+            _kernel(network, model, shape, steady or exact) if strategy in ("auto", COMPILED) else (None, "")
+        )
         # A chain's layers are torch's own and nothing else, so there is nothing that a probe could find.
         problem, layers = (None, None) if kernel is not None else probe_problem(network, model, shape)
         if problem:

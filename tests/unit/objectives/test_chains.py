@@ -55,9 +55,9 @@ MODULES = {
     ),
     "wide": (
         lambda: nn.Sequential(
-            nn.Flatten(), nn.Linear(140, 120), nn.ReLU(), nn.Linear(120, 140, bias=False), nn.Tanh(), nn.Linear(140, 5)
+            nn.Flatten(), nn.Linear(200, 170), nn.ReLU(), nn.Linear(170, 200, bias=False), nn.Tanh(), nn.Linear(200, 5)
         ),
-        (2, 7, 10),
+        (2, 10, 10),
     ),
 }
 
@@ -254,6 +254,17 @@ def test_products_that_round_an_example_by_its_company_are_not_used(monkeypatch:
     assert asked == [True, False]
     assert plan.kernel is not None
     assert not plan.kernel.products
+
+
+def test_single_examples_do_not_fill_a_block_for_blas() -> None:
+    """Answers that take as long for any numbers, and rounds, look at one example at a time."""
+    make, shape = MODULES["wide"]
+    objective, data = TorchModule(make()), Split(np.zeros((2, *shape), np.float32), np.array([0, 1]))
+    kernel, steady = objective.plan(data).kernel, objective.steady().plan(data).kernel
+    assert kernel is not None
+    assert steady is not None
+    assert kernel.of_one is not None
+    assert (kernel.products, kernel.of_one().products, steady.products) == (True, False, False)
 
 
 PROGRAM = """

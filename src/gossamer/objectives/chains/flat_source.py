@@ -10,8 +10,9 @@ from gossamer.objectives.chains.layers import Activation, Layer, Linear
 from gossamer.objectives.chains.source import LOSSES
 from gossamer.objectives.chains.text import block, call
 
-WIDE = 2**14
-"""Weights from which on a layer is left to BLAS."""
+WIDE = 2**15
+"""Weights from which on a layer is left to BLAS. OpenBLAS has other loops, which round otherwise, for products of less
+than a million multiplications; half a block has more."""
 BLOCK, WIDE_BLOCK = 16, 64
 """Examples at a time. BLAS gets half a wide block or a whole one, for which its rounding is the same."""
 
