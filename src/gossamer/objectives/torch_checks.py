@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from gossamer.objectives.torch_gradients import ExampleGradients, LayerGradients
 from gossamer.objectives.torch_kernel import Kernel
 from gossamer.objectives.torch_layers import handles
 from gossamer.objectives.torch_network import Network
+from gossamer.objectives.torch_taps import for_batches
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _INSTANCE_NORM = nn.modules.instancenorm._InstanceNorm
@@ -90,16 +92,27 @@ def layers_problem(network: Network) -> str | None:
     return None
 
 
-def probe_problem(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[str | None, str | None]:
+class Probed(NamedTuple):
+    """What a probe of a network found.
+
+    Attributes
+    ----------
+    examples, layers : str or None
+        Why ``torch.func`` cannot differentiate the module; why its gradients cannot be taken layer by layer.
+    batched : Network
+        What is to be used layer by layer: the network, or a graph of it that may see batches.
+    """
+
+    examples: str | None
+    layers: str | None
+    batched: Network
+
+
+def probe(network: Network, model: Tensor, shape: tuple[int, ...]) -> Probed:
     """Try both ways of `torch_gradients` on two made-up examples of ``shape``, in float64.
 
     The reference sees one example at a time, so a difference shows a layer of torch that mixes examples, parameters
     that layers share or that are used elsewhere, or inputs that are changed after a layer used them.
-
-    Returns
-    -------
-    examples, layers : str or None
-        Why ``torch.func`` cannot differentiate the module; why its gradients cannot be taken layer by layer.
     """
     twin = network.double()
     model, features, targets = _made_up(twin, model, shape)
@@ -108,26 +121,35 @@ def probe_problem(network: Network, model: Tensor, shape: tuple[int, ...]) -> tu
     try:
         alone = [exact.gradients(model[None], features[None, [n]], targets[None, [n]]) for n in range(len(targets))]
     except Exception as problem:
-        return f"torch.func cannot differentiate the module one example at a time: {first_line(problem)}", None
+        reason = f"torch.func cannot differentiate the module one example at a time: {first_line(problem)}"
+        return Probed(reason, None, network)
     changed = [place for place, value in _remembered(twin.module).items() if before.get(place) != value]
     if changed:
         # What a module keeps of one batch would reach later releases, which are not charged for it.
-        return f"the module changes itself while it runs ({changed[0]}); it must keep nothing of what it sees", None
-    if found := layers_problem(network):
-        return None, found
+        reason = f"the module changes itself while it runs ({changed[0]}); it must keep nothing of what it sees"
+        return Probed(reason, None, network)
+    batched = for_batches(network, shape)
+    layers = layers_problem(network) or _difference(batched.double(), model, features, targets, alone)
+    return Probed(None, layers, batched)
+
+
+def _difference(
+    twin: Network, model: Tensor, features: Tensor, targets: Tensor, alone: Sequence[Sequence[Tensor]]
+) -> str | None:
+    """Why gradients layer by layer are not those of each example ``alone``."""
     layers = LayerGradients(twin)
     try:
         per_example = layers.per_example(model, features, targets)
         squares = torch.stack([gradients.square_norms() for gradients in per_example.values()]).sum(0)
         together = [layers.weighted_sum(per_example, one) for one in torch.eye(len(targets), dtype=torch.float64)]
     except Exception as problem:
-        return None, f"gradients cannot be taken layer by layer: {first_line(problem)}"
+        return f"gradients cannot be taken layer by layer: {first_line(problem)}"
     for parts, gradient, square in zip(alone, together, squares):
         expected = torch.cat([part.flatten() for part in parts])
         tolerance = 1e-6 * float(expected.norm()) + 1e-12
         if not (expected - gradient).norm() <= tolerance or not abs(square.sqrt() - expected.norm()) <= tolerance:
-            return None, "a layer mixes examples, or parameters are used outside of one layer"
-    return None, None
+            return "a layer mixes examples, or parameters are used outside of one layer"
+    return None
 
 
 def kernel_problem(kernel: Kernel, network: Network, model: Tensor, shape: tuple[int, ...]) -> str | None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from gossamer.objectives.torch_layers import RULES, PerExample
+from gossamer.objectives.torch_layers import RULES, Call, PerExample
 from gossamer.objectives.torch_network import Network
 from gossamer.objectives.torch_taps import pass_for, trainable_layers
 
@@ -124,7 +124,7 @@ def _within(norms: Tensor, clips: Tensor) -> Tensor:
 class LayerGradients:
     """Norms and sums of per-example gradients from one backward pass, layer by layer.
 
-    Only for a network that `torch_checks.probe_problem` finds nothing against: with a layer that has no rule, or
+    Only for a network that `torch_checks.probe` finds nothing against: with a layer that has no rule, or
     parameters used outside their layer, it would be another vector that is clipped and summed.
 
     Parameters
@@ -165,12 +165,14 @@ class LayerGradients:
     def per_example(self, model: Tensor, features: Tensor, targets: Tensor) -> dict[str, PerExample]:
         """The gradients [examples] by each parameter that the loss depends on."""
         found: dict[str, PerExample] = {}
+
+        def use(name: str, calls: list[Call]) -> None:
+            layer = self._layers[name]
+            rule = RULES[type(layer)](layer, calls)
+            found.update((f"{name}.{key}".lstrip("."), rule[key]) for key, _ in layer.named_parameters(recurse=False))
+
         with torch.no_grad():
-            for name, calls in self._run(self.network.parameters(model), features, targets).items():
-                layer = self._layers[name]
-                own = dict(layer.named_parameters(recurse=False))
-                rule = RULES[type(layer)](layer, calls)
-                found |= {f"{name}.{key}".lstrip("."): rule[key] for key in own}
+            self._run(self.network.parameters(model), features, targets, use)
         return found
 
     def weighted_sum(self, found: dict[str, PerExample], weights: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from gossamer.errors import ModelError
 from gossamer.objectives.chains.compiled import has_products, kernel_of
 from gossamer.objectives.chains.layers import Unknown, chain_of
 from gossamer.objectives.torch_batching import activations, one_torch_thread
-from gossamer.objectives.torch_checks import kernel_problem, outputs_problem, probe_problem
+from gossamer.objectives.torch_checks import Probed, kernel_problem, outputs_problem, probe
 from gossamer.objectives.torch_gradients import Batch, ExampleGradients, LayerGradients, Sums
 from gossamer.objectives.torch_kernel import Kernel
 from gossamer.objectives.torch_network import LOSSES, Network
@@ -204,7 +204,7 @@ def make_plan(
             _kernel(network, model, shape, steady or exact) if strategy in ("auto", COMPILED) else (None, "")
         )
         # A chain's layers are torch's own and nothing else, so there is nothing that a probe could find.
-        problem, layers = (None, None) if kernel is not None else probe_problem(network, model, shape)
+        problem, layers, batched = Probed(None, None, network) if kernel else probe(network, model, shape)
         if problem:
             raise ModelError(problem)
         with torch.no_grad():
@@ -219,7 +219,7 @@ def make_plan(
     return Plan(
         chosen,
         kernel,
-        Pool(lambda: row.method(network.twin(), steady)),
+        Pool(lambda: row.method((batched if chosen == "layers" else network).twin(), steady)),
         Pool(network.twin),
         1 if exact else row.limit(memory, put_out, network.size, model.itemsize),
         _FORWARD.limit(memory, put_out, network.size, model.itemsize),

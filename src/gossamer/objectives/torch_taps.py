@@ -1,7 +1,8 @@
 """What goes into the layers of a network and what comes back through them, for a batch of examples.
 
 `BatchPass` shows the module the whole batch: an ordinary forward and backward pass. That is right only if the module
-treats every example by itself, whatever the batch, so it is for modules of torch's own layers alone (`is_of_torch`).
+treats every example by itself, whatever the batch, so it is for modules of torch's own layers alone (`is_of_torch`),
+and for those whose code can be written as a graph that provably does (`torch_graphs`), which then runs in its place.
 `ExamplePass` shows the module one example at a time, vectorised by ``torch.func``: whatever its code does, what belongs
 to one example cannot depend on another.
 """
@@ -9,6 +10,7 @@ to one example cannot depend on another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,11 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
+from gossamer.objectives.torch_graphs import ExampleWise, example_wise
 from gossamer.objectives.torch_layers import Call
 from gossamer.objectives.torch_network import Network
 
-Calls = dict[str, list[Call]]
-"""Under a layer's name, its calls in the order of the forward pass."""
+Use = Callable[[str, list[Call]], None]
+"""Takes a layer's name, and its calls in the order of the forward pass."""
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -28,10 +31,18 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 def is_of_torch(module: nn.Module) -> bool:
     """Whether a module consists of layers of torch, one after the other or as in the models of this library.
 
-    Only of these do two made-up examples tell how they treat all others: code of one's own may mix examples in large
-    batches, or of large values, only.
+    Graphs that provably keep examples apart count as such. Only of these do two made-up examples tell how they treat
+    all others: code of one's own may mix examples in large batches, or of large values, only.
     """
-    return all(_has_known_code(layer) for layer in module.modules())
+    return isinstance(module, ExampleWise) or all(_has_known_code(layer) for layer in module.modules())
+
+
+def for_batches(network: Network, shape: tuple[int, ...]) -> Network:
+    """The network with a graph in its module's place, where only so it may see batches of examples of ``shape``."""
+    if is_of_torch(network.module):
+        return network
+    graph = example_wise(network.twin().module, shape, _has_known_code)
+    return network if graph is None else replace(network, module=graph)
 
 
 def _has_known_code(layer: nn.Module) -> bool:
@@ -61,41 +72,69 @@ class BatchPass:
     def __init__(self, network: Network) -> None:
         self._network = network
         self._root = torch.zeros((), requires_grad=True)
-        self._taps: list[_Tap] = []
+        self._waiting: dict[str, list[_Tap]] = {}
+        self._use: Use = _keep_nothing
         for name, layer in trainable_layers(network.module).items():
             layer.register_forward_hook(partial(self._tap, name))
 
-    def __call__(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> Calls:
-        """All calls that the losses of ``features`` [examples, ...] depend on."""
-        self._taps = []
+    def __call__(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor, use: Use) -> None:
+        """Hand on all calls that the losses of ``features`` [examples, ...] depend on, the last layer's first.
+
+        What a layer leaves is used while it is in a near cache, and its memory goes to the next.
+        """
+        self._waiting, self._use = {}, use
         with torch.enable_grad():
             losses = self._network.losses(*self._network.arrange(parameters, features), targets)
             if losses.requires_grad:
                 torch.autograd.grad(losses.sum(), self._root)
-        taps, self._taps = self._taps, []
-        calls: Calls = {}
-        for tap in taps:
-            if tap.gradient is not None:
-                calls.setdefault(tap.name, []).append(Call(tap.inputs, tap.gradient))
-        return calls
+        waiting, self._waiting, self._use = self._waiting, {}, _keep_nothing
+        for name, taps in waiting.items():  # some of their outputs are not in the losses
+            if calls := _calls(taps):
+                use(name, calls)
 
     def _tap(self, name: str, _layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
         if not output.requires_grad:  # nothing before it has parameters
             output = output + self._root
-        tap = _Tap(name, inputs[0].detach())
-        output.register_hook(tap.receive)  # type: ignore[no-untyped-call]
-        self._taps.append(tap)
+        tap = _Tap(inputs[0].detach(), _statistics(output))
+        output.register_hook(partial(self._receive, name, tap))  # type: ignore[no-untyped-call]
+        self._waiting.setdefault(name, []).append(tap)
         return output
+
+    def _receive(self, name: str, tap: _Tap, gradient: Tensor) -> None:
+        tap.gradient = gradient
+        taps = self._waiting[name]
+        if all(each.gradient is not None for each in taps):
+            del self._waiting[name]
+            self._use(name, _calls(taps))
 
 
 class _Tap:
-    def __init__(self, name: str, inputs: Tensor) -> None:
-        self.name = name
-        self.inputs = inputs
+    def __init__(self, inputs: Tensor, statistics: tuple[Tensor, Tensor] | None) -> None:
+        self._inputs: Tensor | None = inputs
+        self._statistics = statistics
         self.gradient: Tensor | None = None
 
-    def receive(self, gradient: Tensor) -> None:
-        self.gradient = gradient
+    def taken(self) -> Call | None:
+        """The call, if its outputs mattered. The graph of the pass keeps the tap, which therefore keeps nothing."""
+        inputs, gradient, statistics = self._inputs, self.gradient, self._statistics
+        self._inputs = self.gradient = self._statistics = None
+        return None if inputs is None or gradient is None else Call(inputs, gradient, statistics)
+
+
+def _calls(taps: list[_Tap]) -> list[Call]:
+    return [call for tap in taps if (call := tap.taken()) is not None]
+
+
+def _keep_nothing(_name: str, _calls: list[Call]) -> None:
+    """Outside of a pass."""
+
+
+def _statistics(output: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Means and reciprocal deviations that a normalisation has just computed, kept by torch for the way back."""
+    made_by: Any = output.grad_fn
+    if made_by is None or made_by.name() not in ("NativeGroupNormBackward0", "NativeLayerNormBackward0"):
+        return None
+    return made_by._saved_result1, made_by._saved_result2
 
 
 class ExamplePass:
@@ -119,17 +158,18 @@ class ExamplePass:
         for name, layer in trainable_layers(network.module).items():
             layer.register_forward_hook(partial(self._tap, name))
 
-    def __call__(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> Calls:
-        """All calls, for ``features`` [examples, ...], of the same shape every time."""
+    def __call__(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor, use: Use) -> None:
+        """Hand on all calls, for ``features`` [examples, ...], of the same shape every time."""
         if not self._names:
             with torch.no_grad():
                 self._network.outputs(parameters, features[:1])
         gradients, inputs = self._backward(self._zeros, dict(parameters), features, targets)
-        calls: Calls = {}
+        calls: dict[str, list[Call]] = {}
         for name, both in zip(self._names, zip(inputs, gradients)):
             # The layer saw a batch of one example; or of several, if the module makes several out of one.
             calls.setdefault(name, []).extend(Call(a, g) for a, g in zip(*(values.unbind(1) for values in both)))
-        return calls
+        for name, each in calls.items():
+            use(name, each)
 
     def _loss(
         self, zeros: list[Tensor], parameters: dict[str, Tensor], features: Tensor, target: Tensor
@@ -147,7 +187,7 @@ class ExamplePass:
         return output + next(self._unused)
 
 
-Pass = Callable[[Mapping[str, Tensor], Tensor, Tensor], Calls]
+Pass = Callable[[Mapping[str, Tensor], Tensor, Tensor, Use], None]
 
 
 def pass_for(network: Network) -> Pass:
