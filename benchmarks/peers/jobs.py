@@ -64,6 +64,7 @@ JOBS = (
     *(Job("step", "cnn", batch, threads, 20) for batch in (32, 256) for threads in (1, 2)),
     *(Job("step", model, 64, threads, 20) for model in ("lenet5 relu", "lenet5 tanh", "mlp") for threads in (1, 2)),
     *(Job("step", "softmax", batch, threads, 200) for batch in (32, 64) for threads in (1, 2)),
+    *(Job("step", model, 64, threads, 20) for model in ("residual", "attention", "branching") for threads in (1, 2)),
     *(Job("clients", "cnn", CLIENT_BATCH, threads, 10) for threads in (1, 2)),
     *(Job("workers", "cnn", 32, threads, 2, VMAP_LOOP) for threads in (1, 2)),
     Job("rounds", "logistic", 1, 1, 200, BARE, "a9a"),

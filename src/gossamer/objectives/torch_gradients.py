@@ -17,7 +17,7 @@ from torch.func import grad, vmap
 
 from gossamer.objectives.torch_layers import RULES, Call, PerExample
 from gossamer.objectives.torch_network import Network
-from gossamer.objectives.torch_taps import pass_for, trainable_layers
+from gossamer.objectives.torch_taps import is_of_torch, pass_for, trainable_layers
 
 
 class Batch(NamedTuple):
@@ -122,7 +122,7 @@ def _within(norms: Tensor, clips: Tensor) -> Tensor:
 
 
 class LayerGradients:
-    """Norms and sums of per-example gradients from one backward pass, layer by layer.
+    """Norms and sums of per-example gradients from one backward pass, layer by layer; without a clip, of the sum alone.
 
     Only for a network that `torch_checks.probe` finds nothing against: with a layer that has no rule, or
     parameters used outside their layer, it would be another vector that is clipped and summed.
@@ -139,11 +139,17 @@ class LayerGradients:
         self.network, self._steady = network, steady
         self._exact = ExampleGradients(network.twin())
         self._layers = trainable_layers(network.module)
+        self._sees_batches = is_of_torch(network.module)
         self._run = pass_for(network)
 
     def __call__(self, models: Tensor, batch: Batch, clips: Tensor) -> Sums:
         """Sums over the examples of one node, [1, size], for its clip [1]; the batch has no padding."""
         (model,), (features,), (targets,) = models, batch.features, batch.targets
+        if self._sees_batches and not self._steady and clips.isposinf().all():
+            total = self._unclipped(model, features, targets)
+            if total.isfinite().all():  # so every gradient in it was
+                none = torch.zeros(1, dtype=torch.int64)
+                return Sums(total[None], none, none + len(targets))
         found = self.per_example(model, features, targets)
         squares = sum((gradients.square_norms() for gradients in found.values()), torch.zeros(len(targets)))
         sound = squares.isfinite()
@@ -161,6 +167,15 @@ class LayerGradients:
         if sound.any():
             parts.append(self(models, batch_of(features[sound], targets[sound]), clips))
         return Sums(*(torch.stack(each).sum(0) for each in zip(*parts)))
+
+    def _unclipped(self, model: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        """The sum of gradients as they are, [size]: that of one ordinary backward pass."""
+        network = self._exact.network
+        with torch.enable_grad():
+            at = model.detach().requires_grad_()
+            losses = network.losses(*network.arrange(network.parameters(at), features), targets)
+            (found,) = torch.autograd.grad(losses.sum(), at)
+        return found
 
     def per_example(self, model: Tensor, features: Tensor, targets: Tensor) -> dict[str, PerExample]:
         """The gradients [examples] by each parameter that the loss depends on."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.models.lstm import LSTM
+from gossamer.objectives.torch_gradients import LayerGradients
 from gossamer.objectives.torch_module import TorchModule
 
 CLASSES = 3
@@ -170,6 +171,24 @@ def test_without_a_clip_the_sum_is_the_batch_gradient(strategy: str) -> None:
     assert np.allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
+def test_without_a_clip_no_gradient_is_taken_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Local training of networks costs what it costs without privacy; what is not finite is still left out alone."""
+    module, shape = MODULES["norms"]
+    torch_module = objective(module.double(), "layers")
+    data, model = examples(shape), torch_module.initial(np.random.default_rng(0))[None]
+    torch_module.plan(data)
+    with monkeypatch.context() as patched:
+        patched.setattr(LayerGradients, "per_example", None)
+        found = torch_module.clipped_gradients(model, data, [np.arange(12)], math.inf)
+        trained = torch_module.local_updates(
+            model, data, [np.arange(12).reshape(3, 4)], np.ones(1), np.array([math.inf])
+        )
+    assert (found.zeroed[0], found.unclipped[0]) == (0, 12)
+    expected = clipped_sum(module, model[0], data.features, data.targets, math.inf).total
+    assert np.allclose(found.sums[0], expected, rtol=1e-10, atol=1e-12)
+    assert np.isfinite(trained.updates).all()
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_mean_squared_error(strategy: str) -> None:
     module = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double()
@@ -299,7 +318,7 @@ def test_what_is_computed_with_other_nodes_is_not_exact() -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_batch_cut_by_the_memory_setting_gives_the_same_sum(strategy: str) -> None:
-    module = nn.Sequential(*(nn.Linear(300, 300) for _ in range(3)), nn.Linear(300, CLASSES)).double()
+    module = nn.Sequential(*(nn.Linear(300, 300) for _ in range(9)), nn.Linear(300, CLASSES)).double()
     data = examples((300,), count=90)
     whole, cut = (objective(module, strategy, memory_mib=memory) for memory in (512, 1))
     models = whole.initial(np.random.default_rng(0))[None].repeat(2, axis=0)
