@@ -139,6 +139,10 @@ class LayerGradients:
         self.network, self._steady = network, steady
         self._exact = ExampleGradients(network.twin())
         self._layers = trainable_layers(network.module)
+        self._own = {
+            name: [(key, f"{name}.{key}".lstrip(".")) for key, _ in layer.named_parameters(recurse=False)]
+            for name, layer in self._layers.items()
+        }
         self._sees_batches = is_of_torch(network.module)
         self._run = pass_for(network)
 
@@ -184,7 +188,7 @@ class LayerGradients:
         def use(name: str, calls: list[Call]) -> None:
             layer = self._layers[name]
             rule = RULES[type(layer)](layer, calls)
-            found.update((f"{name}.{key}".lstrip("."), rule[key]) for key, _ in layer.named_parameters(recurse=False))
+            found.update((whole, rule[key]) for key, whole in self._own[name])
 
         with torch.no_grad():
             self._run(self.network.parameters(model), features, targets, use)

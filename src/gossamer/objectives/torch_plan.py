@@ -76,7 +76,7 @@ class Strategy:
 
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "layers": Strategy(LayerGradients, examples=32, nodes=1, copies=4, gradients=0),
+    "layers": Strategy(LayerGradients, examples=64, nodes=1, copies=4, gradients=0),
     "threads": Strategy(ExampleGradients, examples=128, nodes=1, copies=3, gradients=1.5),
     "vmap": Strategy(ExampleGradients, examples=256, nodes=16, copies=3, gradients=1.5),
 }
