@@ -22,7 +22,7 @@ import numpy as np
 
 from gossamer.threads import available_cores, in_order
 
-_PART = 2**15
+_PART = 2**16
 """Normals that one thread makes at a time; it has no influence on them."""
 
 

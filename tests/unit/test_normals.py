@@ -46,7 +46,7 @@ def test_they_are_those_of_the_slow_reference(size: int) -> None:
 @pytest.mark.parametrize("cores", [1, 3])
 def test_threads_share_the_work_and_not_the_numbers(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gossamer.randomness.available_cores", lambda: cores)
-    size = 2**16 + 5
+    size = 2**17 + 5
     found = stream(7, "noise").standard_normal(size, dtype=np.float32)
     key, label = np.random.Philox(key=stream(7, "noise").bit_generator.state["state"]["key"]).random_raw(2)  # type: ignore[index]
     whole = np.empty(size, np.float32)
