@@ -22,7 +22,7 @@ import numpy as np
 
 from gossamer.threads import available_cores, in_order
 
-_PART = 2**16
+PART = 2**16
 """Normals that one thread makes at a time; it has no influence on them."""
 
 
@@ -34,16 +34,50 @@ class Draws(np.random.Generator):
 
     def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         """Normal numbers, as `numpy.random.Generator.standard_normal` gives them."""
-        if out is not None or np.ndim(size) or size is None or np.dtype(dtype) != np.float32:
+        if out is not None or size is None or np.ndim(size) or np.dtype(dtype) != np.float32:
             return super().standard_normal(size, dtype, out)
         from gossamer.normals import fill  # a compiler's import takes as long as most commands
 
         drawn = np.empty(size, np.float32)
         key, label = self.bit_generator.random_raw(2)
-        starts = range(0, len(drawn), _PART)
-        parts = in_order(lambda start: fill(key, label, start, drawn[start : start + _PART]), starts, available_cores())
+        starts = range(0, len(drawn), PART)
+        parts = in_order(lambda start: fill(key, label, start, drawn[start : start + PART]), starts, available_cores())
         deque(parts, maxlen=0)
         return drawn
+
+
+class _Unseeded(np.random.bit_generator.ISeedSequence):
+    """Seeds of generators that are given a key before anything is drawn: the operating system need not be asked."""
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        return np.zeros(n_words, dtype)
+
+
+_UNSEEDED = _Unseeded()
+
+
+class Hand:
+    """A generator that draws for one stream after the other.
+
+    Streams that are many and draw little share one: each of their own would take a thousand times their memory.
+    """
+
+    __slots__ = ("_bits", "_generator", "_key", "_start")
+
+    def __init__(self) -> None:
+        self._bits = np.random.Philox(_UNSEEDED)  # type: ignore[arg-type]  # any such sequence will do
+        self._generator = Draws(self._bits)
+        self._start = self._bits.state  # counter 0 and nothing left over from earlier draws
+        self._key: Any = None
+
+    def at(self, key: tuple[np.uint64, np.uint64], number: int) -> np.random.Generator:
+        """The generator of ``number`` of the stream with this key, at its start."""
+        where = self._start["state"]
+        if self._key is not key:
+            where["key"][:], self._key = key, key
+        where["counter"][1] = number
+        self._bits.state = self._start
+        return self._generator
 
 
 class Stream:
@@ -55,24 +89,30 @@ class Stream:
         The run's seed.
     *labels : str or int
         What the stream is for, such as a node's name and a purpose.
+    hand : Hand, optional
+        Common to streams that draw one after the other; by default it has one of its own.
+
+    Attributes
+    ----------
+    key : tuple of two numpy.uint64
+        Of Philox: a hash of the seed and the labels.
     """
 
-    __slots__ = ("_bits", "_generator", "_start")
+    __slots__ = ("_hand", "key")
 
-    def __init__(self, seed: int, *labels: str | int) -> None:
-        digest = _digest(16, seed, *labels)
-        self._bits = np.random.Philox(key=np.frombuffer(digest, "<u8"))
-        self._generator = Draws(self._bits)
-        self._start = self._bits.state  # counter 0 and nothing left over from earlier draws
+    def __init__(self, seed: int, *labels: str | int, hand: Hand | None = None) -> None:
+        first, second = np.frombuffer(_digest(16, seed, *labels), "<u8")
+        self.key, self._hand = (first, second), hand
 
     def at(self, number: int) -> np.random.Generator:
         """The generator of ``number`` (0 to 2^64 - 1), at its start.
 
-        The same object is handed out each time, so finish with one number before asking for the next.
+        The same object is handed out each time, and to all streams of one hand, so finish with one number before asking
+        for the next.
         """
-        self._start["state"]["counter"][1] = number
-        self._bits.state = self._start
-        return self._generator
+        if self._hand is None:
+            self._hand = Hand()
+        return self._hand.at(self.key, number)
 
 
 def _digest(size: int, *labels: str | int) -> bytes:

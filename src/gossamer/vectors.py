@@ -82,7 +82,7 @@ class Vector:
 
     __array_ufunc__ = None  # ndarray + Vector must come to us, not be taken apart element by element
     __hash__ = None  # type: ignore[assignment]
-    __slots__ = ("values",)
+    __slots__ = ("_bounded", "values")
 
     def __init__(self, values: Values) -> None:
         if isinstance(values, np.ndarray):
@@ -94,6 +94,7 @@ class Vector:
         elif not isinstance(values, Blank):
             raise TypeError(f"{type(self).__name__} holds a flat vector, found {type(values).__name__}")
         self.values = values
+        self._bounded = False  # whether `is_within` has found that no entry is above `LARGEST_VALUE`
 
     @property
     def size(self) -> int:
@@ -106,24 +107,32 @@ class Vector:
         return int(self.values.nbytes)
 
     def __add__(self, other: Any) -> Any:
-        return _join(self, other)(self.values + _values(other, self))
+        label = _LABELS.get((type(self), type(other)))
+        if label is None or self.values.size != other.values.size:
+            return self.values + _values(other, self)
+        return _made(label, self.values + other.values)
 
     def __radd__(self, other: Any) -> Any:
-        return _join(self, other)(_values(other, self) + self.values)
+        return _made(_join(self, other), _values(other, self) + self.values)
 
     def __sub__(self, other: Any) -> Any:
-        return _join(self, other)(self.values - _values(other, self))
+        label = _LABELS.get((type(self), type(other)))
+        if label is None or self.values.size != other.values.size:
+            return self.values - _values(other, self)
+        return _made(label, self.values - other.values)
 
     def __rsub__(self, other: Any) -> Any:
-        return _join(self, other)(_values(other, self) - self.values)
+        return _made(_join(self, other), _values(other, self) - self.values)
 
     def __mul__(self, factor: float) -> Any:
-        return _raw_if_masked(self)(self.values * _number(factor))
+        product = self.values * (factor if type(factor) is float else _number(factor))
+        return product if isinstance(self, Masked) else _made(type(self), product)
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: float) -> Any:
-        return _raw_if_masked(self)(self.values / _number(divisor))
+        quotient = self.values / _number(divisor)
+        return quotient if isinstance(self, Masked) else _made(type(self), quotient)
 
     def __getitem__(self, index: slice) -> Self:
         if not isinstance(index, slice):
@@ -144,15 +153,16 @@ class Vector:
 
     def is_within(self, most: float = LARGEST_VALUE) -> bool:
         """Whether no entry is above ``most`` in absolute value, or NaN."""
-        values = self.values
-        if isinstance(values, Blank) or values.size == 0:
+        if self._bounded and most >= LARGEST_VALUE:
             return True
-        if values.dtype.kind == "f":
-            with np.errstate(over="ignore", invalid="ignore"):
-                squares = float(np.dot(values, values))
-            if squares <= most * most:  # in a single pass, nearly always
-                return True
-        return -most <= float(values.min()) and float(values.max()) <= most
+        values = self.values
+        if type(values) is Blank or values.size == 0:
+            return True
+        # The sum of squares in a single pass, nearly always; `vdot` does not warn where it overflows.
+        found = values.dtype.kind == "f" and float(np.vdot(values, values)) <= most * most
+        found = found or (-most <= float(values.min()) and float(values.max()) <= most)
+        self._bounded = found and most <= LARGEST_VALUE  # values never change
+        return found
 
     def within(self, most: float = LARGEST_VALUE) -> Self:
         """The same vector, with entries beyond ``most`` taken for it, and NaN for 0."""
@@ -202,10 +212,7 @@ class Confined(Vector):
 Sendable = Public | Released | Masked | Confined
 Model = Public | Released
 """What a node may compute at and send: free of unreleased data."""
-
-
-def _raw(values: Values) -> Values:
-    return values
+_MODELS = frozenset({Public, Released})
 
 
 _LABELS: Mapping[tuple[type, type], type] = {
@@ -221,18 +228,27 @@ _LABELS: Mapping[tuple[type, type], type] = {
 }
 
 
-def _join(left: Vector, right: Any) -> Any:
+def _join(left: Vector, right: Any) -> type[Vector] | None:
     """The label of a combination; anything not in the table is raw."""
-    return _LABELS.get((type(left), type(right)), _raw)
+    return _LABELS.get((type(left), type(right)))
 
 
-def _raw_if_masked(vector: Vector) -> Any:
-    return _raw if isinstance(vector, Masked) else type(vector)
+def _made(label: type[Vector] | None, values: Values) -> Any:
+    """Fresh ``values``, which nobody else can change, under their label; without one they are raw."""
+    if label is None:
+        return values
+    if type(values) is not np.ndarray:
+        return label(values)
+    # What the constructor would find out is known here, and a small vector's sum costs less than asking.
+    vector: Vector = object.__new__(label)
+    values.flags.writeable = False
+    vector.values, vector._bounded = values, False
+    return vector
 
 
 def _values(other: Any, like: Vector) -> Any:
     values = other.values if isinstance(other, Vector) else other
-    if not isinstance(values, (np.ndarray, Blank)):
+    if type(values) is not np.ndarray and not isinstance(values, (np.ndarray, Blank)):
         raise TypeError(f"a vector combines with vectors, found {type(other).__name__}")
     if values.shape != like.values.shape:  # numpy would stretch a single number over the whole vector
         raise ValueError(f"a vector of {like.size} numbers combines with its like, found shape {values.shape}")
@@ -252,7 +268,7 @@ V = TypeVar("V", bound=Vector)
 def concatenate(vectors: Sequence[V]) -> V:
     """One vector of all ``vectors`` in order; `Released` if any of them is, `Public` otherwise."""
     labels = {type(vector) for vector in vectors}
-    if not labels <= {Public, Released}:
+    if not labels <= _MODELS:
         raise TypeError(f"only Public and Released vectors are concatenated, found {labels}")
     label: Any = Released if Released in labels else Public
     if isinstance(vectors[0].values, Blank):
@@ -266,6 +282,18 @@ def square(vector: V) -> V:
     """The square of each entry of a `Public` or `Released` vector, of the same label."""
     _check_model(vector)
     return vector if isinstance(vector.values, Blank) else type(vector)(vector.values * vector.values)
+
+
+def shifted(model: Model, start: Model, end: Model, share: float) -> Model:
+    """``model`` + (``end`` - ``start``) * ``share``; `Released` if any of the three is, all [size]."""
+    kinds = {type(model), type(start), type(end)}
+    if not kinds <= _MODELS or not model.values.size == start.values.size == end.values.size:
+        _check_model(model, start, end)
+        found: Model = model + (end - start) * share  # which says what is wrong
+        return found
+    moved = end.values - start.values
+    found = _made(Released if Released in kinds else Public, model.values + moved * share)
+    return found
 
 
 def divide_by_roots(vector: Model, squares: Model, floor: float) -> Model:
@@ -283,13 +311,13 @@ def divide_by_roots(vector: Model, squares: Model, floor: float) -> Model:
         divided = vector.values / squares.values
     else:
         divided = vector.values / (np.sqrt(squares.values) + floor)
-    found: Model = _join(vector, squares)(divided)
+    found: Model = _made(_join(vector, squares), divided)
     return found
 
 
 def _check_model(*vectors: Vector) -> None:
     labels = {type(vector) for vector in vectors}
-    if not labels <= {Public, Released}:
+    if not labels <= _MODELS:
         raise TypeError(f"only Public and Released vectors are taken entry by entry, found {labels}")
 
 

@@ -31,6 +31,7 @@ DEPLOYED = f"{RUNS} runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 MAY_IMPORT = {
     **dict.fromkeys(("arrays", "cache", "errors", "version", "section", "normals", "threads"), ""),
+    "philox": "arrays normals",
     "randomness": "normals threads",
     **dict.fromkeys(("numbers", "files"), "errors"),
     **dict.fromkeys(("vectors", "parameters"), "arrays vectors"),
@@ -46,7 +47,7 @@ MAY_IMPORT = {
     "privacy/accounting": f"{BASE} privacy",
     "privacy/exact": f"{BASE} privacy privacy/masking privacy/accounting",
     "privacy/streams": f"{BASE} privacy privacy/accounting privacy/exact",
-    "sides": f"{BASE} protocol keys data objectives {PRIVACY}",
+    "sides": f"{BASE} philox protocol keys data objectives {PRIVACY}",
     "attacks": f"{BASE} parameters data objectives {PRIVACY}",
     "algorithms": RELEASED,
     CLIENTS: f"{RELEASED} algorithms",

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import gossamer.randomness
-from gossamer.randomness import Stream, derive, stream
+from gossamer.randomness import Hand, Stream, derive, stream
 
 
 def test_order_does_not_matter() -> None:
@@ -44,6 +44,18 @@ def test_fresh_generators_do_not_share_state() -> None:
     one, two = stream(1, "a"), stream(1, "a")
     one.random(100)
     assert two.random() == stream(1, "a").random()
+
+
+def test_streams_of_one_hand_draw_as_they_would_alone() -> None:
+    hand = Hand()
+    together = [Stream(1, label, hand=hand) for label in ("a", "b")]
+    drawn = [(n, s, together[s].at(n).random(3).tolist()) for n, s in ((2, 0), (2, 1), (7, 1), (2, 0), (0, 0))]
+    together[0].at(1).integers(10, dtype=np.uint32)  # leaves half a word in the generator's buffer
+    drawn.append((4, 1, together[1].at(4).integers(2**32, size=3, dtype=np.uint32).tolist()))
+    alone = [Stream(1, label) for label in ("a", "b")]
+    expected = [(n, s, alone[s].at(n).random(3).tolist()) for n, s, _ in drawn[:-1]]
+    expected.append((4, 1, alone[1].at(4).integers(2**32, size=3, dtype=np.uint32).tolist()))
+    assert drawn == expected
 
 
 def test_every_part_of_the_name_counts() -> None:

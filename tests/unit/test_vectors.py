@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from gossamer.vectors import (
     Released,
     Vector,
     concatenate,
+    shifted,
     spread,
 )
 
@@ -83,6 +85,42 @@ def test_combines_with_vectors_only(kind: type) -> None:
     for other in (1.0, [1.0, 2.0], None):
         with pytest.raises(TypeError, match="combines with vectors"):
             make(kind, 1, 2) + other
+
+
+@pytest.mark.parametrize("labels", list(product((Public, Released), repeat=3)))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_shifted_model_is_the_sum_to_the_bit(labels: tuple[type, ...], dtype: type) -> None:
+    drawn = np.random.default_rng(0).normal(size=(3, 57)).astype(dtype)
+    model, start, end = (label(row.copy()) for label, row in zip(labels, drawn, strict=True))
+    found = shifted(model, start, end, 0.3)
+    assert found == model + (end - start) * 0.3
+    with pytest.raises(ValueError, match="read-only"):
+        found.values[0] = 1.0
+    blank: Any = Public(Blank(3, dtype))
+    assert shifted(blank, blank, blank, 0.3) == blank
+
+
+def test_only_models_of_one_size_are_shifted() -> None:
+    model, raw = Public(np.ones(3)), np.ones(3)
+    for other in (Confined(raw.copy()), Masked(raw.copy()), raw):
+        for three in ((model, model, other), (model, other, model), (other, model, model)):
+            with pytest.raises((TypeError, AttributeError)):
+                shifted(*three, 0.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="combines with its like"):
+        shifted(model, Public(np.ones(1)), Public(np.ones(1)), 0.5)
+
+
+def test_what_was_found_within_a_bound_is_within_none_that_is_smaller() -> None:
+    vector = Public(np.array([5.0, -3.0]))
+    assert vector.is_within()
+    assert vector.is_within(6.0)
+    assert vector.is_within()
+    assert not vector.is_within(4.0)
+    assert vector.within(4.0).values.tolist() == [4.0, -3.0]
+    assert vector.is_within()
+    large = Public(np.array([2 * LARGEST_VALUE]))
+    assert large.is_within(3 * LARGEST_VALUE)
+    assert not large.is_within()
 
 
 @pytest.mark.parametrize("kind", [Public, Released, Masked])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from gossamer.algorithms.stopping import StopSettings
@@ -11,12 +14,17 @@ from gossamer.runtimes.simulator import Simulator
 class Observer(Protocol):
     """Looks at a run from outside; nodes cannot tell whether it is there."""
 
+    @property
+    def timed(self) -> bool:
+        """Whether it looks at moments of virtual time."""
+        return False
+
     def before(self, upcoming: float) -> None:
-        """The next event happens at ``upcoming`` virtual seconds."""
+        """The next event happens at ``upcoming`` virtual seconds; told only who is ``timed``."""
         return None
 
     def after(self) -> None:
-        """An event has happened."""
+        """An update has been made."""
         return None
 
     @property
@@ -27,6 +35,19 @@ class Observer(Protocol):
 
 class Blind(Observer):
     """An observer that does not look."""
+
+
+@contextmanager
+def few_collections() -> Iterator[None]:
+    """Have Python look for unreachable cycles rarely: in a run nearly everything stays, or goes when it is let go."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(100_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def drive(simulator: Simulator, stop: StopSettings, observer: Observer) -> str:
@@ -42,22 +63,25 @@ def drive(simulator: Simulator, stop: StopSettings, observer: Observer) -> str:
     patience = 100_000 + 1_000 * len(simulator.nodes)
     last_update, idle = 0, 0
     reached: float | None = None
-    while (upcoming := simulator.next_time) is not None and not simulator.settled:
-        if stop.virtual_seconds is not None and upcoming > stop.virtual_seconds:
-            observer.before(stop.virtual_seconds)
-            return "virtual_seconds"
-        observer.before(upcoming)
+    timed = observer.timed or stop.virtual_seconds is not None
+    while simulator.goes_on:
+        if timed and (upcoming := simulator.next_time) is not None:
+            if stop.virtual_seconds is not None and upcoming > stop.virtual_seconds:
+                observer.before(stop.virtual_seconds)
+                return "virtual_seconds"
+            observer.before(upcoming)
         simulator.step()
-        observer.after()
-        idle = idle + 1 if counters.updates == last_update else 0
-        last_update = counters.updates
+        idle += 1
+        if counters.updates != last_update:
+            last_update, idle = counters.updates, 0
+            observer.after()
         if stop.updates is not None and last_update >= stop.updates:
             reached = simulator.elapsed if reached is None else reached
             # A server that halts the run has the time to tell everybody that can be told.
             grace = simulator.grace if simulator.halts else 0.0
             if simulator.elapsed >= reached + grace:
                 return "updates"
-        if observer.satisfied:
+        if (timed or not idle) and observer.satisfied:
             return "accuracy"
         if idle > patience:
             return "stalled"

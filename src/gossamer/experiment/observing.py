@@ -63,6 +63,11 @@ class Evaluator:
         self.seconds_looks, self.update_looks, self.seen = 0, 1, 0
         self.last: Row | None = None
 
+    @property
+    def timed(self) -> bool:
+        """Whether it looks at moments of virtual time."""
+        return self.on and self.every_seconds is not None
+
     def before(self, upcoming: float) -> None:
         """Look at what was so at the times up to ``upcoming``."""
         while self.on and self.every_seconds is not None and self.seconds_looks * self.every_seconds < upcoming:

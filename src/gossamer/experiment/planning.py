@@ -14,7 +14,7 @@ from gossamer.algorithms.problem import Problem, Quotas
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.driving import Blind, drive
+from gossamer.experiment.driving import Blind, drive, few_collections
 from gossamer.experiment.estimates import estimates_on
 from gossamer.experiment.prepare import Prepared, public_seed
 from gossamer.experiment.spec import Experiment
@@ -106,7 +106,8 @@ def _dry_run(prepared: Prepared, stop: StopSettings, quotas: Quotas | None) -> D
     context = prepared.context(dict.fromkeys(prepared.names, NoNoise()), quotas, blank=True)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
     sides = DryRun()
-    drive(Simulator(nodes, sides, prepared.world, count=prepared.count), stop, Blind())
+    with few_collections():
+        drive(Simulator(nodes, sides, prepared.world, count=prepared.count), stop, Blind())
     return sides
 
 

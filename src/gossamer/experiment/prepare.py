@@ -162,7 +162,7 @@ class Prepared:
             names=self.names,
             graph=self.graph,
             initial=initial,
-            queries={n: Query(self.sampling(n, batch), mechanisms[n], float(batch)) for n, batch in batches.items()},
+            queries=self._queries(batches, mechanisms),
             shard_sizes=self.shard_sizes,
             quotas=quotas,
             deadline=spec.stop.virtual_seconds,
@@ -172,6 +172,12 @@ class Prepared:
             run=self.run,
             lengths=lengths,
         )
+
+    def _queries(self, batches: Mapping[str, int], mechanisms: Mapping[str, Mechanism]) -> dict[str, Query]:
+        """A query of each node; those that are equal are one object, of which what follows is computed once."""
+        found: dict[Query, Query] = {}
+        queries = {n: Query(self.sampling(n, batch), mechanisms[n], float(batch)) for n, batch in batches.items()}
+        return {name: found.setdefault(query, query) for name, query in queries.items()}
 
     @property
     def count(self) -> Callable[[Mapping[str, Node]], int] | None:

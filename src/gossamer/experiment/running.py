@@ -18,7 +18,7 @@ from gossamer.algorithms.plan import Plan, differing
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import RunWarning
 from gossamer.experiment.diverging import divergence
-from gossamer.experiment.driving import drive
+from gossamer.experiment.driving import drive, few_collections
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.personalising import personalised
@@ -233,7 +233,8 @@ class _Run:
         try:
             if self.evaluator.on:
                 self.evaluator.look(0.0)
-            self.status = drive(self.simulator, self.plan.stop, self)
+            with few_collections():
+                self.status = drive(self.simulator, self.plan.stop, self)
         except KeyboardInterrupt:
             self.status = "interrupted"
             self.save()
@@ -273,6 +274,10 @@ class _Run:
             warnings.warn(line, RunWarning, stacklevel=3)
 
     # The observer of `drive`
+
+    @property
+    def timed(self) -> bool:
+        return self.evaluator.timed
 
     def before(self, upcoming: float) -> None:
         self.evaluator.before(upcoming)

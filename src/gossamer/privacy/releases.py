@@ -40,6 +40,18 @@ class ReleaseKind:
         if whole_number(self.size) is None:
             raise SpecError(f"a release has a whole number of coordinates, 0 or more, found {self.size!r}")
 
+    def __hash__(self) -> int:
+        """Hash of the fields, computed once: ledgers look a kind up at every charge."""
+        found: int | None = self.__dict__.get("_hash")
+        if found is None:
+            found = hash((self.mechanism, self.sampling, self.size))
+            object.__setattr__(self, "_hash", found)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone: strings have other hashes in other processes."""
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+
     def describe(self) -> dict[str, Any]:
         """The kind as plain data, for ledgers and summaries."""
         law = self.mechanism.describe()

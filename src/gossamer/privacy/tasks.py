@@ -69,7 +69,11 @@ class Query:
 
     def release(self, size: int) -> ReleaseKind:
         """The kind of release that a gradient of ``size`` numbers is, with its count if there is one."""
-        return ReleaseKind(self.mechanism.unit(), self.sampling, size)
+        known: ReleaseKind | None = self.__dict__.get("_kind")
+        if known is None or known.size != size:
+            known = ReleaseKind(self.mechanism.unit(), self.sampling, size)
+            object.__setattr__(self, "_kind", known)  # asked for at every update, and always for one size
+        return known
 
 
 class AtModel:

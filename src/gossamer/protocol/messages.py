@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -41,7 +41,9 @@ class Message:
 
 M = TypeVar("M", bound=type[Message])
 _SCHEMAS: dict[type[Message], tuple[tuple[str, frozenset[type]], ...]] = {}
-_OVERHEAD: dict[type[Message], int] = {}
+_CONFINED: dict[type[Message], tuple[str, ...]] = {}  # fields that may be
+_SIZES: dict[type[Message], tuple[int, tuple[str, ...]]] = {}
+"""Bytes of a message without the values of its vectors, and which fields those are."""
 
 
 def message(name: str) -> Callable[[M], M]:
@@ -66,10 +68,17 @@ def message(name: str) -> Callable[[M], M]:
         if len(schema) > MOST_FIELDS:
             raise TypeError(f"{cls.__name__}: a message has at most {MOST_FIELDS} fields, found {len(schema)}")
         registered = encoding.register(name)(cls)
-        _SCHEMAS[cls], _OVERHEAD[cls] = schema, len(HEADER) + _NAME_OVERHEAD + len(name)
+        _SCHEMAS[cls], _SIZES[cls] = schema, _sizes(name, schema)
+        _CONFINED[cls] = tuple(field for field, members in schema if Confined in members)
         return registered
 
     return add
+
+
+def _sizes(name: str, schema: Sequence[tuple[str, frozenset[type]]]) -> tuple[int, tuple[str, ...]]:
+    vectors = tuple(field for field, members in schema if members != {int})
+    overhead = len(HEADER) + _NAME_OVERHEAD + len(name)
+    return overhead + _INT_SIZE * (len(schema) - len(vectors)) + _VECTOR_OVERHEAD * len(vectors), vectors
 
 
 def _members(hint: Any) -> frozenset[type]:
@@ -93,9 +102,8 @@ def check(candidate: Any) -> None:
 
 def is_confined(outgoing: Message) -> bool:
     """Whether a message carries raw data of a unit, which the runtime must not let out."""
-    return any(
-        Confined in members and type(getattr(outgoing, name)) is Confined for name, members in _SCHEMAS[type(outgoing)]
-    )
+    fields_ = _CONFINED[type(outgoing)]
+    return bool(fields_) and any(type(getattr(outgoing, name)) is Confined for name in fields_)
 
 
 def encode_message(outgoing: Message) -> bytes:
@@ -193,8 +201,8 @@ def check_count(sender: str, what: str, number: int, most: int = MOST_COUNT) -> 
 
 def encoded_size(outgoing: Message) -> int:
     """Length in bytes of ``encode_message(outgoing)``, without encoding it."""
-    size = _OVERHEAD[type(outgoing)]
-    for name, _ in _SCHEMAS[type(outgoing)]:
+    size, vectors = _SIZES[type(outgoing)]
+    for name in vectors:
         value = getattr(outgoing, name)
-        size += _INT_SIZE if type(value) is int else _VECTOR_OVERHEAD + value.nbytes
+        size += value.nbytes if type(value) is not int else _INT_SIZE - _VECTOR_OVERHEAD
     return size

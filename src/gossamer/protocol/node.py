@@ -17,19 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from typing import Any, ClassVar, TypeVar
+from types import UnionType
+from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Effect
 from gossamer.protocol.events import Event, Received
 from gossamer.protocol.messages import Message
+from gossamer.vectors import Vector
 
 Effects = Iterator[Effect]
 Handler = TypeVar("Handler", bound=Callable[..., Effects])
 NEWER = {"newer": True}
 """Metadata of a state's field that stores were written without: None until it is used, and not stored while it is."""
 _CONTAINERS = (dict, list, set)
-_SCALARS = frozenset({int, float, str, bool, type(None)})  # most of a state, and told in no time
+_SCALARS = frozenset({int, float, str, bool, type(None)})
 
 
 def on(*what: type[Event] | type[Message]) -> Callable[[Handler], Handler]:
@@ -108,10 +110,34 @@ class Node:
     def _keep(self) -> dict[str, Any]:
         """The fields of the state, with containers copied one level deep."""
         kept: dict[str, Any] = vars(self.state).copy()
-        for name, value in kept.items():
-            if type(value) not in _SCALARS and isinstance(value, _CONTAINERS):
+        kind = type(self.state)
+        if (names := _HOLDING.get(kind)) is None:
+            names = _HOLDING[kind] = _may_hold_containers(kind)
+        for name in names:
+            value = kept[name]
+            if value is not None and isinstance(value, _CONTAINERS):
                 kept[name] = value.copy()
         return kept
+
+
+_HOLDING: dict[type, tuple[str, ...]] = {}
+"""Of the kinds of states seen so far."""
+
+
+def _may_hold_containers(kind: type) -> tuple[str, ...]:
+    """Fields of a state of this ``kind`` whose type does not say that they hold no dict, list or set."""
+    try:
+        hints = get_type_hints(kind)
+    except (NameError, TypeError):  # types that are imported for checking alone
+        hints = {}
+    return tuple(item.name for item in fields(kind) if not _holds_none(hints.get(item.name)))
+
+
+def _holds_none(hint: Any) -> bool:
+    """Whether no value of a type is a dict, a list or a set."""
+    if get_origin(hint) in (Union, UnionType):
+        return all(map(_holds_none, get_args(hint)))
+    return isinstance(hint, type) and (hint in _SCALARS or issubclass(hint, Vector))
 
 
 def state_of(node: Node) -> dict[str, Any]:

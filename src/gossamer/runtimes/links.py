@@ -89,13 +89,14 @@ class Links:
     uplink_free: dict[str, float]
     numbers: dict[str, int]
     start: float
+    reliable: bool
     frames: int = 0
 
     @classmethod
     def new(cls, settings: LinkSettings, names: tuple[str, ...], seed: int, start: float) -> Links:
         """Idle links between the nodes ``names``, at time ``start``."""
         numbers = {name: number for number, name in enumerate(names)}
-        return cls(settings, Stream(seed, "links"), dict.fromkeys(names, start), numbers, start)
+        return cls(settings, Stream(seed, "links"), dict.fromkeys(names, start), numbers, start, settings.reliable)
 
     def transmit(self, sender: str, to: str, size: int, now: float) -> tuple[float, ...]:
         """Arrival times of the copies of a frame of ``size`` bytes; none if it is lost."""
@@ -104,7 +105,7 @@ class Links:
         if settings.bandwidth is not None:
             left = max(now, self.uplink_free[sender]) + size / settings.bandwidth
             self.uplink_free[sender] = left
-        if settings.reliable:
+        if self.reliable:
             return (left + settings.latency,)
         return self._unreliable(sender, to, left, now)
 

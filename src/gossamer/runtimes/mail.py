@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -67,7 +66,7 @@ class Post:
         self._schedule, self._happen = schedule, happen
         self._wakes: dict[str, float] = {}
         self._away: set[str] = set()
-        self._flying: dict[tuple[str, str], deque[Message]] = {}
+        self._flying: dict[tuple[str, str], list[Message]] = {}
 
     @property
     def in_flight(self) -> list[InFlight]:
@@ -85,9 +84,11 @@ class Post:
         check(message)
         if is_confined(message) and not may_hear(self._units, sender, to):
             raise TypeError(f"{type(message).__name__} is confined to those whom {sender} trusts, and {to} is none")
-        if (sender, to) not in self._flying:
-            self._flying[sender, to] = deque()
-        self._flying[sender, to].append(message)
+        flying = self._flying.get((sender, to))
+        if flying is None:
+            self._flying[sender, to] = [message]
+        else:
+            flying.append(message)
         self.under_way += 1
         if self._sessions:
             self._converse(sender, self._sessions[sender].send(to, message, now), now)
@@ -112,7 +113,11 @@ class Post:
 
     def _arrive(self, name: str, what: tuple[str, Message], now: float) -> None:
         sender, message = what
-        self._flying[sender, name].popleft()
+        flying = self._flying[sender, name]
+        if len(flying) == 1:
+            del self._flying[sender, name]  # of a large run most pairs are idle
+        else:
+            del flying[0]
         self.under_way -= 1
         self._happen(name, Received(sender, message))
 

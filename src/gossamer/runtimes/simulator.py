@@ -141,6 +141,11 @@ class Simulator:
         return self._count is not None
 
     @property
+    def goes_on(self) -> bool:
+        """Whether anything is left to happen that somebody waits for."""
+        return bool(self._heap) and (bool(self._working) or not self.settled)
+
+    @property
     def next_time(self) -> float | None:
         """Virtual seconds since the start at which the next event happens; None if nothing is left to happen."""
         return round(self._heap[0][0] - self.start, 9) if self._heap else None

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from gossamer.errors import DataError, SpecError
-from gossamer.randomness import Stream, stream
+from gossamer.randomness import Hand, Stream, stream
 from gossamer.section import Section, bare
 
 Seconds = Callable[[int, int], float]
@@ -157,7 +157,8 @@ def _constant(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
 
 
 def _lognormal(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
-    streams = [Stream(seed, node, "speeds.lognormal") for node in range(nodes)]
+    hand = Hand()
+    streams = [Stream(seed, node, "speeds.lognormal", hand=hand) for node in range(nodes)]
     location = np.log(settings.seconds) - settings.spread**2 / 2  # so that the mean is settings.seconds
     return lambda node, number: float(streams[node].at(number).lognormal(location, settings.spread))
 

@@ -35,6 +35,8 @@ class Answer(NamedTuple):
     @property
     def notes(self) -> tuple[Record, ...]:
         """Records for the node's private log."""
+        if not (self.not_finite or self.too_long):
+            return ()
         found = {"gradients_not_finite": self.not_finite, "updates_too_long": self.too_long}
         return tuple(Record(name, float(number)) for name, number in found.items() if number)
 
@@ -43,7 +45,8 @@ def post_processed(answer: npt.NDArray[Any], task: Gradient, l2: float) -> npt.N
     """Return what a node gets in place of noisy sums: means, and the regulariser's gradient."""
     size = task.model.size
     answer /= task.query.normaliser
-    answer[:size] /= task.query.unit
+    if task.query.unit != 1:
+        answer[:size] /= task.query.unit
     if l2:
         answer[:size] += l2 * task.model.values  # the model is public or released
     return answer

@@ -129,8 +129,7 @@ class NoisedRule(UpdateRule):
     def release(self, ticket: Ticket, raw: Update) -> Answer:
         """The update, no longer than the bound, with noise that does not depend on it."""
         total = clipped(raw.update, self.plan.bound).astype(np.float64)
-        generator = self._numbers.at(ticket.number)
-        answer = self._home.noisy(total, 0.0, self._query, ticket.provided, generator)
+        answer = self._home.noisy(total, 0.0, self._query, ticket.provided, self._numbers, ticket.number)
         with np.errstate(over="ignore"):
             found = np.nan_to_num(answer.astype(raw.update.dtype), copy=False)
         return Answer(Released(found), raw.not_finite)

@@ -145,8 +145,7 @@ class CuratorRule(Rule):
                 refused += 1
             else:
                 total, count = total + found, count + vote(found, bound)
-        generator = self._numbers.at(ticket.number)
-        answer = self._home.noisy(total, count, task.query, ticket.provided, generator)
+        answer = self._home.noisy(total, count, task.query, ticket.provided, self._numbers, ticket.number)
         answer /= task.query.normaliser
         answer[:size] /= task.query.unit
         with np.errstate(over="ignore"):

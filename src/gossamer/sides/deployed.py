@@ -76,11 +76,11 @@ class Deployed(Home):
         return Provided(found, GridQuery.of(query.mechanism, size, found, query.count_share, any_clip=any_clip))
 
     def noisy(
-        self, total: FloatArray, centred: float, query: Query, provided: Provided, generator: np.random.Generator
+        self, total: FloatArray, centred: float, query: Query, provided: Provided, numbers: Numbers, number: int
     ) -> FloatArray:
         if provided.grid is not None:
             return provided.grid.release(total, centred, self._random.words)
-        answer = query.mechanism.noise(generator, total.size, total.dtype)
+        answer = query.mechanism.noise(numbers.at(number), total.size, total.dtype)
         answer += total
         np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
         # A count goes with Gaussian noise or none, and here there is none.

@@ -127,8 +127,8 @@ class TimedPool:
         """
         ticket = ticket._replace(task=with_most_models(ticket.task))
         task, total = ticket.task, self._sums.of_nobody(ticket, count)
-        generator = self._home.numbers(ticket.side.name, "noise").at(ticket.number)
-        answer = self._home.noisy(total, 0.0, task.query, ticket.provided, generator)
+        numbers = self._home.numbers(ticket.side.name, "noise")
+        answer = self._home.noisy(total, 0.0, task.query, ticket.provided, numbers, ticket.number)
         if isinstance(task, Gradient):
             post_processed(answer, task, self._sums.objective.l2)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
@@ -97,9 +96,13 @@ class Home(Protocol):
         centred: float,
         query: Query,
         provided: Provided,
-        generator: np.random.Generator,
+        numbers: Numbers,
+        number: int,
     ) -> FloatArray:
-        """The sum [size] with its noise, and after it the noisy count ``centred``, if the query asks for one."""
+        """The sum [size] with its noise, and after it the noisy count ``centred``, if the query asks for one.
+
+        What is not drawn on a grid is drawn from that ``number`` of ``numbers``.
+        """
         ...
 
     def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -84,10 +83,10 @@ class MemoryLedger:
         reason = self.charges.refusal(self.counts, receipt)
         if reason is not None:
             raise BudgetSpent(f"{self.owner}: {reason}")
-        keys: list[Hashable] = [(owner, receipt.kind) for owner in receipt.owners] or [receipt.kind]
-        for key in keys:
-            self.counts[key] = self.counts.get(key, 0) + 1
-        self.releases += len(keys)
+        owners, kind, counts = receipt.owners, receipt.kind, self.counts
+        for key in [(owner, kind) for owner in owners] if owners else (kind,):
+            counts[key] = counts.get(key, 0) + 1
+        self.releases += len(owners) or 1
         return self.releases
 
     def lines(self) -> list[dict[str, Any]]:

@@ -6,7 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
-from gossamer.randomness import Stream
+from gossamer.arrays import FloatArray, IndexArray
+from gossamer.privacy.sampling import Poisson, Sampling
+from gossamer.randomness import PART, Stream
 
 
 class Numbers(Protocol):
@@ -25,3 +27,24 @@ def numbers_of(seed: int | None, *labels: str) -> Numbers:
     from gossamer.privacy.exact.secret_generator import Fresh
 
     return Fresh()
+
+
+def sampled(numbers: Numbers, number: int, sampling: Sampling, count: int) -> IndexArray:
+    """Positions in a shard of ``count`` examples that ``sampling`` draws from the generator of ``number``."""
+    found = None
+    if type(numbers) is Stream and type(sampling) is Poisson:
+        from gossamer.philox import poisson_sample  # a compiler's import takes as long as most commands
+
+        found = poisson_sample(numbers.key, number, count, sampling.probability)
+    return sampling.draw(numbers.at(number), count) if found is None else found
+
+
+def standard_normals(numbers: Numbers, number: int, size: int) -> FloatArray:
+    """Normal numbers [size] of float32 from the generator of ``number``."""
+    if type(numbers) is Stream and size <= PART:  # threads share the making of more
+        from gossamer.philox import normals
+
+        found: FloatArray = np.empty(size, np.float32)
+        normals(numbers.key, number, found)
+        return found
+    return numbers.at(number).standard_normal(size, dtype=np.float32)

@@ -14,6 +14,7 @@ from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
 from gossamer.sides.machine import Due, Rule, Ticket, Together
+from gossamer.sides.number_source import sampled
 from gossamer.sides.plan import Samples
 from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of
 from gossamer.sides.sum_rounding import Rounding
@@ -79,10 +80,10 @@ class SampleRule(Rule):
     def draw(self, ticket: Ticket) -> Batch | Run:
         """The examples of a release; of a round, with the step at which each takes its turn."""
         rows, sampling = self.shard.rows, ticket.task.query.sampling
+        if isinstance(ticket.task, Gradient):
+            return Batch(ticket, self._held(rows[sampled(self._sampling, ticket.number, sampling, len(rows))]))
         generator = self._sampling.at(ticket.number)
         drawn: IndexArray = sampling.draw(generator, len(rows))
-        if isinstance(ticket.task, Gradient):
-            return Batch(ticket, self._held(rows[drawn]))
         slots = sampling.slots(generator, len(drawn), ticket.task.steps)
         rows = rows[drawn]
         held = ~np.isin(rows, self.shard.blank) if self.shard.blank.size else slice(None)
@@ -118,8 +119,7 @@ class SampleRule(Rule):
 
     def noisy(self, ticket: Ticket, total: Any, centred: float) -> Any:
         """A sum with its noise, and the noisy count after it, if there is one."""
-        generator = self._noise.at(ticket.number)
-        return self.home.noisy(total, centred, ticket.task.query, ticket.provided, generator)
+        return self.home.noisy(total, centred, ticket.task.query, ticket.provided, self._noise, ticket.number)
 
     def _rounding(self, query: Query, task: Gradient | Round | None = None) -> Rounding:
         if isinstance(task, Round) and task.update == "clipped_sum":

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
 from gossamer.objectives.objective import Objective
+from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
@@ -17,7 +18,7 @@ from gossamer.randomness import Stream as Generators
 from gossamer.sides.answers import divided
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger, MemoryLedger
-from gossamer.sides.number_source import Numbers
+from gossamer.sides.number_source import Numbers, standard_normals
 from gossamer.sides.plan import SidePlan, Stream
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided, Sums, Together
@@ -54,10 +55,16 @@ class Simulated(Home):
         return _NOTHING
 
     def noisy(
-        self, total: FloatArray, centred: float, query: Query, provided: Provided, generator: np.random.Generator
+        self, total: FloatArray, centred: float, query: Query, provided: Provided, numbers: Numbers, number: int
     ) -> FloatArray:
-        size = total.size
-        law, count_sd = divided(query.mechanism, query.count_share)
+        law = query.mechanism
+        if isinstance(law, Gaussian) and not query.count_share and total.dtype == np.float32:
+            answer = standard_normals(numbers, number, total.size)
+            answer *= law.standard_deviation
+            answer += total
+            return answer
+        size, generator = total.size, numbers.at(number)
+        law, count_sd = divided(law, query.count_share)
         answer = np.empty(size + (1 if query.count_share else 0), total.dtype)
         answer[:size] = law.noise(generator, size, total.dtype)
         answer[:size] += total

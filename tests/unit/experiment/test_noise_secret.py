@@ -70,7 +70,7 @@ def test_all_128_bits_of_a_secret_count_up_to_the_generator() -> None:
 def test_all_128_bits_of_a_seed_count_in_a_stream() -> None:
     """The generator's key is as long as the seed: no bit of it is left out on the way."""
     seeds = [SECRET.derive("x") ^ (1 << bit) for bit in range(128)]
-    keys = {tuple(Stream(seed, "node", "noise")._bits.state["state"]["key"].tolist()) for seed in seeds}
+    keys = {tuple(map(int, Stream(seed, "node", "noise").key)) for seed in seeds}
     assert len({first for first, _ in keys}) == len({second for _, second in keys}) == 128
     assert len({Stream(seed, "node", "noise").at(1).bytes(16) for seed in seeds}) == 128
     assert len({derive(seed, "pairwise noise", "server-0") for seed in seeds}) == 128

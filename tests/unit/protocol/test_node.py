@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -134,6 +134,41 @@ def test_state_is_untouched_when_a_handler_raises(event: Event, error: type[Base
     # and the node goes on as if nothing had been
     assert node.handle(Received("b", offer()), 2.0) == twin.handle(Received("b", offer()), 2.0)
     assert node.state == twin.state
+
+
+@dataclass
+class Odd:
+    """A state whose fields are of types that say little, or nothing that can be found out when it runs."""
+
+    count: int = 0
+    maybe: dict[str, int] | None = None
+    anything: Any = field(default_factory=list)
+    mapping: Mapping[str, int] = field(default_factory=dict)
+    text: str | None = None
+
+
+@dataclass
+class Unresolved(Odd):
+    unknown: Nowhere = field(default_factory=set)  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize("kind", [Odd, Unresolved])
+def test_containers_of_any_declared_type_are_put_back(kind: type) -> None:
+    class Raising(Node):
+        @on(Started)
+        def start(self, event: Started, now: float) -> Effects:
+            for value in (self.state.maybe, self.state.mapping):
+                value["a"] = 2
+            self.state.anything.append(1)
+            getattr(self.state, "unknown", set()).add(3)
+            self.state.count, self.state.text = 1, "b"
+            raise ZeroDivisionError
+            yield
+
+    node = Raising("odd", kind(maybe={"a": 1}))
+    with pytest.raises(ZeroDivisionError):
+        node.handle(Started(), 0.0)
+    assert node.state == kind(maybe={"a": 1})
 
 
 def test_unknown_message_is_the_peers_fault() -> None:

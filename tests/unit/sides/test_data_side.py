@@ -19,9 +19,11 @@ from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query
+from gossamer.sides import samples
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.null import DryRun
 from gossamer.sides.pool import Pool
+from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Public, Released
 
 SIZE = 3
@@ -96,20 +98,20 @@ def test_the_charge_comes_before_batch_and_noise(monkeypatch: pytest.MonkeyPatch
     """The order of a release, observed from inside: charge, then batch, then noise."""
     order: list[str] = []
 
-    def spy(cls: type, name: str) -> None:
-        original = getattr(cls, name)
+    def spy(where: Any, name: str) -> None:
+        original = getattr(where, name)
 
-        def observed(self: Any, *args: Any) -> Any:
+        def observed(*args: Any) -> Any:
             order.append(name)
-            return original(self, *args)
+            return original(*args)
 
-        monkeypatch.setattr(cls, name, observed)
+        monkeypatch.setattr(where, name, observed)
 
     spy(MemoryLedger, "charge")
-    spy(Poisson, "draw")
-    spy(Gaussian, "noise")
+    spy(samples, "sampled")
+    spy(Simulated, "noisy")
     answer(sides(SumOfRows()), task(Gaussian(1.0, 1.0)))
-    assert order == ["charge", "draw", "noise"]
+    assert order == ["charge", "sampled", "noisy"]
 
 
 def test_what_the_ledger_refuses_is_not_computed() -> None:

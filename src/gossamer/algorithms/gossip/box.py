@@ -54,7 +54,7 @@ from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.randomness import Stream
+from gossamer.randomness import Hand, Stream
 from gossamer.section import Section
 from gossamer.topology.bipartite import bipartite_split
 from gossamer.topology.settings import Ring, Topology
@@ -102,9 +102,9 @@ class GossipNode(EndingNode):
     state: State
 
     def __init__(
-        self, name: str, context: Context, settings: Settings, asks: Sequence[str], askers: Sequence[str]
+        self, name: str, context: Context, settings: Settings, asks: Sequence[str], askers: Sequence[str], hand: Hand
     ) -> None:
-        """``asks`` are the peers that it may ask, and ``askers`` those that may ask it."""
+        """``asks`` are the peers that it may ask, ``askers`` those that may ask it, and ``hand`` chooses among them."""
         self.clipping = context.clipping
         super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
         self.asks, self.askers = tuple(asks), frozenset(askers)
@@ -113,7 +113,7 @@ class GossipNode(EndingNode):
         self.epoch = updates_per_epoch(context, name)
         self.quota = context.quotas[name] if context.quotas is not None else None
         self.deadline = context.deadline
-        self.choice = Stream(context.seed, name, "gossip.peer")
+        self.choice = Stream(context.seed, name, "gossip.peer", hand=hand)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
@@ -136,12 +136,14 @@ class GossipNode(EndingNode):
         yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
         # At most one exchange waits for an answer that may come. A graph that has grown may have parted it from a peer
         # that will not answer any more.
-        if not any(peer in self.asks and peer not in s.away for peer in s.open):
+        if not s.open or not any(peer in self.asks and peer not in s.away for peer in s.open):
             yield from self.ask()
 
     def ask(self) -> Effects:
         s = self.state
-        peers = [peer for peer in self.asks if peer not in s.away and peer not in s.open]
+        peers: Sequence[str] = self.asks
+        if s.away or s.open:
+            peers = [peer for peer in peers if peer not in s.away and peer not in s.open]
         if peers and s.may_promise:
             peer = peers[int(self.choice.at(s.exchanges + 1).integers(len(peers)))]
             yield Send(peer, s.offer(peer))
@@ -204,10 +206,12 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
         split = bipartite_split(graph, context.names)
         graph, askers = split.kept, split.senders
     nodes: dict[str, Node] = {}
+    hand = Hand()
     for i, name in enumerate(context.names):
         neighbours = {j: context.names[j] for j in graph.neighbours(i)}
         asks = list(neighbours.values()) if i in askers else []
-        nodes[name] = GossipNode(name, context, settings, asks, [neighbours[j] for j in neighbours if j in askers])
+        asked_by = [neighbours[j] for j in neighbours if j in askers]
+        nodes[name] = GossipNode(name, context, settings, asks, asked_by, hand)
     return nodes
 
 

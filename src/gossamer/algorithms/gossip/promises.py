@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gossamer.protocol.encoding import register
-from gossamer.vectors import Model
+from gossamer.vectors import Model, shifted
 
 WHOLE = 1 << 30
 """Weight of a node. Shares are integers, so that they add up exactly and travel in messages."""
@@ -123,19 +123,17 @@ def free_model(model: Model, promises: Sequence[Promise]) -> Model:
 
 def asked(model: Model, promises: Sequence[Promise], answered: Model, offered: Model, share: int) -> Model:
     """The model [size] of a node that is asked: a share of its free part, ``answered``, goes for ``offered``."""
-    moved: Model = model + (offered - answered) * (share / model_share(promises))
-    return moved.within()
+    return shifted(model, answered, offered, share / model_share(promises)).within()
 
 
 def answered(model: Model, promises: Sequence[Promise], promise: Promise, answer: Model, share: int) -> Model:
     """The model [size] of a node that is answered one of its ``promises``: a share of what it offered is ``answer``."""
-    weight, moved = model_share(promises), answer - promise.offered
+    weight = model_share(promises)
     if promise.apart:  # it joins the model again
         total = weight + promise.share
         model = model * (weight / total) + promise.kept * (promise.share / total)
         weight = total
-    found: Model = model + moved * (share / weight)
-    return found.within()
+    return shifted(model, promise.offered, answer, share / weight).within()
 
 
 def without(model: Model, promises: Sequence[Promise], promise: Promise) -> Model:

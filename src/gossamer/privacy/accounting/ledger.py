@@ -54,7 +54,11 @@ class Plan:
         object.__setattr__(self, "most", checked_counts(self.most))
 
     def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
-        planned = self.most.get(kind, 0)
+        # Nearly always it is the object that was asked about last, and need not be compared field by field.
+        asked, planned = self.__dict__.get("_asked", (None, 0))
+        if kind is not asked:
+            planned = self.most.get(kind, 0)
+            object.__setattr__(self, "_asked", (kind, planned))
         if counts.get(kind, 0) < planned:
             return None
         covered = f"the plan covers {counted(planned, 'release')} of this kind, and all are spent"
