@@ -1,22 +1,28 @@
-"""The simulator: what a bare event costs, and ten thousand nodes in one process.
+"""The simulator: what a bare event costs, and large populations in one process.
 
     python benchmarks/simulator.py [--json] [--nodes N] [--updates U]
+    python benchmarks/simulator.py --scale [--json] [--out FILE.png]
 
 *Bare event*: gossip with nothing in its vectors, so only the nodes, the links and the clock are at work.
-*Many nodes*: private gossip on a9a's 123 features (random numbers of its shape where it is not found), from reading the
-spec to the written results, in a process of its own whose peak memory is measured.
+*Many nodes*: private gossip of logistic models on data made here, 123 features and 10 rows a node, in Poisson batches
+of 4 expected examples, from reading the spec to the written results, in a process of its own whose peak memory is
+measured. The time of an update is the process's processor time between the tenth part of all updates and the last,
+divided by their number: kernels are compiled by then, and what ends a run has not begun.
+*Scale*: the same for 1,000, 10,000 and 100,000 nodes, and 1,000 nodes with a convolutional network; ``--out`` draws the
+time and the memory of an update.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +31,8 @@ import yaml
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
+from gossamer.experiment.reading import read_spec
+from gossamer.experiment.running import Silence, run
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
@@ -36,8 +44,11 @@ from gossamer.topology.builders import build_graph
 from gossamer.topology.settings import Ring
 from gossamer.vectors import Blank, Public
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
-MOST_US, MOST_SECONDS, MOST_GIB = 25.0, 300.0, 4.0
+MOST_US, MOST_RATIO = 25.0, 1.2
+FEATURES, ROWS, BATCH, TESTED = 123, 10, 4, 1_000
+POPULATIONS = ((1_000, 200), (10_000, 100), (100_000, 20))
+REQUIRED = {(10_000, 100): (60.0, 1.0), (100_000, 20): (180.0, 6.0)}
+"""Most seconds and GiB, by nodes and updates of each."""
 
 
 def bare_events(nodes: int = 100, updates: int = 500) -> dict[str, Any]:
@@ -68,46 +79,74 @@ def bare_events(nodes: int = 100, updates: int = 500) -> dict[str, Any]:
     }
 
 
-def many_nodes(nodes: int, updates: int) -> dict[str, Any]:
-    """Seconds and peak memory of one large run."""
-    with tempfile.TemporaryDirectory() as folder:
-        spec = Path(folder) / "many.yaml"
-        spec.write_text(yaml.safe_dump(_spec(Path(folder), nodes, updates)))
-        command = [sys.executable, "-m", "gossamer", "run", str(spec), "--out", str(Path(folder) / "out"), "--json"]
-        environment = {**os.environ, "GOSSAMER_DATA": str(SHARED)}
-        start = time.perf_counter()
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        seconds = time.perf_counter() - start
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        summary = json.loads(done.stdout)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+class Clock(Silence):
+    """Processor seconds and updates when the tenth part of all updates is made, and at the last one."""
+
+    def __init__(self) -> None:
+        self.tenth, self.first, self.last = 0.0, (0.0, 0), (0.0, 0)
+
+    def planned(self, plan: Any) -> None:
+        self.tenth = plan.updates / 10
+
+    def updated(self, updates: int) -> None:
+        self.last = (time.process_time(), updates)
+        if updates <= self.tenth:
+            self.first = self.last
+
+    @property
+    def seconds(self) -> float:
+        """Of an update."""
+        return (self.last[0] - self.first[0]) / (self.last[1] - self.first[1])
+
+
+def one_run(spec: Path) -> dict[str, Any]:
+    """Run a spec in this process, and say what it took."""
+    clock = Clock()
+    result = run(read_spec(spec), spec.parent / "out", progress=clock)
+    used = resource.getrusage(resource.RUSAGE_SELF)
     return {
-        "what": f"{nodes} nodes x {updates} updates",
-        "updates": summary["updates"],
-        "seconds": round(seconds, 1),
-        "required_seconds": MOST_SECONDS,
+        "made": result.summary["updates"],
+        "us_per_update": round(clock.seconds * 1e6, 1),
         "processor_seconds": round(used.ru_utime + used.ru_stime, 1),
-        "peak_gib": round(used.ru_maxrss / 2**20, 2),
-        "required_gib": MOST_GIB,
+        "peak_gib": round(used.ru_maxrss / 2**20, 3),
     }
 
 
-def _spec(folder: Path, nodes: int, updates: int) -> dict[str, Any]:
-    dataset: Any = "a9a"
-    if not (SHARED / "libsvm" / "a9a.bz2").exists():
-        generator = np.random.default_rng(0)
-        features = (generator.random((40_000, 123)) < 0.11).astype(np.float32)
-        np.savez(folder / "like-a9a.npz", features=features, targets=generator.integers(0, 2, 40_000))
-        dataset = {"name": "like-a9a", "path": str(folder / "like-a9a.npz")}
+def many_nodes(nodes: int, updates: int, model: str = "logistic") -> dict[str, Any]:
+    """Seconds and peak memory of one large run, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        spec = Path(folder) / "many.yaml"
+        spec.write_text(yaml.safe_dump(_spec(Path(folder), nodes, updates, model)))
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, __file__, "--run", spec], capture_output=True, text=True, check=False)
+        seconds = time.perf_counter() - start
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        found = json.loads(done.stdout)
+    most = REQUIRED.get((nodes, updates)) if model == "logistic" else None
+    required = {} if most is None else {"required_seconds": most[0], "required_gib": most[1]}
+    return (
+        {"what": f"{nodes} {model} nodes x {updates}", "nodes": nodes, "seconds": round(seconds, 1)} | found | required
+    )
+
+
+def _spec(folder: Path, nodes: int, updates: int, model: str) -> dict[str, Any]:
+    paths = {name: str(folder / f"{name}.npz") for name in ("train", "test")}
+    for (path, count), seed in zip(((paths["train"], ROWS * nodes), (paths["test"], TESTED)), (0, 1), strict=True):
+        generator = np.random.default_rng(seed)
+        if model == "logistic":
+            features = (generator.random((count, FEATURES), dtype=np.float32) < 0.11).astype(np.float32)
+        else:
+            features = generator.random((count, 1, 28, 28), dtype=np.float32)
+        np.savez(path, features=features, targets=generator.integers(0, 2, count))
     return {
-        "dataset": dataset,
-        "objective": "logistic",
+        "dataset": {"name": "made-up", "path": paths["train"], "test_path": paths["test"]},
+        "objective": model,
         "algorithm": {
             "name": "gossip",
             "nodes": nodes,
             "topology": {"name": "regular", "degree": 4},
-            "batch_size": 2,
+            "batch_size": BATCH,
             "learning_rate": 0.1,
             "updates_per_node": updates,
         },
@@ -117,13 +156,63 @@ def _spec(folder: Path, nodes: int, updates: int) -> dict[str, Any]:
     }
 
 
+def scale(out: Path | None) -> list[dict[str, Any]]:
+    """Rows of all populations, and how much more an update costs in the largest than in the smallest."""
+    rows = [many_nodes(nodes, updates) for nodes, updates in POPULATIONS]
+    ratio = rows[-1]["us_per_update"] / rows[0]["us_per_update"]
+    if out is not None:
+        draw(rows, out)
+    told = {"what": "an update of the largest population, over one of the smallest", "ratio": round(ratio, 2)}
+    return [*rows, told | {"required": MOST_RATIO}, many_nodes(1_000, 5, "cnn_mapa")]
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw the processor time of an update, and the memory that a node more takes, over the number of nodes."""
+    import matplotlib  # in the extra "figures"
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    nodes = [row["nodes"] for row in rows]
+    figure, (time_axes, memory_axes) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    time_axes.plot(nodes, [row["us_per_update"] for row in rows], "o-", color="#1f77b4")
+    time_axes.axhline(MOST_RATIO * rows[0]["us_per_update"], color="#bbbbbb", linewidth=1, linestyle="--")
+    time_axes.annotate(
+        f"{MOST_RATIO} times the smallest",
+        (nodes[0], MOST_RATIO * rows[0]["us_per_update"]),
+        color="#777777",
+        va="bottom",
+    )
+    time_axes.set_ylabel("processor time of an update, us")
+    grown = [1024**2 * (b["peak_gib"] - a["peak_gib"]) / (b["nodes"] - a["nodes"]) for a, b in pairwise(rows)]
+    memory_axes.plot(nodes[1:], grown, "o-", color="#2ca02c")
+    memory_axes.set_ylabel("memory that a node more takes, KiB")
+    for axes in (time_axes, memory_axes):
+        axes.set_xscale("log")
+        axes.set_xlim(nodes[0] / 1.5, nodes[-1] * 1.5)
+        axes.set_xticks(nodes, [f"{count:,}" for count in nodes])
+        axes.minorticks_off()
+        axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
+        axes.set_xlabel("nodes in the process")
+        axes.grid(axis="y", color="#eeeeee", zorder=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--updates", type=int, default=100, help="of each node")
+    parser.add_argument("--scale", action="store_true", help="populations from 1,000 to 100,000 nodes")
+    parser.add_argument("--out", type=Path, help="with --scale: a file for the plot")
+    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    rows = [bare_events(), many_nodes(arguments.nodes, arguments.updates)]
+    if arguments.run is not None:
+        print(json.dumps(one_run(arguments.run)))
+        return
+    rows = scale(arguments.out) if arguments.scale else [bare_events(), many_nodes(arguments.nodes, arguments.updates)]
     if arguments.json:
         print(json.dumps({"benchmark": "simulator", "rows": rows}))
         return
