@@ -50,14 +50,18 @@ class ReleaseKind:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone: strings have other hashes in other processes."""
-        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
     def describe(self) -> dict[str, Any]:
         """The kind as plain data, for ledgers and summaries."""
-        law = self.mechanism.describe()
-        if self.mechanism.scale_free:
-            del law["clip"]
-        return {**law, **self.sampling.describe(), "size": self.size}
+        found: dict[str, Any] | None = self.__dict__.get("_described")
+        if found is None:
+            law = self.mechanism.describe()
+            if self.mechanism.scale_free:
+                del law["clip"]
+            found = {**law, **self.sampling.describe(), "size": self.size}
+            object.__setattr__(self, "_described", found)  # a large population has one kind, and many ledgers
+        return dict(found)
 
 
 Counts = Mapping[ReleaseKind, int]
