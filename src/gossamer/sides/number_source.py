@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -39,12 +39,38 @@ def sampled(numbers: Numbers, number: int, sampling: Sampling, count: int) -> In
     return sampling.draw(numbers.at(number), count) if found is None else found
 
 
-def standard_normals(numbers: Numbers, number: int, size: int) -> FloatArray:
-    """Normal numbers [size] of float32 from the generator of ``number``."""
-    if type(numbers) is Stream and size <= PART:  # threads share the making of more
-        from gossamer.philox import normals
+def generator_of(numbers: Numbers, number: int) -> np.random.Generator:
+    """The generator of ``number``; from a seed, one that is made only if more than normal numbers are asked of it."""
+    return cast(np.random.Generator, _Late(numbers, number)) if type(numbers) is Stream else numbers.at(number)
+
+
+class _Late:
+    """A generator whose first vector of float32 normals, often all that is drawn, needs no object of numpy's."""
+
+    __slots__ = ("_drawn", "_made", "_number", "_stream")
+
+    def __init__(self, stream: Stream, number: int) -> None:
+        self._stream, self._number = stream, number
+        self._drawn = False
+        self._made: np.random.Generator | None = None
+
+    def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+        quick = out is None and type(size) is int and size <= PART and np.dtype(dtype) == np.float32
+        if not quick or self._drawn or self._made is not None:  # threads share the making of more
+            return self._generator().standard_normal(size, dtype, out)
+        from gossamer.philox import normals  # a compiler's import takes as long as most commands
 
         found: FloatArray = np.empty(size, np.float32)
-        normals(numbers.key, number, found)
+        normals(self._stream.key, self._number, found)
+        self._drawn = True
         return found
-    return numbers.at(number).standard_normal(size, dtype=np.float32)
+
+    def _generator(self) -> np.random.Generator:
+        if self._made is None:
+            self._made = self._stream.at(self._number)
+            if self._drawn:
+                self._made.bit_generator.random_raw(2)  # what the normal numbers followed from
+        return self._made
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generator(), name)

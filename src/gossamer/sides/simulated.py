@@ -10,7 +10,6 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
@@ -18,7 +17,7 @@ from gossamer.randomness import Stream as Generators
 from gossamer.sides.answers import divided
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger, MemoryLedger
-from gossamer.sides.number_source import Numbers, standard_normals
+from gossamer.sides.number_source import Numbers, generator_of
 from gossamer.sides.plan import SidePlan, Stream
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided, Sums, Together
@@ -57,20 +56,11 @@ class Simulated(Home):
     def noisy(
         self, total: FloatArray, centred: float, query: Query, provided: Provided, numbers: Numbers, number: int
     ) -> FloatArray:
-        law = query.mechanism
-        quick = not query.count_share and total.dtype == np.float32
-        if quick and isinstance(law, Gaussian) and type(law).noise is Gaussian.noise:  # as a subclass may not draw
-            answer = standard_normals(numbers, number, total.size)
-            answer *= law.standard_deviation
-            answer += total
-            return answer
-        size, generator = total.size, numbers.at(number)
-        law, count_sd = divided(law, query.count_share)
-        answer = np.empty(size + (1 if query.count_share else 0), total.dtype)
-        answer[:size] = law.noise(generator, size, total.dtype)
-        answer[:size] += total
+        generator = generator_of(numbers, number)
+        law, count_sd = divided(query.mechanism, query.count_share)
+        answer: FloatArray = law.noise(generator, total.size, total.dtype) + total
         if query.count_share:
-            answer[size] = centred + count_sd * generator.standard_normal()
+            answer = np.append(answer, total.dtype.type(centred + count_sd * generator.standard_normal()))
         return answer
 
     def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:

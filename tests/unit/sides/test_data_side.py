@@ -94,26 +94,6 @@ def test_an_empty_batch_is_noised_and_answered() -> None:
     assert np.all(released.values != 0)
 
 
-class Louder(Gaussian):
-    """A mechanism of somebody's own, with three times the noise."""
-
-    def noise(self, generator: np.random.Generator, size: int, dtype: Any) -> FloatArray:
-        return 3 * super().noise(generator, size, dtype)
-
-
-def test_a_mechanism_of_ones_own_draws_its_noise_itself() -> None:
-    """Usual Gaussian noise is drawn past it, which gives the same numbers."""
-    home, total = Simulated(5), np.zeros(SIZE, np.float32)
-    usual, own = (
-        home.noisy(
-            total, 0.0, task(law(1.0, 2.0)).query, home.provided(None, SIZE, None), home.numbers("a", "noise"), 7
-        )  # type: ignore[arg-type]
-        for law in (Gaussian, Louder)
-    )
-    np.testing.assert_array_equal(usual, Gaussian(1.0, 2.0).noise(home.numbers("a", "noise").at(7), SIZE, np.float32))
-    np.testing.assert_allclose(own, 3 * usual, rtol=1e-6)
-
-
 def test_the_charge_comes_before_batch_and_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of a release, observed from inside: charge, then batch, then noise."""
     order: list[str] = []
