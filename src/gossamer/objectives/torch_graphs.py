@@ -19,7 +19,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx, nn
 
-from gossamer.objectives.torch_apart import Free, Mixed, Rows, State, after_layer, states_of
+from gossamer.objectives.torch_apart import after_layer, states_of
+from gossamer.objectives.torch_states import Free, Mixed, Rows, State
 
 _BATCHES = (3, 5)
 """Lengths at which shapes are looked at: what fits both by chance, a reshape to [3, -1] say, fits one of them."""

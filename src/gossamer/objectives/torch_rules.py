@@ -1,0 +1,252 @@
+"""Rules of single functions: which axis of the result counts the examples, given that of the arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from gossamer.objectives.torch_states import Call, Count, Free, Mixed, Rows, State, is_free
+
+Rule = Callable[[Call], State]
+
+
+def attribute(call: Call) -> State:
+    """Attributes of arrays: shapes and types, and the transpose of matrices."""
+    if call.args[1] == "shape":
+        return shape(call)
+    if call.args[1] in ("dtype", "device", "ndim"):
+        return Free()
+    if call.args[1] == "mT":
+        return before_the_last(2)(call)
+    return call.refuse()
+
+
+def shape(call: Call) -> State:
+    """Lengths of all axes."""
+    axis = call.axis
+    return [Count() if place == axis else Free() for place in range(call.ndim)]
+
+
+def size(call: Call) -> State:
+    """Length of an axis, or of all."""
+    if (dim := call.given(1, "dim")) is None:
+        return shape(call)
+    return Count() if dim % call.ndim == call.axis else Free()
+
+
+def member(call: Call) -> State:
+    """One of the results of a function that has several."""
+    place = call.args[1]
+    found: State = call.states[0][place] if is_free(call.states[1]) else call.refuse()
+    return found
+
+
+def elementwise(call: Call) -> State:
+    """Entry by entry, arrays without examples being repeated for each of them."""
+    axes = {state.axis for state in call.states if isinstance(state, Rows)}
+    if len(axes) != 1 or not isinstance(call.result, Tensor) or not all(map(is_free, call.named.values())):
+        raise Mixed("arrays whose examples lie on different axes")
+    (axis,) = axes
+    from_behind = call.result.ndim - axis
+    for state, value in zip(call.states, call.args):
+        if isinstance(state, Rows):
+            fits = value.ndim == call.result.ndim
+        elif isinstance(value, Tensor):
+            fits = value.ndim < from_behind or (value.ndim == call.result.ndim and value.shape[axis] == 1)
+        else:
+            fits = is_free(state)
+        if not fits:
+            raise Mixed("arrays that do not lie on each other example by example")
+    return Rows(axis)
+
+
+def in_place(call: Call) -> State:
+    """Entry by entry, written over the first argument."""
+    call.axis  # noqa: B018  (an array without examples would keep something of them)
+    return elementwise(call)
+
+
+def along(call: Call) -> State:
+    """Functions along some axes, that keep all axes."""
+    call.others_are_free()
+    call.along(call.given(1, "dim"))
+    return Rows(call.axis)
+
+
+def reduced(call: Call) -> State:
+    """Functions of all that lies along some axes."""
+    call.others_are_free()
+    dims = call.along(call.given(1, "dim"))
+    kept = call.result.ndim == call.ndim
+    return Rows(call.axis if kept else call.axis - sum(dim < call.axis for dim in dims))
+
+
+def before_the_last(count: int) -> Rule:
+    """Functions of the last ``count`` axes, for which all before are alike."""
+
+    def rule(call: Call) -> State:
+        call.others_are_free()
+        if call.axis >= call.ndim - count:
+            raise Mixed("along the examples")
+        return Rows(call.axis)
+
+    return rule
+
+
+def pooled(places: int) -> Rule:
+    """Pools of images that are arrays of ``places`` axes."""
+
+    def rule(call: Call) -> State:
+        call.others_are_free()
+        if call.axis != 0 or call.ndim != places + 2 or not isinstance(call.result, Tensor):
+            raise Mixed("no batch of images")
+        return Rows(0)
+
+    return rule
+
+
+def padded(call: Call) -> State:
+    """Entries added at the ends of the last axes."""
+    return before_the_last(len(call.given(1, "pad")) // 2)(call)
+
+
+def layer_norm(call: Call) -> State:
+    """Normalisation over the last axes."""
+    return before_the_last(len(call.given(1, "normalized_shape")))(call)
+
+
+def reshaped(call: Call) -> State:
+    """Axes up to the examples' stay; so what is behind it is one example's, in the same order.
+
+    How many there are may be said in its place only, not computed with: else one example's shape could depend on it.
+    """
+    listed = len(call.states) == 2 and isinstance(call.states[1], (list, tuple))
+    sizes = call.states[1] if listed else call.states[1:]
+    others = [state for place, state in enumerate(sizes) if not (place == call.axis and isinstance(state, Count))]
+    if not all(map(is_free, (*others, *call.named.values()))):
+        raise Mixed("a shape that depends on examples")
+    front = call.axis + 1
+    if call.result.shape[:front] != call.args[0].shape[:front]:
+        raise Mixed("examples joined or cut")
+    return Rows(call.axis)
+
+
+def moved(order: Callable[[Call], Sequence[int]]) -> Rule:
+    """Axes in another ``order``, as the call says."""
+
+    def rule(call: Call) -> State:
+        call.others_are_free()
+        return Rows([dim % call.ndim for dim in order(call)].index(call.axis))
+
+    return rule
+
+
+def swapped(call: Call) -> list[int]:
+    """Order of axes for ``transpose``."""
+    first, second = (call.given(place, name) % call.ndim for place, name in ((1, "dim0"), (2, "dim1")))
+    order = list(range(call.ndim))
+    order[first], order[second] = order[second], order[first]
+    return order
+
+
+def permuted(call: Call) -> Sequence[int]:
+    """Order of axes for ``permute``."""
+    dims = call.given(1, "dims")
+    found: Sequence[int] = dims if isinstance(dims, (list, tuple)) else call.args[1:]
+    return found
+
+
+def inserted(call: Call) -> State:
+    """An axis of length 1 added."""
+    call.others_are_free()
+    place = call.given(1, "dim") % (call.ndim + 1)
+    return Rows(call.axis + (place <= call.axis))
+
+
+def squeezed(call: Call) -> State:
+    """Axes of length 1 taken away."""
+    call.others_are_free()
+    dims = call.along(call.given(1, "dim"))
+    return Rows(call.axis - sum(dim < call.axis for dim in dims if call.args[0].shape[dim] == 1))
+
+
+def selected(call: Call) -> State:
+    """One place of an axis."""
+    call.others_are_free()
+    (dim,) = call.along(call.given(1, "dim"))
+    return Rows(call.axis - (dim < call.axis))
+
+
+def pieces(call: Call) -> State:
+    """Arrays cut along an axis."""
+    call.others_are_free()
+    call.along(call.given(2, "dim", 0))
+    return [Rows(call.axis) for _ in call.result]
+
+
+def unbound(call: Call) -> State:
+    """All places of an axis, one by one."""
+    call.others_are_free()
+    (dim,) = call.along(call.given(1, "dim", 0))
+    return [Rows(call.axis - (dim < call.axis)) for _ in call.result]
+
+
+def indexed(call: Call) -> State:
+    """Whole numbers, slices, new axes and an ellipsis; all examples are taken."""
+    index = call.args[1] if isinstance(call.args[1], tuple) else (call.args[1],)
+    call.others_are_free()
+    if not all(each is None or each is Ellipsis or type(each) in (int, slice) for each in index):
+        raise Mixed("an index that is an array")
+    used = sum(type(each) in (int, slice) for each in index)
+    rest = [slice(None)] * (call.ndim - used)
+    if Ellipsis in index:
+        at = index.index(Ellipsis)
+        index = (*index[:at], *rest, *index[at + 1 :])
+    else:
+        index = (*index, *rest)
+    old = new = 0
+    for each in index:
+        if each is not None and old == call.axis:
+            return Rows(new) if each == slice(None) else call.refuse()
+        old += each is not None
+        new += type(each) is not int
+    return call.refuse()
+
+
+def joined(call: Call) -> State:
+    """Arrays one behind the other, along an axis."""
+    axis = call.common()
+    if call.given(1, "dim", 0) % call.args[0][0].ndim == axis:
+        raise Mixed("along the examples")
+    return Rows(axis)
+
+
+def stacked(call: Call) -> State:
+    """Arrays along a new axis."""
+    axis = call.common()
+    place = call.given(1, "dim", 0) % (call.args[0][0].ndim + 1)
+    return Rows(axis + (place <= axis))
+
+
+def product(call: Call) -> State:
+    """Matrix products: examples count matrices on both sides, or rows on the left of a matrix without examples."""
+    call.others_are_free(1)
+    left, right = call.states[:2]
+    if isinstance(right, Rows):
+        if left != right or call.args[0].ndim != call.args[1].ndim or call.axis >= call.ndim - 2:
+            raise Mixed("examples multiplied with each other")
+    elif not isinstance(call.args[1], Tensor) or call.args[1].ndim != 2 or call.axis >= call.ndim - 1:
+        raise Mixed("along the examples")
+    return Rows(call.axis)
+
+
+def attended(call: Call) -> State:
+    """Queries, keys and values of the same examples, without dropout."""
+    if not isinstance(call.states[0], Rows) or any(state != call.states[0] for state in call.states[1:3]):
+        raise Mixed("queries, keys and values whose examples lie on different axes")
+    call.others_are_free(1, 2)
+    alike = len({each.ndim for each in call.args[:3]}) == 1
+    if len(call.args) < 3 or not alike or call.axis >= call.ndim - 2 or call.given(4, "dropout_p", 0.0) != 0.0:
+        raise Mixed("along the examples")
+    return Rows(call.axis)
