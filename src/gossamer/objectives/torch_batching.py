@@ -1,4 +1,4 @@
-"""How work is cut into pieces and spread over threads. Only `threads` is free of influence on rounding.
+"""Work cut into pieces and spread over threads. Only `threads` is free of influence on rounding.
 
 A piece is some examples of one node (or of a few nodes under ``vmap``), small enough for the memory setting.
 Pieces are the same whatever the number of threads, each is computed by one thread with torch set to one thread, and
@@ -21,7 +21,7 @@ from gossamer.threads import Item, Result
 
 
 class Piece(NamedTuple):
-    """Which examples of which nodes are computed in one go."""
+    """Examples of some nodes that are computed in one go."""
 
     nodes: list[int]
     indices: list[IndexArray]
@@ -90,7 +90,7 @@ def _fits(piece: Piece, run: IndexArray, examples: int) -> bool:
 
 
 def activations(module: nn.Module, call: Callable[[], object]) -> int:
-    """How many numbers the innermost layers of ``module`` put out during ``call``."""
+    """Count of the numbers that the innermost layers of ``module`` put out during ``call``."""
     counts: list[int] = []
 
     def count(_layer: nn.Module, _inputs: object, output: object) -> None:

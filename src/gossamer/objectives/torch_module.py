@@ -326,7 +326,7 @@ class TorchModule(Objective):
         return self._network.twin()
 
     def plan(self, data: Split) -> Plan:
-        """How gradients on ``data`` are computed; the data is checked the first time."""
+        """Plan of how gradients on ``data`` are computed; the data is checked the first time."""
         if (known := self._checked.get(data)) is not None:
             return known
         shape = tuple(data.features.shape[1:])
