@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "keys": "errors protocol",
     "topology": BASE,
     "data": f"{BASE} cache",
-    "objectives/chains": "cache parameters",
+    "objectives/chains": "cache",
     "objectives": f"{BASE} parameters data objectives/chains",
     "objectives/models": f"{BASE} parameters objectives",
     "privacy": f"{BASE} protocol",
@@ -78,7 +78,7 @@ BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and
 """Algorithms that are built on another one."""
 # Which files may import which heavy package, at any depth.
 HOMES = {
-    "torch": r"objectives/(torch_\w+|models/\w+|chains/layers)\.py|attacks/\w+\.py",
+    "torch": r"objectives/(torch_\w+|models/\w+)\.py|attacks/\w+\.py",
     "matplotlib": r"report/\w+\.py",
     "PIL": r"data/images\.py|report/\w+\.py",
     "ray": r"runtimes/ray\w*\.py",

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gossamer.objectives.chains.compiled import has_products, kernel_of
-from gossamer.objectives.chains.layers import chain_of
+from gossamer.objectives.torch_chains import chain_of
 from gossamer.parameters import Part
 
 

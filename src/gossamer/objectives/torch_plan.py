@@ -2,7 +2,7 @@
 
 | what the module is made of | ``auto`` is |
 |---|---|
-| a chain of layers with kernels (`chains.layers`), found to agree with torch | ``compiled`` |
+| a chain of layers with kernels (`torch_chains`), found to agree with torch | ``compiled`` |
 | layers with rules of their own (`torch_layers`), found to agree with the reference | ``layers`` |
 | anything else that ``torch.func`` can vectorise | ``threads`` |
 
@@ -34,8 +34,8 @@ from torch import Tensor
 
 from gossamer.errors import ModelError
 from gossamer.objectives.chains.compiled import has_products, kernel_of
-from gossamer.objectives.chains.layers import Unknown, chain_of
 from gossamer.objectives.torch_batching import activations, one_torch_thread
+from gossamer.objectives.torch_chains import Unknown, chain_of
 from gossamer.objectives.torch_checks import Probed, kernel_problem, outputs_problem, probe
 from gossamer.objectives.torch_gradients import Batch, ExampleGradients, LayerGradients, Sums
 from gossamer.objectives.torch_kernel import Kernel

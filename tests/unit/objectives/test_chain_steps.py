@@ -27,7 +27,7 @@ from collections import Counter
 import numpy as np
 from torch import nn
 from gossamer.objectives.chains import compiled
-from gossamer.objectives.chains.layers import chain_of
+from gossamer.objectives.torch_chains import chain_of
 from gossamer.objectives.torch_network import flat_parameters
 
 warnings.simplefilter("ignore")

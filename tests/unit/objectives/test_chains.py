@@ -20,8 +20,8 @@ from gossamer.data.split import Split
 from gossamer.errors import ModelError
 from gossamer.objectives.asked import LocalRound, Minibatches, Training
 from gossamer.objectives.chains import compiled
-from gossamer.objectives.chains.layers import Unknown, chain_of
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.torch_chains import Unknown, chain_of
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.objectives.torch_network import flat_parameters
 

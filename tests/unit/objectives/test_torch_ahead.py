@@ -14,9 +14,9 @@ from gossamer.data.split import Split
 from gossamer.experiment import ahead
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives import torch_ahead, torch_plan
-from gossamer.objectives.chains.layers import Unknown
 from gossamer.objectives.models import build_model
 from gossamer.objectives.torch_ahead import kernel_ahead
+from gossamer.objectives.torch_chains import Unknown
 from gossamer.objectives.torch_module import TorchModule
 
 SHAPE = (1, 8, 8)
