@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 from gossamer.arrays import FloatArray, IndexArray
@@ -28,11 +26,11 @@ from gossamer.objectives.asked import (
 
 # isort: split
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives import torch_local
+from gossamer.objectives import torch_local, torch_scores
 from gossamer.objectives.chains.compiled import MADE
 from gossamer.objectives.computing import Computing
 from gossamer.objectives.local_steps import checked
@@ -40,7 +38,7 @@ from gossamer.objectives.local_training import Packed
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_batching import Piece, in_order, pieces, without_subnormals
 from gossamer.objectives.torch_checks import private_copy
-from gossamer.objectives.torch_gradients import Batch
+from gossamer.objectives.torch_examples import Tensors, check_indices, check_split
 from gossamer.objectives.torch_network import LOSSES, Network, flat_parameters
 from gossamer.objectives.torch_plan import COMPILED, STRATEGIES, Plan, make_plan
 from gossamer.threads import available_cores
@@ -133,6 +131,7 @@ class TorchModule(Objective):
         self.pretrained = pretrained
         self.exact = exact
         self._network = Network(own, self.parts, LOSSES[loss])
+        self._tensors = Tensors(torch.from_numpy(self._given).dtype, LOSSES[loss].classifies)
         self._steady = False
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._checked: WeakKeyDictionary[Split, Plan] = WeakKeyDictionary()
@@ -185,19 +184,23 @@ class TorchModule(Objective):
         clips = clips_of(clip, len(batches))
         plan = self.plan(data)
         models = self._rows(models, len(batches))
-        _check_indices(batches, len(data))
+        check_indices(batches, len(data))
         flushed = self._steady and float(clips.min(initial=np.inf)) >= _LEAST_CLIP
 
         def compute(piece: Piece) -> Gradients:
             some, limits = torch.tensor(models[piece.nodes]), torch.tensor(clips[piece.nodes])
             with plan.methods.lend() as method, without_subnormals(flushed):
-                found = method(some, self._batch(data, piece), limits)
+                found = method(some, self._tensors.batch(data, piece), limits)
             return Gradients(*(tensor.numpy() for tensor in found))
 
+        def again(node: int, row: int) -> Gradients:
+            """Gradient of one example by ``torch.func``, for what a kernel's numbers do not hold."""
+            return compute(Piece([node], [np.array([row])]))
+
         if plan.kernel is not None:
-            again = None if self._steady else self._again(plan, models, data, clips)
+            second = None if self._steady else again
             return plan.kernel.gradients(
-                models, data, batches, clips, threads=self.threads, flushed=flushed, again=again
+                models, data, batches, clips, threads=self.threads, flushed=flushed, again=second
             )
         zeros = np.zeros((2, len(models)), np.int64)
         totals = Gradients(np.zeros_like(models), *zeros)
@@ -223,26 +226,8 @@ class TorchModule(Objective):
         if len(split) == 0:
             raise DataError("an evaluation needs at least 1 example, found an empty split")
         plan = self.plan(split)
-        models, which = _different(self._rows(models, len(models)))
-        if plan.kernel is not None:
-            return Evaluation(*(figures[which] for figures in plan.kernel.evaluation(models, split, self.threads)))
-        work = [(row, part) for row in range(len(models)) for part in _slices(len(split), plan.rows)]
-
-        def score(item: tuple[int, slice]) -> npt.NDArray[np.float64]:
-            row, part = item
-            with plan.networks.lend() as network, torch.no_grad():
-                parameters = network.parameters(torch.tensor(models[row]))
-                outputs = network.outputs(*network.arrange(parameters, self._features(split, part)))
-                targets = self._targets(split, part)
-                losses = network.loss.values(outputs, targets).double().sum()
-                correct = (outputs.argmax(1) == targets).sum() if plan.classes else losses * np.nan
-            return np.array([losses, correct], np.float64)
-
-        totals = np.zeros((len(models), 2))
-        for (row, _), scores in zip(work, in_order(score, work, self.threads)):
-            totals[row] += scores
-        loss, accuracy = totals[which].T / len(split)
-        return Evaluation(loss, accuracy)
+        models = self._rows(models, len(models))
+        return torch_scores.evaluation(plan, models, split, self._tensors, self.threads)
 
     def losses(self, models: FloatArray, split: Split) -> npt.NDArray[np.float64]:
         """The loss of each example under each of ``models``, [width, examples]; see `Objective.losses`.
@@ -256,16 +241,7 @@ class TorchModule(Objective):
         """
         plan = self.plan(split)
         models = self._rows(models, len(models))
-        if plan.kernel is not None:
-            return plan.kernel.scores(models, split, self.threads)[0]
-        found = np.empty((len(models), len(split)))
-        with plan.networks.lend() as network, torch.no_grad():
-            for row, model in enumerate(models):
-                parameters = network.parameters(torch.tensor(model))
-                for part in _slices(len(split), plan.rows):
-                    arranged = network.arrange(parameters, self._features(split, part))
-                    found[row, part] = network.losses(*arranged, self._targets(split, part)).double().numpy()
-        return found
+        return torch_scores.example_losses(plan, models, split, self._tensors, self.threads)
 
     def local_steps(self, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
         """See `Objective.local_steps`; one round a thread, where there are kernels."""
@@ -296,19 +272,6 @@ class TorchModule(Objective):
         given = Packed.of(trainings, len(data))
         return torch_local.train(kernel, self._rows(models, len(trainings)), data, given, self.l2, self.threads)
 
-    def _again(
-        self, plan: Plan, models: FloatArray, data: Split, clips: npt.NDArray[np.float64]
-    ) -> Callable[[int, int], Gradients]:
-        """The gradient of one example by ``torch.func``, for what a kernel's numbers do not hold."""
-
-        def gradient(node: int, row: int) -> Gradients:
-            piece = Piece([node], [np.array([row])])
-            with plan.methods.lend() as method:
-                found = method(torch.tensor(models[[node]]), self._batch(data, piece), torch.tensor(clips[[node]]))
-            return Gradients(*(tensor.numpy() for tensor in found))
-
-        return gradient
-
     def computing(self) -> Computing:
         """See `Objective.computing`; of the first data that gradients were asked for."""
         plan = next(iter(self._plans.values()), None)
@@ -335,36 +298,13 @@ class TorchModule(Objective):
             self._plans[shape] = make_plan(
                 self._network, given, shape, self.strategy, self.memory_mib * 2**20, self._steady, self.exact
             )
-        _check_split(data, self._plans[shape].classes)
+        check_split(data, self._plans[shape].classes)
         return self._checked.setdefault(data, self._plans[shape])
 
     def _rows(self, models: FloatArray, width: int) -> FloatArray:
         if models.shape != (width, self.size):
             raise DataError(f"expected models [{width}, {self.size}], one a row, found {list(models.shape)}")
         return np.asarray(models, self.dtype)
-
-    def _batch(self, data: Split, piece: Piece) -> Batch:
-        """The examples of a piece, padded with its first."""
-        longest = max(map(len, piece.indices))
-        present = np.array([np.arange(longest) < len(indices) for indices in piece.indices])
-        index = np.array([np.pad(i, (0, longest - len(i)), constant_values=i[0]) for i in piece.indices])
-        features = self._features(data, index.ravel())
-        return Batch(
-            torch.unflatten(features, 0, index.shape),
-            torch.unflatten(self._targets(data, index.ravel()), 0, index.shape),
-            torch.from_numpy(present),
-        )
-
-    def _features(self, data: Split, index: IndexArray | slice) -> Tensor:
-        features: Any = data.features[index]
-        if sp.issparse(features):
-            features = features.toarray()
-        # torch.tensor copies to memory aligned in one way, so that sums are rounded in one way.
-        return torch.tensor(features, dtype=torch.from_numpy(self._given).dtype)
-
-    def _targets(self, data: Split, index: IndexArray | slice) -> Tensor:
-        dtype = torch.int64 if self._network.loss.classifies else torch.from_numpy(self._given).dtype
-        return torch.tensor(data.targets[index], dtype=dtype)
 
 
 def _reset(layer: nn.Module) -> None:
@@ -385,37 +325,3 @@ def _check_settings(loss: str, l2: float, memory_mib: int, strategy: str, thread
         raise SpecError(f"strategy is one of auto, {COMPILED}, {', '.join(STRATEGIES)}, found {strategy!r}")
     if threads is not None and not threads >= 1:
         raise SpecError(f"threads is at least 1, or None for one a core, found {threads!r}")
-
-
-def _check_split(data: Split, classes: int | None) -> None:
-    if data.features.shape[0] != len(data) or data.targets.ndim != 1:
-        raise DataError(
-            f"expected one target [n] an example [n, ...], found targets {list(data.targets.shape)} and features "
-            f"{list(data.features.shape)}"
-        )
-    if classes is None or len(data) == 0:
-        return
-    known = (data.targets >= 0) & (data.targets < classes) & (data.targets == np.floor(data.targets))
-    if not known.all():
-        raise DataError(
-            f"targets must be classes 0..{classes - 1}, found {data.targets[~known][0]:g}; relabel the targets or give "
-            "the module more outputs"
-        )
-
-
-def _check_indices(batches: Sequence[IndexArray], count: int) -> None:
-    for batch in batches:
-        if len(batch) and not 0 <= batch.min() <= batch.max() < count:
-            raise DataError(f"batch indices must be in 0..{count - 1}, found {batch.min()}..{batch.max()}")
-
-
-def _different(models: FloatArray) -> tuple[FloatArray, IndexArray]:
-    """The models of a stack that differ in a bit, and the place among them of each; all nodes begin with one model."""
-    places: dict[bytes, int] = {}
-    which = [places.setdefault(hashlib.blake2b(np.ascontiguousarray(row).data).digest(), len(places)) for row in models]
-    first = [which.index(place) for place in range(len(places))]
-    return models[first], np.array(which, np.int64)
-
-
-def _slices(count: int, size: int) -> Iterator[slice]:
-    return (slice(start, start + size) for start in range(0, count, size))
