@@ -26,9 +26,9 @@ from torch.nn import functional as F
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.objectives.models import build_model
-from gossamer.objectives.torch_batching import available_cores
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.privacy.mechanisms import Gaussian
+from gossamer.threads import available_cores
 
 SHAPE, CLASSES = (1, 28, 28), 10
 NODES = 16
