@@ -73,7 +73,7 @@ def find(name: str) -> Kept | None:
         found = json.loads(text)
         arrays = {key: _mapped(place / f"{key}.npy", said) for key, said in found["arrays"].items()}
         kept = Kept(arrays, found["facts"])
-    except (OSError, ValueError, EOFError) as problem:
+    except Exception as problem:  # numpy reads a damaged header as code, which raises whatever it likes
         reason = " ".join(str(problem).split())
         warnings.warn(f"prepared data kept in {place} are damaged ({reason}), so they are made anew", stacklevel=2)
         shutil.rmtree(place, ignore_errors=True)

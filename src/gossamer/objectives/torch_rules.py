@@ -132,6 +132,12 @@ def reshaped(call: Call) -> State:
     return Rows(call.axis)
 
 
+def regrouped(call: Call) -> State:
+    """Like `reshaped`, but what is said is which axes: none that follow from how many examples there are."""
+    call.others_are_free()
+    return reshaped(call)
+
+
 def moved(order: Callable[[Call], Sequence[int]]) -> Rule:
     """Axes in another ``order``, as the call says."""
 

@@ -172,6 +172,10 @@ def _no_array(path: Path) -> None:
     path.write_bytes(b"damaged")
 
 
+def _no_bracket(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"), }", b",  }"))
+
+
 DAMAGES = [
     (file, damage)
     for file in ("train_features.npy", "test_targets.npy", "entry")
@@ -179,7 +183,7 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.parametrize(("file", "damage"), [*DAMAGES, ("entry", _another_label)])
+@pytest.mark.parametrize(("file", "damage"), [*DAMAGES, ("entry", _another_label), ("test_targets.npy", _no_bracket)])
 def test_what_is_damaged_is_made_anew_and_a_line_says_so(file: str, damage: Callable[[Path], None]) -> None:
     first = load_dataset(DatasetSettings(name="mnist"))
     (entry,) = entries()

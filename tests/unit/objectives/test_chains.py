@@ -297,7 +297,7 @@ def test_machine_code_is_kept_made_anew_or_done_without(tmp_path: Path) -> None:
     assert called(tmp_path) == (first, "")
     assert kept == {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     for path in kept:
-        path.write_bytes(b"damaged")
+        path.write_bytes(b"damaged\xff")
     again, said = called(tmp_path)
     assert again == first
     assert said.count("are damaged") == 1
@@ -307,6 +307,13 @@ def test_machine_code_is_kept_made_anew_or_done_without(tmp_path: Path) -> None:
     again, said = called(no_folder)
     assert again == first
     assert "compiled kernels cannot be kept in" in said
+
+
+def test_a_file_that_is_no_text_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "chain.py"
+    path.write_bytes(b"damaged\xff")
+    compiled._keep(path, "whole")
+    assert path.read_text(encoding="utf-8") == "whole"
 
 
 def test_a_kernel_is_named_by_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

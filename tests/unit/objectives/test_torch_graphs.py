@@ -101,6 +101,8 @@ MIXING: dict[str, Callable[[Tensor], Tensor]] = {
     "by chance": lambda x: x.reshape(3, -1)[:, :30] if x.shape[0] == 3 else x,
     "transposed": lambda x: x.transpose(0, 1).reshape(-1, 5, 6),
     "counted": lambda x: x.reshape(x.shape[0], x.shape[0], -1),
+    "flattened from there": lambda x: x.reshape(-1, 1, 5, 1, 3, 2).flatten(x.shape[0]).softmax(-1),
+    "unflattened there": lambda x: x.reshape(-1, 1, 5, 1, 3, 2).unflatten(x.shape[0], (1, -1)).softmax(4),
     "taken": lambda x: x + x[:1],
     "picked": lambda x: x + x[0],
     "joined": lambda x: torch.cat([x[1:], x[:1]], dim=0),

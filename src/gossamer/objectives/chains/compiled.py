@@ -139,7 +139,7 @@ def _forget(path: Path) -> None:
 
 def _keep(path: Path, text: str) -> None:
     """Write the file, unless it is there as it is to be: its date is part of what numba compares."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
+    if path.exists() and path.read_bytes() == text.encode():
         return
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".py")
