@@ -233,6 +233,23 @@ def test_a_kernel_that_disagrees_with_torch_is_not_used(monkeypatch: pytest.Monk
         TorchModule(module, strategy="compiled").plan(data)
 
 
+@pytest.mark.parametrize("what", ["clip", "norm"])
+def test_a_kernel_that_does_not_clip_as_it_should_is_not_used(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    def kernel(*given):  # type: ignore[no-untyped-def]
+        run = compiled.kernel_of(*given)
+
+        def wrong(mode, x, y, index, model, clip, total, values) -> None:  # type: ignore[no-untyped-def]
+            run(mode, x, y, index, model, 1.5 * clip if what == "clip" else clip, total, values)
+            if what == "norm":
+                values *= 0.5
+
+        return wrong
+
+    monkeypatch.setattr("gossamer.objectives.torch_plan.kernel_of", kernel)
+    data = Split(np.zeros((2, 3), np.float32), np.array([0, 1]))
+    assert TorchModule(nn.Sequential(nn.Linear(3, 2))).plan(data).strategy == "layers"
+
+
 def test_products_that_round_an_example_by_its_company_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that rounds differently for more examples: the loops take its place."""
     asked = []
