@@ -35,7 +35,16 @@ def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads:
     return map(function, items) if threads <= 1 else _shared(function, items, _workers(threads - 1))
 
 
+_AHEAD = 32
+"""Items that threads are given at once: what is done waits in memory for those before it."""
+
+
 def _shared(function: Callable[[Item], Result], items: Sequence[Item], workers: ThreadPoolExecutor) -> Iterator[Result]:
+    for start in range(0, len(items), _AHEAD):
+        yield from _some(function, items[start : start + _AHEAD], workers)
+
+
+def _some(function: Callable[[Item], Result], items: Sequence[Item], workers: ThreadPoolExecutor) -> Iterator[Result]:
     """Others begin with the second item; this thread with the first, and then takes the last that nobody has begun."""
     asked = [workers.submit(function, item) for item in items[1:]]
     own = {0: function(items[0])}
@@ -87,6 +96,7 @@ def _ask_for_one_blas_thread(change: int) -> None:
         elif _ASKING == 0:
             for library, count in _BEFORE:
                 library.set_num_threads(count)
+            _BEFORE.clear()
 
 
 @cache

@@ -22,6 +22,8 @@ RUN, LONG_RUN, LARGE = 16, 64, 2**17
 """Examples whose gradients are summed by one thread before they are added to a model's sum, in order: few enough that a
 small batch keeps two threads busy, and more where there are many parameters to be added. A setting would change
 rounding, so it is none."""
+_ROOMS = 8
+"""Sums of runs that are kept as room for later ones."""
 _SCORES = 512
 _NOTHING = np.empty(0)
 
@@ -122,8 +124,12 @@ class Kernel:
                 self._count(totals, piece, clips, squares, again)
                 if not first:
                     totals.sums[piece.nodes[0]] += total
-                    self._spare.append(total)
+                    self._keep(total)
         return totals
+
+    def _keep(self, room: FloatArray) -> None:
+        if len(self._spare) < _ROOMS:
+            self._spare.append(room)
 
     @staticmethod
     def _count(

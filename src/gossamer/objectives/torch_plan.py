@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Generic, TypeVar
 
 import torch
@@ -141,6 +141,12 @@ class Plan:
     unchained: str
 
 
+def _first_sound(tried: Callable[[], tuple[Kernel, str | None]], other: Kernel) -> Kernel:
+    """Return the kernel that is ``tried``, or the ``other`` one if there is something against it."""
+    kernel, why = tried()
+    return other if why else kernel
+
+
 def _kernel(network: Network, model: Tensor, shape: tuple[int, ...], single: bool) -> tuple[Kernel | None, str]:
     """The kernel of the network's chain, which agrees with torch, or why there is none; for ``single`` examples."""
     try:
@@ -157,7 +163,7 @@ def _kernel(network: Network, model: Tensor, shape: tuple[int, ...], single: boo
     if has_products(chain) and not single:
         kernel, why = tried(products=True)
         if why is None:
-            return replace(kernel, of_one=cache(lambda: tried(products=False)[0])), ""
+            return replace(kernel, of_one=cache(partial(_first_sound, partial(tried, products=False), kernel))), ""
     kernel, why = tried(products=False)
     return (None, why) if why else (kernel, "")
 

@@ -313,6 +313,13 @@ def test_machine_code_is_kept_made_anew_or_done_without(tmp_path: Path) -> None:
     assert any(path.suffix == ".nbc" for path in kept)
     assert called(tmp_path) == (first, "")
     assert kept == {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    (code,) = folder.rglob("*.nbc")
+    flipped = bytearray(code.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    code.write_bytes(flipped)
+    again, said = called(tmp_path)
+    assert again == first
+    assert said.count("are damaged") == 1
     for path in kept:
         path.write_bytes(b"damaged\xff")
     again, said = called(tmp_path)

@@ -111,7 +111,7 @@ def _made(text: str, signature: str) -> tuple[Any, bool]:
     try:
         _keep(path, kept)
         try:
-            return _loaded(path).run, True
+            return _checked(path).run, True
         except Exception as problem:  # whatever damaged machine code raises
             warnings.warn(
                 f"compiled kernels in {path} are damaged ({type(problem).__name__}), so they are made anew",
@@ -119,7 +119,7 @@ def _made(text: str, signature: str) -> tuple[Any, bool]:
             )
             _forget(path)
             _keep(path, kept)
-            return _loaded(path).run, True
+            return _checked(path).run, True
     except (OSError, RuntimeError) as problem:
         warnings.warn(
             f"compiled kernels cannot be kept in {path.parent} ({problem}), so each process compiles them again; set "
@@ -133,8 +133,32 @@ def _made(text: str, signature: str) -> tuple[Any, bool]:
 
 def _forget(path: Path) -> None:
     """Remove a kernel's file and its machine code."""
-    for old in (path, *path.parent.glob(f"__pycache__/{path.stem}.*")):
+    for old in (path, path.with_suffix(".sha256"), *_machine_code(path)):
         old.unlink(missing_ok=True)
+
+
+def _machine_code(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(f"__pycache__/{path.stem}.*"))
+
+
+def _checked(path: Path) -> ModuleType:
+    """Load a kernel whose machine code is what some process kept: a flipped bit may do anything once it runs."""
+    known = path.with_suffix(".sha256")
+    kept = set(known.read_text(encoding="utf-8").splitlines()) if known.exists() else set()
+    names = {line.partition(" ")[2] for line in kept}
+    changed = [line for line in _digests(path) if line not in kept and line.partition(" ")[2] in names]
+    if changed:
+        raise ValueError(f"{changed[0].partition(' ')[2]} has changed")
+    module = _loaded(path)
+    # Appended: other processes and processors keep theirs in the same place.
+    if new := [line for line in _digests(path) if line not in kept]:
+        with known.open("a", encoding="utf-8") as file:
+            file.write("".join(f"{line}\n" for line in new))
+    return module
+
+
+def _digests(path: Path) -> list[str]:
+    return [f"{hashlib.sha256(code.read_bytes()).hexdigest()} {code.name}" for code in _machine_code(path)]
 
 
 def _keep(path: Path, text: str) -> None:
