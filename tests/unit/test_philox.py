@@ -9,7 +9,7 @@ from scipy import stats
 from gossamer import philox
 from gossamer.privacy.sampling import FixedSize, Poisson
 from gossamer.randomness import Stream
-from gossamer.sides.number_source import sampled, standard_normals
+from gossamer.sides.number_source import generator_of, sampled
 
 NUMBERS = (*range(200), 2**32, 2**63 - 1)
 
@@ -55,7 +55,8 @@ def test_normals_are_those_of_the_generator(size: int) -> None:
     numbers = Stream(3, "node", "noise")
     for number in (0, 1, 2**63 - 1):
         expected = numbers.at(number).standard_normal(size, dtype=np.float32)
-        assert standard_normals(numbers, number, size).tobytes() == expected.tobytes()
+        found = generator_of(numbers, number).standard_normal(size, dtype=np.float32)
+        assert found.tobytes() == expected.tobytes()
 
 
 def test_sizes_of_samples_are_binomial() -> None:
