@@ -28,6 +28,7 @@ def compile_ahead(experiment: Experiment) -> None:
         form = declared_form(experiment.dataset)
         loss = settings.loss or ("cross_entropy" if form.classes else "mse")
         shape, outputs, name = form.shape, form.classes or 1, settings.name
-        work = kernel_ahead(lambda: build_model(name, shape, outputs), shape, loss)
+        exact = experiment.compute.rounding == "exact"
+        work = kernel_ahead(lambda: build_model(name, shape, outputs), shape, loss, exact)
         # No daemon: a compiler must not be cut off when the process ends.
         Thread(target=work, name="kernels ahead").start()

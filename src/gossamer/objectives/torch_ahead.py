@@ -14,7 +14,9 @@ from gossamer.objectives.torch_chains import chain_of
 from gossamer.parameters import Part
 
 
-def kernel_ahead(build: Callable[[], nn.Module], shape: tuple[int, ...], loss: str) -> Callable[[], None]:
+def kernel_ahead(
+    build: Callable[[], nn.Module], shape: tuple[int, ...], loss: str, exact: bool = False
+) -> Callable[[], None]:
     """Return what compiles the kernel of a module for examples of ``shape``, to be called in another thread.
 
     Parameters
@@ -25,6 +27,8 @@ def kernel_ahead(build: Callable[[], nn.Module], shape: tuple[int, ...], loss: s
         Of one example.
     loss : str
         Of `torch_network.LOSSES`.
+    exact : bool
+        As in `torch_plan.make_plan`.
 
     Raises
     ------
@@ -38,6 +42,6 @@ def kernel_ahead(build: Callable[[], nn.Module], shape: tuple[int, ...], loss: s
 
     def work() -> None:
         with suppress(Exception):  # met again, and said, by whoever asks for the kernel
-            kernel_of(chain, loss, np.dtype(np.float32), has_products(chain))
+            kernel_of(chain, loss, np.dtype(np.float32), has_products(chain) and not exact)
 
     return work

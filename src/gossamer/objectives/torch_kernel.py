@@ -74,7 +74,8 @@ class Kernel:
     def examples(self, data: Split, rows: IndexArray) -> tuple[FloatArray, npt.NDArray[Any], IndexArray]:
         """Features one behind the other, targets, and where ``rows`` of ``data`` are in them."""
         features, targets = data.features, data.targets
-        if sp.issparse(features) or features.dtype != self.dtype or not features.flags.c_contiguous:
+        as_they_are = features.dtype == self.dtype and targets.dtype == self.targets
+        if sp.issparse(features) or not as_they_are or not features.flags.c_contiguous:  # only those rows are turned
             taken: Any = features[rows]
             features, targets = taken.toarray() if sp.issparse(features) else taken, targets[rows]
             rows = np.arange(len(rows))

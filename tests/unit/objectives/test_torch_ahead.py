@@ -40,9 +40,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return found
 
 
-def test_the_same_kernel_is_asked_for_as_with_data(asked: list[tuple[Any, ...]]) -> None:
-    kernel_ahead(lambda: build_model("mlp", SHAPE, 10), SHAPE, "cross_entropy")()
-    objective = TorchModule(build_model("mlp", SHAPE, 10))
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_same_kernel_is_asked_for_as_with_data(asked: list[tuple[Any, ...]], exact: bool) -> None:
+    kernel_ahead(lambda: build_model("mlp", SHAPE, 10), SHAPE, "cross_entropy", exact)()
+    objective = TorchModule(build_model("mlp", SHAPE, 10), exact=exact)
     with pytest.raises(Asked):
         objective.plan(Split(np.zeros((1, *SHAPE), np.float32), np.zeros(1, np.int64)))
     assert len(asked) == 2
