@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gossamer.cli.option_values import FileName
@@ -41,6 +43,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help=f"warn once so much of the policy's budget is charged; 1 for never (default: {usual.share:g})",
     )
+    add(
+        "--prometheus",
+        action=FileName,
+        metavar="FILE",
+        help="also write metrics to FILE, which ends with .prom, for the textfile collector of Prometheus",
+    )
     command.set_defaults(command=status_command)
 
 
@@ -57,7 +65,14 @@ def _number(text: str) -> float:
 def status_command(options: argparse.Namespace) -> int:
     """Say how nodes are; the worst of them gives the exit code."""
     limits, now = Limits(options.warn_days, options.warn_budget), time.time()
-    found = {str(store): _status(store, alone=len(options.store) == 1) for store in options.store}
+    found, unread = _read(options.store)
+    if options.prometheus is not None:
+        from gossamer.deployment.party.metrics import write_metrics
+
+        write_metrics(options.prometheus, {**found, **dict.fromkeys(unread)})
+    if not found:
+        raise next(iter(unread.values()))
+    found |= {store: {"state": "unreadable", "why": str(error), "process": None} for store, error in unread.items()}
     wrong = {store: problems(status, now, limits) for store, status in found.items()}
     levels = {store: level_of(list_) for store, list_ in wrong.items()}
     worst = max(levels.values())
@@ -76,16 +91,17 @@ def status_command(options: argparse.Namespace) -> int:
     return worst
 
 
-def _status(store: Any, *, alone: bool) -> dict[str, Any]:
-    """What a node says of itself; one that cannot be read is critical beside others, and an error alone."""
+def _read(stores: Sequence[Path]) -> tuple[dict[str, dict[str, Any]], dict[str, CallerError]]:
+    """Statuses by state folder, and why there are none of others."""
     from gossamer.deployment.party.state_folder import StateFolder
 
-    try:
-        return StateFolder(store).status()
-    except CallerError as error:
-        if alone:
-            raise
-        return {"state": "unreadable", "why": str(error), "process": None}
+    found, unread = {}, {}
+    for store in stores:
+        try:
+            found[str(store)] = StateFolder(store).status()
+        except CallerError as error:
+            unread[str(store)] = error
+    return found, unread
 
 
 def _name(store: str, found: dict[str, dict[str, Any]]) -> str:

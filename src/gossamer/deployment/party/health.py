@@ -3,7 +3,7 @@
 | level | when |
 |---|---|
 | ok | it runs, has the broker and its peers; or it has finished |
-| warning | it starts, or was stopped; broker, peer or node are silent; papers expire soon; the budget is nearly charged |
+| warning | it starts, or was stopped; broker, peer or node is silent; papers expire soon; the budget is nearly gone |
 | critical | it failed or was killed; papers have expired; peers are lost without whom its part in the run cannot end |
 
 Nothing heavy is imported here: monitoring asks every minute.
