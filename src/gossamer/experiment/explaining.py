@@ -14,9 +14,9 @@ from gossamer.errors import counted
 from gossamer.experiment.forecasting import Forecast
 from gossamer.experiment.prepare import Prepared
 from gossamer.privacy.guarantees import Guarantee, rounded_up
-from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
-from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Samples, SidePlan, Stream
+from gossamer.sides.plan import SidePlan
 
 Words = dict[str, str]
 """Sentences by what they are about, in the order in which they are to be read."""
@@ -90,28 +90,10 @@ def _of_kind(prepared: Prepared, plan: Plan, members: Sequence[tuple[str, SidePl
     """The most that leaves parties of one kind."""
     name, side = members[0]
     most = [made for _, one in members if (made := one.most()) is not None]
-    often = "any number of" if not most else f"at most {_range(min(most), max(most))}"
-    who = f"each {plan.words.party}"
-    match side:
-        case Samples():
-            noise = "" if side.enforced else ", without any noise"
-            return f"{who.capitalize()} releases {often} sums, each over {_batch(prepared)}{noise}."
-        case ClientUpdate(noise=Mechanism()):
-            own = "limited in length (the clip), with noise of its own"
-            return f"{who.capitalize()} sends {often} updates of the model, {own}."
-        case ClientUpdate():
-            return f"{who.capitalize()} shows updates of the model without noise to its own server alone."
-        case Curator():
-            noise = "with noise added" if side.private else "without any noise"
-            return f"The {name} releases {often} sums of updates, {noise}."
-        case MaskedMember():
-            return f"{who.capitalize()} sends masked updates, of which only sums over a group can be read."
-        case Stream():
-            return f"Each server sends others {often} messages with noise that covers its agents' updates."
-        case Nothing():
-            return ""
-        case _:
-            return f"{who.capitalize()} releases what its data side allows, {often} times."
+    often = f"at most {_range(min(most), max(most))}" if most else "any number of"
+    who = f"each {plan.words.party}" if name in prepared.names else "the server" if len(members) == 1 else "each server"
+    sentence = side.said(who, often, _batch(prepared))
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _range(least: int, most: int) -> str:
@@ -122,10 +104,7 @@ def _batch(prepared: Prepared) -> str:
     """How many of its examples a node takes for an update."""
     sizes = {prepared.workload.of(name, 0) for name in prepared.names}
     drawn = isinstance(prepared.sampling(prepared.names[0], min(sizes)), Poisson)
-    about = "about " if drawn else ""
-    noise = prepared.experiment.private
-    each = ", each example's part limited in length (the clip), with noise added" if noise else ""
-    return f"{about}{_range(min(sizes), max(sizes))} of its examples drawn at random{each}"
+    return f"{'about ' if drawn else ''}{_range(min(sizes), max(sizes))}"
 
 
 def _promise(plan: Plan) -> Words:

@@ -84,7 +84,7 @@ def test_hospitals_in_plain_words() -> None:
 
 CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"privacy": "none"}, "privacy", "no guarantee. privacy: none"),
-    ({"privacy": "none"}, "what leaves", "without any noise"),
+    ({"privacy": "none"}, "what leaves", "drawn at random, without noise"),
     ({"budget": {"epsilon": 5, "delta": 1e-4}}, "which means", "99.4 times in 100 after seeing it all. That promises"),
     ({"budget": {"epsilon": 8, "delta": 1e-4}}, "which means", "may be right nearly always"),
     (
