@@ -1,4 +1,4 @@
-"""What a run will do, in plain words: who takes part, what leaves whom, what epsilon means, how long and how large.
+"""A run in plain words, before it is made: who takes part, what leaves whom, what epsilon means, how long and how large.
 
 It is said of a plan, before anything is computed on data, for somebody who has read no page on differential privacy.
 """
@@ -56,7 +56,7 @@ def _who(prepared: Prepared, plan: Plan) -> str:
 
 
 def _dealt(prepared: Prepared) -> str:
-    """Whose examples each node has."""
+    """Say whose examples each node has."""
     name, nodes = prepared.experiment.partition.name, len(prepared.names)
     if nodes == 1:
         return "all in one place"
@@ -73,7 +73,7 @@ def _between(least: int, most: int, noun: str) -> str:
 
 
 def _what_leaves(prepared: Prepared, plan: Plan) -> str:
-    """What may be sent that was computed on data, a sentence for each kind of party."""
+    """Say what may be sent that was computed on data, a sentence for each kind of party."""
     numbers = counted(prepared.objective.size, "number", form=",")
     groups: dict[type[SidePlan], list[tuple[str, SidePlan]]] = {}
     for name, side in plan.sides.items():
@@ -101,14 +101,14 @@ def _range(least: int, most: int) -> str:
 
 
 def _batch(prepared: Prepared) -> str:
-    """How many of its examples a node takes for an update."""
+    """Say how many of its examples a node takes for an update."""
     sizes = {prepared.workload.of(name, 0) for name in prepared.names}
     drawn = isinstance(prepared.sampling(prepared.names[0], min(sizes)), Poisson)
     return f"{'about ' if drawn else ''}{_range(min(sizes), max(sizes))}"
 
 
 def _promise(plan: Plan) -> Words:
-    """What epsilon is planned, who sees what it is about, and what it means."""
+    """Say what epsilon is planned, who sees what it is about, and what it means."""
     guarantee = plan.guarantee
     if guarantee.would_be is not None:
         return {"privacy": f"no guarantee. {guarantee.proof} With a secret it would be as follows."} | _stated(
@@ -133,7 +133,7 @@ def _stated(guarantee: Guarantee, by_observer: Mapping[str, Guarantee]) -> Words
 
 
 def _meaning(guarantee: Guarantee) -> str:
-    """What epsilon and delta say of a guess: a bound that holds whatever else is known."""
+    """Say what epsilon and delta mean for a guess: a bound that holds whatever else is known."""
     what = guarantee.unit.split(" of ")[0].split(" with ")[0]
     question = {
         NeighboringRelation.ADD_OR_REMOVE_ONE: f"whether a certain {what} was in the data",

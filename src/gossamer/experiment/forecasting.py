@@ -1,4 +1,4 @@
-"""How long a run will take on its clock, what it will send, and what memory it needs: found without its data."""
+"""Forecast of a run, found without its data: its time on the virtual clock, its messages, and the memory it needs."""
 
 from __future__ import annotations
 
