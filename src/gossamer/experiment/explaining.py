@@ -1,4 +1,4 @@
-"""A run in plain words, before it is made: who takes part, what leaves whom, what epsilon means, how long and how large.
+"""A run in plain words, before it is made: who takes part, what leaves whom, what epsilon means, how long, how large.
 
 It is said of a plan, before anything is computed on data, for somebody who has read no page on differential privacy.
 """
