@@ -167,7 +167,7 @@ def _unspent(policy: OwnerPolicy, name: str) -> Spending:
 
 
 def spending_of(policy: OwnerPolicy, file: LedgerFile, name: str) -> Spending:
-    """What one data set has spent, by a ledger that is open."""
+    """Return the spending of one data set, by a ledger that is open."""
     rule = policy.data.get(name)
     if rule is not None and file.filter_of(name) is None:
         found = _unspent(policy, name)
