@@ -129,7 +129,7 @@ class Reporter:
 
 
 def _expiries(invitation: Invitation, certificate: Path | None) -> dict[str, str]:
-    """When the papers expire; a certificate that cannot be read is for the broker to refuse."""
+    """Expiries of the papers; a certificate that cannot be read is for the broker to refuse."""
     found = {"invitation": invitation.expires}
     if certificate is not None:
         with suppress(SpecError):
