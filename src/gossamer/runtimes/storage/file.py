@@ -52,6 +52,8 @@ class Format:
         Bytes of a page. Larger ones are faster for long values.
     log_pages : int
         How many pages the write-ahead log grows to before a commit moves them into the file itself.
+    another : str
+        What to do if the file is another one than was meant.
     """
 
     what: str
@@ -61,6 +63,7 @@ class Format:
     added: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     page_size: int = 4096
     log_pages: int = 1000
+    another: str = "name another file for this one"
 
     def since(self, version: int) -> tuple[str, ...] | None:
         """The statements that bring a file of an older ``version`` up to date; None if there are none."""
@@ -93,7 +96,7 @@ class File:
     """
 
     def __init__(self, path: Path, layout: Format, header: Mapping[str, str], *, alone: bool) -> None:
-        self.path = path
+        self.path, self._rehearsed = path, False
         with explained(path):
             _make(path)
             self._connection = sqlite3.connect(
@@ -115,6 +118,9 @@ class File:
             If it was not written, for want of space for example. After an error of the disk itself it may yet turn out
             to be there, whole, when the file is opened again.
         """
+        if self._rehearsed:
+            yield
+            return
         with explained(self.path):
             self.begin()
             try:
@@ -125,6 +131,24 @@ class File:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                 raise
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Forget all that is written inside, in whatever transactions, when it ends: for whether it would be refused.
+
+        Raises
+        ------
+        StorageError
+            As `transaction`.
+        """
+        self.begin()
+        self._rehearsed = True
+        try:
+            yield
+        finally:
+            self._rehearsed = False
+            with explained(self.path):
+                self._connection.execute("ROLLBACK")
 
     def begin(self) -> None:
         """Begin a transaction that is open until `commit`; if anything inside fails, `close` forgets it all."""
@@ -175,7 +199,7 @@ class File:
                 if found.get(name) != expected:
                     raise WrongStore(
                         f"{self.path} is {layout.what} of {name} {found.get(name)!r}, expected {name} {expected!r}; "
-                        f"name another file for this one"
+                        f"{layout.another}"
                     )
 
     def _fill(self, layout: Format, header: Mapping[str, str]) -> None:
@@ -203,7 +227,7 @@ class File:
         if identifier == 0 and self._empty:
             return
         if identifier != layout.identifier:
-            raise WrongStore(f"{self.path}: expected {layout.what}, found another SQLite file; name another one")
+            raise WrongStore(f"{self.path}: expected {layout.what}, found another SQLite file; {layout.another}")
         if version > layout.version or layout.since(version) is None:
             age = "a newer" if version > layout.version else "an older"
             raise WrongStore(

@@ -32,6 +32,7 @@ FORMAT = Format(
     ),
     page_size=1 << 14,
     log_pages=1 << 12,
+    another="give another --store",
 )
 
 

@@ -673,3 +673,49 @@ def test_what_is_left_is_what_is_admitted(opened: Open, folder: Path, delta: str
     assert number > 50
     with pytest.raises(BudgetSpent):
         data.ledger("last", "a", {exact: 1})
+
+
+# Rows that came late
+
+
+def test_rows_after_all_that_was_accepted_are_no_change_where_they_are_not_used(opened: Open, folder: Path) -> None:
+    opened().check(used=len(ROWS))
+    write(folder / "wards.csv", [*ROWS, "9,9,1"])
+    opened().check(used=len(ROWS))
+    opened().check(used=1)
+    assert opened().file.contents.history("wards")[-1].examples == len(ROWS)
+    with pytest.raises(DataError, match="1 example is new"):
+        opened().check()
+    with pytest.raises(DataError, match="1 example is new"):
+        opened().check(used=len(ROWS) + 1)
+
+
+@pytest.mark.parametrize("change", [lambda rows: ["9,9,1", *rows], lambda rows: ["9,9,1", *rows[1:], "8,8,0"]])
+def test_rows_in_the_place_of_those_that_are_used_are_a_change(opened: Open, folder: Path, change: Any) -> None:
+    opened().check(used=len(ROWS))
+    write(folder / "wards.csv", change(list(ROWS)))
+    with pytest.raises(DataError, match="changed: "):
+        opened().check(used=len(ROWS))
+
+
+def test_late_rows_that_are_accepted_do_not_end_a_run_without_them(opened: Open, folder: Path) -> None:
+    opened().check(used=len(ROWS))
+    write(folder / "wards.csv", [*ROWS, "9,9,1"])
+    opened().update()
+    opened().check(used=len(ROWS))
+
+
+# Rehearsals
+
+
+def test_a_rehearsal_refuses_and_leaves_nothing(opened: Open) -> None:
+    data = opened()
+    data.check()
+    with pytest.raises(BudgetSpent), data.file.rehearsal():
+        data.ledger("one", "a", {KIND: MORE + FIT})
+    with data.file.rehearsal():
+        data.ledger("one", "a", {KIND: FIT})
+    assert opened().file.runs("wards") == []
+    assert opened().file.spent("wards") == 0.0
+    data.ledger("two", "a", {KIND: FIT})
+    assert len(opened().file.runs("wards")) == 1

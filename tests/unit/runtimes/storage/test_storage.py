@@ -237,10 +237,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_store_of_another_run_or_node_is_refused(path: Path) -> None:
-    assert (
-        refused(path, run="other") == " is the store of run 'run', expected run 'other'; name another file for this one"
-    )
-    assert refused(path, node="b") == " is the store of node 'a', expected node 'b'; name another file for this one"
+    assert refused(path, run="other") == " is the store of run 'run', expected run 'other'; give another --store"
+    assert refused(path, node="b") == " is the store of node 'a', expected node 'b'; give another --store"
 
 
 @pytest.mark.parametrize(("version", "age"), [(FORMAT.version + 1, "a newer"), (FORMAT.version - 1, "an older")])
