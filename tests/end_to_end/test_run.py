@@ -92,6 +92,7 @@ def test_a_run_writes_the_whole_folder(tmp_path: Path, algorithm: str) -> None:
     assert read_spec(out / "spec.yaml") == small(f"algorithm.name={algorithm}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("called_here")
 def test_same_seed_same_bytes_in_other_processes(tmp_path: Path) -> None:
     """This process and one with another hash seed and number of threads write the same bytes, all but the times."""
