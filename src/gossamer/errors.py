@@ -38,7 +38,7 @@ def counted(number: int, one: str, many: str | None = None, *, form: str = "") -
 
 
 def shortened(found: object, most: int = 60) -> str:
-    """What was found, as Python writes it, and no more of it than a line can take."""
+    """Text of what was found, as Python writes it, and no more of it than a line can take."""
     text = repr(found)
     return text if len(text) <= most else f"{text[:most]}..."
 

@@ -56,9 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with heard():
         status, line = _ended(arguments)
         if line is not None:
-            print(
-                f"gossamer: {line}" if status == EXIT_CODE else f"gossamer: error: {_one_line(line)}", file=sys.stderr
-            )
+            kind = "" if status == EXIT_CODE else "error: "
+            print(f"gossamer: {kind}{_one_line(line)}", file=sys.stderr)
     return status
 
 
