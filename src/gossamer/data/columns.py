@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from gossamer.bounded import read_text
 from gossamer.errors import SpecError
-from gossamer.files import load_yaml
 from gossamer.section import NEWER, Section
+from gossamer.strict_yaml import load_yaml
 
 Kind = Literal["number", "category", "boolean"]
 
@@ -188,10 +189,9 @@ def read_columns(path: Path) -> Any:
         If it cannot be read, or has no columns.
     """
     try:
-        content = load_yaml(path.read_text(encoding="utf-8"))[0]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise SpecError(f"dataset.columns: cannot read {path}: {reason}; correct its path") from None
+        content = load_yaml(read_text(path))[0]
+    except OSError as error:
+        raise SpecError(f"dataset.columns: cannot read {path}: {error.strerror or error}; correct its path") from None
     except SpecError as error:
         raise SpecError(f"{path}, {error}") from None
     if not isinstance(content, Mapping):

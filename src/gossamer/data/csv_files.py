@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import io
-import lzma
-import stat
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from gossamer.data.compression import opened
 from gossamer.data.dialect import CsvSettings
 from gossamer.data.table import Table, in_blocks
 from gossamer.errors import DataError
 
-_OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _USUAL = (";", "\t", "|", ",")
 """Signs that often stand between cells."""
 
@@ -127,33 +120,3 @@ def _undecoded(path: Path, encoding: str) -> str:
             except UnicodeError:
                 return f", line {number}" if not encoding.lower().startswith(("utf-16", "utf-32", "utf16")) else ""
     return ""
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """A file to read from, decompressed where its name ends in .gz, .bz2 or .xz.
-
-    Raises
-    ------
-    DataError
-        If it is no regular file, cannot be read, or its compression is damaged.
-    """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise DataError(f"cannot read {path}: expected a regular file; correct its path")
-        with _OPEN.get(path.suffix, open)(path, "rb") as file:
-            yield file
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise _damaged(path, error) from error
-    except UnicodeError:
-        raise
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-        if isinstance(error, DataError):
-            raise
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} is damaged or not a {path.suffix} file ({error}); get the file again")

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gossamer.data.archives import read_npz
 from gossamer.data.catalogue import KNOWN
 from gossamer.data.columns import Column
+from gossamer.data.compression import COMPRESSIONS
 from gossamer.data.csv_files import csv_table
-from gossamer.data.examples import COMPRESSIONS, Examples, Pair
+from gossamer.data.examples import Examples, Pair
 from gossamer.data.idx import read_idx_folder
 from gossamer.data.images import read_images
 from gossamer.data.libsvm import read_libsvm
-from gossamer.data.npz import read_npz
 from gossamer.data.scaling import NoScale
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.table import Table, Wanted, read_rows

@@ -287,7 +287,7 @@ def test_compressed_and_damaged_files(tmp_path: Path) -> None:
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe.csv"
     os.mkfifo(path)
-    with pytest.raises(DataError, match="expected a regular file"):
+    with pytest.raises(DataError, match="it is a pipe, expected a file"):
         csv_table(path)
 
 
