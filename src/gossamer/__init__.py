@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from gossamer.privacy.clipping import FixedClip, NoClip, QuantileClip, StageClip
     from gossamer.privacy.guarantees import Guarantee
     from gossamer.privacy.mechanisms import NeighboringRelation
+    from gossamer.trained.model import Model, load_model
+    from gossamer.trained.predictions import Predictions
 
 __all__ = [
     "AccountingError",
@@ -82,12 +84,14 @@ __all__ = [
     "Increasing",
     "MalformedMessage",
     "Mapa",
+    "Model",
     "ModelError",
     "NeighboringRelation",
     "NoClip",
     "NoiseSecret",
     "ObjectiveSettings",
     "PeerError",
+    "Predictions",
     "PrivacySettings",
     "QuantileClip",
     "Result",
@@ -97,6 +101,7 @@ __all__ = [
     "StopSettings",
     "TopologyError",
     "__version__",
+    "load_model",
     "read_spec",
     "repeat_run",
     "replay_run",
@@ -154,6 +159,8 @@ _HOMES = {
     ),
     "gossamer.privacy.guarantees": ("Guarantee",),
     "gossamer.privacy.mechanisms": ("NeighboringRelation",),
+    "gossamer.trained.model": ("Model", "load_model"),
+    "gossamer.trained.predictions": ("Predictions",),
 }
 """Module -> what is called the same there."""
 _PLACES = {name: (module, name) for module, names in _HOMES.items() for name in names}
