@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, table
+from gossamer.errors import CallerError
 
 DESCRIPTION = "Say how nodes are, and how they find their peers."
 
@@ -15,14 +18,24 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     command.add_argument("store", action=FileName, nargs="+", metavar="STORE", help="the state folder of a node")
     command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    command.add_argument(
+        "--prometheus",
+        action=FileName,
+        metavar="FILE",
+        help="also write metrics to FILE, which ends with .prom, for the textfile collector of Prometheus",
+    )
     command.set_defaults(command=status_command)
 
 
 def status_command(options: argparse.Namespace) -> int:
     """Say how nodes are."""
-    from gossamer.deployment.party.state_folder import StateFolder
+    found, unread = _read(options.store)
+    if options.prometheus is not None:
+        from gossamer.deployment.party.metrics import write_metrics
 
-    found = {str(store): StateFolder(store).status() for store in options.store}
+        write_metrics(options.prometheus, {**found, **dict.fromkeys(unread)})
+    for error in unread.values():
+        raise error
     if options.json:
         print_json(found)
         return 0
@@ -32,6 +45,19 @@ def status_command(options: argparse.Namespace) -> int:
     for status in found.values():
         _say_peers(status)
     return 0
+
+
+def _read(stores: Sequence[Path]) -> tuple[dict[str, dict[str, Any]], dict[str, CallerError]]:
+    """Statuses by state folder, and why there are none of others."""
+    from gossamer.deployment.party.state_folder import StateFolder
+
+    found, unread = {}, {}
+    for store in stores:
+        try:
+            found[str(store)] = StateFolder(store).status()
+        except CallerError as error:
+            unread[str(store)] = error
+    return found, unread
 
 
 def _row(status: dict[str, Any]) -> tuple[str, ...]:
