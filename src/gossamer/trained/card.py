@@ -30,7 +30,7 @@ Size = Annotated[int, Field(ge=1, le=2**31)]
 
 
 class ObjectiveCard(Section):
-    """Which function the parameters are of.
+    """The function that the parameters are of.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How rows are read, as a model keeps it: the settings of the run's data set, without any file."""
+"""The reading of rows, as a model keeps it: the settings of the run's data set, without any file."""
 
 from __future__ import annotations
 

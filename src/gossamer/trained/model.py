@@ -66,12 +66,12 @@ class Model(Mapping[str, FloatArray]):
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """What the classes are called, in the order of their numbers; None for a regression."""
+        """Names of the classes, in the order of their numbers; None for a regression."""
         return self.card.classes
 
     @property
     def features(self) -> tuple[str, ...] | None:
-        """What the features are called, in order, where the data say so."""
+        """Names of the features, in order, where the data say so."""
         return self.card.features
 
     def predict_features(self, features: Features) -> Predictions:

@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model says of rows, in their order.
+    """Predictions for rows, in their order.
 
     Attributes
     ----------
