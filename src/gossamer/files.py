@@ -5,6 +5,7 @@ Files for their owner alone are so whatever the umask is: there is no moment at 
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -76,6 +77,11 @@ def write_own(path: Path, content: str | bytes, *, durable: bool = False) -> Non
 def make_own_folder(path: Path) -> None:
     """Make a folder that nobody else can look into; one that is there stays as it is."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """Standard JSON, in which there is no NaN or infinity."""
+    return json.dumps(value, indent=indent, allow_nan=False)
 
 
 class StrictLoader(yaml.SafeLoader):

@@ -30,6 +30,7 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
 from gossamer.files import for_owner, make_own_folder, write_own
+from gossamer.files import to_json as to_json
 from gossamer.parameters import Part, unpack
 
 FILES = (
@@ -42,11 +43,6 @@ FILES = (
     noise_secret.FILE,
     "timing.json",
 )
-
-
-def to_json(value: Any, *, indent: int | None = None) -> str:
-    """Standard JSON, in which there is no NaN or infinity."""
-    return json.dumps(value, indent=indent, allow_nan=False)
 
 
 class ResultsFolder:

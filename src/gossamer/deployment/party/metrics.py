@@ -21,7 +21,7 @@ from gossamer.files import replaced
 
 SUFFIX = ".prom"
 """The collector reads no other files."""
-STATES = ("starting", "connecting", "running", "lingering", "finished", "stopped", "failed", "killed")
+STATES = ("starting", "connecting", "waiting", "running", "lingering", "finished", "stopped", "failed", "killed")
 
 Status = Mapping[str, Any]
 Labels = Mapping[str, str]

@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gossamer.errors import CallerError, GossamerError
-from gossamer.experiment.results import to_json
-from gossamer.files import for_owner, make_own_folder, write_own
+from gossamer.files import for_owner, make_own_folder, to_json, write_own
 
 LOG = logging.getLogger("gossamer.node")
 

@@ -106,7 +106,7 @@ def test_the_command_writes_the_file_even_if_a_folder_is_no_state(
     assert json.loads(capsys.readouterr().out)[str(folder.path)]["state"] == "finished"
     first = file.read_text()
     assert main(["status", str(folder.path), missing, "--prometheus", str(file)]) == 2
-    assert "no node has run here" in capsys.readouterr().err
+    assert "no node has run here" in capsys.readouterr().out
     added = set(samples(file.read_text())) - set(samples(first))
     assert added == {("gossamer_node_status_readable", frozenset({("store", missing)}))}
     assert list(tmp_path.glob(".*")) == []
