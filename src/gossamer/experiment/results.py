@@ -27,6 +27,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from gossamer.arrays import FloatArray
+from gossamer.bounded import MOST_RECORDS, read_text
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
 from gossamer.files import for_owner, make_own_folder, write_own
@@ -105,7 +106,7 @@ def read_summary(path: Path) -> dict[str, Any]:
         If the folder is not that of a run.
     """
     try:
-        summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+        summary: dict[str, Any] = json.loads(read_text(path / "summary.json", MOST_RECORDS))
         privacy = summary["privacy"]
         if not isinstance(privacy["guarantee"], dict) or not isinstance(privacy.get("audits", {}), dict):
             raise TypeError
