@@ -103,7 +103,7 @@ class Bar:
             say(f"{when}  {describe_row(row, self.words)}")
 
     def _progress(self, made: int, seconds: float, more: str = "") -> str:
-        """How far the run is, for a log: what models score is for people here."""
+        """Updates and time so far, for a log: what models score is for people here."""
         return f"{counted(made, self.words.made)} in {seconds:.1f} virtual seconds{more}"
 
     def ended(self, summary: Mapping[str, Any]) -> None:
