@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gossamer.cli.default_folder import default_folder
+from gossamer.cli.logs import LOG, add_log, logged
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
-from gossamer.cli.spec_options import add_spec, read_experiment
+from gossamer.cli.spec_options import add_spec, read_experiment, settings_of
 from gossamer.errors import GossamerError, SpecError
+
+if TYPE_CHECKING:
+    from gossamer.experiment.spec import Experiment
 
 DESCRIPTION = (
     "Deal the data of a spec out to its nodes, found a federation of them, and run each as a process of its own over a "
@@ -21,11 +26,16 @@ DESCRIPTION = (
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     add_spec(command)
-    command.add_argument("--out", action=FileName, help="folder of the federation (default: runs/<spec>-up-seed<seed>)")
+    command.add_argument(
+        "--out",
+        action=FileName,
+        help="folder of the federation (default: runs/<spec>-up-seed<seed>,<what --set says>)",
+    )
     command.add_argument("--broker", choices=("embedded", "mosquitto"), default="embedded", help="default: embedded")
     command.add_argument(
         "--trace", action="store_true", help="each party also writes every event and effect to trace.bin"
     )
+    add_log(command)
     # Not offered: who knows it from other commands is told why a federation has none.
     command.add_argument("--reproducible", action="store_true", help=argparse.SUPPRESS)
     command.set_defaults(command=up_command)
@@ -33,45 +43,64 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def up_command(options: argparse.Namespace) -> int:
     """Run the federation, and say what came of it."""
+    experiment = read_experiment(options)
+    out = options.out or default_folder(options.spec, "up", experiment.seed, settings_of(options))
+    with logged(options, out.name):
+        return _up(options, experiment, out)
+
+
+def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
     # Both need what is optional, so they are imported only here.
     from gossamer.cli.federation.local_federation import LocalFederation
     from gossamer.deployment.founding.federation_spec import left_out
     from gossamer.experiment.diverging import in_words, initial_loss, worse
+    from gossamer.experiment.results import to_json
+    from gossamer.files import write_own
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 
-    experiment = read_experiment(options)
-    out = options.out or Path("runs") / f"{options.spec.stem}-up-seed{experiment.seed}"
     broker = EmbeddedBroker() if options.broker == "embedded" else Mosquitto()
     with broker:
         try:
             federation = LocalFederation.found(experiment, out, broker.url)
         except SpecError as error:
             raise SpecError(f"{options.spec}: {error}") from None
-        say(f"{len(federation.members)} parties in {out}, over {broker.url}")
-        say(f"plan: {federation.plan}")
+        _tell(f"{len(federation.members)} parties in {out}, over {broker.url}")
+        _tell(f"plan: {federation.plan}")
         warn([*left_out(experiment), *federation.plan.guarantee.remarks])
         # Many processes on one machine are slow to answer each other, and heartbeats are a twentieth of this apart.
         parties = len(federation.members)
         more = ("--gone-after", str(30 + 2 * parties), "--wait", str(60 + parties))
         traced = {name: ("--trace", str(out / name / "trace.bin")) for name in federation.members if options.trace}
-        found = federation.run(say, more={n: (*more, *traced.get(n, ())) for n in federation.members})
+        found = federation.run(_tell, more={n: (*more, *traced.get(n, ())) for n in federation.members})
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
     warn(in_words(ended, experiment.private))
-    document |= ended
+    document |= ended | {"failed": dict(found.failed)}
+    write_own(out / "summary.json", to_json(document, indent=2) + "\n")
+    report = _report(document)
+    write_own(out / "summary.txt", report.lstrip("\n") + "\n")
     if options.json:
-        print_json({**document, "failed": dict(found.failed)})
+        print_json(document)
     else:
-        print(_report(document))
+        print(report)
     for name, why in found.failed.items():
         say(f"gossamer: {name} {why}")
+        LOG.error("%s failed", name)
     return GossamerError.exit_code if found.failed else 0
+
+
+def _tell(line: str) -> None:
+    """Say a line, and log it without a party's last words, which may quote its data."""
+    say(line)
+    LOG.info("%s", line.partition(": failed: ")[0] + ": failed" if ": failed: " in line else line)
 
 
 def _report(document: Mapping[str, Any]) -> str:
     rows: list[tuple[str, ...]] = [("party", "role", "finished", "releases", "epsilon")]
     rows += [_row(summary) for summary in document["parties"].values()]
+    rows += [(name, "-", "failed", "-", "-") for name in document["failed"]]
     metrics = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in document["metrics"].items())
+    metrics = metrics or "none, since not every party has finished"
     privacy = [summary["privacy"] for summary in document["parties"].values()]
     said = dict.fromkeys(line for found in privacy for line in found.get("said", ()))
     guarantees = "\n".join(wrapped(text) for text in said)
