@@ -185,8 +185,8 @@ def _guarantee(
     before = f"; {first} of each node before the run counted with it" if first else ""
     proof = (
         f"each node's ledger enforces a plan fixed before the run; {describe_law(mechanism)} on {samples} samples is "
-        f"composed over the plan of the node that spends most ({accountant}){together_with}{moved}{before}; all a node sends is "
-        "post-processing of its releases"
+        f"composed over the plan of the node that spends most ({accountant}){together_with}{moved}{before}; all a "
+        "node sends is post-processing of its releases"
     )
     more = (guarantees.PUBLIC_EXAMPLES,) if problem.public_examples else ()
     bound = epsilons[worst] if together is None else together
