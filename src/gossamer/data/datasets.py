@@ -19,7 +19,7 @@ from gossamer.data.persons import warn_of_shared_persons
 from gossamer.data.preparing import Treatment, classes_of, targets_of
 from gossamer.data.search import search_path as search_path
 from gossamer.data.search import variant
-from gossamer.data.settings import GENERATED, Format, SyntheticSettings
+from gossamer.data.settings import GENERATED, IN_MEMORY, Format, SyntheticSettings
 from gossamer.data.settings import DatasetSettings as DatasetSettings
 from gossamer.data.split import Split
 from gossamer.data.synthetic import graph_regression
@@ -164,15 +164,42 @@ def _found(settings: DatasetSettings, origin: _Origin) -> Derived:
     return kept_or_made(settings, origin.format, files, known.train_examples, make)
 
 
+def dataset_of(settings: DatasetSettings, train: Examples, test: Examples | None, where: Path, source: str) -> Dataset:
+    """Make a data set of examples that are in memory; ``where`` they are, for errors.
+
+    Raises
+    ------
+    DataError
+        If labels do not fit together, examples are not as ``features`` says, or nothing is left to test on.
+    """
+    found = _derived(settings, "npz", where, train, test)
+    return Dataset(
+        name=settings.name,
+        train=found.train,
+        test=found.test,
+        classes=None if found.labels is None else len(found.labels),
+        labels=found.labels,
+        owners=found.owners,
+        source=_and_test(source, found.held, settings),
+        persons=found.persons,
+    )
+
+
 def _made(settings: DatasetSettings, origin: _Origin) -> Derived:
     train, own_test = read_files(origin.format, origin.train, origin.test, settings)
+    return _derived(settings, origin.format, origin.train, train, own_test)
+
+
+def _derived(
+    settings: DatasetSettings, form: Format, where: Path, train: Examples, own_test: Examples | None
+) -> Derived:
     classes = classes_of(train.labels, settings)
     train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
     warn_of_shared_persons(settings.name, train.persons, test.persons)
-    treatment = Treatment.of(settings, origin.format, settings.layout or choose_layout(train.features))
+    treatment = Treatment.of(settings, form, settings.layout or choose_layout(train.features))
 
     def split(examples: Examples, which: str) -> Split:
-        features = treatment.apply(examples.features, origin.train)
+        features = treatment.apply(examples.features, where)
         return Split(features, targets_of(examples.labels, classes, which))
 
     made = split(train, "training"), split(test, "test")
@@ -204,6 +231,11 @@ def _drawn(name: str, settings: SyntheticSettings) -> Dataset:
 def _resolve(settings: DatasetSettings) -> _Origin:
     known = KNOWN.get(settings.name)
     if settings.path is None:
+        if settings.name == IN_MEMORY:
+            raise DataError(
+                "dataset: these examples were given from memory, and no file has them; run it from Python with the "
+                "same arrays: gs.run(spec, data=gs.Data(...))"
+            )
         if known is None:
             raise DataError(
                 f"no data set is called {settings.name!r}; known are {', '.join([*KNOWN, GENERATED])}; "
@@ -244,5 +276,9 @@ def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
 def _describe(origin: _Origin, held: bool, settings: DatasetSettings) -> str:
     place = str(origin.train) if origin.known is None or origin.known.files else "bundled"
     if held:
-        return f"{place}; {settings.test_fraction:g} of the examples held out for testing"
+        return _and_test(place, held, settings)
     return f"{place}; test examples from {origin.test}" if origin.test else place
+
+
+def _and_test(place: str, held: bool, settings: DatasetSettings) -> str:
+    return f"{place}; {settings.test_fraction:g} of the examples held out for testing" if held else place
