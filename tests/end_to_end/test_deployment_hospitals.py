@@ -63,6 +63,10 @@ def test_up_is_what_run_is(simulated: dict[str, Any], capsys: pytest.CaptureFixt
     assert found["metrics"]["test_accuracy"] == pytest.approx(expected["mean_model_test_accuracy"], abs=POINTS)
     assert found["metrics"]["test_loss"] == pytest.approx(expected["mean_model_test_loss"], abs=LOSS)
     assert len(found["parties"]) == 5
+    assert json.loads(Path("up", "summary.json").read_text()) == found
+    said = Path("up", "summary.txt").read_text()
+    assert all(f"{name}  worker" in said for name in found["parties"])
+    assert f"test accuracy {found['metrics']['test_accuracy']:.4g}" in said
     check_privacy(found["parties"], simulated)
 
 

@@ -31,7 +31,7 @@ def warn(remarks: Iterable[str]) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
-    from gossamer.experiment.results import to_json
+    from gossamer.files import to_json
 
     print(to_json(value, indent=2))
 

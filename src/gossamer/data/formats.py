@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from gossamer.data.catalogue import KNOWN
-from gossamer.data.examples import COMPRESSIONS, Examples, Pair
+from gossamer.data.compression import COMPRESSIONS
+from gossamer.data.examples import Examples, Pair
 from gossamer.data.idx import read_idx_folder
 from gossamer.data.images import read_images
 from gossamer.data.libsvm import read_libsvm

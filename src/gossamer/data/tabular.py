@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import zipfile
-import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +15,7 @@ import scipy.sparse as sp
 
 from gossamer.data.examples import Examples, Labels, Pair, as_float32, read_bytes, require_finite
 from gossamer.data.features import with_entries
+from gossamer.data.npz import read_arrays
 from gossamer.errors import DataError
 
 
@@ -196,12 +195,7 @@ def read_npz(path: Path) -> Pair:
     DataError
         If the file is no such archive, or its arrays are missing, not numeric or of different lengths.
     """
-    content = io.BytesIO(read_bytes(path))
-    try:
-        with np.load(content, allow_pickle=False) as archive:
-            arrays: dict[str, npt.NDArray[np.generic]] = dict(archive)
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: expected an NPZ archive of plain arrays ({error})") from error
+    arrays = read_arrays(path, read_bytes(path))
     prefixes = {name.partition("features")[0] for name in arrays if "features" in name}
     train = _from_arrays(path, arrays, "train_" if "train_" in prefixes else "")
     return train, _from_arrays(path, arrays, "test_") if "test_" in prefixes else None

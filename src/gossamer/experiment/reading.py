@@ -14,11 +14,12 @@ from pydantic import BaseModel, ValidationError
 
 from gossamer.algorithms.registered import loaded
 from gossamer.algorithms.table import MODULES, OWN
+from gossamer.bounded import read_text as text_of
 from gossamer.errors import SpecError
 from gossamer.experiment.spec import Experiment, resolved
 from gossamer.experiment.wording import expected_of, found_in, nearest_key, nearest_name, tags_of
-from gossamer.files import load_yaml
 from gossamer.section import place, said
+from gossamer.strict_yaml import load_yaml
 
 _BARE_KEYS = {"privacy": "mechanism"}
 """What a section's bare name stands for, where it is not its ``name``."""
@@ -41,10 +42,9 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     """
     path = Path(path)
     try:
-        content = load_yaml(path.read_text(encoding="utf-8"))[0]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise SpecError(f"{path}: cannot read the spec: {reason}") from None
+        content = load_yaml(text_of(path))[0]
+    except OSError as error:
+        raise SpecError(f"{path}: cannot read the spec: {error.strerror}") from None
     except SpecError as error:
         raise SpecError(f"{path}, {error}") from None
     try:

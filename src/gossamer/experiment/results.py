@@ -27,9 +27,11 @@ import numpy as np
 from safetensors.numpy import save
 
 from gossamer.arrays import FloatArray
+from gossamer.bounded import MOST_RECORDS, read_text
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
 from gossamer.files import for_owner, make_own_folder, write_own
+from gossamer.files import to_json as to_json
 from gossamer.parameters import Part, unpack
 
 FILES = (
@@ -42,11 +44,6 @@ FILES = (
     noise_secret.FILE,
     "timing.json",
 )
-
-
-def to_json(value: Any, *, indent: int | None = None) -> str:
-    """Standard JSON, in which there is no NaN or infinity."""
-    return json.dumps(value, indent=indent, allow_nan=False)
 
 
 class ResultsFolder:
@@ -109,7 +106,7 @@ def read_summary(path: Path) -> dict[str, Any]:
         If the folder is not that of a run.
     """
     try:
-        summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+        summary: dict[str, Any] = json.loads(read_text(path / "summary.json", MOST_RECORDS))
         privacy = summary["privacy"]
         if not isinstance(privacy["guarantee"], dict) or not isinstance(privacy.get("audits", {}), dict):
             raise TypeError

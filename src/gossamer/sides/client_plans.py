@@ -146,6 +146,12 @@ class ClientUpdate(ByKind):
     def most(self) -> int | None:
         return None if self.kind is None and self.counted is None else self.most_updates
 
+    def said(self, who: str, often: str, examples: str) -> str:
+        if self.kind is None:
+            return f"{who} shows updates of the model without noise to its own server alone."
+        noise = "with noise of its own" if self.kind.mechanism.private else "without noise"
+        return f"{who} releases {often} updates of the model, limited in length (the clip), {noise}."
+
     def drawn(self) -> Drawn:
         return drawn_for({} if self.kind is None else {self.kind: self.kind.size * self.most_updates}, {})
 
@@ -220,6 +226,10 @@ class Curator(ByKind):
 
     def most(self) -> int:
         return sum(self.kinds.values())
+
+    def said(self, who: str, often: str, examples: str) -> str:
+        noise = "with noise added" if self.private else "without noise"
+        return f"{who} releases {often} sums of its clients' updates, {noise}."
 
     def drawn(self) -> Drawn:
         # Of the sums that one client is charged for: others do not depend on its data but by way of these.

@@ -74,6 +74,10 @@ class Samples(ByKind):
     def most(self) -> int | None:
         return sum(self.kinds.values())
 
+    def said(self, who: str, often: str, examples: str) -> str:
+        how = ", each one's part limited in length (the clip), with noise added" if self.enforced else ", without noise"
+        return f"{who} releases {often} sums, each over {examples} of its examples drawn at random{how}."
+
     def drawn(self) -> Drawn:
         # A count of unclipped gradients is one number more.
         return drawn_for({kind: (kind.size + 1) * count for kind, count in self.kinds.items()}, self.kinds)
@@ -94,6 +98,9 @@ class Nothing(ByKind):
 
     def most(self) -> int | None:
         return None
+
+    def said(self, who: str, often: str, examples: str) -> str:
+        return ""
 
     def drawn(self) -> Drawn:
         return Drawn()

@@ -83,6 +83,20 @@ class SidePlan(Protocol):
         """Most releases; None where nothing limits them."""
         ...
 
+    def said(self, who: str, often: str, examples: str) -> str:
+        """Say in a plain sentence what leaves; empty where nothing does.
+
+        Parameters
+        ----------
+        who : str
+            The party in words, such as "each node".
+        often : str
+            How often, such as "at most 100".
+        examples : str
+            How many of its examples are in one release, such as "about 40", where it says that.
+        """
+        ...
+
     def drawn(self) -> Drawn:
         """Numbers drawn for the whole plan in a deployment."""
         ...

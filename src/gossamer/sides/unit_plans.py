@@ -93,6 +93,10 @@ class Stream(ByKind):
     def most(self) -> int:
         return self.records
 
+    def said(self, who: str, often: str, examples: str) -> str:
+        noise = "without noise" if self.law is None else "with noise that covers these"
+        return f"{who} sends other servers {often} messages that hold its agents' updates, {noise}."
+
     def drawn(self) -> Drawn:
         if self.law is None:
             return Drawn()
@@ -167,6 +171,10 @@ class MaskedMember(ByKind):
 
     def most(self) -> int | None:
         return None if self.noise is None else self.sums
+
+    def said(self, who: str, often: str, examples: str) -> str:
+        noise = ", with noise of its own in each" if self.noise is not None else ""
+        return f"{who} sends masked updates{noise}: nobody can read one, only sums over all that are masked together."
 
     def drawn(self) -> Drawn:
         return Drawn()  # its sampler has the exact law

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
+from gossamer.cli.default_folder import default_folder
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon
 from gossamer.cli.printing import Bar, print_json, say, table
-from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
+from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment, settings_of
 
 DESCRIPTION = (
     "Run a spec once with canaries, each included by a fair coin, and guess the coins from what was released: a lower "
@@ -37,7 +37,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--confidence", type=float, metavar="P", help="of the bound (default: 0.95)")
     command.add_argument(
-        "--out", action=FileName, help="folder for the results (default: runs/<spec>-audit-seed<seed>)"
+        "--out",
+        action=FileName,
+        help="folder for the results (default: runs/<spec>-audit-seed<seed>,<what --set says>)",
     )
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     command.set_defaults(command=audit_command)
@@ -52,7 +54,7 @@ def audit_command(options: argparse.Namespace) -> int:
     try:
         result = audit_run(
             experiment,
-            options.out or Path("runs") / f"{options.spec.stem}-audit-seed{experiment.seed}",
+            options.out or default_folder(options.spec, "audit", experiment.seed, settings_of(options)),
             canaries=options.canaries,
             guesses=options.guesses,
             kind=options.canary,

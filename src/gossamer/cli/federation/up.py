@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from gossamer.cli.default_folder import default_folder
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
-from gossamer.cli.spec_options import add_spec, read_experiment
+from gossamer.cli.spec_options import add_spec, read_experiment, settings_of
 from gossamer.errors import GossamerError, SpecError
 
 DESCRIPTION = (
@@ -21,7 +21,11 @@ DESCRIPTION = (
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     add_spec(command)
-    command.add_argument("--out", action=FileName, help="folder of the federation (default: runs/<spec>-up-seed<seed>)")
+    command.add_argument(
+        "--out",
+        action=FileName,
+        help="folder of the federation (default: runs/<spec>-up-seed<seed>,<what --set says>)",
+    )
     command.add_argument("--broker", choices=("embedded", "mosquitto"), default="embedded", help="default: embedded")
     command.add_argument(
         "--trace", action="store_true", help="each party also writes every event and effect to trace.bin"
@@ -37,10 +41,12 @@ def up_command(options: argparse.Namespace) -> int:
     from gossamer.cli.federation.local_federation import LocalFederation
     from gossamer.deployment.founding.federation_spec import left_out
     from gossamer.experiment.diverging import in_words, initial_loss, worse
+    from gossamer.experiment.results import to_json
+    from gossamer.files import write_own
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 
     experiment = read_experiment(options)
-    out = options.out or Path("runs") / f"{options.spec.stem}-up-seed{experiment.seed}"
+    out = options.out or default_folder(options.spec, "up", experiment.seed, settings_of(options))
     broker = EmbeddedBroker() if options.broker == "embedded" else Mosquitto()
     with broker:
         try:
@@ -58,11 +64,14 @@ def up_command(options: argparse.Namespace) -> int:
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
     warn(in_words(ended, experiment.private))
-    document |= ended
+    document |= ended | {"failed": dict(found.failed)}
+    write_own(out / "summary.json", to_json(document, indent=2) + "\n")
+    report = _report(document)
+    write_own(out / "summary.txt", report.lstrip("\n") + "\n")
     if options.json:
-        print_json({**document, "failed": dict(found.failed)})
+        print_json(document)
     else:
-        print(_report(document))
+        print(report)
     for name, why in found.failed.items():
         say(f"gossamer: {name} {why}")
     return GossamerError.exit_code if found.failed else 0
@@ -71,7 +80,9 @@ def up_command(options: argparse.Namespace) -> int:
 def _report(document: Mapping[str, Any]) -> str:
     rows: list[tuple[str, ...]] = [("party", "role", "finished", "releases", "epsilon")]
     rows += [_row(summary) for summary in document["parties"].values()]
+    rows += [(name, "-", "failed", "-", "-") for name in document["failed"]]
     metrics = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in document["metrics"].items())
+    metrics = metrics or "none, since not every party has finished"
     privacy = [summary["privacy"] for summary in document["parties"].values()]
     said = dict.fromkeys(line for found in privacy for line in found.get("said", ()))
     guarantees = "\n".join(wrapped(text) for text in said)

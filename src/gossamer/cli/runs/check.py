@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
-from gossamer.cli.printing import print_json, say
+from gossamer.cli.printing import print_json, say, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
 from gossamer.errors import counted
 
 if TYPE_CHECKING:
     from gossamer.algorithms.plan import Plan
+    from gossamer.experiment.forecasting import Forecast
     from gossamer.experiment.prepare import Prepared
 
-DESCRIPTION = "Check a spec: load its data, fix its schedule and noise, and say what is guaranteed."
+DESCRIPTION = "Check a spec: load its data, fix its schedule and noise, and say in plain words what a run would do."
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -26,6 +29,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def check_command(options: argparse.Namespace) -> int:
     """Say what would happen."""
+    from gossamer.experiment.forecasting import forecast
     from gossamer.experiment.planning import plan_run
     from gossamer.experiment.prepare import prepare
 
@@ -33,14 +37,16 @@ def check_command(options: argparse.Namespace) -> int:
     plan = plan_run(prepared)
     if plan.estimates is not None:
         say(str(plan.estimates))
+    found = forecast(prepared, plan)
     if options.json:
-        print_json(_check_document(prepared, plan))
+        print_json(_check_document(prepared, plan, found))
     else:
-        print(_check_report(prepared, plan))
+        print(_check_report(prepared, plan, found))
     return 0
 
 
-def _check_document(prepared: Prepared, plan: Plan) -> dict[str, Any]:
+def _check_document(prepared: Prepared, plan: Plan, found: Forecast) -> dict[str, Any]:
+    from gossamer.experiment.explaining import explain
     from gossamer.experiment.summarising import proved
 
     return {
@@ -55,11 +61,13 @@ def _check_document(prepared: Prepared, plan: Plan) -> dict[str, Any]:
         "plan": {
             name: {"examples": prepared.shard_sizes[name], "releases": plan.releases(name)} for name in prepared.names
         },
+        "forecast": asdict(found),
+        "in_plain_words": explain(prepared, plan, found),
     }
 
 
-def _check_report(prepared: Prepared, plan: Plan) -> str:
-    document = _check_document(prepared, plan)
+def _check_report(prepared: Prepared, plan: Plan, found: Forecast) -> str:
+    document = _check_document(prepared, plan, found)
     rows = [
         (name, str(entry["examples"]), str(entry["releases"]), epsilon(plan.epsilons[name]))
         for name, entry in document["plan"].items()
@@ -68,5 +76,10 @@ def _check_report(prepared: Prepared, plan: Plan) -> str:
         f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), "
         f"{counted(document['parameters'], 'parameter')}\nplan: {plan}\n\n"
         f"{node_table((plan.words.party, 'examples', 'releases', 'epsilon'), rows)}\n\n"
-        f"{guarantees(plan.guarantee, plan.guarantees)}\n\nThe spec is sound."
+        f"{guarantees(plan.guarantee, plan.guarantees)}\n\n"
+        f"In plain words:\n{_listed(document['in_plain_words'])}\n\nThe spec is sound."
     )
+
+
+def _listed(words: Mapping[str, str]) -> str:
+    return wrapped("\n".join(f"  - {about}: {said}" for about, said in words.items()))

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gossamer.cli.default_folder import default_folder
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
 from gossamer.cli.printing import Bar, describe_row, figure, print_json, say, table, warn, wrapped
-from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
+from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment, settings_of
 from gossamer.errors import BudgetSpent, CallerError, counted
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--repeat", metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
     )
-    command.add_argument("--out", action=FileName, help="folder for the results (default: runs/<spec>-seed<seed>)")
+    command.add_argument(
+        "--out", action=FileName, help="folder for the results (default: runs/<spec>-seed<seed>,<what --set says>)"
+    )
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
     command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
@@ -73,7 +76,7 @@ def _run(options: argparse.Namespace) -> Start:
     if options.spec is None:
         raise CallerError("expected a SPEC to run, or --repeat RESULTS, found neither; give one")
     experiment = read_experiment(options)
-    out = options.out or Path("runs") / f"{options.spec.stem}-seed{experiment.seed}"
+    out = options.out or default_folder(options.spec, "", experiment.seed, settings_of(options))
     more = {"overwrite": options.overwrite, "trace": options.trace}
     return out, lambda bar: run(experiment, out, progress=bar, **more)
 

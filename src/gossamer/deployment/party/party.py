@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from threadpoolctl import threadpool_limits
 
 from gossamer.deployment.founding.invitations import Invitation
+from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.joining import Invited, accept
 from gossamer.deployment.party.loop import Clock, NodeLoop
@@ -72,7 +73,8 @@ def run_party(options: PartyOptions) -> str:
 
 def _take_part(options: PartyOptions, invited: Invited, folder: StateFolder) -> str:
     """Run the node by one invitation."""
-    reporter = Reporter(invited, folder)
+    certificate = options.folder / CERTIFICATE
+    reporter = Reporter(invited, folder, certificate if certificate.exists() else None)
     try:
         with ExitStack() as stack:
             return _run(options, invited, folder, reporter, stack)
@@ -171,7 +173,7 @@ def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddre
     assert parts.port is not None
     if parts.scheme == "mqtt":
         return BrokerAddress(parts.hostname, parts.port)
-    authority, certificate = options.folder / "ca.crt", options.folder / "tls.crt"
+    authority, certificate = options.folder / AUTHORITY, options.folder / CERTIFICATE
     missing = [str(file) for file in (authority, certificate) if not file.is_file()]
     if missing:
         raise CallerError(

@@ -27,9 +27,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gossamer.bounded import read_text
 from gossamer.errors import CallerError, GossamerError
-from gossamer.experiment.results import to_json
-from gossamer.files import for_owner, make_own_folder, write_own
+from gossamer.files import for_owner, make_own_folder, to_json, write_own
 
 
 class NodeRuns(CallerError):
@@ -146,7 +146,7 @@ class StateFolder:
             If no node has ever run there.
         """
         try:
-            said: dict[str, Any] = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
+            said: dict[str, Any] = json.loads(read_text(self.path / "status.json"))
         except FileNotFoundError:
             raise CallerError(
                 f"{self.path}: no node has run here, since there is no status.json; give a node's --store"
