@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "data": f"{BASE} cache",
     "objectives/chains": "cache",
     "objectives": f"{BASE} parameters data objectives/chains",
-    "objectives/models": f"{BASE} parameters objectives",
+    "objectives/models": f"{BASE} parameters data objectives",
     "privacy": f"{BASE} protocol",
     "privacy/masking": f"{BASE} protocol keys",
     "privacy/accounting": f"{BASE} privacy",

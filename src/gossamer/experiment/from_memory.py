@@ -1,4 +1,4 @@
-"""What a run is given as Python objects, and what its spec says of them.
+"""Objects that a run is given from memory, and what its spec says of them.
 
 A spec is data, and results hold the spec. So where examples or a module are given from memory, the spec says just that:
 ``dataset.name: in memory`` and ``objective.module: in memory:Net``. Nothing of the arrays goes into it, not even a
