@@ -74,7 +74,7 @@ MAY_IMPORT = {
     "cli/runs": f"{DEPLOYED} faults cli",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",
-    "__init__": f"{RUNS} experiment",
+    "__init__": f"{RUNS} runtimes experiment deployment/party",
 }
 BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and messages with a schedule of stages"}
 """Algorithms that are built on another one."""
