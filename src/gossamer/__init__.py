@@ -9,6 +9,7 @@ A name is imported when it is first asked for, so that ``import gossamer`` and t
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -247,6 +248,8 @@ _PLACES = {name: (module, name) for module, names in _HOMES.items() for name in 
 for _module in ("gossamer.algorithms.table", "gossamer.experiment.replaying"):
     known_by(_module)  # what was stored or sent may be read where nothing else was imported
 
+# Who wants to read what is logged says where it goes; a library writes nowhere by itself.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 if not TYPE_CHECKING:  # a type checker takes the imports above, and then knows which names there are not
 
