@@ -82,6 +82,8 @@ if TYPE_CHECKING:
     from gossamer.runtimes.links import FaultSettings, LinkSettings
     from gossamer.runtimes.speeds import SpeedSettings
     from gossamer.topology import bipartite_split, build_graph, metropolis, pairwise_expectation, rho, spectral_gap
+    from gossamer.trained.model import Model, load_model
+    from gossamer.trained.predictions import Predictions
 
 __all__ = [
     "AccountingError",
@@ -119,6 +121,7 @@ __all__ = [
     "LinkSettings",
     "MalformedMessage",
     "Mapa",
+    "Model",
     "ModelError",
     "Natural",
     "NeighboringRelation",
@@ -128,6 +131,7 @@ __all__ = [
     "Pathological",
     "PeerError",
     "PersonalisationSettings",
+    "Predictions",
     "Prepared",
     "PretrainedSettings",
     "PrivacySettings",
@@ -149,6 +153,7 @@ __all__ = [
     "build_graph",
     "declared_form",
     "load_dataset",
+    "load_model",
     "load_party_split",
     "metropolis",
     "override",
@@ -241,6 +246,8 @@ _HOMES = {
         "rho",
         "spectral_gap",
     ),
+    "gossamer.trained.model": ("Model", "load_model"),
+    "gossamer.trained.predictions": ("Predictions",),
 }
 """Module -> what is called the same there."""
 _PLACES = {name: (module, name) for module, names in _HOMES.items() for name in names}
