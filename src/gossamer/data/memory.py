@@ -108,7 +108,7 @@ class Data:
                 f"the spec's dataset is {said.name!r}, and data= gives other examples; leave one of them out, or call "
                 f"the spec's {IN_MEMORY!r}"
             )
-        if content.get("target") == _TARGET and said is not None and said.columns is not None:
+        if content.get("target") == _TARGET and said is not None and said.named is not None:
             del content["target"]  # as such a run wrote it
         if foreign := sorted(content.keys() - _APPLY):
             raise SpecError(f"dataset.{foreign[0]} is about files, and data= gives arrays; leave it out")

@@ -48,7 +48,8 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     except SpecError as error:
         raise SpecError(f"{path}, {error}") from None
     try:
-        return resolved(parse_spec(_overridden(content or {}, settings)), path.resolve().parent)
+        found = resolved(parse_spec(_overridden(content or {}, settings)), path.resolve().parent)
+        return found.model_copy(update={"dataset": found.dataset.complete()})
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
     except ValueError as error:  # such as a null character in a name
@@ -230,7 +231,7 @@ def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[Bas
 def _classes(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, tuple):
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, tuple, dict):
         return [found for member in typing.get_args(annotation) for found in _classes(member)]
     return []
 
