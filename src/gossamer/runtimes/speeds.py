@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from gossamer.bounded import read_text
 from gossamer.errors import DataError, SpecError
 from gossamer.randomness import Hand, Stream, stream
 from gossamer.section import Section, bare
@@ -108,6 +109,10 @@ class SpeedSettings(Section):
     scenario: Scenario = Even()
     stagger: NonNegativeFloat = 1.0
 
+    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
+
+        def __init__(self, **given: Any) -> None: ...
+
     @model_validator(mode="after")
     def _takes_turns(self) -> Self:
         if self.name == "cyclic" and not isinstance(self.scenario, Even):
@@ -180,7 +185,7 @@ def read_times(path: Path, nodes: int) -> list[list[float]]:
     """
     times: list[list[float]] = [[] for _ in range(nodes)]
     try:
-        lines = path.read_text().splitlines()
+        lines = read_text(path).splitlines()
     except OSError as error:
         raise DataError(f"{path}: cannot read the update times ({error.strerror}); check speeds.path") from None
     for number, line in enumerate(lines, 1):

@@ -33,7 +33,7 @@ def connected(options: PartyOptions, invitation: Invitation, folder: StateFolder
     )
     address = broker_address(options, invitation)
     folder.say(f"connects to {address}")
-    transport = MqttTransport(invitation.run, invitation.me.name, address, limits, folder.say)
+    transport = MqttTransport(invitation.run, invitation.me.name, address, limits, folder.warn)
     try:
         transport.open()
     except BrokerUnreachable as error:

@@ -107,7 +107,7 @@ class DataHeld:
             kept=kept,
             signing=_signing(self._invited),
         )
-        self.computer = paced(computer, self.agreed.prepared, self._folder.say)
+        self.computer = paced(computer, self.agreed.prepared, self._folder.tell_owner)
 
     @property
     def _name(self) -> str:
@@ -123,14 +123,14 @@ class DataHeld:
             options.test,
             examples=terms.sizes[self._name],
             rows_per_person=None if budget is None else budget.rows_per_person,
-            say=self._folder.say,
+            say=self._folder.tell_owner,
         )
 
     def _open(self, options: PartyOptions, invited: Invited, train: Split, folder: StateFolder) -> None:
         assert invited.policy is not None  # or it would not have been accepted
         self._owned = OwnedData.open(invited.policy, options.data_name, invited.data)
         for line in self._owned.check(train, used=len(train.targets)):
-            folder.say(line)
+            folder.tell_owner(line)
 
     @property
     def planned_releases(self) -> int | None:

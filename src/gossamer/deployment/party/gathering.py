@@ -66,7 +66,7 @@ class Gathering:
             if now >= until:
                 silent = self._unheard(missing, now)
                 if silent:
-                    self.folder.say(f"goes ahead without {', '.join(sorted(silent))}, not heard within {patience:g} s")
+                    self.folder.warn(f"goes ahead without {', '.join(sorted(silent))}, not heard within {patience:g} s")
                 return
             self._turn(min(0.5, until - now), now)
 

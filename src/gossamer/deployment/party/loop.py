@@ -314,7 +314,10 @@ class NodeLoop:
         if connected != self._was_connected:
             self._was_connected, self._changed_at = connected, self.clock()
             lost = f"lost the broker, and goes on trying: {self.transport.reason}"
-            self.folder.say("connected to the broker again" if connected else lost)
+            if connected:
+                self.folder.say("connected to the broker again")
+            else:
+                self.folder.warn(lost)
             if connected and self.ended is not None:
                 self.peers.finished(self._reason, self._unacknowledged())  # what was said meanwhile is lost
 

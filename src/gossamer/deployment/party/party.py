@@ -54,6 +54,8 @@ def run_party(options: PartyOptions) -> str:
         stack.enter_context(threadpool_limits(1))
         folder = StateFolder(options.state, echo=not options.quiet)
         invited = accept(options)
+        terms = invited.agreed.terms
+        folder.named(terms.invitation.run, terms.me.name)
         folder.take()
         stack.callback(folder.give_back)
         stack.callback(folder.forget)
@@ -64,7 +66,7 @@ def run_party(options: PartyOptions) -> str:
                 check_newer(invited.agreed, newer.agreed)
                 invited = newer
             except CallerError as error:
-                folder.say(f"does not accept the newer invitation, and goes on by the old one: {error}")
+                folder.warn(f"does not accept the newer invitation, and goes on by the old one: {error}")
         return state
 
 
@@ -100,7 +102,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     reporter.begins(host, held)
     worker = Worker(Tasks(invitation.me.name, held.computer), transport.wake)
     stack.callback(worker.stop)
-    newer = Newer(options.invitation, invitation, folder.say)
+    newer = Newer(options.invitation, invitation, folder.warn)
     loop = NodeLoop(
         host,
         peers,
@@ -169,6 +171,7 @@ def _peers(
         contacts=near,
         counters=lambda name: counters_of(stored.links.get(name)),
         log=folder.say,
+        warn=folder.warn,
     )
 
 
