@@ -64,7 +64,7 @@ SCORES = ("logits", "scores", "output", "out")
 
 
 def scores_of(outputs: Any) -> Any:
-    """What the loss is of: the first of several outputs, that of a name in `SCORES`, or the only one of a mapping."""
+    """Outputs that the loss is of: the first of several, that of a name in `SCORES`, or the only one of a mapping."""
     if isinstance(outputs, Mapping):
         named = [outputs[name] for name in SCORES if name in outputs]
         return (named or list(outputs.values()))[0] if named or len(outputs) == 1 else outputs
@@ -111,7 +111,7 @@ class Network:
         return {part.name: piece.reshape(*piece.shape[:-1], *part.shape) for part, piece in zip(self.parts, pieces)}
 
     def outputs(self, parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
-        """What the module returns for ``features`` [examples, ...], as far as the loss is of it."""
+        """Outputs for ``features`` [examples, ...], as far as the loss is of them."""
         # Names of a layer that is there twice are left out, since torch would not put back what it replaces twice.
         everywhere = dict(parameters) | {alias: parameters[name] for alias, name in self._aliases}
         outputs: Tensor = scores_of(functional_call(self.module, everywhere, (features,), tie_weights=False))
