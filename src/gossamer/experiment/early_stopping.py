@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gossamer.data.datasets import load_dataset
+from gossamer.data.settings import IN_MEMORY
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.spec import Experiment
@@ -40,8 +41,11 @@ def read_public(experiment: Experiment) -> Split | None:
     path, settings = experiment.evaluation.public_path, experiment.dataset
     if path is None:
         return None
-    if settings.synthetic is not None:
-        raise SpecError(f"evaluation.public_path: {settings.name} is drawn, and has no public examples; leave it out")
+    if settings.synthetic is not None or settings.name == IN_MEMORY:
+        raise SpecError(
+            f"evaluation.public_path: expected data of a file, found {settings.name}, with whose settings no file is read; "
+            "leave it out"
+        )
     if not path.exists():
         raise DataError(f"evaluation.public_path: there is no file {path}; correct the path")
     try:
