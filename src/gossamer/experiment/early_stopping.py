@@ -43,8 +43,8 @@ def read_public(experiment: Experiment) -> Split | None:
         return None
     if settings.synthetic is not None or settings.name == IN_MEMORY:
         raise SpecError(
-            f"evaluation.public_path: expected data of a file, found {settings.name}, with whose settings no file is read; "
-            "leave it out"
+            f"evaluation.public_path: expected data of a file, found {settings.name}, with whose settings no file "
+            "is read; leave it out"
         )
     if not path.exists():
         raise DataError(f"evaluation.public_path: there is no file {path}; correct the path")
