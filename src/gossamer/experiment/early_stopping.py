@@ -13,16 +13,13 @@ Dwork and Roth, "The algorithmic foundations of differential privacy", 2014, Pro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gossamer.data.datasets import load_dataset
 from gossamer.data.settings import IN_MEMORY
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.spec import Experiment
-
-if TYPE_CHECKING:  # it reads public examples by this module
-    from gossamer.experiment.prepare import Prepared
 
 PUBLIC, TEST = "public_accuracy", "mean_model_test_accuracy"
 """Figures of an evaluation that may end a run."""
@@ -59,13 +56,12 @@ def decisive(experiment: Experiment) -> str:
     return TEST if experiment.evaluation.public_path is None else PUBLIC
 
 
-def assumptions(prepared: Prepared) -> list[str]:
-    """Assumptions of a guarantee for a run that may end early."""
-    spec = prepared.experiment
+def assumptions(spec: Experiment, *, units: bool) -> list[str]:
+    """Assumptions of a guarantee for a run that may end early; ``units`` if nodes are in federated units."""
     if spec.stop.accuracy is None:
         return []
     public = [PUBLIC_EXAMPLES] if spec.evaluation.public_path is not None else []
-    return [*public, *([UNITS] if prepared.units else [])]
+    return [*public, *([UNITS] if units else [])]
 
 
 def remark(summary: Mapping[str, Any]) -> list[str]:

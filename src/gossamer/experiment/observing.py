@@ -142,7 +142,7 @@ class Evaluator:
         }
 
     def _public(self, mean: npt.NDArray[np.floating]) -> dict[str, float]:
-        """How the run's model does on public examples, if there are some."""
+        """Figures of the run's model on public examples, if there are some."""
         if self.prepared.public is None:
             return {}
         scores = self.prepared.objective.evaluate(mean[None], self.prepared.public)

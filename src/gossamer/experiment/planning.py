@@ -44,7 +44,7 @@ def plan_run(prepared: Prepared) -> Plan:
     _check_beforehand(problem, found)
     if (code := registered_as(spec.algorithm.name)) is not None:
         found = found.assuming(OTHERS_CODE.format(code=code))
-    for line in assumptions(prepared):
+    for line in assumptions(spec, units=bool(prepared.units)):
         found = found.assuming(line)
     for line in [*found.advice, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)
