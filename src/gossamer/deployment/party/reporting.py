@@ -153,7 +153,7 @@ def _expiries(invitation: Invitation, certificate: Path | None) -> dict[str, str
 
 
 def _surroundings(states: Mapping[str, PeerState], transport: Transport) -> dict[str, Any]:
-    """Whom the node reaches, and when this was so."""
+    """Reach of the node, and the time of that."""
     return {
         "connected": transport.connected,
         "broker_says": None if transport.connected else transport.reason,
