@@ -9,6 +9,7 @@ A name is imported when it is first asked for, so that ``import gossamer`` and t
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from gossamer.privacy.clipping import FixedClip, NoClip, QuantileClip, StageClip
     from gossamer.privacy.guarantees import Guarantee
     from gossamer.privacy.mechanisms import NeighboringRelation
+    from gossamer.trained.model import Model, load_model
+    from gossamer.trained.predictions import Predictions
 
 __all__ = [
     "AccountingError",
@@ -82,12 +85,14 @@ __all__ = [
     "Increasing",
     "MalformedMessage",
     "Mapa",
+    "Model",
     "ModelError",
     "NeighboringRelation",
     "NoClip",
     "NoiseSecret",
     "ObjectiveSettings",
     "PeerError",
+    "Predictions",
     "PrivacySettings",
     "QuantileClip",
     "Result",
@@ -97,6 +102,7 @@ __all__ = [
     "StopSettings",
     "TopologyError",
     "__version__",
+    "load_model",
     "read_spec",
     "repeat_run",
     "replay_run",
@@ -154,12 +160,18 @@ _HOMES = {
     ),
     "gossamer.privacy.guarantees": ("Guarantee",),
     "gossamer.privacy.mechanisms": ("NeighboringRelation",),
+    "gossamer.trained.model": ("Model", "load_model"),
+    "gossamer.trained.predictions": ("Predictions",),
 }
 """Module -> what is called the same there."""
 _PLACES = {name: (module, name) for module, names in _HOMES.items() for name in names}
 
 for _module in ("gossamer.algorithms.table", "gossamer.experiment.replaying"):
     known_by(_module)  # what was stored or sent may be read where nothing else was imported
+
+
+# Who wants to read what is logged says where it goes; a library writes nowhere by itself.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,17 @@
-"""``python -m gossamer``."""
+"""``gossamer`` and ``python -m gossamer``."""
 
 import sys
 
-from gossamer.cli import main
+from gossamer.interrupts import leave_at_once
 
-sys.exit(main())
+
+def main() -> int:
+    """Run the command; what the console script calls, before anything slow is imported."""
+    leave_at_once()
+    from gossamer.cli import main as command
+
+    return command()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

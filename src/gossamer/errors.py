@@ -37,6 +37,12 @@ def counted(number: int, one: str, many: str | None = None, *, form: str = "") -
     return f"{number:{form}} {one if number == 1 else many or one + 's'}"
 
 
+def shortened(found: object, most: int = 60) -> str:
+    """Text of what was found, as Python writes it, and no more of it than a line can take."""
+    text = repr(found)
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 class GossamerError(Exception):
     """Base of every error this library raises on purpose."""
 

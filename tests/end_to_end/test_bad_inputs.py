@@ -31,9 +31,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("a: " + "[" * 6000 + "]" * 6000, "not YAML: it is nested too deeply"),
+        ("a: " + "[" * 6000 + "]" * 6000, "line 1: it is nested too deeply"),
         ("privacy: none\n? [a]\n: b\n", "line 2: expected a key, found a list or a mapping"),
-        ("seed: " + "9" * 6000, "not YAML: Exceeds the limit"),
+        ("seed: " + "9" * 6000, "line 1: expected a number, found one of 6000 digits"),
         ("seed: 2020-13-40", "not YAML: month must be in 1..12"),
         (NONE + 'dataset: {name: m, path: "a\\0b.csv"}\n', "it names a file that cannot be one"),
         (NONE + "algorithm: 3\n", "'algorithm' is given twice"),
@@ -67,8 +67,8 @@ def test_settings_that_make_no_sense(capsys: pytest.CaptureFixture[str], setting
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("data: " + "[" * 6000 + "]" * 6000, "not YAML: it is nested too deeply"),
-        (POLICY.replace("4", "9" * 6000), "not YAML: Exceeds the limit"),
+        ("data: " + "[" * 6000 + "]" * 6000, "line 1: it is nested too deeply"),
+        (POLICY.replace("4", "9" * 6000), "line 1: expected a number, found one of 6000 digits"),
         (POLICY.replace("4", "2020-13-40"), "not YAML: month must be in 1..12"),
         ("data: 3\n", "line 1: data: expected keys with their values, found 3"),
     ],

@@ -123,7 +123,7 @@ def test_kill_stop_and_a_broker_that_goes(
         broker.stop()
         until(lambda: not there.status(C)["connected"], "the broker's end to be noticed")
         assert "goes on trying" in there.log(C)
-        assert command("status", there.folder(C).path) == 0
+        assert command("status", there.folder(C).path) == 1, "a warning for monitoring"
         broker.start(broker.port)
         there.finish()
         assert "connected to the broker again" in there.log(C)

@@ -21,27 +21,30 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 
 # A room is a folder with code, or a file right under the package; the table of algorithms is one, too. Lowest first: a
 # room imports from itself and from those named for it, which all stand above it in this list, so there are no circles.
-BASE = "arrays errors numbers randomness section threads vectors"
+BASE = "arrays bounded errors numbers randomness section threads vectors"
 PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/streams"
 RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
 """Common to algorithms with clients and a server."""
-RUNS = f"{RELEASED} version files keys data objectives algorithms {TABLE}"
-DEPLOYED = f"{RUNS} runtimes runtimes/mqtt runtimes/storage experiment"
+RUNS = f"{RELEASED} version files strict_yaml keys data objectives algorithms {TABLE}"
+DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
+_ALONE = ("arrays", "bounded", "cache", "errors", "files", "interrupts", "version", "section", "normals", "threads")
 MAY_IMPORT = {
-    **dict.fromkeys(("arrays", "cache", "errors", "version", "section", "normals", "threads"), ""),
+    **dict.fromkeys(_ALONE, ""),
     "philox": "arrays normals",
     "randomness": "normals threads",
-    **dict.fromkeys(("numbers", "files"), "errors"),
+    "numbers": "errors",
+    "strict_yaml": "bounded errors",
     **dict.fromkeys(("vectors", "parameters"), "arrays vectors"),
     "protocol": "errors vectors",
     "keys": "errors protocol",
     "topology": BASE,
-    "data": f"{BASE} cache",
+    "data": f"{BASE} cache strict_yaml",
     "objectives/chains": "cache",
     "objectives": f"{BASE} parameters data objectives/chains",
     "objectives/models": f"{BASE} parameters objectives",
+    "trained": f"{BASE} parameters version files data objectives objectives/models",
     "privacy": f"{BASE} protocol",
     "privacy/masking": f"{BASE} protocol keys",
     "privacy/accounting": f"{BASE} privacy",
@@ -56,7 +59,7 @@ MAY_IMPORT = {
     "runtimes": f"{RELEASED} algorithms",
     "runtimes/mqtt": "errors keys",
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
-    "experiment": f"{RUNS} objectives/models runtimes attacks",
+    "experiment": f"{RUNS} objectives/models trained runtimes attacks",
     "report": "arrays errors files",
     "faults": f"{RUNS} runtimes runtimes/storage experiment",
     "deployment": "",
@@ -65,14 +68,14 @@ MAY_IMPORT = {
     "deployment/founding": DEPLOYED,
     "deployment/owner": f"{DEPLOYED} deployment/founding",
     "deployment/party": f"{DEPLOYED} {PARTIES}",
-    "cli": f"{RUNS} experiment",
+    "cli": f"{RUNS} experiment interrupts",
     "cli/audit": f"{DEPLOYED} cli report",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
-    "cli/federation": f"{DEPLOYED} {PARTIES} cli",
+    "cli/federation": f"{DEPLOYED} {PARTIES} cli interrupts",
     "cli/runs": f"{DEPLOYED} faults cli",
     "testing": f"{DEPLOYED} faults",
-    "__main__": "cli",
-    "__init__": f"{RUNS} experiment",
+    "__main__": "cli interrupts",
+    "__init__": f"{RUNS} trained experiment",
 }
 BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and messages with a schedule of stages"}
 """Algorithms that are built on another one."""
@@ -81,6 +84,7 @@ HOMES = {
     "torch": r"objectives/(torch_\w+|models/\w+)\.py|attacks/\w+\.py",
     "matplotlib": r"report/\w+\.py",
     "PIL": r"data/images\.py|report/\w+\.py",
+    "pyarrow": r"data/parquet\.py",
     "ray": r"runtimes/ray\w*\.py",
     "paho": r"runtimes/mqtt/transport\.py",
     "amqtt": r"runtimes/mqtt/broker_embedded\.py",

@@ -11,7 +11,9 @@ import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
+
+from gossamer.errors import CallerError, shortened
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,33 @@ class CommandParser(argparse.ArgumentParser):
                 for parser in action.choices.values():
                     parser.fill(below=True)
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register("type", int, _whole_number)
+        self.register("type", float, _number)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong with the arguments, in place of printing all that there are."""
+        raise CallerError(f"{message}; see {self.prog} --help")
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as the base class does; this is where a parser of several hands over to that of one command."""
         self.fill()
         return super().parse_known_args(args, namespace)
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, found {shortened(text)}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, found {shortened(text)}") from None
 
 
 def add_commands(parser: CommandParser, title: str, metavar: str, table: Mapping[str, Entry]) -> None:

@@ -4,7 +4,7 @@
 |---|---|
 | 0 | all went well |
 | 1 | something else went wrong |
-| 2 | the caller's mistake: a spec, a file, an argument |
+| 2 | the caller's mistake: a spec, a file, an argument, a place that cannot be written |
 | 3 | a ledger refused a release |
 | 130 | interrupted |
 """
@@ -15,15 +15,14 @@ import argparse
 import errno
 import gc
 import os
-import signal
+import re
 import sys
 import warnings
-from collections.abc import Sequence
-from types import FrameType
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
 
 from gossamer.cli.commands import COMMANDS, CommandParser, add_commands
-from gossamer.errors import GossamerError
+from gossamer.errors import CallerError, GossamerError
+from gossamer.interrupts import EXIT_CODE, heard, was_heard
 from gossamer.version import __version__
 
 EPILOG = """examples:
@@ -51,46 +50,95 @@ def parser(*, filled: bool = True) -> CommandParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; what the console script calls."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    """Run the command, and return its exit code."""
     warnings.showwarning = _warn
     gc.set_threshold(50_000)  # imports make many objects and no garbage; looking for it was a tenth of a start
+    with heard():
+        status, line = _ended(arguments)
+        if line is not None:
+            kind = "" if status == EXIT_CODE else "error: "
+            print(f"gossamer: {kind}{_one_line(line)}", file=sys.stderr)
+    return status
+
+
+def _ended(arguments: Sequence[str] | None) -> tuple[int, object]:
+    """Exit code of the command, and what there is to say of its end."""
     try:
         options = parser(filled=False).parse_args(arguments)
         status: int = options.command(options)
-        sys.stdout.flush()
-        return status
-    except GossamerError as error:
-        print(f"gossamer: error: {_one_line(error)}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        print(f"gossamer: error: {_of_system(error)}", file=sys.stderr)
-        return 1
+        return _flushed(status)
     except KeyboardInterrupt:
-        print("gossamer: interrupted", file=sys.stderr)
-        return 130
+        return EXIT_CODE, "interrupted"
+    except GossamerError as error:
+        return error.exit_code, error
+    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+        _forget_output()
+        return 0, None
+    except OSError as error:
+        return of_system(error)
+    except MemoryError as error:
+        return CallerError.exit_code, f"this needs more memory than there is; ask for less ({error or 'no more'})"
+    except Exception:
+        if was_heard():  # code of others made something else of the interrupt
+            return EXIT_CODE, "interrupted"
+        raise
 
 
-def _of_system(error: OSError) -> str:
-    """Line with what the system says of a file, or of the disk."""
-    place = "" if error.filename is None else f"{error.filename}: "
-    remedy = {errno.ENOSPC: "; make room and start again", errno.EROFS: "; choose a place that can be written"}
-    return f"{place}{_one_line(error.strerror or error)}{remedy.get(error.errno or 0, '')}"
+def _flushed(status: int) -> tuple[int, object]:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _forget_output()
+        return of_system(error, "standard output")
+    return status, None
+
+
+def _forget_output() -> None:
+    """Have what stdout still holds go nowhere when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_REMEDIES: Mapping[int, str] = {
+    errno.ENOSPC: "make room and start again",
+    errno.EDQUOT: "make room and start again",
+    errno.EFBIG: "files may not become as large here; allow larger ones, or choose another place",
+    errno.EROFS: "choose a place that can be written",
+    errno.EACCES: "choose another place, or have its owner allow it",
+    errno.EPERM: "choose another place, or have its owner allow it",
+    errno.ENAMETOOLONG: "give a shorter one",
+    errno.ELOOP: "its links lead in a circle; correct them",
+    errno.ENOENT: "correct the name",
+    errno.ENOTDIR: "give another place",
+    errno.EISDIR: "give the name of a file",
+    errno.EEXIST: "give another name",
+    errno.EINVAL: "give another",
+}
+"""What to do where a file or a place does not allow what was asked for; all else is nobody's mistake."""
+
+
+def of_system(error: OSError, place: str = "") -> tuple[int, str]:
+    """Exit code, and a line with what the system says of a file, or of the disk."""
+    named = f"{error.filename}: " if error.filename is not None else f"{place}: " if place else ""
+    remedy = _REMEDIES.get(error.errno or 0)
+    status = GossamerError.exit_code if remedy is None else CallerError.exit_code
+    return status, f"{named}{error.strerror or error}{'' if remedy is None else f'; {remedy}'}"
+
+
+_MOST = 1500
+"""Characters of a line, whatever it quotes."""
 
 
 def _one_line(error: object) -> str:
-    return " ".join(str(error).split())
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+    """Text on one line, in which no word is endless and nothing directs a terminal."""
+    line = " ".join(str(error)[:_MOST].split())
+    line = re.sub(r"\S{201,}", lambda found: f"{found[0][:100]}...{found[0][-40:]}", line)
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
     from tqdm import tqdm
 
     # On a line of its own, also beside a progress bar.
-    tqdm.write(f"gossamer: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    tqdm.write(f"gossamer: warning: {_one_line(message)}", file=sys.stderr)

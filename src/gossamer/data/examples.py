@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gossamer.bounded import read_file
+from gossamer.data.compression import MOST_DATA, decompressed
 from gossamer.data.split import Features
 from gossamer.errors import DataError
 
@@ -25,13 +23,6 @@ Labels = npt.NDArray[Any]
 
 Owners = npt.NDArray[np.str_] | npt.NDArray[np.int64]
 """[n]; sorted as text, or by number."""
-
-_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.decompress,
-    ".bz2": bz2.decompress,
-    ".xz": lzma.decompress,
-}
-COMPRESSIONS = tuple(_DECOMPRESS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +39,21 @@ class Examples:
         Whose example it is, where the file says so.
     persons : ndarray [n] of str or int64, optional
         Which person each example is about, where the file says so.
+    names : tuple of str
+        Of a table's features, in order.
+    sources : tuple of str
+        The columns that they were made of.
+    target : str, optional
+        The column of the labels.
     """
 
     features: Features
     labels: Labels
     owners: Owners | None = None
     persons: Owners | None = None
+    names: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    target: str | None = None
 
 
 Pair = tuple[Examples, Examples | None]
@@ -82,9 +82,9 @@ def raw_bytes(path: Path) -> bytes:
         If the file cannot be read.
     """
     if (read := _READ.get()) is None:
-        return path.read_bytes()
+        return read_file(path, MOST_DATA)
     if path not in read:
-        read[path] = path.read_bytes()
+        read[path] = read_file(path, MOST_DATA)
     return read[path]
 
 
@@ -100,10 +100,7 @@ def read_bytes(path: Path) -> bytes:
         content = raw_bytes(path)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    try:
-        return _DECOMPRESS.get(path.suffix, bytes)(content)
-    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{path} is damaged or not a {path.suffix} file ({error}); get the file again") from error
+    return decompressed(path, content)
 
 
 def as_float32(values: npt.ArrayLike) -> npt.NDArray[np.float32]:

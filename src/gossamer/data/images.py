@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -13,10 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.bounded import read_file
+from gossamer.data.compression import MOST_DATA, archive
 from gossamer.data.examples import Examples, Pair, raw_bytes
 from gossamer.errors import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
+
+MOST_PIXELS = 25_000_000
+"""Of one picture; a few bytes may stand for any number of them."""
 
 _Entry = tuple[PurePosixPath, Callable[[], bytes]]
 
@@ -47,18 +53,21 @@ def read_images(path: Path) -> Pair:
     if path.is_dir():
         return _read_both(path, _folder_entries(path), image_module)
     try:
-        with zipfile.ZipFile(io.BytesIO(raw_bytes(path))) as archive:
-            return _read_both(path, _zip_entries(archive), image_module)
+        with archive(path, raw_bytes(path)) as members:
+            return _read_both(path, _zip_entries(members), image_module)
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: expected a folder or a zip of pictures ({error})") from error
 
 
 def _folder_entries(folder: Path) -> list[_Entry]:
-    return [(PurePosixPath(file.relative_to(folder).as_posix()), file.read_bytes) for file in folder.glob("*/*/*")]
+    return [
+        (PurePosixPath(file.relative_to(folder).as_posix()), partial(read_file, file, MOST_DATA))
+        for file in folder.glob("*/*/*")
+    ]
 
 
-def _zip_entries(archive: zipfile.ZipFile) -> list[_Entry]:
-    return [(PurePosixPath(name), partial(archive.read, name)) for name in archive.namelist()]
+def _zip_entries(members: zipfile.ZipFile) -> list[_Entry]:
+    return [(PurePosixPath(name), partial(members.read, name)) for name in members.namelist()]
 
 
 def _read_both(path: Path, entries: list[_Entry], image_module: Any) -> Pair:
@@ -93,7 +102,15 @@ def _pixels(path: Path, entry: _Entry, image_module: Any, mode: str) -> npt.NDAr
     """One picture [height, width] or [height, width, 3]; an empty ``mode`` lets the picture choose."""
     name, read = entry
     try:
-        with image_module.open(io.BytesIO(read())) as picture:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", image_module.DecompressionBombWarning)  # its bound is above ours
+            opened = image_module.open(io.BytesIO(read()))
+        with opened as picture:
+            if picture.width * picture.height > MOST_PIXELS:
+                size = f"{picture.width}x{picture.height}"
+                raise DataError(
+                    f"{path}: expected at most {MOST_PIXELS} pixels in {name}, found {size}; make it smaller"
+                )
             if picture.mode[0] in "IF":
                 raise DataError(f"{path}: expected 8 bits a channel in {name}, found mode {picture.mode}")
             chosen = mode or ("L" if picture.mode in ("1", "L") else "RGB")

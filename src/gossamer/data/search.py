@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer.cache import cache_home
-from gossamer.data.examples import COMPRESSIONS
+from gossamer.data.compression import COMPRESSIONS
 from gossamer.errors import DataError
 
 

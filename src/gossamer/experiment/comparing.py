@@ -18,6 +18,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from gossamer.bounded import MOST_RECORDS, read_file
 from gossamer.errors import DataError
 from gossamer.experiment.results import read_summary
 from gossamer.experiment.running import Result
@@ -118,7 +119,7 @@ def _read_model(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 def _bytes(path: Path, *, missing: bool = True) -> bytes:
     """The content of a file; nothing where it may be ``missing``."""
     try:
-        return path.read_bytes()
+        return read_file(path, MOST_RECORDS)
     except OSError as error:
         if missing and not path.exists():
             return b""

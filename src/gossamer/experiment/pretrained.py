@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from gossamer.bounded import MOST_RECORDS, read_file
 from gossamer.errors import SpecError, counted
 from gossamer.parameters import Part, pack
 from gossamer.section import Section
@@ -60,7 +61,7 @@ def pretrained_file(settings: PretrainedSettings) -> tuple[bytes, PretrainedSett
     if settings.path is None:
         raise SpecError(f"objective.pretrained: where is the file with SHA-256 {settings.sha256}? give its path")
     try:
-        content = settings.path.read_bytes()
+        content = read_file(settings.path, MOST_RECORDS)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise _wrong(

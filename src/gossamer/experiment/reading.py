@@ -14,11 +14,12 @@ from pydantic import BaseModel, ValidationError
 
 from gossamer.algorithms.registered import loaded
 from gossamer.algorithms.table import MODULES, OWN
+from gossamer.bounded import read_text as text_of
 from gossamer.errors import SpecError
 from gossamer.experiment.spec import Experiment, resolved
 from gossamer.experiment.wording import expected_of, found_in, nearest_key, nearest_name, tags_of
-from gossamer.files import load_yaml
 from gossamer.section import place, said
+from gossamer.strict_yaml import load_yaml
 
 _BARE_KEYS = {"privacy": "mechanism"}
 """What a section's bare name stands for, where it is not its ``name``."""
@@ -41,14 +42,14 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     """
     path = Path(path)
     try:
-        content = load_yaml(path.read_text(encoding="utf-8"))[0]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise SpecError(f"{path}: cannot read the spec: {reason}") from None
+        content = load_yaml(text_of(path))[0]
+    except OSError as error:
+        raise SpecError(f"{path}: cannot read the spec: {error.strerror}") from None
     except SpecError as error:
         raise SpecError(f"{path}, {error}") from None
     try:
-        return resolved(parse_spec(_overridden(content or {}, settings)), path.resolve().parent)
+        found = resolved(parse_spec(_overridden(content or {}, settings)), path.resolve().parent)
+        return found.model_copy(update={"dataset": found.dataset.complete()})
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
     except ValueError as error:  # such as a null character in a name
@@ -211,7 +212,7 @@ def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[Bas
 def _classes(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, tuple):
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, tuple, dict):
         return [found for member in typing.get_args(annotation) for found in _classes(member)]
     return []
 

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import RunWarning
+from gossamer.experiment.cards import card_of
 from gossamer.experiment.diverging import divergence
 from gossamer.experiment.driving import drive, few_collections
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
@@ -31,10 +32,11 @@ from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.experiment.tracing import tracing
-from gossamer.parameters import unpack
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
+from gossamer.trained.card import Card
+from gossamer.trained.model import Model
 from gossamer.version import __version__
 
 _RUN = "run"
@@ -78,8 +80,8 @@ class Result:
         What is proved about what leaked.
     metrics : list of dict
         A row an evaluation, as in ``metrics.jsonl``.
-    model : dict of str to ndarray
-        The run's model by the names of its parts, as in ``model.safetensors``.
+    model : Model
+        The run's model: its arrays by name, as in ``model.safetensors``, and what it predicts.
     timing : dict
         Wall seconds, as in ``timing.json``.
     folder : Path or None
@@ -94,7 +96,7 @@ class Result:
     summary: dict[str, Any]
     guarantee: Guarantee
     metrics: list[Row]
-    model: dict[str, FloatArray]
+    model: Model
     timing: dict[str, Any]
     folder: Path | None = None
     guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
@@ -259,7 +261,7 @@ class _Run:
             self.summary(),
             self.plan.guarantee,
             self.rows,
-            unpack(self.model, self.prepared.objective.parts),
+            Model(self.card, self.prepared.objective, self.model),
             self.timing(),
             self.folder.path if self.folder is not None else None,
             differing(self.plan.guarantees),
@@ -312,9 +314,13 @@ class _Run:
         if self.folder is None:
             return
         self.folder.write_lines("ledger.jsonl", (line for ledger in self.sides.ledgers for line in ledger.lines()))
-        self.folder.write_model(self.model, self.prepared.objective.parts)
+        self.folder.write_model(self.model, self.card)
         self.folder.write_json("summary.json", self.summary())
         self.folder.write_json("timing.json", self.timing())
+
+    @cached_property
+    def card(self) -> Card:
+        return card_of(self.prepared)
 
     @property
     def model(self) -> FloatArray:

@@ -28,6 +28,7 @@ import scipy.sparse as sp
 from pydantic import BaseModel
 
 from gossamer.algorithms.table import registered_as
+from gossamer.bounded import MOST_RECORDS, read_file
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.experiment.noise_secret import NoiseSecret, mark
@@ -114,7 +115,7 @@ def _parts(prepared: Prepared) -> Iterator[bytes | memoryview]:
         yield np.ascontiguousarray(shard).tobytes()
     for section in ("speeds", "algorithm"):  # the examples' own files have been read: what counts is what was in them
         for path in _paths(getattr(prepared.experiment, section)):
-            yield path.read_bytes() if path.is_file() else b""
+            yield read_file(path, MOST_RECORDS) if path.is_file() else b""
     yield _source(prepared.experiment.objective.module)
     if (found := registered_as(prepared.experiment.algorithm.name)) is not None:
         yield found.code.encode()

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 
+from gossamer.bounded import read_text
 from gossamer.errors import DataError
 from gossamer.randomness import stream
 from gossamer.section import Section, bare
@@ -105,10 +106,9 @@ def read_trace(path: Path, nodes: int, every: float | None = None) -> list[list[
     spans: list[list[Span]] = [[] for _ in range(nodes)]
     last = math.inf if every is None else every
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise DataError(f"{path}: cannot read the trace ({why}); check faults.availability.path") from None
+        lines = read_text(path).splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the trace ({error.strerror}); check faults.availability.path") from None
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue

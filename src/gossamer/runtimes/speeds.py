@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from gossamer.bounded import read_text
 from gossamer.errors import DataError, SpecError
 from gossamer.randomness import Hand, Stream, stream
 from gossamer.section import Section, bare
@@ -180,7 +181,7 @@ def read_times(path: Path, nodes: int) -> list[list[float]]:
     """
     times: list[list[float]] = [[] for _ in range(nodes)]
     try:
-        lines = path.read_text().splitlines()
+        lines = read_text(path).splitlines()
     except OSError as error:
         raise DataError(f"{path}: cannot read the update times ({error.strerror}); check speeds.path") from None
     for number, line in enumerate(lines, 1):

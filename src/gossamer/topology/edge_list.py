@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from gossamer.arrays import IndexArray
+from gossamer.bounded import read_text
 from gossamer.errors import TopologyError
 from gossamer.topology.graphs import Names
 
@@ -32,9 +33,9 @@ def read_edges(path: Path, nodes: int, names: Names = None) -> IndexArray:
         The file cannot be read, or a line is not an edge; the message gives the file and the line's number.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TopologyError(f"expected an edge list, a readable text file, at {path}: {error}") from None
+        lines = read_text(path).splitlines()
+    except OSError as error:
+        raise TopologyError(f"expected an edge list, a readable text file, at {path}: {error.strerror}") from None
     numbers = {str(number): number for number in range(nodes)}
     numbers |= {name: number for number, name in enumerate(names or ())}
     expected = f"nodes, by number (0 to {nodes - 1})" + ("" if names is None else f" or name (such as {names[0]})")

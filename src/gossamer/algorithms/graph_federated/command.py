@@ -24,6 +24,7 @@ from gossamer.algorithms.command import (
 from gossamer.algorithms.graph_federated.claims import gfl_theorem2_standard_deviation
 from gossamer.algorithms.graph_federated.guarantees import graph_guarantees
 from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoisePlan, NoiseProblem, plan_noise
+from gossamer.bounded import read_text
 from gossamer.errors import CallerError, DataError
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
@@ -100,7 +101,7 @@ def _mixing(options: Options) -> Matrix:
 
 def _read(path: Path) -> Matrix:
     try:
-        text = path.read_text(encoding="utf-8").replace(",", " ")
+        text = read_text(path).replace(",", " ")
         matrix = np.loadtxt(text.splitlines(), ndmin=2) if text.strip() else np.empty((0, 0))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is no table of numbers with rows of one length"

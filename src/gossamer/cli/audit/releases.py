@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from gossamer.bounded import read_text
 from gossamer.cli.delta_options import add_accept_weak
 from gossamer.errors import CallerError, DataError
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -98,9 +99,9 @@ def read_rates(path: Path) -> dict[Sampling, int]:
         If the file is missing or a line is malformed.
     """
     try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot read the rates: {getattr(error, 'strerror', 'not text')}") from None
+        lines = read_text(path).splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the rates: {error.strerror}") from None
     schedule: dict[Sampling, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gossamer.bounded import read_text as text_of
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, warn
 from gossamer.errors import CallerError
@@ -308,7 +309,6 @@ def _valid(options: argparse.Namespace) -> timedelta:
 
 def _spec_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise CallerError(f"{path}: cannot read the spec: {reason}") from None
+        return text_of(path)
+    except OSError as error:
+        raise CallerError(f"{path}: cannot read the spec: {error.strerror}") from None

@@ -37,6 +37,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gossamer.bounded import read_file
 from gossamer.deployment.founding.plain_yaml import canonical, dump, load
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
@@ -160,8 +161,7 @@ def content_of(path: Path) -> bytes:
         If it cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            return file.read(LARGEST + 1)
+        return read_file(path, LARGEST)
     except OSError as error:
         raise InvitationError(
             f"{path}: cannot read the invitation: {error.strerror}; give the file that the organiser sent"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gossamer.bounded import read_file
 from gossamer.deployment.founding import layout as papers
 from gossamer.errors import CallerError
 from gossamer.keys.errors import IdentityError
@@ -50,8 +51,7 @@ def read_keys(folder: Path) -> dict[str, PublicKey]:
 
 def _read_key(path: Path) -> PublicKey:
     try:
-        with path.open("rb") as file:
-            return PublicKey.parse(file.read(_LARGEST).decode("ascii").strip())
+        return PublicKey.parse(read_file(path, _LARGEST).decode("ascii").strip())
     except OSError as error:
         raise CallerError(f"{path}: cannot read the public key: {error.strerror}") from None
     except (UnicodeDecodeError, IdentityError):

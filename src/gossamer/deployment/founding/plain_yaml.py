@@ -12,6 +12,9 @@ from typing import Any
 
 import yaml
 
+from gossamer.errors import SpecError
+from gossamer.strict_yaml import load_texts
+
 
 def load(content: bytes) -> Any:
     """The texts, lists and mappings that ``content`` says.
@@ -22,8 +25,8 @@ def load(content: bytes) -> Any:
         If it is not UTF-8, not YAML, or YAML of more than one reading.
     """
     try:
-        return yaml.load(content.decode("utf-8"), _Loader)
-    except (yaml.YAMLError, RecursionError) as error:
+        return load_texts(content.decode("utf-8"))
+    except SpecError as error:
         raise ValueError(f"not plain YAML: {error}") from None
 
 
@@ -35,19 +38,6 @@ def dump(document: dict[str, Any]) -> str:
 def canonical(document: Any) -> bytes:
     """The bytes that stand for ``document``: JSON in ASCII, keys sorted, no spaces."""
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
-
-
-class _Loader(yaml.BaseLoader):
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("an alias")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        if len(mapping) != len(node.value):
-            raise yaml.YAMLError("a key stands twice")
-        return mapping
 
 
 class _Dumper(yaml.SafeDumper):

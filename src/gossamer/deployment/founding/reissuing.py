@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from gossamer.bounded import read_file
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.broker_layout import has_tls
 from gossamer.deployment.founding.federation_spec import with_parties
@@ -110,7 +111,7 @@ def _authority(folder: Path, broker: str) -> tuple[Authority | None, bytes | Non
     if not has_tls(broker):
         return None, None
     try:
-        certificate = (folder / papers.AUTHORITY_CERTIFICATE).read_bytes()
+        certificate = read_file(folder / papers.AUTHORITY_CERTIFICATE)
     except OSError as error:
         raise CallerError(
             f"{folder / papers.AUTHORITY_CERTIFICATE}: cannot read the authority's certificate: {error.strerror}"

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from gossamer.data.examples import Examples, read_bytes
+from gossamer.data.compression import archive
+from gossamer.data.examples import Examples, raw_bytes, read_bytes
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.images import SUFFIXES
 from gossamer.data.settings import DatasetSettings, Format
@@ -80,7 +81,7 @@ def _rows(path: Path) -> Iterator[bytes]:
 
 def _rows_in_folder(file: Path) -> Iterator[bytes]:
     if file.suffix.lower() in SUFFIXES:
-        return iter([_picture(PurePosixPath(file.as_posix()), file.read_bytes())])
+        return iter([_picture(PurePosixPath(file.as_posix()), raw_bytes(file))])
     return _rows(file)
 
 
@@ -91,10 +92,10 @@ def _picture(name: PurePosixPath, content: bytes) -> bytes:
 
 def _pictures(path: Path) -> Iterator[bytes]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            for name in sorted(archive.namelist()):
+        with archive(path, raw_bytes(path)) as members:
+            for name in sorted(members.namelist()):
                 if PurePosixPath(name).suffix.lower() in SUFFIXES:
-                    yield _picture(PurePosixPath(name), archive.read(name))
+                    yield _picture(PurePosixPath(name), members.read(name))
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: expected a folder or a zip of pictures ({error})") from error
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 
+from gossamer.bounded import read_text
 from gossamer.errors import SpecError
-from gossamer.files import load_yaml
+from gossamer.strict_yaml import load_yaml
 
 Key = tuple[str | int, ...]
 """Where a value stands: names of keys, and numbers of list items from 0."""
@@ -48,11 +49,10 @@ def read_located(path: Path) -> tuple[Any, Lines]:
         If it cannot be read, is not YAML, or has a key twice.
     """
     try:
-        content, node = load_yaml(path.read_text(encoding="utf-8"))
+        content, node = load_yaml(read_text(path))
         return content, Lines(path, {(): 1} if node is None else dict(_located(node)))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise SpecError(f"{path}: cannot be read: {reason}") from None
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
     except SpecError as error:
         raise SpecError(f"{path}{', ' if str(error).startswith('line ') else ': '}{error}") from None
 

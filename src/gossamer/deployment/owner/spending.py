@@ -158,7 +158,7 @@ def spendings(policy: OwnerPolicy) -> list[Spending]:
         return [_unspent(policy, name) for name in policy.data]
     with closing(LedgerFile(place)) as file:
         names = dict.fromkeys([*policy.data, *file.data_sets])
-        return [_spending(policy, file, name) for name in names]
+        return [spending_of(policy, file, name) for name in names]
 
 
 def _unspent(policy: OwnerPolicy, name: str) -> Spending:
@@ -166,7 +166,8 @@ def _unspent(policy: OwnerPolicy, name: str) -> Spending:
     return Spending(name, budget, 0.0, Total(), series=dict.fromkeys(policy.data[name].set_aside, 0))
 
 
-def _spending(policy: OwnerPolicy, file: LedgerFile, name: str) -> Spending:
+def spending_of(policy: OwnerPolicy, file: LedgerFile, name: str) -> Spending:
+    """Return the spending of one data set, by a ledger that is open."""
     rule = policy.data.get(name)
     if rule is not None and file.filter_of(name) is None:
         found = _unspent(policy, name)

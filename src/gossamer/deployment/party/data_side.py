@@ -12,6 +12,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.data.split import Split
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy_rules import relies
+from gossamer.deployment.owner.spending import spending_of
 from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.computing import deployed_computer, deployed_epsilon, deployed_guarantees, paced
 from gossamer.deployment.party.data import load_party_split
@@ -84,7 +85,7 @@ class DataHeld:
             kept=kept,
             signing=_signing(invited),
         )
-        self.computer = paced(computer, self.agreed.prepared, folder.say)
+        self.computer = paced(computer, self.agreed.prepared, folder.tell_owner)
 
     @property
     def _name(self) -> str:
@@ -106,7 +107,7 @@ class DataHeld:
         assert invited.policy is not None  # or it would not have been accepted
         self._owned = OwnedData.open(invited.policy, options.data_name, invited.data)
         for line in self._owned.check(train):
-            folder.say(line)
+            folder.tell_owner(line)
 
     @property
     def planned_releases(self) -> int | None:
@@ -119,6 +120,17 @@ class DataHeld:
         if self._name not in self.agreed.terms.sizes:
             return 1
         return sum(self.agreed.prepared.workload.counts(self._name, 1).values())
+
+    @property
+    def policy_charged(self) -> dict[str, float] | None:
+        """Epsilon that the policy allows, and what is charged to it by all runs; None without one, or a proof."""
+        if self._owned is None:
+            return None
+        spending = spending_of(self._owned.policy, self._owned.file, self._owned.name)
+        charged, shares = spending.epsilon, spending.shares
+        if spending.budget is None or charged is None or shares is None or not math.isfinite(charged):
+            return None
+        return {"epsilon": spending.budget.epsilon, "epsilon_charged": charged, "share_charged": min(shares)}
 
     def describe(self) -> dict[str, Any]:
         """Describe what is proved of this party's data, and what was released, as plain data."""

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from threadpoolctl import threadpool_limits
 
 from gossamer.deployment.founding.invitations import Invitation
+from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.joining import Invited, accept
 from gossamer.deployment.party.loop import Clock, NodeLoop
@@ -57,6 +58,8 @@ def run_party(options: PartyOptions) -> str:
         stack.enter_context(threadpool_limits(1))
         folder = StateFolder(options.state, echo=not options.quiet)
         invited = accept(options)
+        terms = invited.agreed.terms
+        folder.named(terms.invitation.run, terms.me.name)
         folder.take()
         stack.callback(folder.give_back)
         invited = fitting(options, invited, folder)
@@ -66,13 +69,14 @@ def run_party(options: PartyOptions) -> str:
                 check_newer(invited.agreed, newer.agreed)
                 invited = newer
             except CallerError as error:
-                folder.say(f"does not accept the newer invitation, and goes on by the old one: {error}")
+                folder.warn(f"does not accept the newer invitation, and goes on by the old one: {error}")
         return state
 
 
 def _take_part(options: PartyOptions, invited: Invited, folder: StateFolder) -> str:
     """Run the node by one invitation."""
-    reporter = Reporter(invited, folder)
+    certificate = options.folder / CERTIFICATE
+    reporter = Reporter(invited, folder, certificate if certificate.exists() else None)
     try:
         with ExitStack() as stack:
             return _run(options, invited, folder, reporter, stack)
@@ -95,7 +99,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     stack.callback(worker.stop)
     clock, near = Clock(), neighbours(agreed.prepared, invitation.me.name)
     peers = _peers(options, invited, near, clock(), folder)
-    newer = Newer(options.invitation, invitation, folder.say)
+    newer = Newer(options.invitation, invitation, folder.warn)
     loop = NodeLoop(
         host,
         peers,
@@ -140,7 +144,7 @@ def _transport(options: PartyOptions, invitation: Invitation, folder: StateFolde
     )
     address = broker_address(options, invitation)
     folder.say(f"connects to {address}")
-    return MqttTransport(invitation.run, invitation.me.name, address, limits, folder.say)
+    return MqttTransport(invitation.run, invitation.me.name, address, limits, folder.warn)
 
 
 def _peers(options: PartyOptions, invited: Invited, near: tuple[str, ...], now: float, folder: StateFolder) -> Peers:
@@ -155,6 +159,7 @@ def _peers(options: PartyOptions, invited: Invited, near: tuple[str, ...], now: 
         now,
         contacts=near,
         log=folder.say,
+        warn=folder.warn,
     )
 
 
@@ -171,7 +176,7 @@ def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddre
     assert parts.port is not None
     if parts.scheme == "mqtt":
         return BrokerAddress(parts.hostname, parts.port)
-    authority, certificate = options.folder / "ca.crt", options.folder / "tls.crt"
+    authority, certificate = options.folder / AUTHORITY, options.folder / CERTIFICATE
     missing = [str(file) for file in (authority, certificate) if not file.is_file()]
     if missing:
         raise CallerError(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gossamer.deployment.founding.federation_spec import own_code
-from gossamer.deployment.founding.invitations import Invitation, parse_signed
+from gossamer.deployment.founding.invitations import Invitation, content_of, parse_signed
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.joining import Invited, accept
 from gossamer.deployment.party.options import PartyOptions
@@ -86,7 +86,7 @@ def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Inv
     try:
         check_newer(earlier.agreed, invited.agreed)
     except InvitationError as error:
-        folder.say(f"does not accept the newer invitation, and goes on by the old one: {error}")
+        folder.warn(f"does not accept the newer invitation, and goes on by the old one: {error}")
         return earlier
     return invited
 
@@ -172,7 +172,7 @@ class Newer:
             return False
         self._seen = stamp
         try:
-            found = parse_signed(self._path.read_bytes(), self._current.organiser.fingerprint)
+            found = parse_signed(content_of(self._path), self._current.organiser.fingerprint)
         except (OSError, GossamerError) as error:
             self._say(f"{self._path} has changed, and is no invitation any more: {error}; goes on by the old one")
             return False

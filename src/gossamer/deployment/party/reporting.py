@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from gossamer.deployment.founding.invitations import Invitation
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.joining import Invited
 from gossamer.deployment.party.loop import NodeLoop
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import PeerState
-from gossamer.errors import counted
+from gossamer.errors import SpecError, counted
 from gossamer.runtimes.host import Host
+from gossamer.runtimes.mqtt.certificates import expiry
 
 _EVERY = 1.0  # seconds between two statuses
 _LINE_EVERY = 60.0  # and between two lines about progress
@@ -27,10 +32,13 @@ class Reporter:
         Who it is, and in which run.
     folder : StateFolder
         Taken.
+    certificate : Path, optional
+        By which the broker knows it.
     """
 
-    def __init__(self, invited: Invited, folder: StateFolder) -> None:
-        terms = invited.agreed.terms
+    def __init__(self, invited: Invited, folder: StateFolder, certificate: Path | None = None) -> None:
+        agreed, terms = invited.agreed, invited.agreed.terms
+        parent = agreed.prepared.cast.parents.get(terms.me.name)
         self._folder = folder
         self._status: dict[str, Any] = {
             "node": terms.me.name,
@@ -40,7 +48,11 @@ class Reporter:
             "algorithm": terms.experiment.algorithm.name,
             "state": "starting",
             "pid": os.getpid(),
+            "expires": _expiries(terms.invitation, certificate),
+            "needs": [] if parent is None else [parent],
         }
+        self._count, self._server = agreed.prepared.algorithm.count, not terms.holds_data
+        self._before = 0  # updates of a server that an earlier process made
         self._next, self._next_line, self._told = 0.0, 0.0, 0
         self._finished: dict[str, str] = {}
         self._ledger: Any = None
@@ -51,7 +63,8 @@ class Reporter:
         """The node is made, or made again."""
         self._ledger, self._planned = held.ledger, held.planned_releases
         self._per_update = held.computations_per_update
-        self._status["state"] = "connecting"
+        self._status |= {"state": "connecting", "policy": held.policy_charged}
+        self._before = self._made(host)
         self._folder.say(f"{self._status['node']} {'goes on' if host.begun else 'begins'} in run {self._status['run']}")
         self._folder.publish(self._status)
 
@@ -83,10 +96,21 @@ class Reporter:
         }
         self._folder.publish(self._status)
         self._tell_progress(loop, now)
+        counts = f"{self._status['updates']} updates, {self._status['releases']} releases"
+        self._folder.log(f"{self._status['state']}: {counts}", logging.DEBUG)
 
     def _updates(self, loop: NodeLoop) -> int:
-        """Whole updates since the process began, by what was computed for them."""
-        return loop.counts.computations // self._per_update
+        """Whole updates since the process began: those that a server made, or by what was computed for them."""
+        return self._made(loop.host) - self._before or loop.counts.computations // self._per_update
+
+    def _made(self, host: Host) -> int:
+        """Updates that the node has made as a server, where its algorithm counts them there."""
+        if self._count is None or not self._server:
+            return 0
+        try:
+            return self._count({host.node.name: host.node})
+        except LookupError:  # one between the parties and the server that counts
+            return 0
 
     def _tell_progress(self, loop: NodeLoop, now: float) -> None:
         """A line a minute as long as there are updates."""
@@ -97,7 +121,9 @@ class Reporter:
 
     def ended(self, state: str, why: str = "") -> None:
         """The process ends."""
-        self._folder.say(f"{self._status['node']} {state}{why and ': ' + why}")
+        # Why may quote data; who runs the node decides what of it a log is told.
+        self._folder.tell_owner(f"{self._status['node']} {state}{why and ': ' + why}")
+        self._folder.log(f"{self._status['node']} {state}", logging.ERROR if why else logging.INFO)
         self._folder.publish({**self._status, "state": state, "why": why or None, "written": time.time()})
 
     def _changed(self, name: str, peer: PeerState) -> None:
@@ -105,6 +131,15 @@ class Reporter:
         if peer.finished and self._finished.get(name) != peer.finished:
             self._folder.say(f"{name} makes no more updates: {peer.finished}")
         self._finished[name] = peer.finished
+
+
+def _expiries(invitation: Invitation, certificate: Path | None) -> dict[str, str]:
+    """Expiries of the papers; a certificate that cannot be read is for the broker to refuse."""
+    found = {"invitation": invitation.expires}
+    if certificate is not None:
+        with suppress(SpecError):
+            found["certificate"] = expiry(certificate)
+    return {what: when.isoformat(timespec="seconds") for what, when in found.items()}
 
 
 def _described(peer: PeerState) -> dict[str, Any]:

@@ -44,6 +44,20 @@ class Certificate:
         return certificate, key
 
 
+def expiry(path: Path) -> datetime.datetime:
+    """Return when a certificate in PEM format expires, in UTC.
+
+    Raises
+    ------
+    SpecError
+        If there is none.
+    """
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{path}: expected a certificate in PEM format: {error}") from None
+
+
 class Authority:
     """Signs the certificates of one federation.
 

@@ -131,7 +131,7 @@ def test_paths_are_taken_from_the_policys_folder(policy: Any, tmp_path: Path) ->
         (f"{DATA}roles: [worker]\nroles: [agent]", "line 6: 'roles' is given twice, first in line 5"),
         (f"{DATA}roles: [", "line 5: not YAML"),
         (f"{DATA}? [a]\n: b", "line 5: expected a key, found a list"),
-        ("data: &d {wards: *d}", "not YAML"),
+        ("data: &d {wards: *d}", "an alias stands for what it is in"),
         ("data: {'[key]': {epsilon: 4, delta: 1e-5, foo: 1}}", "line 1: unknown key data.[key].foo"),
         (series(runs="1000000000000"), "plans.0.runs: input should be less than or equal to 1000000000"),
         (series(releases="9" * 30), "plans.0.releases: input should be less than or equal to 1000000000"),

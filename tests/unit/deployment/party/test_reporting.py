@@ -15,6 +15,7 @@ from tests.oracle.deployed import federation
 from gossamer.deployment.party.loop import Counts
 from gossamer.deployment.party.reporting import Reporter
 
+BASE = {"dataset": "digits", "privacy": {"clip": 0.5, "noise_multiplier": 4.0}}
 CLIENTS = {"nodes": 2, "local_steps": 4, "updates_per_node": 3, "batch_size": 20}
 EXAMPLE = {"algorithm": {"name": "fedbuff", "buffer": 2, **CLIENTS, "privacy_unit": "example"}}
 CLIENT = {"algorithm": {"name": "fedbuff", "buffer": 2, **CLIENTS}}
@@ -37,11 +38,11 @@ GOSSIP = {"algorithm": {"name": "gossip", "topology": "complete", "nodes": 2, "u
 def test_steps_of_an_update_are_no_updates(
     spec: dict[str, Any], party: str, computed: int, updates: int, tmp_path: Path
 ) -> None:
-    base = {"dataset": "digits", "privacy": {"clip": 0.5, "noise_multiplier": 4.0}}
-    with federation({**base, **spec}, tmp_path / "f") as found:
+    with federation({**BASE, **spec}, tmp_path / "f") as found:
         folder, held = found.folders[party], found.held[party]
         reporter = Reporter(found.invited[party], folder)
-        host: Any = SimpleNamespace(begun=False, finished="")
+        node = found.invited[party].agreed.nodes()[party]
+        host: Any = SimpleNamespace(begun=False, finished="", node=node)
         reporter.begins(host, held)
         loop: Any = SimpleNamespace(
             counts=Counts(computations=computed),
@@ -55,3 +56,29 @@ def test_steps_of_an_update_are_no_updates(
         assert folder.status()["updates"] == updates
         lines = (folder.path / "node.log").read_text()
         assert (f" {updates} update" in lines) == (updates > 0)
+
+
+def test_why_a_node_failed_is_for_its_owner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An error about data may quote a row."""
+    base = {"dataset": "digits", "privacy": {"clip": 0.5, "noise_multiplier": 4.0}}
+    with federation({**base, **GOSSIP}, tmp_path / "f") as found:
+        folder = found.folders["node-0"]
+        reporter = Reporter(found.invited["node-0"], folder)
+        with caplog.at_level("DEBUG", "gossamer"):
+            reporter.ended("failed", "wards.csv, line 3: expected a number, found 'Smith'")
+        assert "Smith" in (folder.path / "node.log").read_text()
+        assert "Smith" in folder.status()["why"]
+        assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("ERROR", "node-0 failed")]
+
+
+def test_a_server_counts_the_updates_that_it_took(tmp_path: Path) -> None:
+    """Since its process began: one that came back had some before."""
+    with federation({**BASE, **CLIENT}, tmp_path / "f") as found:
+        agreed = found.invited["server"].agreed
+        reporter = Reporter(found.invited["server"], found.folders["server"])
+        node: Any = agreed.nodes()["server"]
+        host: Any = SimpleNamespace(begun=True, finished="", node=node)
+        node.state.taken = 5
+        reporter.begins(host, found.held["server"])
+        node.state.taken = 8
+        assert reporter._updates(SimpleNamespace(host=host, counts=Counts())) == 3

@@ -1,0 +1,143 @@
+"""Compressed files, taken apart no further than a bound: a small one may stand for more than any memory holds."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gossamer.bounded import in_bytes, open_file
+from gossamer.errors import DataError
+
+MOST_DATA = 1 << 34
+"""Bytes of a file of data, and of what is in a compressed one: all of it has to fit into memory."""
+
+FREE = 1 << 28
+"""Bytes that may come of a compressed file whatever its own size is."""
+
+MOST_GROWTH = 300
+"""Beyond those, the most bytes for each byte of the compressed file. Tables grow by 100 times and less; a file that was
+made to fill memory by 1000 and more."""
+
+_PIECE = 1 << 20
+
+_READERS: Mapping[str, Callable[[BinaryIO], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+COMPRESSIONS = tuple(_READERS)
+_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+def decompressed(path: Path, content: bytes) -> bytes:
+    """Return what is in a file whose name ends in .gz, .bz2 or .xz; of another name ``content`` as it is.
+
+    Raises
+    ------
+    DataError
+        If it is damaged, or grows by more than files of data do.
+    """
+    if path.suffix not in _READERS:
+        return content
+    try:
+        return b"".join(_pieces(path, io.BytesIO(content)))
+    except DataError:
+        raise
+    except (ValueError, *_DAMAGED) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} is damaged or not a {path.suffix} file ({error}); get the file again")
+
+
+def _pieces(path: Path, file: io.BytesIO) -> Iterator[bytes]:
+    produced = 0
+    with _READERS[path.suffix](file) as stream:
+        while piece := stream.read(_PIECE):
+            produced += len(piece)
+            check_growth(str(path), produced, file.tell())
+            yield piece
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file of data to read it from its beginning, decompressed where its name ends in .gz, .bz2 or .xz.
+
+    Raises
+    ------
+    DataError
+        If it is no regular file, cannot be read or is damaged, or grows by more than files of data do; also while it
+        is read.
+    """
+    try:
+        with open_file(path, MOST_DATA) as file:
+            if path.suffix not in _READERS:
+                yield file
+                return
+            try:
+                with _READERS[path.suffix](file) as stream:
+                    yield io.BufferedReader(_Bounded(str(path), stream, file), _PIECE)
+            except _DAMAGED as error:
+                raise _damaged(path, error) from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that grows no further than `check_growth` allows."""
+
+    def __init__(self, what: str, stream: BinaryIO, file: BinaryIO) -> None:
+        self._what, self._stream, self._file, self._produced = what, stream, file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._stream.read(len(buffer))
+        self._produced += len(piece)
+        check_growth(self._what, self._produced, self._file.tell())
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+@contextmanager
+def archive(path: Path, content: bytes) -> Iterator[zipfile.ZipFile]:
+    """Open a zip whose members hold no more than files of data do.
+
+    Raises
+    ------
+    BadZipFile
+        If it is no zip.
+    DataError
+        If a member grows by more than files of data do.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as found:
+        held = packed = 0
+        for member in found.infolist():
+            held, packed = held + member.file_size, packed + member.compress_size
+            check_growth(f"{path}: {member.filename[:80]}", held, packed)
+        yield found
+
+
+def check_growth(what: str, produced: int, size: int) -> None:
+    """Refuse data that are larger than they may be, as ``produced`` bytes of ``size`` compressed ones.
+
+    Raises
+    ------
+    DataError
+        If so.
+    """
+    if produced > max(FREE, MOST_GROWTH * size) or produced > MOST_DATA:
+        raise DataError(
+            f"{what}: expected data, found {in_bytes(produced)} or more in {in_bytes(size)}, which no data are "
+            "compressed to; decompress the file and look at what is in it"
+        )

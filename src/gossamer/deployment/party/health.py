@@ -1,0 +1,155 @@
+"""Health of a node, from what its status says: well, to be looked at, or in need of somebody now.
+
+| level | when |
+|---|---|
+| ok | it runs, has the broker and its peers; or it has finished |
+| warning | it starts, or was stopped; broker, peer or node is silent; papers expire soon; the budget is nearly gone |
+| critical | it failed or was killed; papers have expired; peers are lost without whom its part in the run cannot end |
+
+Nothing heavy is imported here: monitoring asks every minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any
+
+from gossamer.errors import counted
+
+_DAY = 86400.0
+_LOST = ("gone", "quarantined")
+_STARTING = ("starting", "connecting", "waiting")
+
+
+class Level(IntEnum):
+    """Level of a problem; its number is the exit code of ``gossamer status``."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that somebody should look at.
+
+    Attributes
+    ----------
+    level : Level
+        How urgent it is.
+    text : str
+        In words, with what to do.
+    """
+
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits from which something is a problem.
+
+    Attributes
+    ----------
+    days : float
+        Days before papers expire.
+    share : float
+        Share of the policy's budget that is charged; 1 or more for never.
+    silence : float
+        Seconds without a word of a process that runs.
+    """
+
+    days: float = 14.0
+    share: float = 0.9
+    silence: float = 120.0
+
+
+def problems(status: Mapping[str, Any], now: float, limits: Limits = Limits()) -> list[Problem]:
+    """Return what is wrong with a node, the worst first.
+
+    Parameters
+    ----------
+    status : mapping of str to Any
+        As `StateFolder.status` gives it.
+    now : float
+        Seconds since 1970.
+    limits : Limits, optional
+        From which on something is a problem.
+    """
+    state = status["state"]
+    if state == "finished":
+        return []
+    found = [*_of_process(status), *_of_papers(status, now, limits), *_of_budget(status, limits)]
+    if status.get("process") is not None and state not in _STARTING:
+        found += [*_of_connection(status, now, limits), *_of_peers(status)]
+    return sorted(found, key=lambda problem: -problem.level)
+
+
+def level_of(found: list[Problem]) -> Level:
+    """The worst level."""
+    return max((problem.level for problem in found), default=Level.OK)
+
+
+def _of_process(status: Mapping[str, Any]) -> Iterator[Problem]:
+    state, why = status["state"], status.get("why")
+    if state == "killed":
+        yield Problem(Level.CRITICAL, "was killed; start it again with the same command, and it goes on")
+    elif state not in ("running", "lingering", "stopped", *_STARTING):
+        yield Problem(Level.CRITICAL, f"{state}{f': {why}' if why else ''}")
+    elif state == "stopped":
+        yield Problem(Level.WARNING, "was stopped before its part in the run was over; start it again to go on")
+    elif state in _STARTING:
+        yield Problem(Level.WARNING, f"has not begun yet: it is {state}")
+
+
+def _of_papers(status: Mapping[str, Any], now: float, limits: Limits) -> Iterator[Problem]:
+    for what, text in status.get("expires", {}).items():
+        left = (datetime.fromisoformat(text).timestamp() - now) / _DAY
+        day = datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        if left <= 0:
+            yield Problem(
+                Level.CRITICAL, f"its {what} expired at {day}, and it cannot start or connect again; get a new one"
+            )
+        elif left <= limits.days:
+            days = counted(int(left), "day")
+            yield Problem(Level.WARNING, f"its {what} expires in {days}, at {day}; ask the organiser to renew it")
+
+
+def _of_budget(status: Mapping[str, Any], limits: Limits) -> Iterator[Problem]:
+    policy = status.get("policy")
+    if policy and limits.share <= (share := policy["share_charged"]) and limits.share < 1:
+        yield Problem(
+            Level.WARNING,
+            f"{share:.0%} of the policy's budget is charged (epsilon {policy['epsilon_charged']:.4g} of "
+            f"{policy['epsilon']:.4g}), so hardly another run will be let in",
+        )
+
+
+def _of_connection(status: Mapping[str, Any], now: float, limits: Limits) -> Iterator[Problem]:
+    if (silent := now - status.get("written", now)) > limits.silence:
+        yield Problem(Level.WARNING, f"has written no status for {silent:.0f} s; its machine may be too busy")
+    if not status.get("connected"):
+        yield Problem(Level.WARNING, f"has no broker, and goes on trying: {status.get('broker_says') or 'no answer'}")
+
+
+def _of_peers(status: Mapping[str, Any]) -> Iterator[Problem]:
+    peers = status.get("peers", {})
+    lost = {name for name, peer in peers.items() if peer["state"] in _LOST and not peer.get("finished")}
+    left = {name for name, peer in peers.items() if not peer.get("finished")} - lost
+    ended = bool(status.get("finished"))
+    stuck = lost and not ended and (bool(lost & set(status.get("needs", ()))) or not left)
+    if stuck:
+        yield Problem(
+            Level.CRITICAL,
+            f"lost {', '.join(sorted(lost))}, and its part in the run cannot end without; it goes on if they come "
+            "back, and `gossamer stop --leave` ends it for good",
+        )
+    for name, peer in peers.items():
+        about = f"{name} is {peer['state']} ({peer['seconds']:.0f} s)"
+        if name in lost and not stuck:
+            yield Problem(Level.WARNING, f"{about}; the run goes on without it as long as it is away")
+        elif peer["state"] in ("silent", "never heard") and not peer.get("finished"):
+            yield Problem(Level.WARNING, about)

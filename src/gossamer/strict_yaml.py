@@ -1,0 +1,172 @@
+"""YAML that is read strictly, and no further than a bound: of specs, policies, and papers that are signed.
+
+A key stands once and is a name; a number is what it looks like; nesting, size and what aliases stand for have bounds,
+so that no small file keeps a reader busy or fills its memory.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from gossamer.bounded import MOST_TEXT, in_bytes
+from gossamer.errors import SpecError, counted
+
+MOST_DEPTH = 60
+"""Lists and mappings in one another; no setting is nested by more than ten."""
+
+MOST_VALUES = 200_000
+"""Keys, values and items, where each alias counts as all that it stands for."""
+
+
+class _Bounded(yaml.parser.Parser, yaml.composer.Composer):
+    """Makes nodes of at most `MOST_DEPTH` and `MOST_VALUES`."""
+
+    aliases = True
+    """Whether a value may be said to be that of another place."""
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MOST_TEXT:
+            raise SpecError(f"expected at most {in_bytes(MOST_TEXT)} of YAML, found {in_bytes(len(text))}")
+        self._depth = self._values = 0
+        self._sizes: dict[int, int] = {}
+        super().__init__(text)  # type: ignore[call-arg]
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node, and count what it stands for."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        is_alias, before = isinstance(event, yaml.AliasEvent), self._values
+        if is_alias and not self.aliases:
+            raise _problem(event, "expected no alias, found one; write what it stands for")
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise _problem(event, f"it is nested too deeply, by more than {MOST_DEPTH}")
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if is_alias and id(node) not in self._sizes:
+            raise _problem(event, "an alias stands for what it is in; write what is meant")
+        self._values += self._sizes[id(node)] if is_alias else 1
+        if self._values > MOST_VALUES:
+            more = ", counting what aliases stand for" if self.anchors else ""
+            raise _problem(event, f"expected at most {counted(MOST_VALUES, 'value')}{more}, found more")
+        if not is_alias:
+            self._sizes[id(node)] = self._values - before
+        return node
+
+
+class StrictLoader(_Bounded, yaml.SafeLoader):
+    """Plain YAML, in which a key given twice is an error, a key that is none, and a number that is another one."""
+
+
+class TextLoader(_Bounded, yaml.BaseLoader):
+    """YAML of one reading: lists and mappings of texts, no key twice, no alias."""
+
+    aliases = False
+
+
+def load_yaml(text: str) -> tuple[Any, yaml.Node | None]:
+    """The content of a YAML text, and the node it was made of; None for both where the text says nothing.
+
+    Raises
+    ------
+    SpecError
+        If it is not YAML, has a key twice or goes beyond a bound; the message names the line.
+    """
+    return _loaded(StrictLoader, text)
+
+
+def load_texts(text: str) -> Any:
+    """The content of a YAML text in which all scalars are texts (``no`` is a name, ``1`` a digit).
+
+    Raises
+    ------
+    SpecError
+        As `load_yaml`, and for an alias.
+    """
+    return _loaded(TextLoader, text)[0]
+
+
+def _loaded(kind: type[StrictLoader] | type[TextLoader], text: str) -> tuple[Any, yaml.Node | None]:
+    try:
+        loader = kind(text)
+        node = loader.get_single_node()
+        # Typed as if a document could not be empty.
+        return (loader.construct_document(node), node) if node is not None else (None, None)
+    except SpecError:
+        raise
+    # A number of thousands of digits and a date that is none are ValueErrors.
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise SpecError(_not_yaml(error)) from None
+
+
+def _not_yaml(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}: " if mark else ""
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+    return f"{where}not YAML: {problem}"
+
+
+def _problem(at: Any, what: str) -> SpecError:
+    return SpecError(f"line {_line(at)}: {what}")
+
+
+def _line(at: Any) -> int:
+    return int(at.start_mark.line) + 1
+
+
+def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: dict[Any, int] = {}
+    for key_node, _ in node.value:
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise _problem(key_node, "expected a key, found a list or a mapping")
+        key = loader.construct_object(key_node, deep=True)
+        if key is None:
+            written = key_node.value or "nothing before the colon"
+            found = f"{written}, which YAML reads as null" if key_node.value == "~" else written
+            raise _problem(key_node, f"expected a key, found {found}; write its name, or delete the line")
+        if isinstance(key, bool):
+            found = f"{key_node.value}, which YAML reads as {str(key).lower()}"
+            raise _problem(key_node, f'expected a key, found {found}; write "{key_node.value}", in quotes')
+        if key in seen:
+            raise _problem(key_node, f"{_short(key)} is given twice, first in line {seen[key]}; keep one")
+        seen[key] = _line(key_node)
+    if isinstance(loader, StrictLoader):
+        loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)  # type: ignore[no-any-return]
+
+
+def _number(loader: StrictLoader, node: yaml.ScalarNode) -> Any:
+    """A number; YAML 1.1 takes 1:30 for 90, in base 60, and 010 for 8, which nobody means."""
+    whole, written = node.tag == "tag:yaml.org,2002:int", node.value
+    if ":" in written:
+        raise _problem(
+            node,
+            f"expected a number, found {_short(written)}, which YAML reads in base 60; write the number without a "
+            "colon, or a text in quotes",
+        )
+    if whole and re.match(r"[-+]?0[0-9_]", written):
+        raise _problem(
+            node,
+            f"expected a number, found {_short(written)}, which YAML reads in base 8; write the number without the "
+            "first 0, or a text in quotes",
+        )
+    if whole and len(written) > _MOST_DIGITS:
+        raise _problem(node, f"expected a number, found one of {len(written)} digits; give one that numbers can be")
+    return loader.construct_yaml_int(node) if whole else loader.construct_yaml_float(node)
+
+
+_MOST_DIGITS = 400
+"""Of a whole number; floats end at 1.8e308."""
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) and ":" not in value else str(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+for _kind in (StrictLoader, TextLoader):
+    _kind.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+StrictLoader.add_constructor("tag:yaml.org,2002:int", _number)
+StrictLoader.add_constructor("tag:yaml.org,2002:float", _number)

@@ -1,0 +1,65 @@
+"""``gossamer status`` as monitoring calls it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.cli.test_start_up import CALLED, loaded
+
+from gossamer.cli import main
+from gossamer.deployment.party.state_folder import StateFolder
+
+
+def state(path: Path, **said: Any) -> Path:
+    folder = StateFolder(path)
+    folder.take()
+    folder.publish({"node": path.name, "state": "finished", "written": time.time(), "peers": {}, **said})
+    folder.give_back()
+    return path
+
+
+def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    well, stopped = state(tmp_path / "a"), state(tmp_path / "b", state="stopped")
+    failed = state(tmp_path / "c", state="failed", why="the disk is full")
+    assert main(["status", str(well)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "OK"
+    assert main(["status", str(well), str(stopped)]) == 1
+    assert capsys.readouterr().out.startswith("WARNING: b was stopped")
+    assert main(["status", str(stopped), str(failed)]) == 2
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == "CRITICAL: c failed: the disk is full"
+    assert second.startswith("WARNING: b was stopped")
+
+
+def test_json_has_the_level_and_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stopped = state(tmp_path / "b", state="stopped")
+    assert main(["status", "--json", str(stopped)]) == 1
+    (found,) = json.loads(capsys.readouterr().out).values()
+    assert found["level"] == "warning"
+    assert found["problems"][0]["level"] == "warning"
+
+
+def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    well = state(tmp_path / "a")
+    assert main(["status", str(well), str(tmp_path / "none")]) == 2
+    out = capsys.readouterr().out
+    assert "none unreadable: " in out.splitlines()[0]
+    assert "a     " in out
+    assert main(["status", str(tmp_path / "none")]) == 2
+    assert "no node has run here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--warn-days", "--warn-budget"])
+@pytest.mark.parametrize("value", ["-1", "soon", "nan", "inf"])
+def test_limits_that_are_none(option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", f"{option}={value}", str(state(tmp_path / "a"))]) == 2
+    assert f"expected a number, 0 or more, found '{value}'" in capsys.readouterr().err
+
+
+def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
+    """Monitoring asks every minute, of many parties."""
+    assert loaded(CALLED, "status", str(state(tmp_path / "a"))) == set()

@@ -1,0 +1,83 @@
+"""Health of a node: which status is well, which is a warning, and which needs somebody now."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gossamer.deployment.party.health import Level, Limits, level_of, problems
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
+UP = {"state": "up", "seconds": 1.0, "finished": None, "dropped": {}}
+DONE = {**UP, "state": "gone", "finished": "quota"}
+GONE, SILENT = {**UP, "state": "gone", "seconds": 400.0}, {**UP, "state": "silent", "seconds": 60.0}
+WELL = {
+    "node": "a",
+    "state": "running",
+    "process": 1,
+    "written": NOW,
+    "connected": True,
+    "expires": {"invitation": "2026-05-30T12:00:00+00:00"},
+    "policy": {"epsilon": 4.0, "epsilon_charged": 1.0, "share_charged": 0.2},
+    "peers": {"b": UP, "c": UP},
+    "needs": [],
+    "finished": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "text"),
+    [
+        ({}, Level.OK, ""),
+        ({"state": "finished", "process": None, "connected": False, "peers": {"b": GONE}}, Level.OK, ""),
+        ({"peers": {"b": DONE, "c": UP}}, Level.OK, ""),
+        ({"state": "lingering", "finished": "quota", "peers": {"b": GONE}}, Level.WARNING, "b is gone (400 s)"),
+        ({"state": "stopped", "process": None}, Level.WARNING, "start it again to go on"),
+        ({"state": "connecting", "connected": False, "peers": {}}, Level.WARNING, "has not begun yet"),
+        ({"connected": False, "broker_says": "it ended"}, Level.WARNING, "has no broker, and goes on trying: it ended"),
+        ({"written": NOW - 121}, Level.WARNING, "has written no status for 121 s"),
+        ({"written": NOW - 119}, Level.OK, ""),
+        ({"peers": {"b": SILENT, "c": UP}}, Level.WARNING, "b is silent (60 s)"),
+        ({"peers": {"b": GONE, "c": UP}}, Level.WARNING, "the run goes on without it"),
+        ({"peers": {"b": {**UP, "state": "never heard"}, "c": UP}}, Level.WARNING, "b is never heard"),
+        ({"peers": {"b": {**GONE, "state": "quarantined"}, "c": UP}}, Level.WARNING, "b is quarantined"),
+        ({"peers": {"b": GONE, "c": GONE}}, Level.CRITICAL, "lost b, c, and its part in the run cannot end without"),
+        ({"peers": {"b": GONE, "c": DONE}}, Level.CRITICAL, "lost b"),
+        ({"peers": {"b": GONE, "c": UP}, "needs": ["b"]}, Level.CRITICAL, "lost b"),
+        ({"expires": {"certificate": "2026-03-15T12:00:00+00:00"}}, Level.WARNING, "expires in 14 days"),
+        ({"expires": {"certificate": "2026-03-15T12:00:01+00:00"}}, Level.OK, ""),
+        ({"expires": {"invitation": "2026-03-01T12:00:00+00:00"}}, Level.CRITICAL, "its invitation expired at"),
+        ({"policy": {**WELL["policy"], "share_charged": 0.9}}, Level.WARNING, "90% of the policy's budget is charged"),
+        ({"policy": None}, Level.OK, ""),
+        ({"state": "killed", "process": None}, Level.CRITICAL, "was killed; start it again"),
+        ({"state": "failed", "process": None, "why": "the disk is full"}, Level.CRITICAL, "failed: the disk is full"),
+        ({"state": "unreadable", "process": None, "why": "it is no JSON"}, Level.CRITICAL, "unreadable: it is no JSON"),
+    ],
+)
+def test_levels(change: dict[str, Any], level: Level, text: str) -> None:
+    found = problems({**WELL, **change}, NOW)
+    assert level_of(found) == level
+    assert len(found) == (level > Level.OK)
+    if found:
+        assert text in found[0].text
+
+
+def test_limits() -> None:
+    soon = {**WELL, "expires": {"invitation": "2026-03-31T12:00:00+00:00"}}
+    assert not problems(soon, NOW, Limits(days=29))
+    assert problems(soon, NOW, Limits(days=30))
+    spent = {**WELL, "policy": {"epsilon": 1.0, "epsilon_charged": 1.0, "share_charged": 1.0}}
+    assert problems(spent, NOW)
+    assert not problems(spent, NOW, Limits(share=1.0)), "asked for never"
+
+
+def test_the_worst_comes_first() -> None:
+    found = problems({**WELL, "expires": {"invitation": "2026-02-01T12:00:00+00:00"}, "peers": {"b": SILENT}}, NOW)
+    assert [problem.level for problem in found] == [Level.CRITICAL, Level.WARNING]
+
+
+def test_exit_codes_are_those_of_monitoring() -> None:
+    """As Nagios' guidelines for plugins have them."""
+    assert [int(level) for level in Level] == [0, 1, 2]
