@@ -20,6 +20,8 @@ Layout = Literal["dense", "sparse"]
 
 GENERATED = "graph_regression"
 """The data set that is drawn, not read."""
+IN_MEMORY = "in memory"
+"""The data set that was given as arrays, so that a spec of it has no examples."""
 
 _MOST_NUMBERS = 2 * 10**8
 
