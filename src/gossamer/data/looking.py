@@ -154,7 +154,7 @@ def _is_number(text: str, decimal: str) -> bool:
 
 
 def sniffed(path: Path) -> CsvSettings:
-    """How a CSV file is written, as its beginning looks; letters by all of it.
+    """Find how a CSV file is written, as its beginning looks; letters by all of it.
 
     Raises
     ------

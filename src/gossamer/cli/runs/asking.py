@@ -141,7 +141,7 @@ def _gaps(column: LookedAt) -> str:
 
 
 def _shown(column: LookedAt) -> str:
-    """What a column has: its texts where they are few."""
+    """Show what a column has: its texts where they are few."""
     if column.numbers and len(column.texts) > 2:
         return "numbers"
     if column.many or len(column.texts) > _SHOWN:

@@ -20,7 +20,7 @@ Declared = dict[str, Any]
 
 @dataclass
 class Declaring:
-    """What a user declares of a table.
+    """Declarations of a table by its user.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ def _is_whole(text: str) -> bool:
 
 
 def missing_value(text: str, column: Any) -> Any:
-    """What an empty cell is read as, for a column declared so."""
+    """Value that an empty cell is read as, for a column declared so."""
     if column == "boolean":
         truth = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         return truth.get(text.lower(), text)

@@ -76,7 +76,7 @@ _FEW = 50
 
 
 def _place(options: argparse.Namespace) -> Path:
-    """Where the spec is to be, which is free."""
+    """Place of the spec, which is free."""
     from gossamer.data.catalogue import KNOWN
     from gossamer.data.settings import GENERATED
 
@@ -131,7 +131,7 @@ def _apart(options: argparse.Namespace, looked: Looked, asked: bool) -> tuple[st
 def _declared(
     options: argparse.Namespace, looked: Looked, apart: tuple[str, str | None], asked: bool
 ) -> tuple[Declaring, list[str | int]]:
-    """What is declared of columns, and the classes; asked for where flags lack it and somebody is there to answer."""
+    """Declarations of columns, and the classes; asked for where flags lack it and somebody is there to answer."""
     from gossamer.cli.runs.asking import ask_columns, ask_labels
     from gossamer.cli.runs.declaring import declared, labels_of, undeclared
 
