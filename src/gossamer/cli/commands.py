@@ -34,6 +34,7 @@ class Entry:
 
 COMMANDS: Mapping[str, Entry] = {
     "run": Entry("runs.run", "run an experiment"),
+    "new": Entry("runs.new", "write a first spec for one's own table"),
     "check": Entry("runs.check", "say what a run would do and guarantee, without running it"),
     "account": Entry("audit.account", "epsilon of a number of noisy releases"),
     "calibrate": Entry("audit.calibrate", "the least noise for a budget"),
