@@ -23,7 +23,7 @@ def counters_of(link: Link | None) -> Counters:
 
 
 def forgotten(links: Mapping[str, Link], said: Mapping[str, Counters]) -> dict[str, str]:
-    """What peers know of this node and its store does not, in words, by peer.
+    """Return in words, by peer, the messages that peers know of and the store does not.
 
     Parameters
     ----------

@@ -218,7 +218,7 @@ class Peers:
         return {name: peer.state(now) for name, peer in self._peers.items()}
 
     def counters(self) -> dict[str, Counters]:
-        """What peers have said of the messages between them and this node, by name."""
+        """Counters that peers have told of the messages between them and this node, by name."""
         return {name: peer.counters for name, peer in self._peers.items() if peer.counters is not None}
 
     # Channels
