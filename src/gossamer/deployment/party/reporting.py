@@ -12,6 +12,7 @@ from typing import Any
 
 from gossamer.deployment.founding.invitations import Invitation
 from gossamer.deployment.party.data_side import DataHeld
+from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.joining import Invited
 from gossamer.deployment.party.loop import NodeLoop, Transport
 from gossamer.deployment.party.state_folder import StateFolder
@@ -130,7 +131,12 @@ class Reporter:
             self._told, self._next_line = updates, now + _LINE_EVERY
 
     def ended(self, state: str, why: str = "") -> None:
-        """The process ends."""
+        """The process ends; of a node that has finished it is said who was lost on the way."""
+        peers = self._status.get("peers", {})
+        lost = [name for name, peer in peers.items() if peer["state"] in LOST and not peer["finished"]]
+        if state == "finished" and lost:
+            self._status["without"] = lost
+            self._folder.warn(f"ends without {', '.join(lost)}, lost before they had finished")
         # Why may quote data; who runs the node decides what of it a log is told.
         self._folder.tell_owner(f"{self._status['node']} {state}{why and ': ' + why}")
         self._folder.log(f"{self._status['node']} {state}", logging.ERROR if why else logging.INFO)

@@ -51,7 +51,8 @@ class Format:
     page_size : int
         Bytes of a page. Larger ones are faster for long values.
     log_pages : int
-        How many pages the write-ahead log grows to before a commit moves them into the file itself.
+        How many pages the write-ahead log grows to before a commit moves them into the file itself, and what is left of
+        it then. A transaction that is larger makes it grow for as long as it takes.
     another : str
         What to do if the file is another one than was meant.
     """
@@ -185,6 +186,7 @@ class File:
         self._check_format(layout)
         self.execute(f"PRAGMA page_size={layout.page_size}")  # of a file that is made now
         self.execute(f"PRAGMA wal_autocheckpoint={layout.log_pages}")
+        self.execute(f"PRAGMA journal_size_limit={layout.log_pages * layout.page_size}")
         self.execute("PRAGMA journal_mode=WAL")
         self.execute("PRAGMA synchronous=FULL")
         self.execute("PRAGMA fullfsync=ON")
