@@ -45,13 +45,16 @@ def read_file(path: str | Path, most: int = MOST_TEXT) -> bytes:
         if error.errno == errno.ENXIO:  # a socket cannot be opened
             raise _refused(path, _wrong_kind(os.stat(path).st_mode)) from None
         raise
-    with open(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())  # of the open file, so that it cannot be swapped
+    try:
+        found = os.fstat(descriptor)  # of the open file, so that it cannot be swapped
         if not stat.S_ISREG(found.st_mode):
             raise _refused(path, _wrong_kind(found.st_mode))
         if found.st_size > most:
             raise _refused(path, _too_large(found.st_size, most))
-        content = file.read(most + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(most + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > most:  # it grew, or its system does not know its size
         raise _refused(path, _too_large(len(content), most))
     return content
@@ -70,6 +73,11 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _refused(path, f"it is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+
+
+def real_path(path: str | Path) -> Path:
+    """Return a path without links; one whose links lead in a circle stays as it is, for whoever opens it to say so."""
+    return Path(os.path.realpath(path))
 
 
 def in_bytes(size: int) -> str:

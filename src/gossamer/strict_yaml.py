@@ -17,7 +17,7 @@ from gossamer.errors import SpecError, counted
 MOST_DEPTH = 60
 """Lists and mappings in one another; no setting is nested by more than ten."""
 
-MOST_VALUES = 200_000
+MOST_VALUES = 100_000
 """Keys, values and items, where each alias counts as all that it stands for."""
 
 

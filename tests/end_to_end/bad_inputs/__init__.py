@@ -1,0 +1,6 @@
+"""The table of bad inputs, a module a group of kinds."""
+
+from tests.end_to_end.bad_inputs import data, options, paths, specs, texts
+from tests.end_to_end.bad_inputs.case import Case
+
+CASES: tuple[Case, ...] = tuple(case for part in (texts, specs, options, paths, data) for case in part.CASES)
