@@ -43,13 +43,24 @@ def members(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [member for item in alternatives for member in members(item)]
 
 
+def named(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a mapping of free names holds; nothing of a section, whose keys are fixed."""
+    return members(schema["additionalProperties"]) if isinstance(schema.get("additionalProperties"), dict) else []
+
+
+def kinds_in(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The kinds of settings that a value may be, or that a mapping of free names holds."""
+    items = [item for member in members(schema) for item in (named(member) or [member])]
+    return [item for item in items if "properties" in item]
+
+
 def sections(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Every place that holds settings, with the kinds of settings it may hold."""
-    for kind in members(schema):
+    for kind in kinds_in(schema):
         for key, value in kind["properties"].items():
             place = f"{path}.{key}" if path else key
             inside = resolved(value["items"]) if value.get("type") == "array" else value
-            kinds = [item for item in members(inside) if item.get("type") == "object"]
+            kinds = kinds_in(inside)
             if kinds:
                 yield place, kinds
                 yield from sections(inside, place)
@@ -82,7 +93,11 @@ def values(schema: dict[str, Any], place: str) -> str:
     """What a key may be set to."""
     if schema.get("type") == "array" and place in SECTIONS:
         return f"[list of sections]({anchor(place)})"
-    found = (f"[section]({anchor(place)})" if "properties" in item else one_value(item) for item in members(schema))
+    linked = {True: f"[section]({anchor(place)})", False: f"[mapping of sections]({anchor(place)})"}
+    found = (
+        linked["properties" in item] if "properties" in item or named(item) else one_value(item)
+        for item in members(schema)
+    )
     return " or ".join(dict.fromkeys(found))
 
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 MOST_TEXT = 1 << 22
 """Bytes of a file that somebody writes by hand: a spec, a policy, a list of nodes."""
@@ -27,8 +30,9 @@ _KINDS = {
 }
 
 
-def read_file(path: str | Path, most: int = MOST_TEXT) -> bytes:
-    """Return the content of a regular file of at most ``most`` bytes.
+@contextmanager
+def open_file(path: str | Path, most: int = MOST_TEXT) -> Iterator[BinaryIO]:
+    """Open a regular file of at most ``most`` bytes; it may grow while it is read.
 
     Raises
     ------
@@ -52,9 +56,21 @@ def read_file(path: str | Path, most: int = MOST_TEXT) -> bytes:
         if found.st_size > most:
             raise _refused(path, _too_large(found.st_size, most))
         with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(most + 1)
+            yield file
     finally:
         os.close(descriptor)
+
+
+def read_file(path: str | Path, most: int = MOST_TEXT) -> bytes:
+    """Return the content of a regular file of at most ``most`` bytes.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, is no regular file or is larger.
+    """
+    with open_file(path, most) as file:
+        content = file.read(most + 1)
     if len(content) > most:  # it grew, or its system does not know its size
         raise _refused(path, _too_large(len(content), most))
     return content

@@ -67,7 +67,7 @@ def test_each_party_keeps_its_personal_model_to_itself(tmp_path: Path) -> None:
         np.testing.assert_array_equal(own, expected)
         assert np.abs(own - final).max() > 1e-3
         with safe_open(path / PERSONAL, "np") as file:
-            assert file.metadata() == {"note": NOTE}
+            assert json.loads(file.metadata()["gossamer"])["note"] == NOTE
         assert (path / PERSONAL).stat().st_mode & 0o077 == 0
         assert NOTE in (path / "node.log").read_text()
         assert summary["personalisation"]["note"] == NOTE

@@ -56,9 +56,7 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path, capsys
 @pytest.mark.parametrize("option", ["--warn-days", "--warn-budget"])
 @pytest.mark.parametrize("value", ["-1", "soon", "nan", "inf"])
 def test_limits_that_are_none(option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(["status", f"{option}={value}", str(state(tmp_path / "a"))])
-    assert exit_.value.code == 2
+    assert main(["status", f"{option}={value}", str(state(tmp_path / "a"))]) == 2
     assert f"expected a number, 0 or more, found '{value}'" in capsys.readouterr().err
 
 

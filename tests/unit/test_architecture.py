@@ -27,7 +27,7 @@ RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
 """Common to algorithms with clients and a server."""
 RUNS = f"{RELEASED} version files strict_yaml keys data objectives algorithms {TABLE}"
-DEPLOYED = f"{RUNS} runtimes runtimes/mqtt runtimes/storage experiment"
+DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 _ALONE = ("arrays", "bounded", "cache", "errors", "files", "interrupts", "version", "section", "normals", "threads")
 MAY_IMPORT = {
@@ -40,10 +40,11 @@ MAY_IMPORT = {
     "protocol": "errors vectors",
     "keys": "errors protocol",
     "topology": BASE,
-    "data": f"{BASE} cache",
+    "data": f"{BASE} cache strict_yaml",
     "objectives/chains": "cache",
     "objectives": f"{BASE} parameters data objectives/chains",
-    "objectives/models": f"{BASE} parameters objectives",
+    "objectives/models": f"{BASE} parameters data objectives",
+    "trained": f"{BASE} parameters version files data objectives objectives/models",
     "privacy": f"{BASE} protocol",
     "privacy/masking": f"{BASE} protocol keys",
     "privacy/accounting": f"{BASE} privacy",
@@ -58,7 +59,7 @@ MAY_IMPORT = {
     "runtimes": f"{RELEASED} algorithms",
     "runtimes/mqtt": "errors keys",
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
-    "experiment": f"{RUNS} objectives/models runtimes attacks",
+    "experiment": f"{RUNS} objectives/models trained runtimes attacks",
     "report": "arrays errors files",
     "faults": f"{RUNS} runtimes runtimes/storage experiment",
     "deployment": "",
@@ -74,7 +75,7 @@ MAY_IMPORT = {
     "cli/runs": f"{DEPLOYED} faults cli",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",
-    "__init__": f"{RUNS} experiment",
+    "__init__": f"{RUNS} trained runtimes experiment deployment/party",
 }
 BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and messages with a schedule of stages"}
 """Algorithms that are built on another one."""
@@ -83,6 +84,7 @@ HOMES = {
     "torch": r"objectives/(torch_\w+|models/\w+)\.py|attacks/\w+\.py",
     "matplotlib": r"report/\w+\.py",
     "PIL": r"data/images\.py|report/\w+\.py",
+    "pyarrow": r"data/parquet\.py",
     "ray": r"runtimes/ray\w*\.py",
     "paho": r"runtimes/mqtt/transport\.py",
     "amqtt": r"runtimes/mqtt/broker_embedded\.py",

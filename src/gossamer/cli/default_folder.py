@@ -14,7 +14,7 @@ _DIGITS = 8
 
 
 def default_folder(spec: Path, kind: str, seed: int, settings: Sequence[str]) -> Path:
-    """The folder for the results of a spec, such as ``runs/digits-gossip-seed0,algorithm.batch=8``.
+    """The folder for the results of a spec, such as ``runs/digits-gossip-seed0,algorithm.batch_size=8``.
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 import textwrap
@@ -16,6 +17,9 @@ if TYPE_CHECKING:  # these take long to import, and help needs none of them
     from gossamer.algorithms.plan import Plan
     from gossamer.algorithms.words import Words
     from gossamer.experiment.observing import Row
+
+
+_LOG = logging.getLogger("gossamer.run")
 
 
 def say(text: str = "") -> None:
@@ -68,6 +72,9 @@ class Bar:
 
     def planned(self, plan: Plan) -> None:
         self.total, self.words = plan.updates, plan.words
+        _LOG.info("plan: %s", plan)
+        for remark in plan.guarantee.remarks:
+            _LOG.warning("%s", remark)
         if plan.estimates is not None:
             say(str(plan.estimates))
         say(f"plan: {plan}")
@@ -87,12 +94,21 @@ class Bar:
 
     def looked(self, row: Row) -> None:
         made = row["updates"]
+        _LOG.info("%s", self._progress(made, row["virtual_seconds"], _spent(row)))
         if self.bar is not None:
             self.bar.set_postfix_str(_brief(row, self.words))
         elif self.next_line <= made < self.total:  # where nothing is left to be made, the report says the same
             self.next_line = made + max(1, self.total // _LINES)
             when = f"{counted(made, self.words.made, form='>8')}  {row['virtual_seconds']:>10.1f} virtual s"
             say(f"{when}  {describe_row(row, self.words)}")
+
+    def _progress(self, made: int, seconds: float, more: str = "") -> str:
+        """Updates and time so far, for a log: what models score is for people here."""
+        return f"{counted(made, self.words.made)} in {seconds:.1f} virtual seconds{more}"
+
+    def ended(self, summary: Mapping[str, Any]) -> None:
+        """Say in the log that the run is over."""
+        _LOG.info("ended (%s): %s", summary["status"], self._progress(summary["updates"], summary["virtual_seconds"]))
 
     def close(self) -> None:
         if self.bar is not None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gossamer.bounded import in_bytes
+from gossamer.bounded import in_bytes, open_file
 from gossamer.errors import DataError
 
 MOST_DATA = 1 << 34
@@ -34,6 +34,7 @@ _READERS: Mapping[str, Callable[[BinaryIO], Any]] = {
     ".xz": lzma.open,
 }
 COMPRESSIONS = tuple(_READERS)
+_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 def decompressed(path: Path, content: bytes) -> bytes:
@@ -50,8 +51,12 @@ def decompressed(path: Path, content: bytes) -> bytes:
         return b"".join(_pieces(path, io.BytesIO(content)))
     except DataError:
         raise
-    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{path} is damaged or not a {path.suffix} file ({error}); get the file again") from error
+    except (ValueError, *_DAMAGED) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} is damaged or not a {path.suffix} file ({error}); get the file again")
 
 
 def _pieces(path: Path, file: io.BytesIO) -> Iterator[bytes]:
@@ -61,6 +66,47 @@ def _pieces(path: Path, file: io.BytesIO) -> Iterator[bytes]:
             produced += len(piece)
             check_growth(str(path), produced, file.tell())
             yield piece
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file of data to read it from its beginning, decompressed where its name ends in .gz, .bz2 or .xz.
+
+    Raises
+    ------
+    DataError
+        If it is no regular file, cannot be read or is damaged, or grows by more than files of data do; also while it
+        is read.
+    """
+    try:
+        with open_file(path, MOST_DATA) as file:
+            if path.suffix not in _READERS:
+                yield file
+                return
+            try:
+                with _READERS[path.suffix](file) as stream:
+                    yield io.BufferedReader(_Bounded(str(path), stream, file), _PIECE)
+            except _DAMAGED as error:
+                raise _damaged(path, error) from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that grows no further than `check_growth` allows."""
+
+    def __init__(self, what: str, stream: BinaryIO, file: BinaryIO) -> None:
+        self._what, self._stream, self._file, self._produced = what, stream, file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._stream.read(len(buffer))
+        self._produced += len(piece)
+        check_growth(self._what, self._produced, self._file.tell())
+        buffer[: len(piece)] = piece
+        return len(piece)
 
 
 @contextmanager

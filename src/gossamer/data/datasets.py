@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.catalogue import KNOWN, KnownDataset
+from gossamer.data.declaration import Declaration
 from gossamer.data.derived import Derived, kept_or_made
 from gossamer.data.examples import Examples, Owners
 from gossamer.data.features import choose_layout
@@ -19,7 +20,7 @@ from gossamer.data.persons import warn_of_shared_persons
 from gossamer.data.preparing import Treatment, classes_of, targets_of
 from gossamer.data.search import search_path as search_path
 from gossamer.data.search import variant
-from gossamer.data.settings import GENERATED, Format, SyntheticSettings
+from gossamer.data.settings import GENERATED, IN_MEMORY, Format, Layout, SyntheticSettings
 from gossamer.data.settings import DatasetSettings as DatasetSettings
 from gossamer.data.split import Split
 from gossamer.data.synthetic import graph_regression
@@ -48,6 +49,8 @@ class Dataset:
         Where it came from and how the test examples were chosen.
     persons : ndarray [training examples] of str or int64, optional
         Which person each one is about, where the data say so.
+    declaration : Declaration, optional
+        What was said of the data, and followed: enough to read further rows alike. It says nothing of any row.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Dataset:
     owners: Owners | None
     source: str
     persons: Owners | None = None
+    declaration: Declaration | None = None
 
 
 @dataclass(frozen=True)
@@ -142,19 +146,43 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
         do not fit together, or nothing is left to test on.
     """
     if settings.synthetic is not None:
-        return _drawn(settings.name, settings.synthetic)
+        return _drawn(settings)
+    settings = settings.complete()
     origin = _resolve(settings)
     found = _found(settings, origin)
+    return _dataset(settings, origin.format, found, _describe(origin, found.held, settings))
+
+
+def dataset_of(settings: DatasetSettings, train: Examples, test: Examples | None, where: Path, source: str) -> Dataset:
+    """Make a data set of examples that are in memory; ``where`` they are, for errors.
+
+    Raises
+    ------
+    DataError
+        If labels do not fit together, examples are not as ``features`` says, or nothing is left to test on.
+    """
+    found = _derived(settings, "npz", where, train, test)
+    return _dataset(settings, None, found, _and_test(source, found.held, settings))
+
+
+def _dataset(settings: DatasetSettings, form: Format | None, found: Derived, source: str) -> Dataset:
+    shape, layout = tuple(found.train.features.shape[1:]), _layout(found.train)
+    sources = found.sources, found.target
     return Dataset(
         name=settings.name,
         train=found.train,
         test=found.test,
         classes=None if found.labels is None else len(found.labels),
-        labels=found.labels,
+        labels=None if found.labels is None else tuple(map(", ".join, found.labels)),
         owners=found.owners,
-        source=_describe(origin, found.held, settings),
+        source=source,
         persons=found.persons,
+        declaration=Declaration.of(settings, form, shape, layout, found.labels, sources),
     )
+
+
+def _layout(split: Split) -> Layout:
+    return "sparse" if split.sparse else "dense"
 
 
 def _found(settings: DatasetSettings, origin: _Origin) -> Derived:
@@ -166,44 +194,59 @@ def _found(settings: DatasetSettings, origin: _Origin) -> Derived:
 
 def _made(settings: DatasetSettings, origin: _Origin) -> Derived:
     train, own_test = read_files(origin.format, origin.train, origin.test, settings)
+    return _derived(settings, origin.format, origin.train, train, own_test)
+
+
+def _derived(
+    settings: DatasetSettings, form: Format, where: Path, train: Examples, own_test: Examples | None
+) -> Derived:
     classes = classes_of(train.labels, settings)
     train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
     warn_of_shared_persons(settings.name, train.persons, test.persons)
-    treatment = Treatment.of(settings, origin.format, settings.layout or choose_layout(train.features))
+    treatment = Treatment.of(settings, form, settings.layout or choose_layout(train.features))
 
     def split(examples: Examples, which: str) -> Split:
-        features = treatment.apply(examples.features, origin.train)
+        features = treatment.apply(examples.features, where)
         return Split(features, targets_of(examples.labels, classes, which))
 
     made = split(train, "training"), split(test, "test")
     for each in made:
         if not np.isfinite(each.features.data if each.sparse else each.features).all():
-            raise DataError(f"{settings.name}: features are not finite after dataset.divide_by and normalise")
+            raise DataError(f"{settings.name}: features are not finite after dataset.divide_by, scale and normalise")
     return Derived(
         *made,
-        labels=None if classes is None else classes.names(),
+        labels=None if classes is None else classes.members(),
         held=own_test is None,
         owners=train.owners,
         persons=train.persons,
+        sources=train.sources,
+        target=train.target,
     )
 
 
-def _drawn(name: str, settings: SyntheticSettings) -> Dataset:
+def _drawn(dataset: DatasetSettings) -> Dataset:
+    settings = dataset.synthetic or SyntheticSettings()
     train, test = graph_regression(settings)
     return Dataset(
-        name=name,
+        name=dataset.name,
         train=Split(train.features, real_targets(train.labels, "training")),
         test=Split(test.features, real_targets(test.labels, "test")),
         classes=None,
         labels=None,
         owners=train.owners,
         source=f"drawn with seed {settings.seed}",
+        declaration=Declaration.of(dataset, None, (settings.features,), "dense", None),
     )
 
 
 def _resolve(settings: DatasetSettings) -> _Origin:
     known = KNOWN.get(settings.name)
     if settings.path is None:
+        if settings.name == IN_MEMORY:
+            raise DataError(
+                "dataset: these examples were given from memory, and no file has them; run it from Python with the "
+                "same arrays: gs.run(spec, data=gs.Data(...))"
+            )
         if known is None:
             raise DataError(
                 f"no data set is called {settings.name!r}; known are {', '.join([*KNOWN, GENERATED])}; "
@@ -238,11 +281,16 @@ def _hold_out(examples: Examples, settings: DatasetSettings) -> tuple[Examples, 
 
 def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
     owners, persons = (None if who is None else who[chosen] for who in (examples.owners, examples.persons))
-    return Examples(examples.features[chosen], examples.labels[chosen], owners, persons)
+    features, labels = examples.features[chosen], examples.labels[chosen]
+    return replace(examples, features=features, labels=labels, owners=owners, persons=persons)
 
 
 def _describe(origin: _Origin, held: bool, settings: DatasetSettings) -> str:
     place = str(origin.train) if origin.known is None or origin.known.files else "bundled"
     if held:
-        return f"{place}; {settings.test_fraction:g} of the examples held out for testing"
+        return _and_test(place, held, settings)
     return f"{place}; test examples from {origin.test}" if origin.test else place
+
+
+def _and_test(place: str, held: bool, settings: DatasetSettings) -> str:
+    return f"{place}; {settings.test_fraction:g} of the examples held out for testing" if held else place

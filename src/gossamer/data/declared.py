@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
 from gossamer.data.catalogue import KNOWN
 from gossamer.data.datasets import Dataset
+from gossamer.data.declaration import Declaration
 from gossamer.data.examples import Labels
 from gossamer.data.formats import infer_format
 from gossamer.data.preparing import Classes, classes_of
-from gossamer.data.settings import DatasetSettings, Format, Layout
+from gossamer.data.scaling import ConstantScale
+from gossamer.data.settings import TABLES, DatasetSettings, Format, Layout
 from gossamer.data.split import Features, Split
 from gossamer.data.targets import are_numbers
 from gossamer.errors import DataError, SpecError
@@ -57,9 +60,10 @@ def declared(settings: DatasetSettings) -> DatasetSettings:
             "features": settings.features or known.shape,
             "labels": settings.labels or known.labels,
             "layout": settings.layout or known.layout,
-            "divide_by": settings.divide_by or known.divisor,
+            "divide_by": settings.divide_by or (None if _scaled(settings) else known.divisor),
         }
-    if settings.layout is None and known is None and form not in (None, "libsvm"):
+    tabular = settings.columns is not None or form not in (None, "libsvm")
+    if settings.layout is None and known is None and tabular:
         filled["layout"] = "dense"
     return settings.model_copy(update=filled)
 
@@ -86,6 +90,8 @@ def declared_form(settings: DatasetSettings) -> Form:
     """
     if settings.synthetic is not None:
         return Form((settings.synthetic.features,), None, None, "dense", None)
+    if isinstance(settings.columns, Path):
+        raise SpecError(f"dataset.columns: parties do not have {settings.columns}; put its columns in the spec itself")
     settings = declared(settings)
     shape, layout = settings.shape, settings.layout
     missing = [key for key, absent in _absent(settings).items() if absent]
@@ -100,10 +106,16 @@ def declared_form(settings: DatasetSettings) -> Form:
     return Form(flat, None if names is None else len(names), names, layout, settings.format)
 
 
+def _scaled(settings: DatasetSettings) -> bool:
+    """Whether features are scaled otherwise than by what their format, or their name, says."""
+    return settings.columns is not None or isinstance(settings.scale, ConstantScale)
+
+
 def _absent(settings: DatasetSettings) -> dict[str, bool]:
     """Which keys are left to the data."""
     # Without a format each file says its own; then the two that would follow from it must be given.
-    open_format = settings.format is None and not (settings.layout and settings.divide_by)
+    scaled = settings.divide_by is not None or _scaled(settings)
+    open_format = settings.format is None and not (settings.layout and scaled)
     return {
         "features": settings.shape is None,
         "labels": settings.task == "classification" and settings.labels is None,
@@ -115,7 +127,8 @@ def _absent(settings: DatasetSettings) -> dict[str, bool]:
 def _classes(settings: DatasetSettings) -> Classes | None:
     """The classes of the declared labels, which are numbers where files of text would be read so."""
     given = settings.labels or ()
-    numbers = settings.format in ("csv", "libsvm", "idx") and are_numbers(given)
+    tabular = settings.columns is not None or settings.format in TABLES
+    numbers = (tabular or settings.format in ("libsvm", "idx")) and are_numbers(given)
     labels: Labels = np.array(given, np.float64 if numbers else np.str_)
     return classes_of(labels, settings)
 
@@ -130,7 +143,20 @@ def blank_dataset(settings: DatasetSettings) -> Dataset:
     """
     form = declared_form(settings)
     blank = Split(_no_rows(form), np.zeros(0, np.float32) if form.classes is None else np.zeros(0, np.int64))
-    return Dataset(settings.name, blank, blank, form.classes, form.labels, None, "declared, without examples")
+    known = declared(settings)
+    classes = _classes(known)
+    members = None if classes is None else classes.members()
+    declaration = Declaration.of(known, form.format, form.shape, form.layout, members)
+    return Dataset(
+        settings.name,
+        blank,
+        blank,
+        form.classes,
+        form.labels,
+        None,
+        "declared, without examples",
+        declaration=declaration,
+    )
 
 
 def _no_rows(form: Form) -> Features:

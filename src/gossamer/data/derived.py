@@ -34,20 +34,26 @@ class Derived:
     ----------
     train, test : Split
         As an objective gets them.
-    labels : tuple of str, optional
-        What the data call each class number; None for a regression.
+    labels : tuple of tuple of str, optional
+        What the data call each class number: all labels that are of it; None for a regression.
     held : bool
         Whether the test examples are some of the training file.
     owners, persons : ndarray [training examples], optional
         Whose example each one is, and which person it is about, where the data say so.
+    sources : tuple of str
+        The columns of a table that features are made of.
+    target : str, optional
+        The column of a table that has the targets.
     """
 
     train: Split
     test: Split
-    labels: tuple[str, ...] | None
+    labels: tuple[tuple[str, ...], ...] | None
     held: bool
     owners: Owners | None = None
     persons: Owners | None = None
+    sources: tuple[str, ...] = ()
+    target: str | None = None
 
 
 def kept_or_made(
@@ -131,7 +137,7 @@ def _arrays(made: Derived) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 def _unpacked(entry: kept.Kept) -> Derived:
     labels = entry.facts["labels"]
     train, test = (_split(entry.arrays, which) for which in ("train", "test"))
-    return Derived(train, test, None if labels is None else tuple(labels), entry.facts["held"])
+    return Derived(train, test, None if labels is None else tuple(map(tuple, labels)), entry.facts["held"])
 
 
 def _split(arrays: Mapping[str, npt.NDArray[Any]], which: str) -> Split:

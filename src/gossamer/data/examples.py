@@ -39,12 +39,21 @@ class Examples:
         Whose example it is, where the file says so.
     persons : ndarray [n] of str or int64, optional
         Which person each example is about, where the file says so.
+    names : tuple of str
+        Of a table's features, in order.
+    sources : tuple of str
+        The columns that they were made of.
+    target : str, optional
+        The column of the labels.
     """
 
     features: Features
     labels: Labels
     owners: Owners | None = None
     persons: Owners | None = None
+    names: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    target: str | None = None
 
 
 Pair = tuple[Examples, Examples | None]

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gossamer.data.columns import Constants
 from gossamer.data.settings import Layout
 from gossamer.data.split import Features
 from gossamer.errors import DataError
@@ -43,6 +44,33 @@ def divided(features: Features, divisor: float) -> Features:
         if isinstance(features, sp.csr_array):
             return with_entries(features, features.data / np.float32(divisor))
         return features if divisor == 1 else features / np.float32(divisor)
+
+
+def by_constants(features: Features, constants: Constants) -> Features:
+    """Features [n, ...] clipped and scaled by the same constants; whether they are finite is for the caller to check.
+
+    Raises
+    ------
+    DataError
+        If sparse features would lose their zeros.
+    """
+    shift, unit = constants.shift_and_unit
+
+    def scaled(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        with np.errstate(all="ignore"):
+            if constants.range is not None:
+                low, high = map(np.float32, constants.range)
+                values = values.clip(low, high)
+            return (values - np.float32(shift)) / np.float32(unit)
+
+    if not isinstance(features, sp.csr_array):
+        return scaled(features)
+    if shift != 0:
+        raise DataError(
+            "dataset.scale takes zeros of sparse features for other numbers; say divide_by, a range around 0 such as "
+            "[-1, 1], or layout: dense"
+        )
+    return with_entries(features, scaled(features.data))
 
 
 def unit_norm(features: Features) -> Features:

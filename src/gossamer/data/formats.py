@@ -5,22 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+from gossamer.data.archives import read_npz
 from gossamer.data.catalogue import KNOWN
+from gossamer.data.columns import Column
 from gossamer.data.compression import COMPRESSIONS
+from gossamer.data.csv_files import csv_table
 from gossamer.data.examples import Examples, Pair
 from gossamer.data.idx import read_idx_folder
 from gossamer.data.images import read_images
 from gossamer.data.libsvm import read_libsvm
-from gossamer.data.settings import DatasetSettings, Format
-from gossamer.data.tabular import read_csv, read_npz
+from gossamer.data.scaling import NoScale
+from gossamer.data.settings import TABLES, DatasetSettings, Format
+from gossamer.data.table import Table, Wanted, read_rows
 from gossamer.data.targets import are_numbers
-from gossamer.errors import DataError
+from gossamer.errors import DataError, SpecError
 
 _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
     ".npz": "npz",
     ".zip": "images",
     ".libsvm": "libsvm",
@@ -50,10 +56,46 @@ class _Reader:
     divisor: float = 1.0
 
 
+def wanted_of(settings: DatasetSettings) -> Wanted:
+    """Return what is read of a table to train on, by the settings of a data set.
+
+    Raises
+    ------
+    SpecError
+        If its columns are still in a file of their own.
+    """
+    columns = settings.columns
+    if isinstance(columns, Path):
+        raise SpecError(f"dataset.columns: {columns} has not been read; put its columns in the spec itself")
+    return Wanted(
+        columns=dict.fromkeys(settings.named, Column()) if settings.named else columns,
+        target=settings.target,
+        owner=settings.owner,
+        person=settings.person,
+        ignore=settings.ignore,
+        declared=columns is not None,
+        scaled=not isinstance(settings.scale, NoScale),
+        names=settings.labels is not None and not are_numbers(settings.labels),
+        real=settings.task == "regression",
+    )
+
+
 def _csv(path: Path, settings: DatasetSettings) -> Pair:
-    names = settings.labels is not None and not are_numbers(settings.labels)
-    read = partial(read_csv, person=settings.person, names=names)
-    return read(path, settings.target, settings.owner, settings.ignore, settings.columns), None
+    return _examples(csv_table(path, settings.csv), settings), None
+
+
+def _parquet(path: Path, settings: DatasetSettings) -> Pair:
+    from gossamer.data.parquet import parquet_table
+
+    return _examples(parquet_table(path), settings), None
+
+
+def _examples(table: Table, settings: DatasetSettings) -> Examples:
+    rows = read_rows(table, wanted_of(settings))
+    if rows.labels is None:
+        raise AssertionError("rows to train on were read without their target")
+    whose = rows.owners, rows.persons
+    return Examples(rows.features, rows.labels, *whose, rows.names, tuple(rows.columns), rows.target)
 
 
 def _libsvm(path: Path, settings: DatasetSettings) -> Pair:
@@ -62,11 +104,15 @@ def _libsvm(path: Path, settings: DatasetSettings) -> Pair:
     return read_libsvm(path, None if shape is None else math.prod(shape)), None
 
 
+_OF_TABLES = frozenset({"target", "owner", "person", "ignore", "columns", "csv"})
+"""Parquet files have no dialect, but parties with files of either format share a spec."""
+
 _READERS: dict[Format, _Reader] = {
     "idx": _Reader(lambda path, settings: read_idx_folder(path), divisor=255.0),
     "images": _Reader(lambda path, settings: read_images(path), divisor=255.0),
     "npz": _Reader(lambda path, settings: read_npz(path)),
-    "csv": _Reader(_csv, frozenset({"target", "owner", "person", "ignore"})),
+    "csv": _Reader(_csv, _OF_TABLES),
+    "parquet": _Reader(_parquet, _OF_TABLES),
     "libsvm": _Reader(_libsvm),
 }
 
@@ -121,18 +167,18 @@ def read_files(form: Format, train: Path, test: Path | None, settings: DatasetSe
 
 
 def _check_options(form: Format, reader: _Reader, settings: DatasetSettings) -> None:
-    if settings.columns is not None and form != "csv":
+    if settings.named is not None and form not in TABLES:
         raise DataError(
-            f"data set {settings.name!r}: 'features' names columns, which csv files have, but this is {form}; "
-            "give their number, or the shape"
+            f"data set {settings.name!r}: 'features' names columns, which {' and '.join(TABLES)} files have, but this "
+            f"is {form}; give their number, or the shape"
         )
-    for owner_format, other in _READERS.items():
-        for option in sorted(other.options - reader.options):
-            if getattr(settings, option) != type(settings).model_fields[option].default:
-                raise DataError(
-                    f"data set {settings.name!r}: {option!r} is for {owner_format} files, but this is {form}; "
-                    "leave it out"
-                )
+    others = sorted({option for other in _READERS.values() for option in other.options} - reader.options)
+    for option in others:
+        if getattr(settings, option) != type(settings).model_fields[option].default:
+            owners = " and ".join(name for name, other in _READERS.items() if option in other.options)
+            raise DataError(
+                f"data set {settings.name!r}: {option!r} is for {owners} files, but this is {form}; leave it out"
+            )
 
 
 def _check_shapes(path: Path, train: Examples, test: Examples | None) -> None:
@@ -143,6 +189,12 @@ def _check_shapes(path: Path, train: Examples, test: Examples | None) -> None:
         raise DataError(
             f"{path}: expected test examples of shape {list(shape)} like the training examples, "
             f"found {list(test.features.shape[1:])}"
+        )
+    if test and test.names != train.names:
+        ours, others = next(pair for pair in zip(train.names, test.names) if pair[0] != pair[1])
+        raise DataError(
+            f"{path}: expected the columns of the training examples in the same order, found {others!r} in the place "
+            f"of {ours!r}; reorder them, or say dataset.columns"
         )
 
 

@@ -12,8 +12,9 @@ import scipy.sparse as sp
 
 from gossamer.data.catalogue import KNOWN
 from gossamer.data.examples import Labels
-from gossamer.data.features import as_layout, divided, unit_norm
+from gossamer.data.features import as_layout, by_constants, divided, unit_norm
 from gossamer.data.formats import default_divisor
+from gossamer.data.scaling import ConstantScale
 from gossamer.data.settings import DatasetSettings, Format, Layout
 from gossamer.data.split import Features
 from gossamer.data.targets import class_labels, class_numbers, positive_classes, real_targets, written
@@ -36,9 +37,13 @@ class Classes:
     numbers: npt.NDArray[np.int64]
 
     def names(self) -> tuple[str, ...]:
+        """Names of the classes, by number."""
+        return tuple(map(", ".join, self.members()))
+
+    def members(self) -> tuple[tuple[str, ...], ...]:
         """The labels of each class number."""
         members = (self.labels[self.numbers == number] for number in range(self.numbers.max() + 1))
-        return tuple(", ".join(map(written, labels)) for labels in members)
+        return tuple(tuple(map(written, labels)) for labels in members)
 
 
 def classes_of(labels: Labels, settings: DatasetSettings) -> Classes | None:
@@ -86,21 +91,27 @@ class Treatment:
         What features are divided by.
     normalise : str
         ``unit_norm`` or ``none``.
+    scale : ConstantScale, optional
+        By what all features are scaled instead of divided.
     """
 
     layout: Layout
     shape: tuple[int, ...] | None
     divisor: float
     normalise: str
+    scale: ConstantScale | None = None
 
     @classmethod
     def of(cls, settings: DatasetSettings, form: Format, layout: Layout) -> Treatment:
         """What the settings and the catalogue say of data in this format."""
         known = KNOWN.get(settings.name)
         divisor = settings.divide_by or (known and known.divisor) or default_divisor(form)
-        return cls(layout, settings.shape or (known.shape if known else None), divisor, settings.normalise)
+        shape = settings.shape or (known.shape if known else None)
+        if isinstance(settings.scale, ConstantScale):
+            return cls(layout, shape, 1.0, settings.normalise, settings.scale)
+        return cls(layout, shape, divisor, settings.normalise)
 
-    def apply(self, features: Features, path: Path) -> Features:
+    def apply(self, features: Features, path: Path | str) -> Features:
         """The features [n, ...] as an objective gets them; ``path`` is where they are from, for the error.
 
         Raises
@@ -109,9 +120,11 @@ class Treatment:
             If examples are not of the shape known beforehand, or pictures are asked for as CSR.
         """
         shaped = divided(self._shaped(as_layout(features, self.layout), path), self.divisor)
+        if self.scale is not None:
+            shaped = by_constants(shaped, self.scale)
         return unit_norm(shaped) if self.normalise == "unit_norm" else shaped
 
-    def _shaped(self, features: Features, path: Path) -> Features:
+    def _shaped(self, features: Features, path: Path | str) -> Features:
         found = tuple(features.shape[1:])
         if self.shape is None or found == self.shape:
             return features

@@ -5,15 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from gossamer.section import Section
+from gossamer.data.columns import DeclaredColumns, feature_names, read_columns
+from gossamer.data.dialect import CsvSettings
+from gossamer.data.scaling import ConstantScale, DeclaredScale, NoScale, ScaleSettings
+from gossamer.errors import SpecError
+from gossamer.section import NEWER, Section, place, said
 
-Format = Literal["idx", "libsvm", "csv", "npz", "images"]
+Format = Literal["idx", "libsvm", "csv", "npz", "images", "parquet"]
+TABLES: tuple[Format, ...] = ("csv", "parquet")
+"""Formats with columns that have names."""
 Layout = Literal["dense", "sparse"]
 
 GENERATED = "graph_regression"
 """The data set that is drawn, not read."""
+IN_MEMORY = "in memory"
+"""The data set that was given as arrays, so that a spec of it has no examples."""
 
 _MOST_NUMBERS = 2 * 10**8
 
@@ -66,6 +74,10 @@ class SyntheticSettings(Section):
         return self
 
 
+def _key(location: tuple[str | int, ...]) -> str:
+    return ".".join(str(part) for part in location if "[" not in str(part))
+
+
 class DatasetSettings(Section):
     """A data set by name, or the reader's own files.
 
@@ -81,7 +93,7 @@ class DatasetSettings(Section):
     test_path : Path, optional
         The file with the test examples, where they are in one of their own.
     format : str, optional
-        ``idx``, ``libsvm``, ``csv``, ``npz`` or ``images``; by default what the name of the file says.
+        ``idx``, ``libsvm``, ``csv``, ``parquet``, ``npz`` or ``images``; by default what the name of the file says.
     task : str
         ``classification`` turns labels into class numbers, ``regression`` keeps real targets.
     labels : tuple, optional
@@ -90,17 +102,17 @@ class DatasetSettings(Section):
     positive : tuple, optional
         The labels that count as class 1; all others are class 0. So a problem of many classes becomes one of two.
     target : str or int
-        CSV: the target's column, by name or by position from 0 (-1 is the last).
+        Tables: the target's column, by name or by position from 0 (-1 is the last).
     owner : str, optional
-        CSV: the column that says whose example it is, for the natural partition.
+        Tables: the column that says whose example it is, for the natural partition.
     person : str, optional
-        CSV: the column that says which person an example is about, for guarantees that cover all of a person's
+        Tables: the column that says which person an example is about, for guarantees that cover all of a person's
         examples (``budget.rows_per_person``). NPZ archives have an array of that name.
     ignore : tuple of str
-        CSV: columns that are no features.
+        Tables: columns that are no features.
     features : int or tuple, optional
         What an example looks like: the number of its features; the shape of a picture, ``[1, 28, 28]``, also for
-        flat rows of as many features; or, for CSV, the names of the columns that are features, in this order.
+        flat rows of as many features; or, for tables, the names of the columns that are features, in this order.
         By default as found. Parties that each load their own data must say it, so that they agree.
     layout : str, optional
         ``dense`` or ``sparse`` (CSR) features. By default LIBSVM files are sparse where fewer than one entry
@@ -114,6 +126,14 @@ class DatasetSettings(Section):
         The choice is fixed: it does not depend on the run's seed.
     synthetic : section, optional
         How the examples of ``graph_regression`` are drawn; no other data set has it, and that one has nothing else.
+    columns : mapping, optional
+        Tables: the columns that are features, in this order, each with what its cells say and public constants to
+        scale it by; or a public YAML file of them. All other columns are left out.
+    scale : text or mapping, optional
+        ``declared``: numbers are scaled as ``columns`` say, the default where there are any. ``none``: they are left as
+        they are, and nothing is said of it. Or constants for all features, such as ``{range: [0, 255]}``.
+    csv : section, optional
+        How CSV files are written, if not with commas, points and in UTF-8.
     """
 
     name: str = Field(min_length=1)
@@ -133,25 +153,52 @@ class DatasetSettings(Section):
     normalise: Literal["none", "unit_norm"] = "none"
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
     synthetic: SyntheticSettings | None = None
+    columns: Annotated[DeclaredColumns | None, NEWER] = None
+    scale: Annotated[ScaleSettings | None, NEWER] = None
+    csv: Annotated[CsvSettings | None, NEWER] = None
+
+    def complete(self) -> DatasetSettings:
+        """These settings with the columns that a file of its own declares.
+
+        Raises
+        ------
+        SpecError
+            If the file cannot be read, or does not say what columns are.
+        """
+        if not isinstance(self.columns, Path):
+            return self
+        given = {**self.model_dump(), "columns": read_columns(self.columns)}
+        try:
+            return type(self).model_validate(given)
+        except ValidationError as error:
+            found = "; ".join(f"{_key(place(one))}: {said(one)}" for one in error.errors())
+            raise SpecError(f"{self.columns}: {found}") from None
 
     @property
-    def columns(self) -> tuple[str, ...] | None:
-        """The names of the columns that are features, where the settings name them."""
+    def named(self) -> tuple[str, ...] | None:
+        """The names of the columns that are features, where ``features`` names them."""
         names = self.features if isinstance(self.features, tuple) else ()
         return tuple(name for name in names if isinstance(name, str)) or None
 
     @property
+    def chosen(self) -> tuple[str, ...] | None:
+        """The names of the columns that are features, where the settings name them."""
+        return tuple(self.columns) if isinstance(self.columns, dict) else self.named
+
+    @property
     def shape(self) -> tuple[int, ...] | None:
         """The shape of an example's features, where the settings say it."""
+        if isinstance(self.columns, dict):
+            return (len(feature_names(self.columns)),)
         if not isinstance(self.features, tuple):
             return None if self.features is None else (self.features,)
-        if self.columns is not None:
-            return (len(self.columns),)
+        if self.named is not None:
+            return (len(self.named),)
         return tuple(size for size in self.features if isinstance(size, int))
 
     @model_validator(mode="after")
     def _features_are_sizes_or_names(self) -> DatasetSettings:
-        features, columns = self.features, self.columns
+        features, columns = self.features, self.named
         if not isinstance(features, tuple):
             return self
         if columns is None:
@@ -164,6 +211,42 @@ class DatasetSettings(Section):
             raise ValueError("features names the columns, so that others are left out already; leave ignore out")
         if isinstance(self.target, int):
             raise ValueError("features names columns, so that their order is free; name the target's column as well")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_are_features(self) -> DatasetSettings:
+        if self.columns is None:
+            if isinstance(self.scale, DeclaredScale):
+                raise ValueError("scale: declared takes the constants of columns, and there are none; declare columns")
+            return self
+        for key in ("features", "ignore", "divide_by"):
+            if getattr(self, key) not in (None, ()):
+                raise ValueError(f"columns says which columns are features and how they are scaled; leave {key} out")
+        if self.scale is None:
+            object.__setattr__(self, "scale", DeclaredScale())
+        if self.scale not in (DeclaredScale(), NoScale()):
+            raise ValueError("columns have constants of their own; say scale: declared or none, or leave it out")
+        return self._checked_columns() if isinstance(self.columns, dict) else self
+
+    def _checked_columns(self) -> DatasetSettings:
+        """Refuse columns that are something else already."""
+        columns = self.chosen or ()
+        for key in ("target", "owner", "person"):
+            if getattr(self, key) in columns:
+                raise ValueError(f"columns has {getattr(self, key)!r}, which is no feature but the {key}; leave it out")
+        headless = self.csv is not None and self.csv.header is False
+        if isinstance(self.target, int) and not headless:
+            raise ValueError("columns names columns, so that their order is free; name the target's column as well")
+        names = feature_names(self.columns) if isinstance(self.columns, dict) else ()
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"columns makes two features called {twice!r}; rename a column")
+        return self
+
+    @model_validator(mode="after")
+    def _scaled_once(self) -> DatasetSettings:
+        if isinstance(self.scale, ConstantScale) and self.divide_by is not None:
+            raise ValueError("scale and divide_by both scale features; leave one of them out")
         return self
 
     @model_validator(mode="before")

@@ -49,11 +49,31 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     except SpecError as error:
         raise SpecError(f"{path}, {error}") from None
     try:
-        return resolved(parse_spec(_overridden(content or {}, settings)), real_path(path).parent)
+        found = resolved(parse_spec(_overridden(content or {}, settings)), real_path(path).parent)
+        return found.model_copy(update={"dataset": found.dataset.complete()})
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
     except ValueError as error:  # such as a null character in a name
         raise SpecError(f"{path}: it names a file that cannot be one ({error}); correct it") from None
+
+
+def spec_of(given: Experiment | Mapping[str, Any] | str | Path) -> Experiment:
+    """The experiment that is given as one, as plain data, or as a YAML file.
+
+    Raises
+    ------
+    SpecError
+        If it is no spec.
+    """
+    if isinstance(given, Experiment):
+        return given
+    if isinstance(given, str | Path):
+        return read_spec(given)
+    if not isinstance(given, Mapping):
+        raise SpecError(
+            f"expected an Experiment, a mapping, or the path of a YAML file as a spec, found {type(given).__name__}"
+        )
+    return parse_spec(given)
 
 
 def read_text(text: str, settings: Sequence[str] = (), modules: Collection[str] | None = None) -> Experiment:
@@ -222,7 +242,7 @@ def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[Bas
 def _classes(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, tuple):
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, tuple, dict):
         return [found for member in typing.get_args(annotation) for found in _classes(member)]
     return []
 

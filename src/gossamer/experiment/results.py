@@ -6,7 +6,8 @@
 | `summary.json` | the outcome and the guarantee |
 | `metrics.jsonl` | a line an evaluation |
 | `ledger.jsonl` | a line for each kind of release of each node |
-| `model.safetensors` | the run's model, by the names of its parts |
+| `model.safetensors` | the run's model, by the names of its parts, with `model.json` in its metadata |
+| `model.json` | what the model is, and how rows are read for it (`trained.card`) |
 | `private.jsonl` | what nodes recorded for themselves; only if they did |
 | `noise_secret.json` | the run's `NoiseSecret`, for its owner alone; only if it has one |
 | `timing.json` | wall time and machine; the only file that differs between two runs of one seed and secret |
@@ -24,16 +25,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors.numpy import save
-
 from gossamer.arrays import FloatArray
 from gossamer.bounded import MOST_RECORDS, read_text
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
 from gossamer.files import for_owner, make_own_folder, write_own
 from gossamer.files import to_json as to_json
-from gossamer.parameters import Part, unpack
+from gossamer.trained.card import FILE as CARD
+from gossamer.trained.card import Card
+from gossamer.trained.files import ARRAYS, saved
 
 FILES = (
     "spec.yaml",
@@ -41,6 +41,7 @@ FILES = (
     "metrics.jsonl",
     "ledger.jsonl",
     "model.safetensors",
+    "model.json",
     "private.jsonl",
     noise_secret.FILE,
     "timing.json",
@@ -93,9 +94,10 @@ class ResultsFolder:
         with open(self.path / name, "a", encoding="utf-8", opener=for_owner) as file:
             file.write(to_json(row) + "\n")
 
-    def write_model(self, model: FloatArray, parts: Iterable[Part]) -> None:
-        arrays = unpack(np.asarray(model), tuple(parts))
-        self.write("model.safetensors", save({name: np.ascontiguousarray(part) for name, part in arrays.items()}))
+    def write_model(self, model: FloatArray, card: Card) -> None:
+        """Replace the model and its card, which is the same throughout a run, so that the two always fit."""
+        self.write(CARD, card.to_json(indent=2) + "\n")
+        self.write(ARRAYS, saved(model, card))
 
 
 def read_summary(path: Path) -> dict[str, Any]:

@@ -9,33 +9,40 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.arrays import FloatArray, IndexArray
+from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
+from gossamer.experiment.cards import card_of
 from gossamer.experiment.diverging import divergence
 from gossamer.experiment.driving import drive, few_collections
+from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.personalising import personalised
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import Prepared, prepare
-from gossamer.experiment.reading import write_spec
+from gossamer.experiment.reading import spec_of, write_spec
 from gossamer.experiment.results import ResultsFolder
 from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.experiment.tracing import tracing
-from gossamer.parameters import unpack
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
+from gossamer.trained.card import Card
+from gossamer.trained.model import Model
 from gossamer.version import __version__
+
+if TYPE_CHECKING:
+    from gossamer.objectives.models.given import Given
 
 _RUN = "run"
 """The purpose of all that is no audit."""
@@ -78,8 +85,8 @@ class Result:
         What is proved about what leaked.
     metrics : list of dict
         A row an evaluation, as in ``metrics.jsonl``.
-    model : dict of str to ndarray
-        The run's model by the names of its parts, as in ``model.safetensors``.
+    model : Model
+        The run's model: its arrays by name, as in ``model.safetensors``, and what it predicts.
     timing : dict
         Wall seconds, as in ``timing.json``.
     folder : Path or None
@@ -94,7 +101,7 @@ class Result:
     summary: dict[str, Any]
     guarantee: Guarantee
     metrics: list[Row]
-    model: dict[str, FloatArray]
+    model: Model
     timing: dict[str, Any]
     folder: Path | None = None
     guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
@@ -102,9 +109,11 @@ class Result:
 
 
 def run(
-    experiment: Experiment,
+    experiment: Experiment | Mapping[str, Any] | str | Path,
     out: str | Path | None = None,
     *,
+    data: Data | None = None,
+    module: Given | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     trace: str | Path | None = None,
@@ -115,10 +124,16 @@ def run(
 
     Parameters
     ----------
-    experiment : Experiment
-        What to run.
+    experiment : Experiment, mapping or path
+        What to run: a spec as an object, as plain data, or a YAML file.
     out : path, optional
         Folder for the results; None writes nothing.
+    data : Data, optional
+        Examples from memory, in the place of the spec's ``dataset``.
+    module : torch.nn.Module, or a class or function that makes one, optional
+        The network, in the place of the spec's ``objective.module``. It is copied. A module starts from the parameters
+        that it has, which must not come from the private data; what a class or a function makes starts from parameters
+        drawn with the spec's seed, and is called with ``input_shape`` and ``classes`` as far as it takes them.
     overwrite : bool
         Whether ``out`` may hold the results of an earlier run, which are then replaced.
     progress : Progress, optional
@@ -142,9 +157,9 @@ def run(
     with threadpool_limits(1):  # sums in BLAS depend on the number of threads; results must not
         folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
         started = time.perf_counter()
-        prepared = prepare(experiment)
+        prepared = prepare(spec_of(experiment), FromMemory(data, module))
         plan = plan_run(prepared)
-        drawn = chosen_secret(experiment, secret)
+        drawn = chosen_secret(prepared.experiment, secret)
         with tracing(trace, prepared) as watch:
             session = _Run(prepared, plan, folder, progress or Silence(), started, watch, measure=measure, secret=drawn)
             return session.go()
@@ -259,7 +274,7 @@ class _Run:
             self.summary(),
             self.plan.guarantee,
             self.rows,
-            unpack(self.model, self.prepared.objective.parts),
+            Model(self.card, self.prepared.objective, self.model),
             self.timing(),
             self.folder.path if self.folder is not None else None,
             differing(self.plan.guarantees),
@@ -312,9 +327,13 @@ class _Run:
         if self.folder is None:
             return
         self.folder.write_lines("ledger.jsonl", (line for ledger in self.sides.ledgers for line in ledger.lines()))
-        self.folder.write_model(self.model, self.prepared.objective.parts)
+        self.folder.write_model(self.model, self.card)
         self.folder.write_json("summary.json", self.summary())
         self.folder.write_json("timing.json", self.timing())
+
+    @cached_property
+    def card(self) -> Card:
+        return card_of(self.prepared)
 
     @property
     def model(self) -> FloatArray:

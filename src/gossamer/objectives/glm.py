@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.split import Features, Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import local_updates
 from gossamer.objectives.asked import (
@@ -280,6 +280,24 @@ class LinearModel(Objective):
                 with np.errstate(over="ignore", invalid="ignore"):
                     z = (examples.matrix[rows] @ weights).T.reshape(*bias.shape[:2], -1) + bias
                     found[row, rows] = self.loss.values(z, examples.targets[rows])[0]
+        return found
+
+    def scores(self, model: FloatArray, features: Features) -> npt.NDArray[np.float64]:
+        """``W x + b`` of each example, computed in float64, [n, outputs]; see `Objective.scores`.
+
+        Raises
+        ------
+        DataError
+            If the model or the features do not fit.
+        """
+        weights, bias = self._columns(self._rows(model[None], 1).astype(np.float64))
+        rows: Any = features if features.ndim == 2 else features.reshape(len(features), -1)
+        if rows.shape[1] != self.features:
+            raise DataError(f"expected examples of {self.features} features, found {rows.shape[1]}")
+        found = np.empty((rows.shape[0], self.outputs))
+        for some in _slices(len(found), _ROWS):
+            with np.errstate(over="ignore", invalid="ignore"):
+                found[some] = rows[some] @ weights + bias[:, 0, 0]
         return found
 
     def smoothness(self, data: Split) -> float | None:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.arrays import IndexArray as IndexArray
-from gossamer.data.split import Split
+from gossamer.data.split import Features, Split
+from gossamer.errors import ModelError
 from gossamer.objectives import local_steps, local_training, local_updates
 from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates, Training
 from gossamer.objectives.computing import Computing
@@ -237,6 +238,28 @@ class Objective(ABC):
         """
         singles = (Split(split.features[i : i + 1], split.targets[i : i + 1]) for i in range(len(split)))
         return np.stack([self.evaluate(models, single).loss for single in singles], axis=1)
+
+    def scores(self, model: FloatArray, features: Features) -> npt.NDArray[np.float64]:
+        """Return what a ``model`` [size] makes of examples, from which its predictions follow.
+
+        Parameters
+        ----------
+        model : ndarray [size]
+            The parameters.
+        features : ndarray [n, ...] or csr_array [n, features] of float32
+            As in a `Split`.
+
+        Returns
+        -------
+        ndarray [n, outputs]
+            Scores of classes, or one real number an example.
+
+        Raises
+        ------
+        ModelError
+            If the objective predicts nothing.
+        """
+        raise ModelError(f"{type(self).__name__} gives no scores, so nothing can be predicted with it")
 
     def smoothness(self, data: Split) -> float | None:
         """An upper bound of the gradient's Lipschitz constant on ``data`` (L2 term included), or None."""

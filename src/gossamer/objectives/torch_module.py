@@ -28,7 +28,7 @@ from gossamer.objectives.asked import (
 import torch
 from torch import nn
 
-from gossamer.data.split import Split
+from gossamer.data.split import Features, Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import torch_local, torch_scores
 from gossamer.objectives.chains.compiled import MADE
@@ -39,7 +39,7 @@ from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_batching import Piece, in_order, pieces, without_subnormals
 from gossamer.objectives.torch_checks import private_copy
 from gossamer.objectives.torch_examples import Tensors, check_indices, check_split
-from gossamer.objectives.torch_network import LOSSES, Network, flat_parameters
+from gossamer.objectives.torch_network import LOSSES, Network, flat_parameters, frozen_digest
 from gossamer.objectives.torch_plan import COMPILED, STRATEGIES, Plan, make_plan
 from gossamer.threads import available_cores
 
@@ -243,6 +243,19 @@ class TorchModule(Objective):
         models = self._rows(models, len(models))
         return torch_scores.example_losses(plan, models, split, self._tensors, self.threads)
 
+    def scores(self, model: FloatArray, features: Features) -> npt.NDArray[np.float64]:
+        """What the module returns for examples, [n, outputs]; see `Objective.scores`.
+
+        Raises
+        ------
+        ModelError
+            If the module cannot take the examples.
+        DataError
+            If the model does not fit.
+        """
+        plan = self.plan(Split(features, np.zeros(features.shape[0], np.int64)))
+        return torch_scores.scores(plan, self._rows(model[None], 1)[0], features, self._tensors)
+
     def local_steps(self, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
         """See `Objective.local_steps`; one round a thread, where there are kernels."""
         kernel = self.plan(data).kernel
@@ -282,6 +295,11 @@ class TorchModule(Objective):
             return Computing(plan.strategy, "", made.kernels, made.seconds, plan.kernel.products)
         # Of modules that are no sequence at all nobody expects to be chains.
         return Computing(plan.strategy, plan.unchained if isinstance(self._network.module, nn.Sequential) else "")
+
+    @property
+    def frozen(self) -> str | None:
+        """SHA-256 of what the module holds beside its trainable parameters; None if that is nothing."""
+        return frozen_digest(self._network)
 
     @property
     def network(self) -> Network:

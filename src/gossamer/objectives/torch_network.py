@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -129,3 +130,16 @@ def flat_parameters(module: nn.Module) -> tuple[tuple[Part, ...], npt.NDArray[np
     trainable = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
     parts = tuple(Part(name, tuple(p.shape)) for name, p in trainable.items())
     return parts, torch.cat([p.reshape(-1) for p in trainable.values()]).numpy()
+
+
+def frozen_digest(network: Network) -> str | None:
+    """SHA-256 of the buffers and parameters of a module that are in no vector; None where there are none."""
+    trained = {part.name for part in network.parts}
+    kept = {name: values for name, values in network.module.state_dict().items() if name not in trained}
+    if not kept:
+        return None
+    digest = hashlib.sha256()
+    for name, values in sorted(kept.items()):
+        digest.update(f"{name} {values.dtype} {list(values.shape)}\n".encode())
+        digest.update(values.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

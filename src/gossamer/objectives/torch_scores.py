@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.split import Features, Split
 from gossamer.objectives.asked import Evaluation
 from gossamer.objectives.torch_batching import in_order
 from gossamer.objectives.torch_examples import Tensors
@@ -54,6 +54,18 @@ def example_losses(
             for part in _slices(len(data), plan.rows):
                 arranged = network.arrange(parameters, tensors.features(data, part))
                 found[row, part] = network.losses(*arranged, tensors.targets(data, part)).double().numpy()
+    return found
+
+
+def scores(plan: Plan, model: FloatArray, features: Features, tensors: Tensors) -> npt.NDArray[np.float64]:
+    """What the module returns for each example, [examples, outputs], computed in its own type."""
+    count = int(features.shape[0])
+    data, found = Split(features, np.zeros(count, np.int64)), np.empty((count, plan.classes or 1))
+    with plan.networks.lend() as network, torch.no_grad():
+        parameters = network.parameters(torch.tensor(model))
+        for part in _slices(count, plan.rows):
+            outputs = network.outputs(*network.arrange(parameters, tensors.features(data, part)))
+            found[part] = outputs.reshape(-1, found.shape[1]).double().numpy()
     return found
 
 

@@ -174,10 +174,12 @@ def _pixel_bomb(folder: Path) -> None:
 
 
 def _zip_bomb_of_pictures(folder: Path) -> None:
-    with zipfile.ZipFile(folder / "rows.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        with archive.open("train/a/1.png", "w", force_zip64=True) as file:
-            for _ in range(ZEROS >> 20):
-                file.write(bytes(1 << 20))
+    with (
+        zipfile.ZipFile(folder / "rows.zip", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("train/a/1.png", "w", force_zip64=True) as file,
+    ):
+        for _ in range(ZEROS >> 20):
+            file.write(bytes(1 << 20))
 
 
 def _idx(shape: tuple[int, ...], body: bytes, kind: int = 8) -> bytes:

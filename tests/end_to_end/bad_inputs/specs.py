@@ -154,8 +154,8 @@ SETTINGS: tuple[tuple[str, str, str], ...] = (
     ("null", "budget.epsilon=null", "budget.epsilon: input should be a valid number, found nothing"),
     ("NaN", "algorithm.learning_rate=.nan", "algorithm.learning_rate"),
     ("5,000 letters for a key", f"{'a' * 5_000}=3", "unknown key"),
-    ("5,000 dots", f"a{'.a' * 5_000}=3", ""),
-    ("a control character", "'algorithm.nodes=\x1b[2J'", ""),
+    ("5,000 dots", f"a{'.a' * 5_000}=3", "expected key=value, such as algorithm.nodes=16, found 'a.a.a"),
+    ("a control character", "'algorithm.nodes=\x1b[2J'", "not YAML: special characters are not allowed"),
 )
 """Overrides of a spec that is in order."""
 

@@ -224,9 +224,12 @@ def test_layout_follows_the_share_of_entries(tmp_path: Path, filled: int, sparse
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"owner": "site"}, "'owner' is for csv files, but this is libsvm"),
+        ({"owner": "site"}, "'owner' is for csv and parquet files, but this is libsvm"),
         ({"target": "y"}, "'target' is for csv"),
-        ({"features": ["a", "b"], "target": "y"}, "'features' names columns, which csv files have, but this is libsvm"),
+        (
+            {"features": ["a", "b"], "target": "y"},
+            "'features' names columns, which csv and parquet files have, but this is libsvm",
+        ),
         ({"test_fraction": 0.1}, "too few to hold out 0.1"),
     ],
 )
@@ -283,8 +286,8 @@ def test_folders_and_unknown_suffixes(tmp_path: Path) -> None:
     assert infer_format(tmp_path) == "images"
     (tmp_path / "train-images-idx3-ubyte.gz").touch()
     assert infer_format(tmp_path) == "idx"
-    with pytest.raises(DataError, match=r"suffix '\.parquet'; say format: idx, images, npz, csv, libsvm"):
-        infer_format(Path("a.parquet"))
+    with pytest.raises(DataError, match=r"suffix '\.xlsx'; say format: idx, images, npz, csv, parquet, libsvm"):
+        infer_format(Path("a.xlsx"))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +301,7 @@ def test_folders_and_unknown_suffixes(tmp_path: Path) -> None:
         {"features": 0},
         {"labels": (1,)},
         {"positive": ()},
-        {"format": "parquet"},
+        {"format": "orc"},
         {"normalise": "standard"},
     ],
 )
@@ -376,5 +379,7 @@ def test_cifar_subset(shared_data: Path, monkeypatch) -> None:
 
 
 def test_a_divisor_that_leaves_no_finite_features_is_refused() -> None:
-    with pytest.raises(DataError, match=r"digits: features are not finite after dataset\.divide_by and normalise"):
+    with pytest.raises(
+        DataError, match=r"digits: features are not finite after dataset\.divide_by, scale and normalise"
+    ):
         load_dataset(DatasetSettings(name="digits", divide_by=1e-38))

@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data.tabular import read_csv, read_npz
+from gossamer.data.archives import read_npz
+from gossamer.data.columns import Column
+from gossamer.data.csv_files import csv_table
+from gossamer.data.table import Rows, Wanted, read_rows
 from gossamer.errors import DataError
 
 PATIENTS = """id,age,site,dose,outcome
@@ -26,8 +29,12 @@ def _csv(folder: Path, text: str, name: str = "data.csv") -> Path:
     return path
 
 
+def read_csv(path: Path, target: str | int = -1, **options) -> Rows:
+    return read_rows(csv_table(path), Wanted(target=target, **options))
+
+
 def test_columns_become_features_target_and_owner(tmp_path: Path) -> None:
-    examples = read_csv(_csv(tmp_path, PATIENTS), "outcome", "site", ["id"])
+    examples = read_csv(_csv(tmp_path, PATIENTS), "outcome", owner="site", ignore=["id"])
     assert examples.features.dtype == np.float32
     assert np.array_equal(examples.features, np.array([[61, 0.5], [47, 0.1], [50, -2]], np.float32))
     assert examples.labels.tolist() == ["well", "not, well", "well"]
@@ -52,13 +59,15 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
     [
         ("", "expected a header"),
         ("a\n1\n", "expected a header of two or more"),
-        ("a;y\n1;2\n", "expected a header of two or more different names with commas"),
+        ("a;y\n1;2\n", "expected a header of two or more different names with commas, .*separator: ';'"),
+        ("a\ty\n1\t2\n", "for another separator say dataset.csv: {separator: tab}"),
+        ("1.5,7\n1,2\n", "expected the columns' names in the first row, found numbers alone; say dataset.csv"),
         ("a,a\n1,2\n", "different names"),
         ("a,y\n", "found none"),
         ("a,y\n1,0\n1,0,3\n", "line 3: expected 2 columns, found 3"),
-        ("a,y\n1,0\n\nred,0\n", "line 4, column 'a': expected a number, found 'red'; write categories"),
-        ("a,y\n1,0\n,0\n", "line 3, column 'a': expected a number, found ''"),
-        ("a,y\n1,0\nnan,0\n", "line 3, column 'a': expected a finite number that fits float32, found nan"),
+        ("a,y\n1,0\n\nred,0\n", "line 4, column 'a': expected a number, found 'red'; declare what its cells are"),
+        ("a,y\n1,0\n,0\n", "line 3, column 'a': the cell is empty, and nothing says what it is read as; declare"),
+        ("a,y\n1,0\nnan,0\n", "line 3, column 'a': the cell is empty, and nothing says"),
         ("a,y\n-inf,0\n", "line 2, column 'a'.* found -inf"),
         ("a,y\n1,0\n1,\n", "line 3: the target is empty"),
         ('a,y\n1,"0\n', "line 2: not a CSV row"),
@@ -83,7 +92,10 @@ def test_a_wrong_table_is_named(tmp_path: Path, text: str, message: str) -> None
         ({"owner": "y"}, "owner names 'y', which is the target's column"),
         ({"person": "y"}, r"person names 'y', which is the target's column; .*its columns are a, b, y"),
         ({"person": "y", "target": "y"}, "person names 'y', which is the target's column"),
-        ({"person": "a", "columns": ["a", "b"]}, "features names 'a', which says whose an example is"),
+        (
+            {"person": "a", "columns": {"a": Column(), "b": Column()}},
+            "features names 'a', which says whose an example is",
+        ),
     ],
 )
 def test_a_wrong_column_is_named(tmp_path: Path, options, message: str) -> None:
@@ -99,7 +111,7 @@ def test_an_owner_may_not_be_empty(tmp_path: Path) -> None:
 def test_text_must_be_utf8(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_bytes(b"a,y\n\xff,1\n")
-    with pytest.raises(DataError, match="expected text in UTF-8, found byte 4"):
+    with pytest.raises(DataError, match=r"line 2: expected text in UTF-8, .*encoding: latin-1"):
         read_csv(path)
 
 

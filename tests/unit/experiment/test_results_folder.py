@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from gossamer.errors import SpecError
 from gossamer.experiment.results import ResultsFolder, to_json
-from gossamer.parameters import Part
+from gossamer.trained.card import Card, read_card
 
 
 def cleared(path: Path) -> ResultsFolder:
@@ -69,7 +69,15 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_models_are_stored_by_the_names_of_their_parts(tmp_path: Path) -> None:
     vector = np.arange(8, dtype=np.float32)
-    ResultsFolder(tmp_path).write_model(vector, (Part("weight", (2, 3)), Part("bias", (2,))))
+    card = Card(
+        objective={"name": "hinge", "loss": "softmax"},
+        parts=({"name": "weight", "shape": (2, 3)}, {"name": "bias", "shape": (2,)}),
+        shape=(3,),
+        classes=("a", "b"),
+        dataset={"name": "own"},
+    )
+    ResultsFolder(tmp_path).write_model(vector, card)
+    assert read_card((tmp_path / "model.json").read_text(), tmp_path) == card
     loaded = load_file(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded["weight"], [[0, 1, 2], [3, 4, 5]])
     np.testing.assert_array_equal(loaded["bias"], [6, 7])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName, seconds
 
 DESCRIPTION = (
@@ -47,7 +48,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add("--wait", type=seconds, default=60.0, metavar="S", help="for neighbours, before the start (default: 60)")
     add("--gone-after", type=seconds, default=300.0, metavar="S", help="silence that counts as gone (default: 300)")
     add("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
-    add("--quiet", action="store_true", help="write to the log alone")
+    add("--quiet", action="store_true", help="write to node.log, and --log-file, alone")
+    add_log(command)
     command.set_defaults(command=node_command)
 
 
@@ -58,5 +60,6 @@ def node_command(options: argparse.Namespace) -> int:
     from gossamer.deployment.party.party import run_party
 
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
-    run_party(PartyOptions(**chosen))
+    with logged(options):
+        run_party(PartyOptions(**chosen | {"quiet": options.quiet or options.log_file == STDERR}))
     return 0

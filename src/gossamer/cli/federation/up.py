@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.default_folder import default_folder
+from gossamer.cli.logs import LOG, add_log, logged
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_spec, read_experiment, settings_of
 from gossamer.errors import GossamerError, SpecError
+
+if TYPE_CHECKING:
+    from gossamer.experiment.spec import Experiment
 
 DESCRIPTION = (
     "Deal the data of a spec out to its nodes, found a federation of them, and run each as a process of its own over a "
@@ -30,6 +35,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--trace", action="store_true", help="each party also writes every event and effect to trace.bin"
     )
+    add_log(command)
     # Not offered: who knows it from other commands is told why a federation has none.
     command.add_argument("--reproducible", action="store_true", help=argparse.SUPPRESS)
     command.set_defaults(command=up_command)
@@ -37,6 +43,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def up_command(options: argparse.Namespace) -> int:
     """Run the federation, and say what came of it."""
+    experiment = read_experiment(options)
+    out = options.out or default_folder(options.spec, "up", experiment.seed, settings_of(options))
+    with logged(options, out.name):
+        return _up(options, experiment, out)
+
+
+def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
     # Both need what is optional, so they are imported only here.
     from gossamer.cli.federation.local_federation import LocalFederation
     from gossamer.deployment.founding.federation_spec import left_out
@@ -45,22 +58,20 @@ def up_command(options: argparse.Namespace) -> int:
     from gossamer.files import write_own
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 
-    experiment = read_experiment(options)
-    out = options.out or default_folder(options.spec, "up", experiment.seed, settings_of(options))
     broker = EmbeddedBroker() if options.broker == "embedded" else Mosquitto()
     with broker:
         try:
             federation = LocalFederation.found(experiment, out, broker.url)
         except SpecError as error:
             raise SpecError(f"{options.spec}: {error}") from None
-        say(f"{len(federation.members)} parties in {out}, over {broker.url}")
-        say(f"plan: {federation.plan}")
+        _tell(f"{len(federation.members)} parties in {out}, over {broker.url}")
+        _tell(f"plan: {federation.plan}")
         warn([*left_out(experiment), *federation.plan.guarantee.remarks])
         # Many processes on one machine are slow to answer each other, and heartbeats are a twentieth of this apart.
         parties = len(federation.members)
         more = ("--gone-after", str(30 + 2 * parties), "--wait", str(60 + parties))
         traced = {name: ("--trace", str(out / name / "trace.bin")) for name in federation.members if options.trace}
-        found = federation.run(say, more={n: (*more, *traced.get(n, ())) for n in federation.members})
+        found = federation.run(_tell, more={n: (*more, *traced.get(n, ())) for n in federation.members})
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
     warn(in_words(ended, experiment.private))
@@ -74,7 +85,14 @@ def up_command(options: argparse.Namespace) -> int:
         print(report)
     for name, why in found.failed.items():
         say(f"gossamer: {name} {why}")
+        LOG.error("%s failed", name)
     return GossamerError.exit_code if found.failed else 0
+
+
+def _tell(line: str) -> None:
+    """Say a line, and log it without a party's last words, which may quote its data."""
+    say(line)
+    LOG.info("%s", line.partition(": failed: ")[0] + ": failed" if ": failed: " in line else line)
 
 
 def _report(document: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.default_folder import default_folder
+from gossamer.cli.logs import add_log, logged
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
 from gossamer.cli.printing import Bar, describe_row, figure, print_json, say, table, warn, wrapped
@@ -37,6 +38,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
     command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
+    add_log(command)
     command.set_defaults(command=run_command)
 
 
@@ -47,7 +49,9 @@ def run_command(options: argparse.Namespace) -> int:
     out, start = _repeat(options) if options.repeat is not None else _run(options)
     bar = Bar()
     try:
-        result = start(bar)
+        with logged(options, out.name):
+            result = start(bar)
+            bar.ended(result.summary)
     except KeyboardInterrupt:
         bar.close()
         if (out / "summary.json").exists():

@@ -37,8 +37,10 @@ def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
             "compute.strategy: vmap rounds a gradient by what is computed beside it, and deployed parties compute "
             "each example for itself; choose auto"
         )
+    own = experiment if folder is None else resolved(experiment, folder)
+    dataset = experiment.dataset.model_copy(update={"columns": own.dataset.complete().columns})
     # What the path says of the format is kept.
-    dataset = declared(experiment.dataset).model_copy(update={"path": None, "test_path": None})
+    dataset = declared(dataset).model_copy(update={"path": None, "test_path": None})
     declared_form(dataset)
     experiment = experiment.model_copy(update={"dataset": dataset})
     if (start := start_of(experiment, folder)) is not None:

@@ -70,7 +70,7 @@ def load_party_split(
     file_format = form.format or infer_format(path)
     # With columns named, nothing is left for the owner's column to say: all rows are the party's.
     unused = {"owner": None} | ({"person": None} if rows_per_person is None else {})
-    own = known.model_copy(update=unused) if known.columns else known
+    own = known.model_copy(update=unused) if known.chosen else known
     train, test = read_files(file_format, path, test_path, own)
     if examples is not None and len(train.labels) != examples:
         raise DataError(

@@ -85,7 +85,7 @@ class DataHeld:
             kept=kept,
             signing=_signing(invited),
         )
-        self.computer = paced(computer, self.agreed.prepared, folder.say)
+        self.computer = paced(computer, self.agreed.prepared, folder.tell_owner)
 
     @property
     def _name(self) -> str:
@@ -107,7 +107,7 @@ class DataHeld:
         assert invited.policy is not None  # or it would not have been accepted
         self._owned = OwnedData.open(invited.policy, options.data_name, invited.data)
         for line in self._owned.check(train):
-            folder.say(line)
+            folder.tell_owner(line)
 
     @property
     def planned_releases(self) -> int | None:

@@ -143,7 +143,7 @@ class NodeLoop:
         while not self.stopping and (missing := self._unheard(wanted)):
             now = self.clock()
             if now >= until:
-                self.folder.say(f"goes ahead without {', '.join(sorted(missing))}, not heard within {patience:g} s")
+                self.folder.warn(f"goes ahead without {', '.join(sorted(missing))}, not heard within {patience:g} s")
                 return
             self._publish(self.peers.wake(now))
             self._open(self._receive(min(0.5, until - now)))
@@ -330,7 +330,10 @@ class NodeLoop:
         if connected != self._was_connected:
             self._was_connected, self._changed_at = connected, self.clock()
             lost = f"lost the broker, and goes on trying: {self.transport.reason}"
-            self.folder.say("connected to the broker again" if connected else lost)
+            if connected:
+                self.folder.say("connected to the broker again")
+            else:
+                self.folder.warn(lost)
             if connected and self.ended is not None:
                 self.peers.finished(self._reason, self._unacknowledged())  # what was said meanwhile is lost
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,13 @@ def _states(status: Status) -> Samples:
     return [({"state": state}, float(status["state"] == state)) for state in STATES]
 
 
+def _expiries(status: Status) -> Samples:
+    """Unix times at which papers expire, of those that are times."""
+    for what, text in status.get("expires", {}).items():
+        with suppress(ValueError):
+            yield {"paper": what}, datetime.fromisoformat(text).timestamp()
+
+
 def _peers(status: Status) -> Iterator[tuple[str, Status]]:
     yield from status.get("peers", {}).items()
 
@@ -103,6 +112,18 @@ METRICS = (
         "gauge",
         "When the node last wrote its status (Unix time).",
         _one("written"),
+    ),
+    Metric(
+        "node_paper_expires_timestamp_seconds",
+        "gauge",
+        "When the invitation and the certificate expire (Unix time).",
+        _expiries,
+    ),
+    Metric(
+        "node_policy_epsilon_ratio",
+        "gauge",
+        "Share of the policy's budget that is charged, by all runs together.",
+        _one("policy", "share_charged"),
     ),
     Metric(
         "peer_up",

@@ -58,6 +58,8 @@ def run_party(options: PartyOptions) -> str:
         stack.enter_context(threadpool_limits(1))
         folder = StateFolder(options.state, echo=not options.quiet)
         invited = accept(options)
+        terms = invited.agreed.terms
+        folder.named(terms.invitation.run, terms.me.name)
         folder.take()
         stack.callback(folder.give_back)
         invited = fitting(options, invited, folder)
@@ -67,7 +69,7 @@ def run_party(options: PartyOptions) -> str:
                 check_newer(invited.agreed, newer.agreed)
                 invited = newer
             except CallerError as error:
-                folder.say(f"does not accept the newer invitation, and goes on by the old one: {error}")
+                folder.warn(f"does not accept the newer invitation, and goes on by the old one: {error}")
         return state
 
 
@@ -97,7 +99,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     stack.callback(worker.stop)
     clock, near = Clock(), neighbours(agreed.prepared, invitation.me.name)
     peers = _peers(options, invited, near, clock(), folder)
-    newer = Newer(options.invitation, invitation, folder.say)
+    newer = Newer(options.invitation, invitation, folder.warn)
     loop = NodeLoop(
         host,
         peers,
@@ -142,7 +144,7 @@ def _transport(options: PartyOptions, invitation: Invitation, folder: StateFolde
     )
     address = broker_address(options, invitation)
     folder.say(f"connects to {address}")
-    return MqttTransport(invitation.run, invitation.me.name, address, limits, folder.say)
+    return MqttTransport(invitation.run, invitation.me.name, address, limits, folder.warn)
 
 
 def _peers(options: PartyOptions, invited: Invited, near: tuple[str, ...], now: float, folder: StateFolder) -> Peers:
@@ -157,6 +159,7 @@ def _peers(options: PartyOptions, invited: Invited, near: tuple[str, ...], now: 
         now,
         contacts=near,
         log=folder.say,
+        warn=folder.warn,
     )
 
 

@@ -86,7 +86,7 @@ def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Inv
     try:
         check_newer(earlier.agreed, invited.agreed)
     except InvitationError as error:
-        folder.say(f"does not accept the newer invitation, and goes on by the old one: {error}")
+        folder.warn(f"does not accept the newer invitation, and goes on by the old one: {error}")
         return earlier
     return invited
 

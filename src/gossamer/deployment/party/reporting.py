@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from contextlib import suppress
@@ -95,6 +96,8 @@ class Reporter:
         }
         self._folder.publish(self._status)
         self._tell_progress(loop, now)
+        counts = f"{self._status['updates']} updates, {self._status['releases']} releases"
+        self._folder.log(f"{self._status['state']}: {counts}", logging.DEBUG)
 
     def _updates(self, loop: NodeLoop) -> int:
         """Whole updates since the process began: those that a server made, or by what was computed for them."""
@@ -118,7 +121,9 @@ class Reporter:
 
     def ended(self, state: str, why: str = "") -> None:
         """The process ends."""
-        self._folder.say(f"{self._status['node']} {state}{why and ': ' + why}")
+        # Why may quote data; who runs the node decides what of it a log is told.
+        self._folder.tell_owner(f"{self._status['node']} {state}{why and ': ' + why}")
+        self._folder.log(f"{self._status['node']} {state}", logging.ERROR if why else logging.INFO)
         self._folder.publish({**self._status, "state": state, "why": why or None, "written": time.time()})
 
     def _changed(self, name: str, peer: PeerState) -> None:

@@ -6,17 +6,18 @@ import math
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save
 
 from gossamer.arrays import FloatArray
 from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.experiment.cards import card_of
 from gossamer.experiment.personalising import NOTE, personal_models
 from gossamer.experiment.results import to_json
 from gossamer.experiment.summarising import algorithm_of
-from gossamer.parameters import unpack
 from gossamer.runtimes.host import Host
+from gossamer.trained.card import FILE as CARD
+from gossamer.trained.files import ARRAYS, saved
 from gossamer.version import __version__
 
 PERSONAL = "personal.safetensors"
@@ -27,7 +28,9 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
     """Write model and summary as they are now; what the summary says."""
     prepared = agreed.prepared
     model = np.asarray(prepared.algorithm.model_of(host.node).values)
-    folder.write("model.safetensors", _saved(agreed, model))
+    card = card_of(prepared, owners=agreed.terms.names)
+    folder.write(CARD, card.to_json(indent=2) + "\n")
+    folder.write(ARRAYS, saved(model, card))
     summary = {
         "gossamer": __version__,
         "run": agreed.terms.invitation.run,
@@ -44,13 +47,6 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
     return summary
 
 
-def _saved(agreed: Agreed, model: FloatArray, note: str | None = None) -> bytes:
-    """The model as a file's content, with the note in its metadata."""
-    arrays = unpack(model, tuple(agreed.prepared.objective.parts))
-    metadata = None if note is None else {"note": note}
-    return save({name: np.ascontiguousarray(part) for name, part in arrays.items()}, metadata)
-
-
 def _personalised(folder: StateFolder, held: DataHeld, model: FloatArray) -> dict[str, Any]:
     """Write this party's personal model, if the spec asks for one and there are data to make it of, and describe it."""
     agreed = held.agreed
@@ -58,7 +54,7 @@ def _personalised(folder: StateFolder, held: DataHeld, model: FloatArray) -> dic
     if settings is None or not agreed.terms.holds_data:
         return {}
     (personal,) = personal_models(agreed.prepared, settings, [agreed.terms.me.name], model[None])
-    folder.write(PERSONAL, _saved(agreed, personal, NOTE))
+    folder.write(PERSONAL, saved(personal, card_of(agreed.prepared, owners=agreed.terms.names, note=NOTE)))
     folder.say(f"wrote {PERSONAL}. {NOTE}")
     return {"personalisation": {"personal": _tested(held, personal), "final_model": _tested(held, model), "note": NOTE}}
 

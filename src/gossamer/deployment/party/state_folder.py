@@ -8,6 +8,7 @@
 | `node.log` | what happened, a line each |
 | `private.jsonl` | what the node recorded for itself; nobody else's business |
 | `summary.json`, `model.safetensors` | at the end: what came of it, and the model that this party would deploy |
+| `model.json` | at the end: what that model is, and how rows are read for it |
 | `personal.safetensors` | at the end, if the spec asks for it: that model trained on with raw data, for this party |
 | `instance` | a random name of this folder, by which the ledger of an agent's data knows it |
 | `leave` | a request of `gossamer stop --leave` |
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import secrets
 import signal
@@ -30,6 +32,8 @@ from typing import Any, BinaryIO
 from gossamer.bounded import read_text
 from gossamer.errors import CallerError, GossamerError
 from gossamer.files import for_owner, make_own_folder, to_json, write_own
+
+LOG = logging.getLogger("gossamer.node")
 
 
 class NodeRuns(CallerError):
@@ -51,8 +55,13 @@ class StateFolder:
         self.path, self._echo = path, echo
         self._lock: BinaryIO | None = None
         self._log: BinaryIO | None = None
+        self._who: dict[str, str] = {}
 
     # For the node
+
+    def named(self, run: str, node: str) -> None:
+        """Have all that is said from now on name the run and the node, in the program's log."""
+        self._who = {"run": run, "node": node}
 
     def take(self) -> None:
         """Have the folder for this process, until it ends.
@@ -79,8 +88,21 @@ class StateFolder:
         lock.flush()
         self._lock, self._log = lock, opened(self.path / "node.log")
 
-    def say(self, line: str) -> None:
-        """Write a line to the log, and to standard error."""
+    def say(self, line: str, level: int = logging.INFO) -> None:
+        """Write a line to `node.log`, to standard error, and to the program's log, which others may read."""
+        self.tell_owner(line)
+        self.log(line, level)
+
+    def warn(self, line: str) -> None:
+        """Say what somebody should look at."""
+        self.say(line, logging.WARNING)
+
+    def log(self, line: str, level: int = logging.INFO) -> None:
+        """Write a line to the program's log alone."""
+        LOG.log(level, "%s", line, extra=self._who)
+
+    def tell_owner(self, line: str) -> None:
+        """Write a line to `node.log` and to standard error alone, as what tells of the data or of samples."""
         stamped = f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} {' '.join(line.split())}"
         if self._log is not None:
             self._log.write(f"{stamped}\n".encode())

@@ -82,6 +82,8 @@ class Peers:
         Peers to keep in touch with from the start.
     log : callable
         Takes a line about peers.
+    warn : callable, optional
+        Takes one about what was dropped, and who is in quarantine; by default ``log`` does.
     entropy : callable
         Gives so many random bytes, for tests; never another than the default where anything is at stake.
 
@@ -102,12 +104,13 @@ class Peers:
         *,
         contacts: Iterable[str] = (),
         log: Callable[[str], None] = lambda line: None,
+        warn: Callable[[str], None] | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.run, self.me, self.settings = run, me, settings
         self.strangers: Counter[str] = Counter()
         self._identity, self._entropy, self._began = identity, entropy, now
-        self._log = SparseLog(log)
+        self._say, self._log = log, SparseLog(warn or log)
         self._finished = ""
         self._peers = {member.name: Peer.of(member, settings, now) for member in members if member.name != me}
         for name in contacts:
@@ -279,7 +282,7 @@ class Peers:
             return
         if peer.called(now) != peer.said:
             peer.said, peer.said_at = peer.called(now), now
-            self._log.say(f"{peer.name}: {peer.state(now)}")
+            self._say(f"{peer.name}: {peer.state(now)}")
 
 
 def _addressed(to: str, datagrams: Iterable[bytes]) -> Outgoing:

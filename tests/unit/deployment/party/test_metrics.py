@@ -34,6 +34,8 @@ STATUS: dict[str, Any] = {
         "c": {"state": "gone", "seconds": 400.0, "finished": None, "dropped": {"malformed": 3, "replayed": 1}},
     },
     "written": 1795000000.25,
+    "expires": {"invitation": "2026-11-18T21:46:40+00:00", "certificate": "2026-11-18T21:46:41Z"},
+    "policy": {"epsilon": 4.0, "epsilon_charged": 1.5, "share_charged": 0.4},
     "process": 99,
 }
 NODE = {"store": "a/state", "node": "hospital-a", "run": "0123"}
@@ -61,6 +63,10 @@ def test_every_figure_of_a_status_is_there() -> None:
     assert (value(text, "node_datagrams_sent_total"), value(text, "node_datagrams_received_total")) == (40, 41)
     assert value(text, "node_messages_rejected_total") == 2
     assert value(text, "node_status_written_timestamp_seconds") == 1795000000.25
+    # 2026-11-18 is 20775 days of 86400 s after 1970-01-01, and 21 h 46 min 40 s.
+    assert value(text, "node_paper_expires_timestamp_seconds", paper="invitation") == 20775 * 86400 + 78400
+    assert value(text, "node_paper_expires_timestamp_seconds", paper="certificate") == 20775 * 86400 + 78401
+    assert value(text, "node_policy_epsilon_ratio") == 0.4
     assert {state: value(text, "node_state", state=state) for state in STATES} == {
         state: float(state == "running") for state in STATES
     }
@@ -71,7 +77,7 @@ def test_every_figure_of_a_status_is_there() -> None:
 
 def test_every_metric_has_a_help_and_a_type_that_goes_with_its_name() -> None:
     families = list(parser.text_string_to_metric_families(exposition({"a/state": STATUS})))
-    assert len(families) == 16
+    assert len(families) == 18
     for family in families:
         assert family.documentation.endswith(".")
         counts = all(sample.name.endswith("_total") for sample in family.samples)

@@ -58,6 +58,19 @@ def test_steps_of_an_update_are_no_updates(
         assert (f" {updates} update" in lines) == (updates > 0)
 
 
+def test_why_a_node_failed_is_for_its_owner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An error about data may quote a row."""
+    base = {"dataset": "digits", "privacy": {"clip": 0.5, "noise_multiplier": 4.0}}
+    with federation({**base, **GOSSIP}, tmp_path / "f") as found:
+        folder = found.folders["node-0"]
+        reporter = Reporter(found.invited["node-0"], folder)
+        with caplog.at_level("DEBUG", "gossamer"):
+            reporter.ended("failed", "wards.csv, line 3: expected a number, found 'Smith'")
+        assert "Smith" in (folder.path / "node.log").read_text()
+        assert "Smith" in folder.status()["why"]
+        assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("ERROR", "node-0 failed")]
+
+
 def test_a_server_counts_the_updates_that_it_took(tmp_path: Path) -> None:
     """Since its process began: one that came back had some before."""
     with federation({**BASE, **CLIENT}, tmp_path / "f") as found:

@@ -79,6 +79,24 @@ def test_who_looks_does_not_keep_a_node_from_starting(folder: StateFolder) -> No
         timer.join()
 
 
+def test_what_the_owner_alone_is_told_is_in_no_log(folder: StateFolder, caplog: pytest.LogCaptureFixture) -> None:
+    folder.take()
+    folder.named("0123", "hospital-a")
+    with caplog.at_level("DEBUG", "gossamer"):
+        folder.say("said")
+        folder.warn("warned")
+        folder.tell_owner("of 17 rows")
+        folder.record(1.0, "loss", 2.0)
+    folder.give_back()
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "said"),
+        ("WARNING", "warned"),
+    ]
+    assert {(vars(record)["run"], vars(record)["node"]) for record in caplog.records} == {("0123", "hospital-a")}
+    lines = (folder.path / "node.log").read_text().splitlines()
+    assert [line.partition(" ")[2] for line in lines] == ["said", "warned", "of 17 rows"]
+
+
 def test_what_is_written_is_for_its_owner_alone(folder: StateFolder) -> None:
     folder.take()
     folder.say("a line")

@@ -1,0 +1,170 @@
+"""Logs of commands that run long: ``--log-file``, for machines that gather logs of many programs.
+
+Who gathers logs may not be whom the data are for, so a log has what a run made and how it went, and nothing of rows,
+of what a model scores, or of what was sampled. What an error quotes of data stays out of it, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from gossamer.cli.option_values import FileName
+from gossamer.errors import CallerError, DataError, GossamerError
+
+LOG = logging.getLogger("gossamer")
+"""All of it, below which each part has a logger of its own."""
+LEVELS = ("debug", "info", "warning", "error")
+KEPT = 5
+"""How many older files there are, FILE.1 the newest."""
+STDERR = Path("-")
+_OPTIONS = ("log_level", "log_format", "log_size")
+
+
+def add_log(command: argparse.ArgumentParser) -> None:
+    """Add the options of a log to a command that runs long."""
+    add = command.add_argument
+    add(
+        "--log-file", action=FileName, metavar="FILE", help="also write a log to FILE, after what is there; - is stderr"
+    )
+    add("--log-level", choices=LEVELS, help="the least that the log is told (default: info)")
+    add("--log-format", choices=("text", "json"), help="lines for people, or a JSON object a line (default: text)")
+    add("--log-size", type=_megabytes, metavar="MB", help=f"begin a new FILE then, and keep {KEPT} older (default: 10)")
+
+
+@contextmanager
+def logged(options: argparse.Namespace, run: str | None = None) -> Iterator[None]:
+    """Write a log while the block runs, if one is asked for, and say in it how the block ended if that was an error.
+
+    Parameters
+    ----------
+    options : Namespace
+        With what `add_log` adds.
+    run : str, optional
+        Name of the run, of lines that do not name one.
+
+    Raises
+    ------
+    CallerError
+        If the log cannot be written, or options say how but not where.
+    """
+    if options.log_file is None:
+        for name in (name for name in _OPTIONS if getattr(options, name) is not None):
+            option = f"--{name.replace('_', '-')}"
+            raise CallerError(f"{option} is about the log, and there is none; give --log-file FILE as well")
+        yield
+        return
+    handler = _handler(options.log_file, int((options.log_size or 10.0) * 1_000_000))
+    handler.addFilter(_Fields(run))
+    handler.setFormatter(_Json() if options.log_format == "json" else _Text())
+    LOG.addHandler(handler)
+    before = LOG.level
+    LOG.setLevel((options.log_level or "info").upper())
+    try:
+        yield
+    except GossamerError as error:
+        LOG.error(_told(error))
+        raise
+    except KeyboardInterrupt:
+        LOG.warning("interrupted")
+        raise
+    finally:
+        LOG.setLevel(before)
+        LOG.removeHandler(handler)
+        handler.close()
+
+
+def _told(error: GossamerError) -> str:
+    """Words of an error for a log: what is wrong with data may quote them."""
+    if isinstance(error, DataError):
+        return "ended with an error: the data cannot be used; the terminal was told why"
+    return f"ended with an error: {error}"
+
+
+def _megabytes(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 < found <= 1e6:
+        raise argparse.ArgumentTypeError(f"expected megabytes, above 0 and at most a million, found {text!r}")
+    return found
+
+
+class _File(RotatingFileHandler):
+    """A file that a full disk takes lines from, and never the run; the terminal is told once."""
+
+    told = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not self.told:
+            self.told = True
+            print(
+                f"gossamer: warning: {self.baseFilename}: cannot write the log ({sys.exc_info()[1]}); the run goes on",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def close(self) -> None:
+        with suppress(OSError):  # of lines that did not go: that was said
+            super().close()
+
+
+def _handler(path: Path, size: int) -> logging.Handler:
+    if path == STDERR:
+        return logging.StreamHandler(sys.stderr)
+    try:
+        if path.exists() and not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISCHR(mode)):
+            raise CallerError(f"{path}: cannot be a log, since it is no file; give another --log-file")
+        return _File(path, maxBytes=size, backupCount=KEPT, encoding="utf-8", errors="replace")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise CallerError(f"{path}: cannot write the log: {why}; give another --log-file") from None
+
+
+class _Fields(logging.Filter):
+    """Gives each record its run and node, None where it has none."""
+
+    def __init__(self, run: str | None) -> None:
+        super().__init__()
+        self._run = run
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.run = getattr(record, "run", self._run)
+        record.node = getattr(record, "node", None)
+        return True
+
+
+def _when(record: logging.LogRecord) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{whole}.{int(record.msecs):03d}Z"
+
+
+class _Json(logging.Formatter):
+    """A JSON object a line: time (UTC), level, event, run, node."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {"time": _when(record), "level": record.levelname.lower(), "event": _line(record)}
+        return json.dumps({**fields, **{name: getattr(record, name) for name in ("run", "node")}})
+
+
+class _Text(logging.Formatter):
+    """The same as a line for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        who = " ".join(name for key in ("run", "node") if (name := getattr(record, key)) is not None)
+        return f"{_when(record)} {record.levelname.lower():7} {who and who + ': '}{_line(record)}"
+
+
+def _line(record: logging.LogRecord) -> str:
+    """A record's words on one line, whatever they quote."""
+    words = " ".join(record.getMessage().split())
+    return "".join(letter if letter.isprintable() else "?" for letter in words)

@@ -1,0 +1,204 @@
+"""Columns of a table as a spec declares them: which are features, what their cells say, and by what they are scaled.
+
+All constants are public: nothing here is learnt from cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from gossamer.bounded import read_text
+from gossamer.errors import SpecError
+from gossamer.section import NEWER, Section
+from gossamer.strict_yaml import load_yaml
+
+Kind = Literal["number", "category", "boolean"]
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Interval = Annotated[tuple[Finite, ...], Field(min_length=2, max_length=2)]
+"""The least and the most."""
+
+
+class Constants(Section):
+    """Public numbers that features are scaled by.
+
+    Attributes
+    ----------
+    range : list of float, optional
+        The least and the most that values can be: mapped to -1 and 1, and values outside are taken for the nearer one.
+    mean, deviation : float, optional
+        Published figures of such values: the mean is taken off them, and they are divided by the deviation.
+    """
+
+    range: Annotated[Interval | None, NEWER] = None
+    mean: Annotated[Finite | None, NEWER] = None
+    deviation: Annotated[float | None, Field(gt=0, allow_inf_nan=False), NEWER] = None
+
+    @model_validator(mode="after")
+    def _one_pair(self) -> Constants:
+        if self.range is not None and (self.mean, self.deviation) != (None, None):
+            raise ValueError("give a range, or a mean and a deviation, found both")
+        if self.range is not None and not self.range[0] < self.range[1]:
+            low, high = self.range
+            raise ValueError(f"range must be [least, most], the least being less, found [{low:g}, {high:g}]")
+        if (self.mean is None) != (self.deviation is None):
+            raise ValueError("give a mean and a deviation, found one of them")
+        return self
+
+    @property
+    def shift_and_unit(self) -> tuple[float, float]:
+        """Number taken off a value, and the one that the rest is divided by."""
+        if self.range is not None:
+            low, high = self.range
+            return low / 2 + high / 2, high / 2 - low / 2
+        return (0.0, 1.0) if self.mean is None or self.deviation is None else (self.mean, self.deviation)
+
+
+class Column(Constants):
+    """A column that is a feature: a number, a text of several, or true or false.
+
+    A list is short for its ``range`` (two numbers) or its ``categories`` (texts), and a kind for itself: ``[0, 120]``,
+    ``[female, male]``, ``boolean``.
+
+    Attributes
+    ----------
+    kind : str, optional
+        ``number`` is one feature, scaled as it says here; ``category`` is a feature for each text, 1 where the cell has
+        that text and 0 elsewhere; ``boolean`` is one feature, 0 or 1. By default what the other keys say.
+    categories : tuple of str, optional
+        The texts that cells may have, in the order of their features. Any other is refused.
+    missing : number, text or truth value, optional
+        Read where a cell is empty, NA, N/A, NaN, null, none or a question mark. By default such a cell is refused.
+    range : list of float, optional
+        The least and the most that values can be: mapped to -1 and 1, and values outside are taken for the nearer one.
+    mean, deviation : float, optional
+        Published figures of such values: the mean is taken off them, and they are divided by the deviation.
+    """
+
+    kind: Kind = "number"
+    categories: Annotated[tuple[str, ...] | None, Field(min_length=2), NEWER] = None
+    missing: Annotated[bool | float | str | None, NEWER] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_full(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            given = {"kind": given}
+        elif isinstance(given, list | tuple):
+            given = _of_list(given)
+        if not isinstance(given, Mapping) or given.get("categories") is None:
+            return given
+        texts = given["categories"]
+        if not isinstance(texts, list | tuple):
+            raise ValueError(f"categories must be a list of texts such as [female, male], found {texts!r}")
+        return {"kind": "category", **given, "categories": [_text(item) for item in texts]}
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Column:
+        if (self.kind == "category") != (self.categories is not None):
+            raise ValueError("a category needs its categories, such as [female, male], and no other kind has them")
+        if self.kind != "number" and self._constants:
+            raise ValueError(
+                f"{' and '.join(self._constants)} are for numbers, and this is a {self.kind}; leave them out"
+            )
+        if self.categories is not None and len(set(self.categories)) < len(self.categories):
+            raise ValueError(f"categories must all differ, found {list(self.categories)}")
+        if self.missing is not None:
+            object.__setattr__(self, "missing", self._checked(self.missing))
+        return self
+
+    @property
+    def _constants(self) -> list[str]:
+        return [key for key in ("range", "mean", "deviation") if getattr(self, key) is not None]
+
+    def _checked(self, missing: bool | float | str) -> bool | float | str:
+        """Return what an empty cell is read as, if such a cell could say it."""
+        if self.kind == "boolean":
+            if not isinstance(missing, bool):
+                raise ValueError(f"missing must be true or false, as the column is boolean, found {missing!r}")
+            return missing
+        if self.categories is not None:
+            if (text := _text(missing)) not in self.categories:
+                raise ValueError(f"missing must be one of the categories {', '.join(self.categories)}, found {text!r}")
+            return text
+        if isinstance(missing, bool | str):
+            raise ValueError(f"missing must be a number, as the column's values are, found {missing!r}")
+        if self.range is not None and not self.range[0] <= missing <= self.range[1]:
+            low, high = self.range
+            raise ValueError(f"missing must be in the range from {low:g} to {high:g}, found {missing:g}")
+        return missing
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Names of the features of a column called ``name``."""
+        return (name,) if self.categories is None else tuple(f"{name}={text}" for text in self.categories)
+
+
+def _of_list(given: list[Any] | tuple[Any, ...]) -> dict[str, Any]:
+    """Return what a list is short for."""
+    if any(isinstance(item, bool) for item in given):
+        raise ValueError("yes and no without quotes are truth values: write boolean, or the texts in quotes")
+    if given and all(isinstance(item, int | float) for item in given):
+        if len(given) != 2:
+            raise ValueError(
+                f"a list of two numbers is a range, found {len(given)}; write {{categories: [...]}} for numbers that "
+                "stand for something else"
+            )
+        return {"range": list(given)}
+    return {"categories": list(given)}
+
+
+def _text(value: Any) -> str:
+    """A category as cells have it."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"categories must be texts, found {value!r}; put it in quotes")
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if whole else value).strip()
+
+
+Columns = dict[str, Column]
+
+
+def _texts_as_keys(given: Any) -> Any:
+    """Let numbers be names: files without a header have none else."""
+    if not isinstance(given, Mapping):
+        return given
+    return {
+        str(key) if isinstance(key, int) and not isinstance(key, bool) else key: item for key, item in given.items()
+    }
+
+
+# The tags have a bracket, so that errors do not show them as keys.
+DeclaredColumns = Annotated[
+    Annotated[Annotated[Columns, Field(min_length=1)], BeforeValidator(_texts_as_keys), Tag("[columns]")]
+    | Annotated[Path, Tag("[path]")],
+    Discriminator(lambda value: "[path]" if isinstance(value, str | Path) else "[columns]"),
+]
+"""Columns by name, in the order of their features; or a file that has them."""
+
+
+def read_columns(path: Path) -> Any:
+    """The columns that a public YAML file declares, as plain data.
+
+    Raises
+    ------
+    SpecError
+        If it cannot be read, or has no columns.
+    """
+    try:
+        content = load_yaml(read_text(path))[0]
+    except OSError as error:
+        raise SpecError(f"dataset.columns: cannot read {path}: {error.strerror or error}; correct its path") from None
+    except SpecError as error:
+        raise SpecError(f"{path}, {error}") from None
+    if not isinstance(content, Mapping):
+        raise SpecError(f"{path}: expected columns with what they are, such as age: [0, 120], found {content!r:.60}")
+    return content
+
+
+def feature_names(columns: Columns) -> tuple[str, ...]:
+    """The names of all features, in order."""
+    return tuple(feature for name, column in columns.items() for feature in column.names(name))

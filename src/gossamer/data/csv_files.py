@@ -1,0 +1,122 @@
+"""CSV files, plain or compressed, as tables: read from their beginning to their end, a block of rows at a time."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+from gossamer.data.compression import opened
+from gossamer.data.dialect import CsvSettings
+from gossamer.data.table import Table, in_blocks
+from gossamer.errors import DataError
+
+_USUAL = (";", "\t", "|", ",")
+"""Signs that often stand between cells."""
+
+
+def csv_table(path: Path, settings: CsvSettings | None = None) -> Table:
+    """A CSV file as a table; its rows are read as they are asked for.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    settings : CsvSettings, optional
+        How it is written; by default with commas, in UTF-8, below a row of names.
+
+    Raises
+    ------
+    DataError
+        If it cannot be read, or its first row cannot be names; and, as rows are asked for, if it is damaged, or one has
+        another number of cells. Errors name the file and the line.
+    """
+    dialect = settings or CsvSettings()
+    rows = _rows(path, dialect)
+    line, first = next(rows, (1, []))
+    if dialect.header is False:
+        names = tuple(str(number) for number in range(len(first)))
+        _check_names(path, names, dialect)
+        rest = _chained((line, first), rows)
+    else:
+        names = tuple(name.strip() for name in first)
+        _check_names(path, names, dialect)
+        rest = rows
+    blocks = in_blocks(_even(path, rest, len(names)), len(names))
+    return Table(str(path), names, blocks, decimal=dialect.decimal, numbered=dialect.header is False)
+
+
+def _chained(first: tuple[int, list[str]], rest: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    yield first
+    yield from rest
+
+
+def _even(path: Path, rows: Iterator[tuple[int, list[str]]], columns: int) -> Iterator[tuple[int, list[str]]]:
+    for line, row in rows:
+        if len(row) != columns:
+            raise DataError(f"{path}, line {line}: expected {columns} columns, found {len(row)}")
+        yield line, row
+
+
+def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings) -> None:
+    sign = {",": "commas", "\t": "tabs"}.get(dialect.separator, repr(dialect.separator))
+    if len(names) < 2 or len(set(names)) < len(names):
+        what = "two or more columns" if dialect.header is False else "a header of two or more different names"
+        raise DataError(f"{path}: expected {what} with {sign}, found {list(names)}{_other_sign(names, dialect)}")
+    if dialect.header is None and all(map(_is_number, names)) and not _are_positions(names):
+        raise DataError(
+            f"{path}: expected the columns' names in the first row, found numbers alone; say dataset.csv: "
+            "{header: false} if it is an example, and {header: true} if these are names"
+        )
+
+
+def _other_sign(names: tuple[str, ...], dialect: CsvSettings) -> str:
+    """The end of an error about a single column that looks like several with another sign between them."""
+    signs = [sign for sign in _USUAL if sign != dialect.separator and any(sign in name for name in names)]
+    if len(names) > 1 or not signs:
+        return ""
+    return f"; for another separator say dataset.csv: {{separator: {'tab' if signs[0] == chr(9) else repr(signs[0])}}}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True
+
+
+def _are_positions(names: tuple[str, ...]) -> bool:
+    """Whether names are 0, 1, 2, ..., as programs write them for columns that have none."""
+    return names == tuple(map(str, range(len(names))))
+
+
+def _rows(path: Path, dialect: CsvSettings) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each with the number of its (last) line."""
+    encoding = "utf-8-sig" if dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else dialect.encoding
+    with opened(path) as file:
+        text = io.TextIOWrapper(file, encoding, newline="")
+        reader = csv.reader(text, strict=True, delimiter=dialect.separator)
+        try:
+            for row in reader:
+                if row:
+                    yield reader.line_num, row
+        except UnicodeError as error:
+            raise DataError(
+                f"{path}{_undecoded(path, encoding)}: expected text in {dialect.encoding.upper()}, found bytes that "
+                "are not; save it so, or say how it is written, such as dataset.csv: {encoding: latin-1}"
+            ) from error
+        except csv.Error as error:
+            raise DataError(f"{path}, line {reader.line_num}: not a CSV row ({error})") from error
+
+
+def _undecoded(path: Path, encoding: str) -> str:
+    """The line of the first byte that is no letter, where that can be told."""
+    with opened(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode(encoding)
+            except UnicodeError:
+                return f", line {number}" if not encoding.lower().startswith(("utf-16", "utf-32", "utf16")) else ""
+    return ""

@@ -1,0 +1,197 @@
+"""The declaration of a data set, and what followed: enough to read further rows like those of a training.
+
+It is written beside a model, so it says nothing of any row: names of columns, public constants, and what the classes
+are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from gossamer.data.columns import Column, Columns, feature_names
+from gossamer.data.dialect import CsvSettings
+from gossamer.data.examples import Labels
+from gossamer.data.preparing import Treatment
+from gossamer.data.scaling import NoScale, ScaleSettings
+from gossamer.data.settings import DatasetSettings, Format, Layout
+from gossamer.data.split import Features
+from gossamer.data.table import Rows, Table, Wanted, read_rows
+from gossamer.data.targets import are_numbers, written
+from gossamer.errors import DataError
+from gossamer.section import Section
+
+
+class Declaration(Section):
+    """Form of examples, and how they became what an objective gets.
+
+    Attributes
+    ----------
+    name : str
+        What the spec calls the data set.
+    task : {"classification", "regression"}
+        What targets are.
+    format : str, optional
+        How the files were read; None where each party's file says its own.
+    shape : tuple of int
+        Of an example as the objective gets it.
+    layout : {"dense", "sparse"}
+        Of its features.
+    features : tuple of str
+        The names of the features of a table, in order: ``age``, ``sex=female``, ``sex=male``. Empty for all else.
+    columns : dict of str to Column, optional
+        The columns of a table that they are made of, in order; those that nobody declared are numbers.
+    declared : bool
+        Whether somebody declared the columns.
+    scale : section, optional
+        As the spec has it.
+    divisor : float
+        What features are divided by.
+    normalise : str
+        ``unit_norm`` or ``none``.
+    csv : CsvSettings, optional
+        How CSV files are written.
+    target : str or int
+        The target's column: its name where that is known.
+    owner, person : str, optional
+        Columns of a table that say whose a row is.
+    classes : tuple of tuple of str, optional
+        The labels of each class number; None for a regression.
+    """
+
+    name: str
+    task: Literal["classification", "regression"]
+    format: Format | None
+    shape: tuple[int, ...]
+    layout: Layout
+    features: tuple[str, ...] = ()
+    columns: Columns | None = None
+    declared: bool = False
+    scale: ScaleSettings | None = None
+    divisor: float = 1.0
+    normalise: Literal["none", "unit_norm"] = "none"
+    csv: CsvSettings | None = None
+    target: str | int = -1
+    owner: str | None = None
+    person: str | None = None
+    classes: tuple[tuple[str, ...], ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        settings: DatasetSettings,
+        form: Format | None,
+        shape: tuple[int, ...],
+        layout: Layout,
+        classes: tuple[tuple[str, ...], ...] | None,
+        found: tuple[tuple[str, ...], str | None] = ((), None),
+    ) -> Declaration:
+        """The declaration of data read by ``settings``; ``found`` are a table's columns, and the target's name."""
+        sources, target = found
+        columns = settings.columns if isinstance(settings.columns, dict) else None
+        names = settings.named or sources
+        made = columns or (dict.fromkeys(names, Column()) if names else None)
+        treatment = Treatment.of(settings, form or "npz", layout)
+        return cls(
+            name=settings.name,
+            task=settings.task,
+            format=form,
+            shape=shape,
+            layout=layout,
+            features=feature_names(made or {}),
+            columns=made,
+            declared=columns is not None,
+            scale=settings.scale,
+            divisor=treatment.divisor,
+            normalise=settings.normalise,
+            csv=settings.csv,
+            target=settings.target if target is None else target,
+            owner=settings.owner,
+            person=settings.person,
+            classes=classes,
+        )
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Names of the classes, by number; None for a regression."""
+        return None if self.classes is None else tuple(", ".join(members) for members in self.classes)
+
+    @property
+    def tabular(self) -> bool:
+        """Whether further rows can be read from a table."""
+        return self.columns is not None
+
+    def read(self, table: Table, *, labelled: bool = False) -> Rows:
+        """Further rows as those before them, but for what `prepare` does.
+
+        Parameters
+        ----------
+        table : Table
+            From a file or from memory. It may lack the target, and have columns that nobody asked for.
+        labelled : bool
+            Whether the target has to be there.
+
+        Raises
+        ------
+        DataError
+            For a column that is not there, or a cell that its column does not allow.
+        """
+        if self.columns is None:
+            raise DataError(f"the model was trained on {self.format or 'data'} without columns, so no table fits it")
+        target = self._number_of_target(table)
+        return read_rows(
+            table,
+            Wanted(
+                columns=self.columns,
+                target=target,
+                declared=self.declared,
+                scaled=not isinstance(self.scale, NoScale),
+                names=self.classes is not None and not are_numbers(label for one in self.classes for label in one),
+                real=self.task == "regression",
+                labelled=labelled,
+                counted=True,
+            ),
+        )
+
+    def _number_of_target(self, table: Table) -> str | int | None:
+        """The target, unless there is none: by its position a file without names may have another column there."""
+        if table.numbered and self.target not in table.names:
+            return None
+        return self.target
+
+    def prepare(self, features: Features, source: str = "the rows") -> Features:
+        """Features [n, ...] as they were read, as the objective gets them.
+
+        Raises
+        ------
+        DataError
+            If examples have another shape, or are not finite then.
+        """
+        scale = self.scale if self.scale is not None and self.scale.name == "constant" else None
+        treatment = Treatment(self.layout, self.shape, self.divisor, self.normalise, scale)
+        found = treatment.apply(features, source)
+        if not np.isfinite(found if isinstance(found, np.ndarray) else found.data).all():
+            raise DataError(f"{source}: features are not finite after dataset.divide_by, scale and normalise")
+        return found
+
+    def targets(self, labels: Labels, source: str = "the rows") -> Labels:
+        """The class number of each label [n], or the real target.
+
+        Raises
+        ------
+        DataError
+            For a label that is of no class; it names the row.
+        """
+        if self.classes is None:
+            return labels.astype(np.float32)
+        numbers: Mapping[str, int] = {label: number for number, one in enumerate(self.classes) for label in one}
+        texts = [written(label) for label in labels.tolist()]
+        unknown = next((row for row, text in enumerate(texts) if text not in numbers), None)
+        if unknown is not None:
+            known = ", ".join(list(numbers)[:20])
+            raise DataError(
+                f"{source}: example {unknown + 1} has the label {texts[unknown]}, which is none of {known}; correct it"
+            )
+        return np.array([numbers[text] for text in texts], np.int64)

@@ -1,0 +1,332 @@
+"""Rows of a table, wherever they come from, read as a declaration says: to train on and to predict for, by one code.
+
+Rows come in blocks, so that a table of any length needs little more memory than its features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.cells import CellError, Cells, as_number, codes, numbers, outside, scaled, truths
+from gossamer.data.columns import Column, Columns, feature_names
+from gossamer.data.examples import Labels, Owners, as_float32
+from gossamer.errors import DataError, did_you_mean
+
+BLOCK = 8192
+"""Rows that are read at a time."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows.
+
+    Attributes
+    ----------
+    places : sequence of int
+        The line, or the number, of each row.
+    cells : sequence of Cells
+        Of each column.
+    """
+
+    places: Sequence[int]
+    cells: Sequence[Cells]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with named columns.
+
+    Attributes
+    ----------
+    source : str
+        What the rows are from, for errors: a path, or nothing.
+    names : tuple of str
+        The columns.
+    blocks : iterator of Block
+        The rows, once.
+    unit : str
+        What places count: ``line`` or ``row``.
+    decimal : str
+        Stands before the decimals of numbers in texts.
+    numbered : bool
+        Whether the names are mere positions.
+    """
+
+    source: str
+    names: tuple[str, ...]
+    blocks: Iterator[Block]
+    unit: str = "line"
+    decimal: str = "."
+    numbered: bool = False
+
+    def at(self, place: int | None = None, column: str | None = None) -> str:
+        """Place of something, for an error."""
+        parts = [self.source or "the rows"] if place is None else [part for part in (self.source,) if part]
+        parts += [] if place is None else [f"{self.unit} {place}"]
+        return ", ".join([*parts, *([] if column is None else [f"column {column!r}"])])
+
+
+def in_blocks(rows: Iterable[tuple[int, Sequence[str]]], columns: int) -> Iterator[Block]:
+    """Rows, each with its place, of so many columns, in blocks."""
+    rest = iter(rows)
+    while some := list(islice(rest, BLOCK)):
+        yield Block([place for place, _ in some], list(zip(*(row for _, row in some))) or [()] * columns)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of rows from memory, each a mapping of columns to numbers, texts, truth values or None.
+
+    Raises
+    ------
+    DataError
+        If the rows have not the same columns.
+    """
+    names = tuple(rows[0]) if rows else ()
+    for number, row in enumerate(rows, 1):
+        if row.keys() != set(names):
+            other = sorted(map(str, row.keys() ^ set(names)))[0]
+            raise DataError(f"row {number}: expected the columns of the first row, found a difference in {other!r}")
+    texts = ((number, [_written(row[name]) for name in names]) for number, row in enumerate(rows, 1))
+    return Table("", tuple(map(str, names)), in_blocks(texts, len(names)), unit="row")
+
+
+def _written(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Columns of a table that are read, and how.
+
+    Attributes
+    ----------
+    columns : mapping of str to Column, optional
+        Features; by default every column that is nothing else, as a number.
+    target : str or int, optional
+        The target's column, by name or by position (-1 is the last); by default there is none.
+    owner, person : str, optional
+        The columns that say whose an example is.
+    ignore : sequence of str
+        Columns that are no features.
+    declared : bool
+        Whether somebody said what the columns are, so that errors can name the key.
+    scaled : bool
+        Whether numbers are scaled by the constants of their columns.
+    names : bool
+        Whether labels are names, even where all of them look like numbers.
+    real : bool
+        Whether targets have to be numbers.
+    labelled : bool
+        Whether the target's column has to be there.
+    counted : bool
+        Whether values outside of their column's range are counted. Not for private rows.
+    """
+
+    columns: Columns | None = None
+    target: str | int | None = None
+    owner: str | None = None
+    person: str | None = None
+    ignore: Sequence[str] = ()
+    declared: bool = False
+    scaled: bool = True
+    names: bool = False
+    real: bool = False
+    labelled: bool = True
+    counted: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows as they were read.
+
+    Attributes
+    ----------
+    features : ndarray [n, features] of float32
+        Scaled as columns say, but not yet by what is common to all features.
+    labels : ndarray [n] of float64 or str, optional
+        As they are written, where there is a target.
+    owners, persons : ndarray [n] of str, optional
+        Whose each one is.
+    names : tuple of str
+        The features.
+    columns : dict of str to Column
+        What they were made of.
+    target : str, optional
+        The name of the target's column, where there is one.
+    outside : dict of str to int
+        How many values of each column are outside of its range, where they were counted.
+    """
+
+    features: npt.NDArray[np.float32]
+    labels: Labels | None
+    owners: Owners | None
+    persons: Owners | None
+    names: tuple[str, ...]
+    columns: Columns
+    target: str | None
+    outside: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_rows(table: Table, wanted: Wanted) -> Rows:
+    """The rows of a table.
+
+    Raises
+    ------
+    DataError
+        For a column that is not there, or a cell that its column does not allow; it names source, place and column.
+    """
+    target = _target(table, wanted)
+    columns = _columns(table, wanted, target)
+    whose = (("target", target), ("owner", wanted.owner), ("person", wanted.person))
+    features: list[npt.NDArray[np.float32]] = []
+    texts: dict[str, list[Labels]] = {what: [] for what, name in whose if name is not None}
+    counts = dict.fromkeys(columns, 0)
+    reader = _Reader(table, columns, {name: table.names.index(name) for name in columns}, wanted, counts)
+    for block in table.blocks:
+        features.append(reader.features(block))
+        for what, name in whose:
+            if name is not None:
+                real = wanted.real and what == "target"
+                texts[what].append(_reals(table, block, name) if real else _texts(table, block, name, what))
+    if not features:
+        below = " below the header" if table.unit == "line" and not table.numbered else ""
+        raise DataError(f"{table.at()}: expected rows{below}, found none")
+    whole = {what: np.concatenate(parts) for what, parts in texts.items()}
+    return Rows(
+        np.concatenate(features),
+        _labels(whole["target"], table, wanted) if "target" in whole else None,
+        whole.get("owner"),
+        whole.get("person"),
+        feature_names(columns),
+        columns,
+        target,
+        {name: count for name, count in counts.items() if count},
+    )
+
+
+def _target(table: Table, wanted: Wanted) -> str | None:
+    names, target = table.names, wanted.target
+    if isinstance(target, int):
+        if -len(names) <= target < len(names):
+            return names[target]
+        if wanted.labelled:
+            raise DataError(f"{table.at()}: no column {target}; it has {len(names)}, numbered from 0")
+        return None
+    if target is not None and target not in names and wanted.labelled:
+        raise _absent(table, target)
+    return target if target in names else None
+
+
+def _absent(table: Table, name: str) -> DataError:
+    shown = ", ".join(table.names)
+    near = did_you_mean(name, table.names) if len(shown) > 500 else ""
+    return DataError(f"{table.at()}: no column {name!r}; its columns are {shown[:500]}{near}")
+
+
+def _columns(table: Table, wanted: Wanted, target: str | None) -> Columns:
+    names, whose = table.names, (wanted.owner, wanted.person)
+    apart = [*filter(None, (target, *whose)), *wanted.ignore]
+    absent = [name for name in [*apart, *(wanted.columns or ())] if name not in names]
+    if absent:
+        raise _absent(table, absent[0])
+    chosen = [name for name in names if name not in apart] if wanted.columns is None else list(wanted.columns)
+    taken = {"owner": whose[:1], "person": whose[1:], "ignore": wanted.ignore, "features": chosen}
+    for key, other in taken.items():
+        if target is not None and target in other:
+            raise DataError(
+                f"{table.at()}: {key} names {target!r}, which is the target's column; name another column, or another "
+                f"target (its columns are {', '.join(names)})"
+            )
+    if wanted.person in chosen:
+        raise DataError(
+            f"{table.at()}: features names {wanted.person!r}, which says whose an example is and is no feature; leave "
+            "it out"
+        )
+    if not chosen:
+        raise DataError(
+            f"{table.at()}: expected a feature in a column of its own, found none beside {', '.join(apart)}"
+        )
+    return dict.fromkeys(chosen, Column()) if wanted.columns is None else wanted.columns
+
+
+@dataclass(frozen=True)
+class _Reader:
+    table: Table
+    columns: Columns
+    positions: Mapping[str, int]
+    wanted: Wanted
+    counts: dict[str, int]
+
+    def features(self, block: Block) -> npt.NDArray[np.float32]:
+        """The features of a block's rows, [rows, features]."""
+        rows = np.zeros((len(block.places), len(feature_names(self.columns))), np.float32)
+        start = 0
+        for name, column in self.columns.items():
+            width = len(column.names(name))
+            try:
+                self._fill(rows[:, start : start + width], block.cells[self.positions[name]], name, column)
+            except CellError as error:
+                place = self.table.at(block.places[error.row], name)
+                raise DataError(f"{place}: {error}; {_remedy(name, column, self.wanted)}") from None
+            start += width
+        return rows
+
+    def _fill(self, rows: npt.NDArray[np.float32], cells: Cells, name: str, column: Column) -> None:
+        if column.categories is not None:
+            rows[np.arange(len(rows)), codes(cells, column)] = 1
+        elif column.kind == "boolean":
+            rows[:, 0] = truths(cells, column)
+        else:
+            values = numbers(cells, column, self.table.decimal)
+            if self.wanted.counted:
+                self.counts[name] += outside(values, column)
+            rows[:, 0] = found = as_float32(scaled(values, column) if self.wanted.scaled else values)
+            if (wrong := ~np.isfinite(found)).any():
+                row = int(wrong.argmax())
+                raise CellError(row, f"expected a finite number that fits float32, found {values[row]}")
+
+
+def _remedy(name: str, column: Column, wanted: Wanted) -> str:
+    if not wanted.declared:
+        return "declare what its cells are under dataset.columns, or name the column under 'ignore'"
+    filling = {"category": (column.categories or ("",))[0], "boolean": "false"}.get(column.kind, "0")
+    if column.missing is None:
+        return f"correct it, or say in dataset.columns.{name} what else it may be (such as missing: {filling})"
+    return f"correct it, or dataset.columns.{name}"
+
+
+def _reals(table: Table, block: Block, name: str) -> npt.NDArray[np.float64]:
+    """Targets of a regression."""
+    try:
+        return numbers(block.cells[table.names.index(name)], Column(), table.decimal)
+    except CellError as error:
+        place = table.at(block.places[error.row], name)
+        raise DataError(f"{place}: {error}; a regression needs a number as the target of each row") from None
+
+
+def _texts(table: Table, block: Block, name: str, what: str) -> npt.NDArray[np.str_]:
+    cells = block.cells[table.names.index(name)]
+    texts = [cell.strip() for cell in cells] if not isinstance(cells, np.ndarray) else _numbers_as_texts(cells)
+    if "" in texts:
+        raise DataError(f"{table.at(block.places[texts.index('')])}: the {what} is empty")
+    return np.array(texts, np.str_)
+
+
+def _numbers_as_texts(cells: npt.NDArray[np.float64]) -> list[str]:
+    return ["" if cell != cell else str(int(cell)) if cell.is_integer() else str(cell) for cell in cells.tolist()]
+
+
+def _labels(found: Labels, table: Table, wanted: Wanted) -> Labels:
+    """Labels as numbers if all of them are, and nobody said that they are names."""
+    if wanted.names or wanted.real:
+        return found
+    try:
+        return np.fromiter((as_number(text, table.decimal) for text in found), np.float64, len(found))
+    except ValueError:
+        return found

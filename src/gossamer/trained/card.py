@@ -1,0 +1,172 @@
+"""The card of a model: all that is public and needed to use it, beside its numbers.
+
+It is the file `model.json` of a folder, and the text under `gossamer` in the metadata of a safetensors file, so that a
+file that is handed on alone can be used, too. It has the declaration of the data, and none of their rows.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from gossamer.data.settings import DatasetSettings
+from gossamer.errors import DataError
+from gossamer.parameters import Part
+from gossamer.section import NEWER, Section, place, said
+from gossamer.version import __version__
+
+FORMAT = 1
+"""Version of the card's keys; it is raised when an older Gossamer would misread them."""
+FILE = "model.json"
+METADATA = "gossamer"
+"""The key of a safetensors file's metadata."""
+LARGEST = 32 << 20
+"""Most characters of a card."""
+
+Size = Annotated[int, Field(ge=1, le=2**31)]
+
+
+class ObjectiveCard(Section):
+    """The function that the parameters are of.
+
+    Attributes
+    ----------
+    name : str, optional
+        Of a linear model or a network of Gossamer's.
+    module : str, optional
+        One's own network as ``package.module:Class``. Of a module that was given from memory there is neither.
+    loss : str
+        What was minimised: it says what scores mean.
+    intercept : bool
+        Whether a linear model has a bias.
+    dtype : {"float32", "float64"}
+        Of the parameters.
+    frozen : str, optional
+        SHA-256 of a network's numbers that are not trained, which are in its code and not in the file.
+    """
+
+    name: str | None = None
+    module: str | None = None
+    loss: Literal["logistic", "softmax", "squared", "hinge", "cross_entropy", "mse"]
+    intercept: bool = True
+    dtype: Literal["float32", "float64"] = "float32"
+    frozen: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$"), NEWER] = None
+
+    @property
+    def linear(self) -> bool:
+        """Whether scores are ``W x + b``."""
+        return self.loss not in ("cross_entropy", "mse")
+
+
+class PartCard(Section):
+    """An array of the model's.
+
+    Attributes
+    ----------
+    name : str
+        In the safetensors file.
+    shape : tuple of int
+        Of the array.
+    """
+
+    name: str = Field(min_length=1)
+    shape: tuple[Size, ...]
+
+
+class Card(Section):
+    """A model without its numbers.
+
+    Attributes
+    ----------
+    format : int
+        Version of these keys.
+    gossamer : str
+        Version that wrote it.
+    objective : ObjectiveCard
+        Which function it is.
+    parts : tuple of PartCard
+        Its arrays, in the order in which they make a vector.
+    shape : tuple of int
+        Of the features of one example, as the function takes them.
+    features : tuple of str, optional
+        What they are called, in order, where the data say so; a category has one for each of its texts.
+    classes : tuple of str, optional
+        What the class of each score is called; None for a regression.
+    dataset : DatasetSettings
+        How rows are read, scaled and ordered, as in a spec; it names no file.
+    owners : tuple of str, optional
+        The parties whose data it was trained on, where they are public.
+    note : str, optional
+        What its holder must know.
+    """
+
+    format: Literal[1] = 1
+    gossamer: str = __version__
+    objective: ObjectiveCard
+    parts: tuple[PartCard, ...] = Field(min_length=1)
+    shape: tuple[Size, ...] = Field(min_length=1)
+    features: tuple[str, ...] | None = None
+    classes: Annotated[tuple[str, ...], Field(min_length=2)] | None = None
+    dataset: DatasetSettings
+    owners: Annotated[tuple[str, ...] | None, NEWER] = None
+    note: Annotated[str | None, NEWER] = None
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Write it as standard JSON."""
+        return json.dumps(self.model_dump(mode="json"), indent=indent, allow_nan=False, ensure_ascii=False)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Metadata of a safetensors file. One key alone: the file has several in an order that changes."""
+        return {METADATA: self.to_json()}
+
+    @property
+    def arrays(self) -> tuple[Part, ...]:
+        """The parts of the vector."""
+        return tuple(Part(part.name, part.shape) for part in self.parts)
+
+
+def read_card(text: str, where: Path) -> Card:
+    """The card in a text, which is from the file ``where``.
+
+    Raises
+    ------
+    DataError
+        If it is damaged, or of a newer version.
+    """
+    found = _parsed(text, where)
+    version = found.get("format")
+    if isinstance(version, int) and not isinstance(version, bool) and version > FORMAT:
+        raise DataError(
+            f"{where}: expected a model of format {FORMAT} or older, found format {version}, written by gossamer "
+            f"{str(found.get('gossamer', '?'))[:20]}; this is {__version__}: install that version, or a newer one"
+        )
+    try:
+        return Card.model_validate(found)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, place(problem))) or "its keys"
+        raise damaged(where, f"{key}: {said(problem)}") from None
+
+
+def _parsed(text: str, where: Path) -> dict[str, Any]:
+    if len(text) > LARGEST:
+        raise damaged(where, f"more than {LARGEST >> 20} MiB of text")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise damaged(where, "it is nested too deeply" if isinstance(error, RecursionError) else str(error)) from None
+    if not isinstance(found, dict):
+        raise damaged(where, "it is no mapping")
+    return found
+
+
+def damaged(where: Path, why: str) -> DataError:
+    """Error for a file that no run has left so."""
+    reason = " ".join(why.split())[:200]
+    return DataError(
+        f"{where}: expected the model of a run, found it damaged ({reason}); bring back what the run wrote"
+    )

@@ -1,0 +1,105 @@
+"""The function that a card names, built anew."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gossamer.errors import DataError, ModelError
+from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.glm_losses import LOSSES
+from gossamer.objectives.objective import Objective
+from gossamer.trained.card import Card, ObjectiveCard, damaged
+
+
+def describe(objective: Objective, name: str | None, module: str | None) -> ObjectiveCard:
+    """Describe an objective, so that `rebuilt` makes it again.
+
+    Parameters
+    ----------
+    objective : Objective
+        What was minimised.
+    name, module : str, optional
+        As a spec names it; neither for a module that was given from memory.
+    """
+    dtype: Any = objective.dtype.name
+    if isinstance(objective, LinearModel):
+        loss: Any = next(known for known, law in LOSSES.items() if law is objective.loss)
+        return ObjectiveCard(name=loss, loss=loss, intercept=objective.intercept, dtype=dtype)
+    network: Any = objective
+    return ObjectiveCard(name=name, module=module, loss=network.loss, dtype=dtype, frozen=network.frozen)
+
+
+def rebuilt(card: Card, where: Path, module: Any = None) -> Objective:
+    """The objective of a card, which is from ``where``.
+
+    Parameters
+    ----------
+    card : Card
+        Of the model.
+    where : Path
+        For errors.
+    module : torch.nn.Module, optional
+        The network, where the card names none because the run had it from memory.
+
+    Raises
+    ------
+    DataError
+        If the parts of what the card names are not those of the card.
+    ModelError
+        If the module cannot be made, or is another one.
+    """
+    made = _linear(card, where) if card.objective.linear else _network(card, where, module)
+    if made.parts != card.arrays:
+        missing = next(
+            (f"{wanted.name} {list(wanted.shape)}" for wanted in card.arrays if wanted not in made.parts), "an order"
+        )
+        raise ModelError(
+            f"{where}: the model has {missing}, which {_named(card)} has not: it was changed since the run, or the "
+            "card was; bring back what the run used"
+        )
+    return made
+
+
+def _named(card: Card) -> str:
+    return card.objective.module or card.objective.name or "the module"
+
+
+def _linear(card: Card, where: Path) -> Objective:
+    told = card.objective
+    features = int(np.prod(card.shape))
+    classes = None if card.classes is None else len(card.classes)
+    try:
+        return LinearModel(told.loss, features, classes, intercept=told.intercept, dtype=np.dtype(told.dtype))
+    except DataError as error:
+        raise damaged(where, str(error)) from None
+
+
+def _network(card: Card, where: Path, module: Any) -> Objective:
+    # Networks need torch, which is optional, so it is imported only here.
+    from gossamer.objectives.models import build_model, load_module
+    from gossamer.objectives.torch_module import TorchModule
+
+    told, outputs = card.objective, 1 if card.classes is None else len(card.classes)
+    if module is None and told.module is not None:
+        module = load_module(told.module, card.shape, outputs)
+    elif module is None and told.name is not None:
+        module = build_model(told.name, card.shape, outputs)
+    elif module is None:
+        raise ModelError(
+            f"{where}: the run had its module from memory, so no name of it is known; give it: "
+            "gs.load_model(folder, module=...)"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of dropout, which training has warned of
+        # Kernels are compiled for many gradients; one model's scores need none.
+        made = TorchModule(module, loss=told.loss, strategy="threads")
+    if told.frozen != made.frozen:
+        raise ModelError(
+            f"{where}: numbers of {_named(card)} that are not trained, such as buffers, are not those of the run; give "
+            "the module as it was"
+        )
+    return made

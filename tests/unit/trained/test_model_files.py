@@ -1,0 +1,184 @@
+"""A model's card and files: what a run writes is read back as the same function, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+import gossamer as gs
+from gossamer.data.datasets import load_dataset
+from gossamer.errors import CallerError
+from gossamer.experiment.reading import parse_spec
+from gossamer.trained.card import FORMAT
+
+QUICK: dict[str, Any] = {"algorithm": {"name": "gossip", "nodes": 3}, "privacy": "none", "stop": {"updates": 6}}
+ONE_OF_TWO = {"dataset": {"name": "digits", "positive": [3, 5, 8]}}
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "softmax": {},
+    "float64": {"objective": {"name": "softmax", "dtype": "float64"}},
+    "hinge": {"objective": "hinge"},
+    "logistic": {"objective": "logistic", **ONE_OF_TWO},
+    "no bias": {"objective": {"name": "logistic", "intercept": False}, **ONE_OF_TWO},
+    "hinge of two": {"objective": "hinge", **ONE_OF_TWO},
+    "mlp": {"objective": "mlp"},
+    "own module": {"objective": {"module": "tests.reference.own_module:Small"}},
+    "squared": {"dataset": {"name": "graph_regression", "synthetic": {"owners": 3}}, "partition": "natural"},
+}
+
+
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_a_model_is_read_back_and_predicts_as_the_run_tested_it(kind: str, tmp_path: Path) -> None:
+    experiment = parse_spec({**QUICK, **OBJECTIVES[kind]})
+    result = gs.run(experiment, tmp_path / "out")
+    loaded = gs.load_model(tmp_path / "out")
+    assert dict(loaded).keys() == load_file(tmp_path / "out" / "model.safetensors").keys()
+    np.testing.assert_array_equal(loaded.vector, result.model.vector)
+    test = load_dataset(experiment.dataset).test
+    found = loaded.predict_features(test.features)
+    np.testing.assert_array_equal(found.values, result.model.predict_features(test.features).values)
+    metrics = result.summary["metrics"]
+    if loaded.classes is None:
+        half_square = np.square(found.values - test.targets).mean() / 2
+        assert half_square == pytest.approx(metrics["mean_model_test_loss"], rel=1e-5)
+        assert found.probabilities is None
+    else:
+        right = np.mean(found.values == np.array(loaded.classes)[test.targets])
+        assert right == pytest.approx(metrics["mean_model_test_accuracy"], abs=1e-12)
+    if found.probabilities is not None:
+        np.testing.assert_allclose(found.probabilities.sum(axis=1), 1)
+        own = found.probabilities[np.arange(len(test)), test.targets]
+        assert -np.log(own).mean() == pytest.approx(metrics["mean_model_test_loss"], rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained") / "out"
+    gs.run(parse_spec({**QUICK, **ONE_OF_TWO, "objective": "logistic"}), out)
+    return out
+
+
+def test_the_card_is_in_the_metadata_and_names_no_file(folder: Path) -> None:
+    with safe_open(folder / "model.safetensors", "np") as file:
+        metadata = file.metadata()
+    assert list(metadata) == ["gossamer"]
+    card = json.loads((folder / "model.json").read_text())
+    assert json.loads(metadata["gossamer"]) == card
+    assert card["format"] == FORMAT
+    assert card["dataset"]["path"] is None
+    assert card["classes"] == ["0, 1, 2, 4, 6, 7, 9", "3, 5, 8"]
+
+
+def test_a_file_handed_on_alone_is_enough(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "model.safetensors", tmp_path / "theirs.safetensors")
+    alone = gs.load_model(tmp_path / "theirs.safetensors")
+    assert alone.card == gs.load_model(folder).card
+    np.testing.assert_array_equal(alone.vector, gs.load_model(folder).vector)
+
+
+def edited(folder: Path, out: Path, **changes: Any) -> Path:
+    """The folder with another card, in both places."""
+    shutil.copytree(folder, out)
+    card = json.loads((out / "model.json").read_text()) | changes
+    (out / "model.json").write_text(json.dumps(card))
+    save_file(load_file(folder / "model.safetensors"), out / "model.safetensors", {"gossamer": json.dumps(card)})
+    return out
+
+
+CARDS: dict[str, tuple[dict[str, Any], str]] = {
+    "newer": ({"format": 2, "gossamer": "9.1"}, r"expected a model of format 1 or older, found format 2, .* 9\.1; "),
+    "no version": ({"format": None}, r"damaged \(format: "),
+    "a version that is true": ({"format": True}, r"damaged \(format: input should be a number"),
+    "unknown key": ({"colour": "red"}, r"damaged \(colour: extra inputs"),
+    "other loss": ({"objective": {"name": "x", "loss": "poisson"}}, r"damaged \(objective\.loss: "),
+    "squared of classes": ({"objective": {"name": "squared", "loss": "squared"}}, r"damaged \(the squared loss is for"),
+    "other parts": ({"parts": [{"name": "weight", "shape": [1, 63]}, {"name": "bias", "shape": [1]}]}, "damaged"),
+    "other shape": ({"shape": [65]}, r"the model has weight \[1, 64\], which logistic has not"),
+    "one class": ({"classes": ["yes"]}, r"damaged \(classes: "),
+    "three classes": ({"classes": ["a", "b", "c"]}, r"damaged \(the logistic loss is for 2 classes"),
+    "huge": ({"shape": [2**40]}, r"damaged \(shape"),
+    "unknown network": ({"objective": {"name": "lenet6", "loss": "cross_entropy"}}, "did you mean 'lenet5'"),
+    "module gone": ({"objective": {"module": "no.such:Thing", "loss": "cross_entropy"}}, r"cannot import 'no\.such'"),
+    "from memory": ({"objective": {"loss": "cross_entropy"}}, r"gs\.load_model\(folder, module=\.\.\.\)"),
+}
+
+
+@pytest.mark.parametrize("kind", CARDS)
+def test_other_cards_are_refused_in_one_line(kind: str, folder: Path, tmp_path: Path) -> None:
+    changes, words = CARDS[kind]
+    with pytest.raises(CallerError, match=words) as refused:
+        gs.load_model(edited(folder, tmp_path / "out", **changes))
+    assert "\n" not in str(refused.value)
+
+
+def _truncate(out: Path) -> None:
+    (out / "model.safetensors").write_bytes((out / "model.safetensors").read_bytes()[:-10])
+
+
+def _other_run(out: Path) -> None:
+    card = json.loads((out / "model.json").read_text())
+    (out / "model.json").write_text(json.dumps(card | {"classes": ["no", "yes"]}))
+
+
+def _without_card(out: Path) -> None:
+    (out / "model.json").unlink()
+    save_file(load_file(out / "model.safetensors"), out / "model.safetensors")
+
+
+def _not_finite(out: Path) -> None:
+    arrays, card = load_file(out / "model.safetensors"), (out / "model.json").read_text()
+    save_file({**arrays, "bias": np.array([np.nan], np.float32)}, out / "model.safetensors", {"gossamer": card})
+
+
+def _renamed(out: Path) -> None:
+    arrays, card = load_file(out / "model.safetensors"), (out / "model.json").read_text()
+    save_file({"weights": arrays["weight"], "bias": arrays["bias"]}, out / "model.safetensors", {"gossamer": card})
+
+
+DAMAGES: dict[str, tuple[Any, str]] = {
+    "cut short": (_truncate, "damaged"),
+    "of another run": (_other_run, "model.json and model.safetensors are not of one run"),
+    "older": (
+        _without_card,
+        r"an older Gossamer wrote this model; run its spec again \(gossamer run .*spec\.yaml --out",
+    ),
+    "diverged": (_not_finite, "the run diverged"),
+    "other names": (_renamed, r"arrays \['bias', 'weights'\] in the place of"),
+    "no model": (lambda out: (out / "model.safetensors").unlink(), "expected the folder of a run"),
+    "not JSON": (lambda out: (out / "model.json").write_text("{"), "damaged"),
+    "nested": (lambda out: (out / "model.json").write_text("[" * 100_000), "damaged"),
+    "no text": (lambda out: (out / "model.json").write_bytes(b"\xff\xfe"), "not UTF-8"),
+    "a list": (lambda out: (out / "model.json").write_text("[]"), "no mapping"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damage_is_told_in_one_line(kind: str, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(folder, out)
+    damage, words = DAMAGES[kind]
+    damage(out)
+    with pytest.raises(CallerError, match=words) as refused:
+        gs.load_model(out)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("place", ["nowhere", "x" * 5000, "with\0zero"])
+def test_a_folder_that_is_none(place: str, tmp_path: Path) -> None:
+    with pytest.raises(CallerError, match="give a run's results"):
+        gs.load_model(tmp_path / place)
+
+
+def test_frozen_numbers_that_changed_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.reference import own_module
+
+    gs.run(parse_spec({**QUICK, "objective": {"module": "tests.reference.own_module:Small"}}), tmp_path / "out")
+    monkeypatch.setattr(own_module, "CENTRE", 0.25)
+    with pytest.raises(CallerError, match=r"numbers of .*own_module:Small that are not trained, such as buffers"):
+        gs.load_model(tmp_path / "out")
