@@ -47,12 +47,12 @@ def open_file(path: str | Path, most: int = MOST_TEXT) -> Iterator[BinaryIO]:
         raise _refused(path, f"no file can have this name ({error})") from None
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket cannot be opened
-            raise _refused(path, _wrong_kind(os.stat(path).st_mode)) from None
+            raise _refused(path, wrong_kind(os.stat(path).st_mode)) from None
         raise
     try:
         found = os.fstat(descriptor)  # of the open file, so that it cannot be swapped
         if not stat.S_ISREG(found.st_mode):
-            raise _refused(path, _wrong_kind(found.st_mode))
+            raise _refused(path, wrong_kind(found.st_mode))
         if found.st_size > most:
             raise _refused(path, _too_large(found.st_size, most))
         with open(descriptor, "rb", closefd=False) as file:
@@ -104,7 +104,8 @@ def in_bytes(size: int) -> str:
     return f"{size} bytes"
 
 
-def _wrong_kind(mode: int) -> str:
+def wrong_kind(mode: int) -> str:
+    """Return what is wrong with something that is no file, by its mode."""
     return f"it is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, expected a file"
 
 

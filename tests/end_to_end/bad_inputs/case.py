@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 Make = Callable[[Path], None]
@@ -46,6 +46,8 @@ class Case:
         Makes what is no plain file.
     of : str
         What is copied to the folder first: ``results`` of a run, or a ``federation``.
+    leaves : str
+        A folder in which it may leave something, such as the log of a node that says that it failed.
     code : int
         The exit code: 2 for a mistake, 3 where a ledger refuses, 130 after an interrupt, 0 if it is accepted.
     why : str
@@ -62,6 +64,7 @@ class Case:
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     make: Make = _nothing
     of: str = ""
+    leaves: str = ""
     code: int = 2
     why: str = ""
     apart: bool = False
@@ -87,4 +90,4 @@ def checked(kind: str, id: str, content: str | bytes, says: str, **more: object)
 
 def accepted(case: Case, why: str) -> Case:
     """The same input, which is taken, and why that is right."""
-    return Case(case.id, case.kind, case.command, "", case.files, case.make, case.of, 0, why, case.apart)
+    return replace(case, code=0, why=why)

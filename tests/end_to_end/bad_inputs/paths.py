@@ -134,7 +134,7 @@ CASES: tuple[Case, ...] = (
     Case("federation identity: a name of 300 letters", "name", f"federation identity {LONG}", "found 'aaa"),
     Case("membership: a name of 300 letters", "name", f"attack membership {LONG}", "expected the results folder"),
     checked("name", "data: a name of 300 letters", data_spec("csv", LONG), "File name too long"),
-    checked("name", "data: a NUL byte in a name", data_spec("csv", '"a\\0b"'), "it names a file that cannot be one"),
+    checked("name", "data: a NUL byte in a name", data_spec("csv", '"a\\0b"'), "found one with a null character"),
     checked("name", "data: an empty name", data_spec("csv", '""'), "it is a folder, expected a file"),
     checked("name", "data: no file", data_spec("csv", "nowhere.csv"), "there is no file or folder"),
     checked("name", "data: a number for a name", data_spec("csv", "3"), "path"),
