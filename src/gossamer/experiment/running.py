@@ -28,6 +28,7 @@ from gossamer.experiment.personalising import personalised
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.private_scale import scaled
 from gossamer.experiment.reading import spec_of, write_spec
 from gossamer.experiment.results import ResultsFolder
 from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
@@ -227,7 +228,9 @@ class _Run:
         nodes = nodes_of(prepared, plan)
         seed = secret_seed(prepared, plan.noise, self.purpose, self.secret)
         self.mark = mark(seed)
-        self.sides = sides_of(prepared, plan, seed, self.blank)
+        self.scaled = scaled(prepared, plan, seed, self.blank)
+        self.prepared = prepared = self.scaled.prepared
+        self.sides = sides_of(prepared, plan, seed, self.blank, self.scaled.ledgers)
         self.simulator = Simulator(
             nodes, self.sides, prepared.world, watch=self.watch, record=self.record, count=prepared.count
         )
@@ -345,6 +348,7 @@ class _Run:
             "gossamer": __version__,
             **outcome(self.prepared, self.simulator, self.status, last),
             **self.diverged,
+            **({"private_ranges": dict(self.scaled.ranges)} if self.scaled.ranges else {}),
             **({"personalisation": self.personal} if self.personal else {}),
             "privacy": self.privacy.describe(self.sides.releases),
         }
