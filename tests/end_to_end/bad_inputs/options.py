@@ -109,7 +109,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("stop: a time that is none", "stop nowhere --timeout abc", "--timeout: expected seconds, 0 or more, found 'abc'"),
     ("stop: a time below zero", "stop nowhere --timeout=-1", "--timeout: expected seconds, 0 or more, found '-1'"),
     ("stop: an endless time", "stop nowhere --timeout inf", "--timeout: expected seconds, 0 or more, found 'inf'"),
-    ("node: no invitation", "node", "required: --invitation"),
+    ("node: nothing", "node", "required: --invitation"),
     ("node: an invitation that is not there", "node --invitation nowhere", "nowhere: cannot read the invitation"),
     ("data: no command", "data", "the following arguments are required: COMMAND"),
     ("data show: no policy", "data show nowhere.yaml", "nowhere.yaml: cannot be read: No such file or directory"),

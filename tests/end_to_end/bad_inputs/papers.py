@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from tests.end_to_end.bad_inputs.case import Case, Make, accepted
@@ -118,6 +119,17 @@ def _poor(folder: Path) -> None:
     path.write_text(re.sub(r"epsilon: [0-9.]+", "epsilon: 0.5", re.sub(r"\n +order: .*", "", path.read_text())))
 
 
+def _spent(folder: Path) -> None:
+    """Data of which another run has spent everything."""
+    from gossamer.deployment.owner.owned_data import OwnedData
+    from gossamer.deployment.owner.policy import read_policy
+
+    place = folder / "federation" / "node-0"
+    with closing(OwnedData.open(read_policy(place / "policy.yaml"), "node-0", place / "data.npz")) as data:
+        data.check()
+        data.ledger("0" * 32, "node-0", {}, proved=False, enforced=False)
+
+
 def _opened(name: str) -> Make:
     """A key that others may read."""
     return lambda folder: (folder / "federation" / "node-0" / name).chmod(0o644)
@@ -214,9 +226,18 @@ CASES: tuple[Case, ...] = (
         "a budget that is too small",
         "budget",
         OWN,
-        "budget",
+        "the run asks for epsilon",
         make=_poor,
         of="federation",
+    ),
+    Case(
+        "a budget that is spent",
+        "budget",
+        OWN,
+        "release refused: data set 'node-0' has spent",
+        make=_spent,
+        of="federation",
+        leaves="federation/node-0/state",
         code=3,
     ),
 )
