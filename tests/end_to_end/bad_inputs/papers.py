@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from tests.end_to_end.bad_inputs.case import Case, Make, accepted
@@ -120,14 +120,21 @@ def _poor(folder: Path) -> None:
 
 
 def _spent(folder: Path) -> None:
-    """Data of which another run has spent everything."""
+    """Data of which other runs have spent nearly everything."""
     from gossamer.deployment.owner.owned_data import OwnedData
     from gossamer.deployment.owner.policy import read_policy
+    from gossamer.errors import BudgetSpent
+    from gossamer.privacy.mechanisms import Gaussian
+    from gossamer.privacy.releases import ReleaseKind
+    from gossamer.privacy.sampling import Poisson
 
     place = folder / "federation" / "node-0"
+    one = {ReleaseKind(Gaussian(1.0, 1.0), Poisson(1.0), 1): 1}
     with closing(OwnedData.open(read_policy(place / "policy.yaml"), "node-0", place / "data.npz")) as data:
         data.check()
-        data.ledger("0" * 32, "node-0", {}, proved=False, enforced=False)
+        with suppress(BudgetSpent):
+            for number in range(1000):
+                data.ledger(f"{number:032x}", "node-0", one)
 
 
 def _opened(name: str) -> Make:
@@ -237,7 +244,7 @@ CASES: tuple[Case, ...] = (
         "release refused: data set 'node-0' has spent",
         make=_spent,
         of="federation",
-        leaves="federation/node-0/state",
+        leaves="federation/node-0/",
         code=3,
     ),
 )
