@@ -14,6 +14,9 @@ from gossamer.objectives.glm_losses import LOSSES
 from gossamer.objectives.objective import Objective
 from gossamer.trained.card import Card, ObjectiveCard, damaged
 
+IN_MEMORY = "in memory"
+"""The package of modules that a run was given as objects."""
+
 
 def describe(objective: Objective, name: str | None, module: str | None) -> ObjectiveCard:
     """Describe an objective, so that `rebuilt` makes it again.
@@ -84,7 +87,7 @@ def _network(card: Card, where: Path, module: Any) -> Objective:
     from gossamer.objectives.torch_module import TorchModule
 
     told, outputs = card.objective, 1 if card.classes is None else len(card.classes)
-    if module is None and told.module is not None:
+    if module is None and told.module is not None and not told.module.startswith(f"{IN_MEMORY}:"):
         module = load_module(told.module, card.shape, outputs)
     elif module is None and told.name is not None:
         module = build_model(told.name, card.shape, outputs)
