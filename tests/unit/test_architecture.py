@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "data": f"{BASE} cache strict_yaml",
     "objectives/chains": "cache",
     "objectives": f"{BASE} parameters data objectives/chains",
-    "objectives/models": f"{BASE} parameters objectives",
+    "objectives/models": f"{BASE} parameters data objectives",
     "trained": f"{BASE} parameters version files data objectives objectives/models",
     "privacy": f"{BASE} protocol",
     "privacy/masking": f"{BASE} protocol keys",
@@ -75,7 +75,7 @@ MAY_IMPORT = {
     "cli/runs": f"{DEPLOYED} faults cli",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",
-    "__init__": f"{RUNS} trained experiment",
+    "__init__": f"{RUNS} trained runtimes experiment deployment/party",
 }
 BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and messages with a schedule of stages"}
 """Algorithms that are built on another one."""
