@@ -128,13 +128,15 @@ class Model(Mapping[str, FloatArray]):
             warnings.warn(_clipped(found.outside, found.count), RunWarning, stacklevel=2)
         return predictions(self.card, self.objective.scores(self.vector, found.features), found.outside)
 
-    def evaluate(self, rows: Any) -> dict[str, Any]:
+    def evaluate(self, rows: Any, targets: Any = None) -> dict[str, Any]:
         """Test the model on rows that have their targets.
 
         Parameters
         ----------
         rows : path, sequence of mapping or data frame
-            As for `predict`, with the target's column.
+            As for `predict`; with the target's column, unless ``targets`` has them.
+        targets : array [n], optional
+            Labels or real targets, as they were written in the training data.
 
         Returns
         -------
@@ -148,7 +150,7 @@ class Model(Mapping[str, FloatArray]):
         DataError
             If the rows do not fit the model, or lack their targets.
         """
-        found = read(self.card.data, rows, labelled=True)
+        found = read(self.card.data, rows, targets, labelled=True)
         assert found.targets is not None
         if found.outside:
             warnings.warn(_clipped(found.outside, found.count), RunWarning, stacklevel=2)
@@ -209,8 +211,8 @@ def load_model(place: str | Path, module: Any = None) -> Model:
     ----------
     place : path
         The results folder of a run, a party's state folder, or a safetensors file of a model that Gossamer wrote.
-    module : torch.nn.Module, optional
-        The network, where the run had it from memory: with the buffers that it had then. Its parameters are replaced.
+    module : torch.nn.Module, or a class or function that makes one, optional
+        The network, where the run had it from memory. Its parameters are replaced, but not its buffers.
 
     Raises
     ------

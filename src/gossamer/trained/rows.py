@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from gossamer.data.formats import infer_format, read_files
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.split import Features
 from gossamer.data.table import Table, table_of
-from gossamer.errors import DataError
+from gossamer.errors import DataError, counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Read:
         return int(self.features.shape[0])
 
 
-def read(data: Declaration, rows: Any, *, labelled: bool = False) -> Read:
+def read(data: Declaration, rows: Any, targets: Any = None, *, labelled: bool = False) -> Read:
     """Read rows for a model.
 
     Parameters
@@ -55,6 +55,8 @@ def read(data: Declaration, rows: Any, *, labelled: bool = False) -> Read:
     rows : path, sequence of mapping, data frame, or array [n, ...]
         A file; rows by the names of columns; or cells or numbers in the order in which the columns are declared. Of
         data without columns: numbers as they are in files, before they are scaled.
+    targets : array [n], optional
+        Labels or real targets, where the rows do not have them.
     labelled : bool
         Whether the rows have to say their target, and it is read.
 
@@ -63,11 +65,31 @@ def read(data: Declaration, rows: Any, *, labelled: bool = False) -> Read:
     DataError
         If the rows do not fit the model.
     """
+    if labelled and targets is not None:
+        found, labels = read(data, rows), _labels(targets)
+        if len(labels) != found.count:
+            raise DataError(f"expected a target for each of {counted(found.count, 'row')}, found {len(labels)}")
+        try:
+            return replace(found, targets=data.targets(labels))
+        except ValueError as error:
+            raise (
+                error if isinstance(error, DataError) else DataError(f"expected numbers as targets ({error})")
+            ) from None
     if isinstance(rows, str | Path):
         return _of_file(data, Path(rows), labelled)
-    if sp.issparse(rows) or not data.tabular:
+    if not isinstance(rows, Sequence) and hasattr(rows, "__array__") and not hasattr(rows, "to_dict"):
+        rows = np.asarray(rows)  # a tensor, or another library's array
+    if sp.issparse(rows) and data.declared:
+        rows = rows.toarray()
+    numbers = sp.issparse(rows) or (isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and not data.declared)
+    if numbers or not data.tabular:
         return _of_numbers(data, rows, labelled)
     return _of_table(data, _table(data, rows, labelled), labelled)
+
+
+def _labels(targets: Any) -> Labels:
+    array = np.asarray(targets).reshape(-1)
+    return array.astype(np.str_) if array.dtype.kind in "OU" else array.astype(np.float64)
 
 
 def _of_table(data: Declaration, table: Table, labelled: bool) -> Read:
@@ -109,7 +131,7 @@ def _shown(row: Any) -> str:
 
 def _of_numbers(data: Declaration, rows: Any, labelled: bool) -> Read:
     if labelled:
-        raise DataError("an evaluation needs the rows' targets: give a file, or rows by the names of columns")
+        raise DataError("an evaluation needs the rows' targets: give them as targets, or give a file")
     features: Features
     if sp.issparse(rows):
         matrix = sp.csr_array(rows)
