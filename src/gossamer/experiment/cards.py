@@ -23,8 +23,9 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
     """
     settings, dataset = prepared.experiment.objective, prepared.dataset
     name = settings.name or ("softmax" if dataset.classes else "squared")
+    module = None if prepared.code else settings.module  # of one that was given from memory there is no name
     return Card(
-        objective=describe(prepared.objective, None if settings.module else name, settings.module),
+        objective=describe(prepared.objective, None if settings.module else name, module),
         parts=tuple(PartCard(name=part.name, shape=part.shape) for part in prepared.objective.parts),
         data=dataset.declaration or _declared(prepared),
         owners=owners,
