@@ -6,6 +6,7 @@ import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -181,9 +182,10 @@ class Model(Mapping[str, FloatArray]):
         CallerError
             If the program's packages are not installed, or it cannot hold the model.
         """
-        from gossamer.trained.exporting import export_model
-
-        return export_model(self, to, Path(out))
+        # Named, not imported: exports are made of models, so they know this module.
+        exporting = import_module("gossamer.trained.exporting")
+        place: Path = exporting.export_model(self, to, Path(out))
+        return place
 
 
 def _clipped(outside: Mapping[str, int], rows: int) -> str:
