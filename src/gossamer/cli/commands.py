@@ -34,6 +34,7 @@ class Entry:
 
 COMMANDS: Mapping[str, Entry] = {
     "run": Entry("runs.run", "run an experiment"),
+    "new": Entry("runs.new", "write a first spec for one's own table"),
     "check": Entry("runs.check", "say what a run would do and guarantee, without running it"),
     "predict": Entry("runs.predict", "predict for the rows of a file with a run's model"),
     "evaluate": Entry("runs.evaluate", "test a run's model on rows that have their targets"),
