@@ -103,7 +103,7 @@ class Prepared:
 
     @property
     def owners(self) -> tuple[str, ...] | None:
-        """Owners of the nodes' examples, in order, where the spec names them: those in a column alone are not public."""
+        """Owners of the nodes' examples, in order, where the spec names them: a column alone makes no name public."""
         scheme = self.experiment.partition
         return scheme.owners if isinstance(scheme, Natural) else None
 

@@ -79,7 +79,8 @@ class Exported(nn.Module):
         if self.linear:
             return features.flatten(1).double() @ self.weight.T + self.bias
         found = scores_of(self.network(features))
-        return found.reshape(found.shape[0], -1).double()
+        scores: Tensor = found.reshape(found.shape[0], -1).double()
+        return scores
 
     def _finished(self, scores: Tensor) -> Tensor:
         if self.output == "prediction":
