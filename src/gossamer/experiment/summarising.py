@@ -14,6 +14,7 @@ import numpy.typing as npt
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.algorithms.table import registered_as
 from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.regression import regression_figures
 from gossamer.runtimes.simulator import Simulator
 
 _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
@@ -22,7 +23,8 @@ _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "
 
 def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping[str, Any]) -> dict[str, Any]:
     """What was run and what became of it; ``last`` is the last row of metrics."""
-    spec = prepared.experiment
+    spec, test = prepared.experiment, prepared.dataset.test
+    fit = regression_figures(prepared.objective, last["mean_model_test_loss"], test) if last else {}
     return {
         **algorithm_of(prepared),
         "engine": "sim",
@@ -38,7 +40,14 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
         "virtual_seconds": last.get("virtual_seconds", 0.0),
         "finished": dict(sorted(simulator.finished.items())),
         "gone": sorted(simulator.gone),
-        "metrics": {name: value for name, value in last.items() if name not in _COUNTS},
+        "metrics": {
+            **{name: value for name, value in last.items() if name not in _COUNTS},
+            **(
+                regression_figures(prepared.objective, last["mean_model_test_loss"], prepared.dataset.test)
+                if last
+                else {}
+            ),
+        },
         **own_figures(prepared, simulator),
     }
 
