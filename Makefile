@@ -32,7 +32,7 @@ test test-slow test-deployment test-deployment-again fault-seeds: export PYTHOND
 test: $(READY) ## run the tests (what CI runs)
 	@$(BIN)/python -m pytest -n auto --dist worksteal
 
-test-slow: $(READY) ## also run statistical, parity and full-size tests (nightly)
+test-slow: $(READY) ## also run statistical, parity and full-size tests, and all cases of every test (nightly)
 	@$(BIN)/python -m pytest -n auto --dist worksteal --slow
 
 # Nightly: make fault-seeds SEEDS=100000

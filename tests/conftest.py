@@ -12,20 +12,29 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests import sampling
 
 from gossamer.experiment import noise_secret
-
-settings.register_profile("gossamer", deadline=None)  # how long an example takes is no matter of tests
-settings.load_profile("gossamer")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run statistical, parity and full-size tests")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    sampling.decide(whole=config.getoption("--slow"))
+    # How long an example takes is no matter of tests.
+    settings.register_profile("gossamer", deadline=None, max_examples=sampling.examples(100))
+    settings.load_profile("gossamer")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--slow"):
         return
+    kept = sampling.sampled(items)
+    left_out = {*items} - {*kept}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = kept
     skip = pytest.mark.skip(reason="slow: run with --slow")
     for item in items:
         if "slow" in item.keywords:

@@ -106,7 +106,7 @@ def _pytest(tests: Sequence[str], source: Path) -> int:
     import gossamer
 
     assert Path(gossamer.__file__).is_relative_to(source), gossamer.__file__
-    return int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]))
+    return int(pytest.main(["-x", "-q", "-n", "0", "--slow", "-p", "no:cacheprovider", *tests]))
 
 
 def with_bug(mutant: Mutant, source: Path, output: Path) -> int:

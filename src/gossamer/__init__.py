@@ -19,6 +19,7 @@ from gossamer.version import __version__
 if TYPE_CHECKING:
     from gossamer.algorithms.table import (
         Allreduce,
+        Baseline,
         EdgeCloud,
         FedAsync,
         FedAvg,
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
         Increasing,
         Mapa,
     )
+    from gossamer.arrays import FloatArray
+    from gossamer.data.datasets import load_dataset
+    from gossamer.data.declared import declared_form
+    from gossamer.data.memory import Data
+    from gossamer.data.partition import ByPerson, Iid, Linear, Natural, Sizes, partition
+    from gossamer.data.partition_by_class import Dirichlet, Pathological, Shard
+    from gossamer.data.settings import DatasetSettings, SyntheticSettings
+    from gossamer.data.split import Split
+    from gossamer.deployment.party.data import load_party_split
     from gossamer.errors import (
         AccountingError,
         BudgetSpent,
@@ -42,8 +52,13 @@ if TYPE_CHECKING:
         SpecError,
         TopologyError,
     )
+    from gossamer.experiment.deployment_settings import DeploymentSettings
     from gossamer.experiment.noise_secret import NoiseSecret
-    from gossamer.experiment.reading import read_spec
+    from gossamer.experiment.personal_settings import PersonalisationSettings
+    from gossamer.experiment.planning import plan_run
+    from gossamer.experiment.prepare import Prepared, prepare
+    from gossamer.experiment.pretrained import PretrainedSettings
+    from gossamer.experiment.reading import override, parse_spec, read_spec
     from gossamer.experiment.repeating import repeat_run
     from gossamer.experiment.replaying import replay_run
     from gossamer.experiment.running import Result, run
@@ -56,62 +71,112 @@ if TYPE_CHECKING:
         PrivacySettings,
         StopSettings,
     )
+    from gossamer.objectives.glm import LinearModel
+    from gossamer.objectives.torch_module import TorchModule
+    from gossamer.parameters import unpack
     from gossamer.privacy.clipping import FixedClip, NoClip, QuantileClip, StageClip
     from gossamer.privacy.guarantees import Guarantee
     from gossamer.privacy.mechanisms import NeighboringRelation
+    from gossamer.protocol.events import Completed
+    from gossamer.protocol.trace import read_steps, replay
+    from gossamer.runtimes.links import FaultSettings, LinkSettings
+    from gossamer.runtimes.speeds import SpeedSettings
+    from gossamer.topology import bipartite_split, build_graph, metropolis, pairwise_expectation, rho, spectral_gap
     from gossamer.trained.model import Model, load_model
     from gossamer.trained.predictions import Predictions
 
 __all__ = [
     "AccountingError",
     "Allreduce",
+    "Baseline",
     "Budget",
     "BudgetSpent",
     "BudgetUnreachable",
+    "ByPerson",
     "CallerError",
+    "Completed",
     "ComputeSettings",
+    "Data",
     "DataError",
+    "DatasetSettings",
+    "DeploymentSettings",
+    "Dirichlet",
     "EdgeCloud",
     "EvaluationSettings",
     "Experiment",
+    "FaultSettings",
     "FedAsync",
     "FedAvg",
     "FedBuff",
     "FixedClip",
+    "FloatArray",
     "GossamerError",
     "Gossip",
     "GraphFederated",
     "Guarantee",
+    "Iid",
     "Increasing",
+    "Linear",
+    "LinearModel",
+    "LinkSettings",
     "MalformedMessage",
     "Mapa",
     "Model",
     "ModelError",
+    "Natural",
     "NeighboringRelation",
     "NoClip",
     "NoiseSecret",
     "ObjectiveSettings",
+    "Pathological",
     "PeerError",
+    "PersonalisationSettings",
     "Predictions",
+    "Prepared",
+    "PretrainedSettings",
     "PrivacySettings",
     "QuantileClip",
     "Result",
     "RunWarning",
+    "Shard",
+    "Sizes",
     "SpecError",
+    "SpeedSettings",
+    "Split",
     "StageClip",
     "StopSettings",
+    "SyntheticSettings",
     "TopologyError",
+    "TorchModule",
     "__version__",
+    "bipartite_split",
+    "build_graph",
+    "declared_form",
+    "load_dataset",
     "load_model",
+    "load_party_split",
+    "metropolis",
+    "override",
+    "pairwise_expectation",
+    "parse_spec",
+    "partition",
+    "plan_run",
+    "prepare",
     "read_spec",
+    "read_steps",
     "repeat_run",
+    "replay",
     "replay_run",
+    "rho",
     "run",
+    "spectral_gap",
+    "unpack",
 ]
 
 _HOMES = {
     "gossamer.algorithms.table": (
         "Allreduce",
+        "Baseline",
         "EdgeCloud",
         "FedAsync",
         "FedAvg",
@@ -121,6 +186,15 @@ _HOMES = {
         "Increasing",
         "Mapa",
     ),
+    "gossamer.arrays": ("FloatArray",),
+    "gossamer.data.datasets": ("load_dataset",),
+    "gossamer.data.declared": ("declared_form",),
+    "gossamer.data.memory": ("Data",),
+    "gossamer.data.partition": ("ByPerson", "Iid", "Linear", "Natural", "Sizes", "partition"),
+    "gossamer.data.partition_by_class": ("Dirichlet", "Pathological", "Shard"),
+    "gossamer.data.settings": ("DatasetSettings", "SyntheticSettings"),
+    "gossamer.data.split": ("Split",),
+    "gossamer.deployment.party.data": ("load_party_split",),
     "gossamer.errors": (
         "AccountingError",
         "BudgetSpent",
@@ -135,14 +209,16 @@ _HOMES = {
         "SpecError",
         "TopologyError",
     ),
+    "gossamer.experiment.deployment_settings": ("DeploymentSettings",),
     "gossamer.experiment.noise_secret": ("NoiseSecret",),
-    "gossamer.experiment.reading": ("read_spec",),
+    "gossamer.experiment.personal_settings": ("PersonalisationSettings",),
+    "gossamer.experiment.planning": ("plan_run",),
+    "gossamer.experiment.prepare": ("Prepared", "prepare"),
+    "gossamer.experiment.pretrained": ("PretrainedSettings",),
+    "gossamer.experiment.reading": ("override", "parse_spec", "read_spec"),
     "gossamer.experiment.repeating": ("repeat_run",),
     "gossamer.experiment.replaying": ("replay_run",),
-    "gossamer.experiment.running": (
-        "Result",
-        "run",
-    ),
+    "gossamer.experiment.running": ("Result", "run"),
     "gossamer.experiment.spec": (
         "Budget",
         "ComputeSettings",
@@ -152,14 +228,24 @@ _HOMES = {
         "PrivacySettings",
         "StopSettings",
     ),
-    "gossamer.privacy.clipping": (
-        "FixedClip",
-        "NoClip",
-        "QuantileClip",
-        "StageClip",
-    ),
+    "gossamer.objectives.glm": ("LinearModel",),
+    "gossamer.objectives.torch_module": ("TorchModule",),
+    "gossamer.parameters": ("unpack",),
+    "gossamer.privacy.clipping": ("FixedClip", "NoClip", "QuantileClip", "StageClip"),
     "gossamer.privacy.guarantees": ("Guarantee",),
     "gossamer.privacy.mechanisms": ("NeighboringRelation",),
+    "gossamer.protocol.events": ("Completed",),
+    "gossamer.protocol.trace": ("read_steps", "replay"),
+    "gossamer.runtimes.links": ("FaultSettings", "LinkSettings"),
+    "gossamer.runtimes.speeds": ("SpeedSettings",),
+    "gossamer.topology": (
+        "bipartite_split",
+        "build_graph",
+        "metropolis",
+        "pairwise_expectation",
+        "rho",
+        "spectral_gap",
+    ),
     "gossamer.trained.model": ("Model", "load_model"),
     "gossamer.trained.predictions": ("Predictions",),
 }
@@ -169,17 +255,17 @@ _PLACES = {name: (module, name) for module, names in _HOMES.items() for name in 
 for _module in ("gossamer.algorithms.table", "gossamer.experiment.replaying"):
     known_by(_module)  # what was stored or sent may be read where nothing else was imported
 
-
 # Who wants to read what is logged says where it goes; a library writes nowhere by itself.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
+if not TYPE_CHECKING:  # a type checker takes the imports above, and then knows which names there are not
 
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, there = _PLACES[name]
-    found = globals()[name] = getattr(import_module(module), there)
-    return found
+    def __getattr__(name: str) -> Any:
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, there = _PLACES[name]
+        found = globals()[name] = getattr(import_module(module), there)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -97,6 +97,7 @@ def test_the_report_of_an_inversion(spec: Path, capsys: pytest.CaptureFixture[st
     assert "Figure: runs/spec-inversion/inversion.png" in out
 
 
+@pytest.mark.slow
 def test_networks_are_matched(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="needs gossamer[torch]")
     settings = ["--set", "objective=mlp", "--examples", 1]
@@ -141,6 +142,7 @@ class Convolution(nn.Sequential):
 """
 
 
+@pytest.mark.slow
 def test_linear_inversion_of_a_convolution(
     spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

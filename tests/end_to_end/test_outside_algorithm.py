@@ -60,6 +60,7 @@ def code(site: Path) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract(site: Path, tmp_path: Path) -> None:
     """As its author would test it, in a project of their own."""
     (tmp_path / "test_mean.py").write_text(CONTRACT)
@@ -86,10 +87,12 @@ def test_it_runs(site: Path, spec: Path, tmp_path: Path) -> None:
     assert "mean on digits" in gossamer(site, "check", spec)
 
 
+@pytest.mark.slow
 def test_it_keeps_what_must_hold_in_spite_of_faults(site: Path, spec: Path) -> None:
     assert gossamer(site, "simulate-faults", spec, "--seeds", 40) == "mean: 40 seeds from 0 on, and everything held\n"
 
 
+@pytest.mark.slow
 def test_noise_depends_on_its_source(site: Path, spec: Path, tmp_path: Path) -> None:
     """Reproducible noise is the same again, and another once a byte of the source is."""
     other = tmp_path / "other"

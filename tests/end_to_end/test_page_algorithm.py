@@ -119,6 +119,7 @@ def written_spec(folder: Path, name: str) -> Path:
     return path
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", UNITS)
 def test_it_is_listed_checked_and_run(site: Path, tmp_path: Path, name: str) -> None:
     path = written_spec(tmp_path, name)
@@ -148,6 +149,7 @@ def test_settings_that_its_server_does_not_know_are_refused(site: Path, tmp_path
     assert "algorithm.learning_rate: models are mixed in one by one" in done.stderr
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", UNITS)
 def test_it_keeps_what_must_hold_in_spite_of_faults(site: Path, tmp_path: Path, name: str) -> None:
     found = gossamer(site, "simulate-faults", written_spec(tmp_path, name), "--seeds", 40)

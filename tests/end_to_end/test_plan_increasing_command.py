@@ -90,6 +90,7 @@ def test_example_3(capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["rounds_for_gradients"], found["note"]) == (183, None)
 
 
+@pytest.mark.slow
 def test_r0_and_relation(capsys: pytest.CaptureFixture[str]) -> None:
     """A number is as good as max; under replace-one twice as much is proved at most; r0(8) is the default."""
     expected = document(capsys, EXAMPLE_3)
@@ -196,6 +197,7 @@ def test_the_search(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Searched for the fewest rounds: powers 1; initial sizes 8; rounds of at most 500; sigma at most 8" in text
 
 
+@pytest.mark.slow
 def test_the_search_for_noise_and_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
     quiet = document(capsys, SEARCH, {"--search": "noise", "--most-size": "200", "--most-sigma": "4"})
     assert max(quiet["sizes"]) <= 200

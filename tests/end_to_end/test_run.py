@@ -92,6 +92,7 @@ def test_a_run_writes_the_whole_folder(tmp_path: Path, algorithm: str) -> None:
     assert read_spec(out / "spec.yaml") == small(f"algorithm.name={algorithm}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("called_here")
 def test_same_seed_same_bytes_in_other_processes(tmp_path: Path) -> None:
     """This process and one with another hash seed and number of threads write the same bytes, all but the times."""
@@ -269,7 +270,8 @@ def test_the_last_row_is_of_the_models_at_the_end() -> None:
     document = {"dataset": "digits", "algorithm": settings, "privacy": "none", "links": {"latency": 0.0}}
     found = gs.run(parse_spec(document)).metrics
     assert found[-1]["consensus_distance"] == 0.0  # all have the server's model
-    assert found[-1]["test_loss"] == found[-1]["mean_model_test_loss"]
+    # One model, but scored in a block of four and alone: products in single precision may round otherwise.
+    assert found[-1]["test_loss"] == pytest.approx(found[-1]["mean_model_test_loss"], rel=1e-6)
     assert found[-1] != found[-2]  # both of the last moment
     assert found[-2]["virtual_seconds"] == found[-1]["virtual_seconds"]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.analytic import (
@@ -59,7 +60,7 @@ relations = pytest.mark.parametrize("relation", [ADD, REPLACE])
 
 
 @relations
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=examples(12), deadline=None, derandomize=True)
 @given(multiplier=multipliers, rate=rates, count=counts, delta=deltas, factor=st.floats(1.01, 2))
 def test_epsilon_falls_with_noise_and_rises_with_rate_count_and_rarer_failure(
     relation: NeighboringRelation, multiplier: float, rate: float, count: int, delta: float, factor: float
@@ -71,7 +72,7 @@ def test_epsilon_falls_with_noise_and_rises_with_rate_count_and_rarer_failure(
     assert epsilon_of(Gaussian(1.0, multiplier), Poisson(rate), count, delta / factor, relation) * SLACK >= base
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=examples(12), deadline=None, derandomize=True)
 @given(multiplier=multipliers, rate=rates, count=counts, delta=deltas)
 def test_replacing_costs_more_than_adding_and_a_fixed_size_no_less_than_half_a_full_batch(
     multiplier: float, rate: float, count: int, delta: float
@@ -88,7 +89,7 @@ def test_replacing_costs_more_than_adding_and_a_fixed_size_no_less_than_half_a_f
     assert fixed <= full * 1.001
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=examples(20), deadline=None, derandomize=True)
 @given(plan=plans, delta=deltas, seed=st.randoms(use_true_random=False))
 def test_the_order_of_composition_does_not_matter(plan: dict[ReleaseKind, int], delta: float, seed: object) -> None:
     items = list(plan.items())
@@ -99,7 +100,7 @@ def test_the_order_of_composition_does_not_matter(plan: dict[ReleaseKind, int], 
     assert accountants.epsilon(dict(items), delta, REPLACE).epsilon == pytest.approx(once, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=examples(20), deadline=None, derandomize=True)
 @given(plan=plans, delta=deltas)
 def test_one_accountant_for_all_rounds(plan: dict[ReleaseKind, int], delta: float) -> None:
     """A new accountant in each round would spend the budget once per round: all rounds together cost more than any.
@@ -113,7 +114,7 @@ def test_one_accountant_for_all_rounds(plan: dict[ReleaseKind, int], delta: floa
     assert whole <= sum(shares) * 1.003 + 1e-9
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=examples(20), deadline=None, derandomize=True)
 @given(plan=plans, delta=deltas)
 def test_delta_undoes_epsilon(plan: dict[ReleaseKind, int], delta: float) -> None:
     epsilon = accountants.epsilon(plan, delta, REPLACE).epsilon
@@ -123,7 +124,7 @@ def test_delta_undoes_epsilon(plan: dict[ReleaseKind, int], delta: float) -> Non
     assert accountants.delta(plan, epsilon * 0.99, REPLACE) > back * (1 - 1e-9)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=examples(20), deadline=None, derandomize=True)
 @given(plan=plans, delta=deltas, order=st.sampled_from([2.0, 4.0, 16.0]))
 def test_a_renyi_filter_never_promises_more_than_the_distribution(
     plan: dict[ReleaseKind, int], delta: float, order: float
@@ -143,7 +144,7 @@ families = {
 
 
 @pytest.mark.parametrize("family", families)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(full=fulls, low=st.floats(1e-4, 1), high=st.floats(1e-4, 1), weight=st.floats(0, 1))
 def test_profiles_are_convex_and_increasing_in_the_rate(
     family: str, full: Full, low: float, high: float, weight: float
@@ -163,7 +164,7 @@ def test_profiles_are_convex_and_increasing_in_the_rate(
 
 
 @pytest.mark.parametrize("family", families)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(full=fulls, rate=st.floats(1e-4, 1))
 def test_profiles_are_curves_of_a_pair(family: str, full: Full, rate: float) -> None:
     """Convex and decreasing in exp(e), also across e = 0, between max(0, 1 - exp(e)) and 1; one value at e = 0."""
@@ -180,7 +181,7 @@ def test_profiles_are_curves_of_a_pair(family: str, full: Full, rate: float) -> 
     assert np.all(curve >= np.maximum(0, 1 - ratios) - 1e-12)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=examples(12), deadline=None, derandomize=True)
 @given(
     full=fulls,
     rates=st.lists(st.floats(1e-3, 1), min_size=3, max_size=25, unique=True),

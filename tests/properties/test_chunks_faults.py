@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.reference.linked_nodes import Network, seeded_faults
+from tests.sampling import examples
 
 from gossamer.faults.network import Faults, Partition
 from gossamer.protocol.chunks import CHUNK_WINDOW
@@ -31,7 +32,7 @@ class Model(Message):
 SETTINGS = SessionSettings(retry_after=1.0, longest_retry=4.0, silence=6.0, largest_frame=200, largest_message=20_000)
 DELAY = 0.125
 NAMES = ("a", "b")
-MANY = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 
 Send = tuple[float, str, str, int]
 """When, from whom, to whom, and how many numbers."""

@@ -15,6 +15,7 @@ from scipy import stats
 from tests.end_to_end.test_deployed_sides import own
 from tests.reference.failing import first_failure
 from tests.reference.graph_slow import noise_factor
+from tests.sampling import examples
 
 from gossamer.deployment.party import computing
 from gossamer.deployment.party.computing import deployed_computer
@@ -120,7 +121,7 @@ def named(run: SmallRun) -> SmallRun:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_no_seed_of_faults_fails(name: str) -> None:
-    failure = first_failure(trial(name), range(16))
+    failure = first_failure(trial(name), range(examples(16)))
     assert failure is None, str(failure)
 
 
@@ -213,10 +214,11 @@ def test_no_seed_of_faults_fails_where_each_party_opens_its_own_side(
     monkeypatch.setattr(computing, "Deployed", Killable)
     Apart.opened = []
     trial = apart(name)
-    failure = first_failure(trial, range(16))
+    seeds = range(examples(16))
+    failure = first_failure(trial, seeds)
     assert failure is None, str(failure)
     assert {type(side) for side in Apart.opened} == kinds
-    assert len(Apart.opened) > 16 * min(len(run.names) for run in trial.runs)  # some came back
+    assert len(Apart.opened) > len(seeds) * min(len(run.names) for run in trial.runs)  # some came back
 
 
 def test_a_client_that_does_not_count_what_it_hands_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.sampling import examples
 
 from gossamer.errors import MalformedMessage
 from gossamer.protocol.encoding import decode, encode, register
@@ -36,7 +37,7 @@ class Offer(Message):
 
 
 # A test must not depend on how busy a machine is.
-MANY = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 # Floats by their bits, so that every NaN occurs.
 FLOATS = st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pack("<Q", bits))[0])

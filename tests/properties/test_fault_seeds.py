@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.reference.failing import first_failure
 from tests.reference.planted_bugs import BUGS
+from tests.sampling import examples
 
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.experiment.reading import parse_spec
@@ -100,13 +101,13 @@ def story_of(seed: int) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_no_seed_fails(name: str) -> None:
-    failure = first_failure(trial(name), range(50))
+    failure = first_failure(trial(name), range(examples(50)))
     assert failure is None, str(failure)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_seed_of_other_settings_fails(name: str) -> None:
-    failure = first_failure(trial(name), range(15))
+    failure = first_failure(trial(name), range(examples(15)))
     assert failure is None, str(failure)
 
 

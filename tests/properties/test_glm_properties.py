@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.sampling import examples
 
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
@@ -36,7 +37,7 @@ def models_of(data: st.DataObject, model: LinearModel, width: int, **limits: Any
     return data.draw(hnp.arrays(np.float32, (width, model.size), elements=st.floats(width=32, **limits)))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(st.data(), LOSSES, wild, clips, st.booleans(), st.booleans())
 def test_no_example_moves_the_sum_by_more_than_the_clip(
     data: st.DataObject, kind: Any, x: np.ndarray, clip: float, csr: bool, intercept: bool
@@ -55,7 +56,7 @@ def test_no_example_moves_the_sum_by_more_than_the_clip(
     assert (zeroed == 1)[~np.isfinite(x).all(axis=1)].all()
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(st.data(), LOSSES, wild, st.booleans(), st.booleans(), batches)
 def test_a_row_does_not_depend_on_the_others(
     data: st.DataObject, kind: Any, x: np.ndarray, csr: bool, intercept: bool, picks: list[list[int]]
@@ -73,7 +74,7 @@ def test_a_row_does_not_depend_on_the_others(
         assert (alone.zeroed[0], alone.unclipped[0]) == (together.zeroed[k], together.unclipped[k])
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(st.data(), LOSSES, tame, st.floats(0.01, 100), st.booleans(), st.lists(st.integers(0, N - 1), max_size=8))
 def test_a_batch_is_the_sum_of_its_examples_in_either_layout(
     data: st.DataObject, kind: Any, x: np.ndarray, clip: float, intercept: bool, pick: list[int]

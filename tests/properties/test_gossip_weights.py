@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference.gossip_weights import WeighedRun
+from tests.sampling import examples
 
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import World
@@ -17,8 +18,8 @@ from gossamer.runtimes.speeds import SpeedSettings
 pytestmark = pytest.mark.filterwarnings("ignore::gossamer.topology.bipartite.DroppedEdges")
 
 ROUNDING = 1e-12
-FEW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-MANY = settings(FEW, max_examples=500)
+FEW = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(FEW, max_examples=examples(500))
 TOPOLOGIES = ["ring", "line", "star", "complete", "exponential", {"name": "small_world", "k": 2, "p": 0.5}]
 SPEEDS = [
     {"name": "constant"},

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference import graph_federated as reference
+from tests.sampling import examples
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated import box as graph_federated
@@ -181,7 +182,7 @@ SCHEMES = [("none", "released"), ("random", "hidden"), ("homomorphic", "hidden")
 
 @pytest.mark.parametrize(("noise", "where"), SCHEMES)
 @given(data=st.data())
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_run_is_the_box(noise: str, where: str, data: st.DataObject) -> None:
     """Against a plain loop with the same coins, batches and noise: 1e-9, in float64."""
     setup = data.draw(setups(noise=noise, gradient_at=where))
@@ -232,7 +233,7 @@ def test_a_run_is_the_box(noise: str, where: str, data: st.DataObject) -> None:
 
 
 @given(setup=setups(noise="homomorphic"), where=st.sampled_from(["hidden", "released"]))
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 def test_homomorphic_noise_cancels_in_every_combination(setup: Setup, where: str) -> None:
     setup.settings = setup.settings.model_copy(update={"gradient_at": where})
     _, found = setup.run()
@@ -273,7 +274,7 @@ def hard_worlds(draw: Any, nodes: int) -> World:
 
 @pytest.mark.parametrize("synchronous", [True, False])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_run_ends_with_all_rounds_made_and_each_record_drawn_once(synchronous: bool, data: st.DataObject) -> None:
     noise, where = data.draw(st.sampled_from(SCHEMES))
     consensus = data.draw(st.integers(0, 3)) if noise != "random" else 0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.group_pairs import GroupReplaced, GroupSampled
@@ -36,7 +37,7 @@ combinations = st.one_of(
 
 @pairs
 @given(mu=mus, low=rates, high=rates, share=st.floats(0, 1), number=rows)
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_profiles_are_convex_and_increasing_in_their_rate(
     profile: type, mu: float, low: float, high: float, share: float, number: int
 ) -> None:
@@ -54,7 +55,7 @@ def test_profiles_are_convex_and_increasing_in_their_rate(
 
 
 @given(law=laws, combination=combinations, number=rows)
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 def test_profiles_are_profiles_and_more_rows_reveal_more(law, combination, number: int) -> None:
     """Convex and decreasing in exp(loss), at most 1, at most the tail beyond the largest loss."""
     sampling, relation = combination
@@ -79,7 +80,7 @@ def test_profiles_are_profiles_and_more_rows_reveal_more(law, combination, numbe
     count=st.integers(1, 40),
     power=st.floats(-9, -2),
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_epsilon_grows_with_rows_and_releases(law, combination, number: int, count: int, power: float) -> None:
     sampling, relation = combination
     kind, delta = ReleaseKind(law, sampling, 3), 10.0**power

@@ -12,12 +12,13 @@ from tests.reference.hostile_nodes import SETTINGS as ALGORITHMS
 from tests.reference.hostile_nodes import HostileMembers
 from tests.reference.hostile_run import HostileRun
 from tests.reference.linked_peers import Linked
+from tests.sampling import examples
 
 from gossamer.errors import MalformedMessage
 from gossamer.protocol.frames import Acknowledge
 from gossamer.protocol.messages import decode_message
 
-MANY = settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(deadline=None, max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 FRAME = Acknowledge(5, 6)
 HONEST = {"repeated", "old session", "unknown session", "stale handshake"}
 
@@ -65,6 +66,7 @@ def test_bytes_of_messages(data: bytes) -> None:
             decode_message(candidate)
 
 
+@pytest.mark.some(14)
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_layer_refuses_and_goes_on(name: str) -> None:
     layer = LAYERS[name](5)
@@ -82,6 +84,7 @@ def test_each_layer_refuses_and_goes_on_and_on(name: str, seed: int) -> None:
         layer.attempt()
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_nodes_state_does_not_grow_with_what_is_sent(name: str) -> None:
     """After 2,000 hostile messages to one node, among which it works, its state is of the size that it has anyway."""

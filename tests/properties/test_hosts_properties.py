@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.edge_cloud import box as edge_cloud
@@ -70,7 +71,7 @@ SCHEDULES = st.builds(
 
 
 @given(schedule=SCHEDULES)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 def test_gossip_conserves_its_models(schedule: Schedule) -> None:
     """Models and halves in flight change by the nodes' own updates alone, after every event."""
     contract, steps = Gossip(), []
@@ -88,7 +89,7 @@ def test_gossip_conserves_its_models(schedule: Schedule) -> None:
 
 @pytest.mark.parametrize("contract", [Gossip(), Allreduce(), EdgeCloud(), Units()], ids=lambda c: type(c).__name__)
 @given(schedule=SCHEDULES)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 def test_runs_end_and_nobody_is_charged_beyond_lost_work(contract: AlgorithmContract, schedule: Schedule) -> None:
     """A crash loses at most one open task of its host, which is asked for and charged again."""
     computer: Any = FixedAnswers()

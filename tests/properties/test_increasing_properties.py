@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing import box as increasing
@@ -163,7 +164,7 @@ seeds, eager, duplicates = st.integers(0, 10**6), st.sampled_from([0.1, 0.5, 0.9
 runs = st.builds(Run, algorithms, seeds, eager, duplicates)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(runs)
 def test_a_broadcast_holds_exactly_what_it_says(run: Run) -> None:
     """v_k = v_0 less all updates of rounds below k, and of those ahead that the clients are told of (the invariant of
@@ -192,7 +193,7 @@ def descendants(run: Run) -> dict[str, list[str]]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(runs)
 def test_a_clients_model_is_the_newest_with_its_own_updates_once(run: Run) -> None:
     """Every model that a client computes at is v less exactly its own earlier updates that v lacks."""
@@ -221,7 +222,7 @@ def test_a_clients_model_is_the_newest_with_its_own_updates_once(run: Run) -> No
                 np.testing.assert_allclose(model.values, expected, rtol=0, atol=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(runs)
 def test_nobody_waits_but_by_the_rule(run: Run) -> None:
     """Whenever a client is not computing, and has rounds left, the rule holds it back."""
@@ -262,7 +263,7 @@ def may_step(run: Run, name: str, i: int, k: int, h: int) -> bool:
     return i <= k + delay.d
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seeds, eager, st.integers(2, 4), st.sampled_from(["rounded", "coins"]))
 def test_the_sequence_is_consistent_with_tau(seed: int, eager: float, nodes: int, counts: Any) -> None:
     """Theorem 2.1: the model of computation t includes the updates numbered 0 to t - tau(t) - 1."""
@@ -353,7 +354,7 @@ class Marked(Run):
         return bool(away)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seeds,
     eager,

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.sampling import examples
 
 from gossamer.data.split import Split
 from gossamer.objectives.asked import LocalRound
@@ -30,7 +31,7 @@ def split_of(kind: tuple[str, int | None], x: np.ndarray, csr: bool) -> Split:
     return Split(sp.csr_array(x) if csr else x, y)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(st.data(), LOSSES, wild, clips, st.booleans(), st.booleans(), wheres)
 def test_no_example_moves_a_step_by_more_than_the_clip(
     data: st.DataObject, kind: Any, x: np.ndarray, clip: float, csr: bool, intercept: bool, where: Coordinates
@@ -58,7 +59,7 @@ def test_no_example_moves_a_step_by_more_than_the_clip(
 tame = hnp.arrays(np.float32, (N, FEATURES), elements=st.floats(-2, 2, width=32))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(st.data(), st.sampled_from([("logistic", 2), ("softmax", 3), ("squared", None)]), tame, wheres)
 def test_all_ways_agree(data: st.DataObject, kind: Any, x: np.ndarray, where: Coordinates) -> None:
     """Dense, sparse and general, on smooth losses, with any swaps, step sizes, L2 terms and coordinates.

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from tests.properties.test_local_updates_properties import FEATURES, LOSSES, SMOOTH, N, split_of, tame, wild
 from tests.reference import glm_slow
 from tests.reference.local_training_slow import local_training
+from tests.sampling import examples
 
 from gossamer.objectives.asked import Minibatches, Training
 from gossamer.objectives.glm import LinearModel
@@ -31,7 +32,7 @@ def trainings(draw: st.DrawFn, rates: st.SearchStrategy[float], most: int = 6) -
     return Training(batches(draw, most), draw(rates), draw(momenta), draw(proximals))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(
     st.data(),
     LOSSES,
@@ -56,7 +57,7 @@ def test_updates_are_finite_and_alone_the_same_bits(
         assert alone.not_finite[0] == found.not_finite[k]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
 @given(SMOOTH, tame, st.lists(trainings(st.floats(0.001, 0.1)), max_size=4), st.booleans(), st.integers(0, 2**32))
 def test_compiled_trainings_are_those_of_any_objective_and_of_the_definition(
     kind: Any, x: np.ndarray, asked: list[Training], csr: bool, seed: int
@@ -75,7 +76,7 @@ def test_compiled_trainings_are_those_of_any_objective_and_of_the_definition(
     np.testing.assert_allclose(found.updates, np.reshape(slow, models.shape), rtol=0, atol=1e-12)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=examples(50), deadline=None, derandomize=True)
 @given(SMOOTH, tame, trainings(st.floats(0.001, 0.1)), st.integers(0, 2**32))
 def test_a_training_cut_in_two_goes_on_where_it_was_without_momentum_and_proximal_term(
     kind: Any, x: np.ndarray, asked: Training, seed: int

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.sampling import examples
 
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
@@ -28,7 +29,7 @@ def split_of(kind: tuple[str, int | None], x: np.ndarray, csr: bool) -> Split:
     return Split(sp.csr_array(x) if csr else x, y)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(st.data(), LOSSES, wild, st.floats(1e-30, 1e30), st.booleans(), st.sampled_from([0.0, 0.5, 1e6]))
 def test_no_data_moves_an_agent_by_more_than_the_bound(
     data: st.DataObject, kind: Any, x: np.ndarray, clip: float, csr: bool, l2: float
@@ -47,7 +48,7 @@ def test_no_data_moves_an_agent_by_more_than_the_bound(
     assert np.isfinite(free.updates).all()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(SMOOTH, tame, st.floats(0.01, 10), st.booleans(), st.integers(0, 2**32))
 def test_compiled_updates_are_those_of_any_objective(
     kind: Any, x: np.ndarray, clip: float, csr: bool, seed: int

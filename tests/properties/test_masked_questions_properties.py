@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.agent_sides import ChargingMaskedSide
 from tests.reference.masked_sides import masked_sides
+from tests.sampling import examples
 
 from gossamer.keys.identity import Identity
 from gossamer.privacy.masking import Announcement, DeliveredShares, EncryptedShares, Roster, Step, packed, unpacked
@@ -22,7 +23,7 @@ from gossamer.sides.masked_side import Signing
 from gossamer.vectors import Masked, Public
 
 SIZE, CLIP = 3, 10.0
-SOME = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 
 
 def agents_of(count: int, signed: bool, bits: int, threshold: int) -> dict[str, ChargingMaskedSide]:

@@ -8,10 +8,11 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference.shuffled_unit import SERVER, ShuffledUnit
+from tests.sampling import examples
 
 from gossamer.algorithms.graph_federated.settings import Settings
 
-SOME = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(deadline=None, max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow])
 STEPS_OF_A_ROUND = 15
 """Messages and computations of an agent in a round: when an accident may fall."""
 

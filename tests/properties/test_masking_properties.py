@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference.masking_conversation import Conversation, one_of_each, plain_sum, through_bytes
 from tests.reference.masking_slow import nearest_step
+from tests.sampling import examples
 
 from gossamer.errors import MalformedMessage, PeerError, SpecError, TooFewAgents
 from gossamer.privacy.masking import (
@@ -29,8 +30,8 @@ from gossamer.protocol.encoding import decode, encode
 from gossamer.vectors import Public
 
 # A test must not depend on how busy a machine is.
-MANY = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-SOME = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 SPOKEN = [step for step in Step if step != Step.DONE]
 
 

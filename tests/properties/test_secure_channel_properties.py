@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference.sealed_pairs import OTHER, channel, state
+from tests.sampling import examples
 
 from gossamer.keys.errors import Reason, RefusedDatagram
 
-MANY = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 NAMES = st.sampled_from(["a", "b"])
 PLACES = st.integers(0, 500)
 ACTIONS = st.one_of(

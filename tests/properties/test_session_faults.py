@@ -8,6 +8,7 @@ from itertools import pairwise, permutations
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.reference.linked_nodes import Network, seeded_faults
+from tests.sampling import examples
 
 from gossamer.faults.network import Faults, Partition
 from gossamer.protocol.encoding import decode, encode
@@ -26,7 +27,7 @@ SETTINGS = SessionSettings(retry_after=1.0, longest_retry=4.0, silence=6.0)
 DELAY = 0.125
 NAMES = ("a", "b", "c")
 # A test must not depend on how busy a machine is.
-MANY = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 
 Send = tuple[float, str, str]
 """When, from whom, to whom."""

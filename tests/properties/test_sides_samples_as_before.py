@@ -19,6 +19,7 @@ from tests.reference.data_sides import BlankingSide, DataSide, DataSides
 from tests.reference.deployed_sides import DeployedSide, FilledSide
 from tests.reference.ledgers import Ledger
 from tests.reference.side_scripts import Runner, Script, known_randomness
+from tests.sampling import examples
 
 from gossamer.data.split import Split
 from gossamer.faults.home import Laboratory
@@ -38,7 +39,7 @@ from gossamer.sides.simulated import Simulated
 from gossamer.sides.sums import InPieces
 from gossamer.vectors import Coordinates, Public
 
-SOME = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 N, FEATURES, SEED = 24, 4, 11
 SHARDS = {"a": np.arange(12), "b": np.arange(12, N)}
 BLANK = np.array([1, 4, 5, 20])

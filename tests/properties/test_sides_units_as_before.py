@@ -20,6 +20,7 @@ from tests.reference.ledgers import AgentLedger, UnitLedger
 from tests.reference.side_kinds import Kept
 from tests.reference.side_scripts import Runner, Script, known_randomness, seen
 from tests.reference.unit_sides import PairwiseNoiseSide, UnitSide, UnitSides
+from tests.sampling import examples
 
 from gossamer.algorithms.graph_federated.box import local_queries
 from gossamer.algorithms.graph_federated.coins import Sampling
@@ -49,7 +50,7 @@ from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
 from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public
 
-SOME = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 SIZE, SEED, RECORDS = 4, 7, 5
 SERVER, AGENTS = "server-0", ("a", "b", "c")
 SHARDS = {name: np.arange(10 * at, 10 * at + 10) for at, name in enumerate(AGENTS)}
@@ -303,7 +304,7 @@ ODD = ["early", "restart", "charged and killed", "again", "changed"]
 
 
 @pytest.mark.parametrize("world", ["simulation", "deployment", "laboratory"])
-@settings(parent=SOME, max_examples=15)
+@settings(parent=SOME, max_examples=examples(15))
 @given(st.sampled_from([0.0, 0.5]), st.integers(1, 2), st.data())
 def test_masked_sums(world: str, agent_noise: float, most: int, data: st.DataObject) -> None:
     """Whole conversations of two rounds, of which the ledger covers one or both."""

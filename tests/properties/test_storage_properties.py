@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.contract import test_algorithms_contract as contracts
 from tests.reference.durable_node import Writer
+from tests.sampling import examples
 
 from gossamer.faults.memory_journal import MemoryJournal
 from gossamer.protocol.encoding import decode, encode
@@ -25,8 +26,8 @@ from gossamer.runtimes.simulator import World
 from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.testing.contracts import WORLDS, AlgorithmContract
 
-MANY = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-FEW = settings(MANY, max_examples=40)  # every commit waits for the disk
+MANY = settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(MANY, max_examples=examples(40))  # every commit waits for the disk
 
 # A store is a list of what was committed, since the last snapshot
 

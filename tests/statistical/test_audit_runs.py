@@ -36,6 +36,7 @@ def audit(experiment: Any, **options: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "privacy",
     [

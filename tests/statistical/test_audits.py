@@ -87,6 +87,7 @@ def test_laplace_is_as_private_as_proved() -> None:
     assert 1.0 < found <= math.sqrt(3)  # more than the 1 that the L2 norm would give
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("relation", "sampling"), [(ADD, FULL), (REPLACE, FULL), (ADD, Poisson(0.5))])
 def test_half_the_noise_is_noticed(relation: NeighboringRelation, sampling: Sampling) -> None:
     claimed, broken = Gaussian(0.5, 1.4), Gaussian(0.5, 0.7)

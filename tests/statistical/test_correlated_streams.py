@@ -65,6 +65,7 @@ def test_covariance_over_rounds(temporal: str, bands: int | None, law: NoiseLaw,
         assert whitened((temporal, bands), wrong) < LEVEL
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("temporal", "bands"), KINDS)
 def test_laws_of_single_records(temporal: str, bands: int | None) -> None:
     """Normal records are normal with the variance of their message; first Laplace records are Laplace."""

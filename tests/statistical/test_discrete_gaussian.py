@@ -37,6 +37,7 @@ def test_small_scales(scale: int) -> None:
     assert scale > 2 or p_value(rounded, scale) < LEVEL  # rounded normal noise is another law
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("scale", [10**6, 2**40, LARGEST])
 def test_large_scales_are_normal(scale: int) -> None:
     """Divided by the scale, it is N(0, 1) within 1e-6; the lowest bits are uniform."""

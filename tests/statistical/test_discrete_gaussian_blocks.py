@@ -44,6 +44,7 @@ def test_small_scales(scale: int) -> None:
     assert p_value(drawn + 1, scale) < LEVEL or scale > 100
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("scale", [10**6, 2**31 + 11, LARGEST])
 def test_large_scales_are_normal(scale: int) -> None:
     """Divided by the scale, it is N(0, 1) within 1e-6; the lowest bits are uniform."""

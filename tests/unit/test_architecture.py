@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "data": f"{BASE} cache strict_yaml",
     "objectives/chains": "cache",
     "objectives": f"{BASE} parameters data objectives/chains",
-    "objectives/models": f"{BASE} parameters objectives",
+    "objectives/models": f"{BASE} parameters data objectives",
     "trained": f"{BASE} parameters version files data objectives objectives/models",
     "privacy": f"{BASE} protocol",
     "privacy/masking": f"{BASE} protocol keys",
@@ -75,13 +75,15 @@ MAY_IMPORT = {
     "cli/runs": f"{DEPLOYED} faults cli",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",
-    "__init__": f"{RUNS} trained experiment",
+    "__init__": f"{RUNS} trained runtimes experiment deployment/party",
 }
 BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and messages with a schedule of stages"}
 """Algorithms that are built on another one."""
 # Which files may import which heavy package, at any depth.
 HOMES = {
-    "torch": r"objectives/(torch_\w+|models/\w+)\.py|attacks/\w+\.py",
+    "torch": r"objectives/(torch_\w+|models/\w+)\.py|attacks/\w+\.py|trained/torch_export\.py",
+    "onnx": r"trained/torch_export\.py",
+    "sklearn": r"trained/sklearn_export\.py",
     "matplotlib": r"report/\w+\.py",
     "PIL": r"data/images\.py|report/\w+\.py",
     "pyarrow": r"data/parquet\.py",

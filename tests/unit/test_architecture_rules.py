@@ -65,6 +65,7 @@ def test_lines_of_code_have_no_comments_and_no_docstrings() -> None:
     assert lines_of_code(text) == 4
 
 
+@pytest.mark.slow
 def test_the_report_has_a_number_for_each_rule() -> None:
     lines = list(report())
     for name in rules.RULES:

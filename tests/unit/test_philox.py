@@ -14,6 +14,7 @@ from gossamer.sides.number_source import generator_of, sampled
 NUMBERS = (*range(200), 2**32, 2**63 - 1)
 
 
+@pytest.mark.some(24)
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 64, 181, 1000, philox.MOST_COUNT])
 @pytest.mark.parametrize("probability", [1e-4, 0.003, 0.1, 0.4, 0.5, 0.500001, 0.7, 0.99, 1.0])
 def test_samples_are_those_of_the_generator(count: int, probability: float) -> None:

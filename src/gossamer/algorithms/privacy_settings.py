@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model_validator
 
@@ -80,6 +80,10 @@ class PrivacySettings(Section):
     delta: float = Field(default=1e-5, ge=1e-50, lt=1)
     accept_weak: StrictBool | None = None
     noise_secret: Literal["fresh", "reproducible"] = "fresh"
+
+    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
+
+        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="after")
     def _levels_belong_to_their_law(self) -> PrivacySettings:

@@ -181,6 +181,8 @@ class Problem(Generic[S]):
         Whether constants may be what was estimated on public examples.
     server : str or None
         Name of the one node above all others, if there is one.
+    beforehand : Counts
+        Releases that each node makes of its examples before the run, such as those of a private scale.
     """
 
     settings: S
@@ -206,6 +208,7 @@ class Problem(Generic[S]):
     estimates: Estimated | None = None
     public_examples: bool = False
     server: str | None = None
+    beforehand: Counts = field(default_factory=dict)
 
     @property
     def size(self) -> int:

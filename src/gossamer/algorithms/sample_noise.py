@@ -98,7 +98,8 @@ def _calibrated(
     assert spec.budget is not None
     own = [schedule for name, schedule in schedules.items() if budgets[name] == level]
     rows = spec.rows_per_person
-    return calibrate(level, spec.budget.delta, spec.privacy.relation, own, _family(problem), rows=rows).mechanism
+    budget, relation, beside = spec.budget, spec.privacy.relation, problem.beforehand
+    return calibrate(level, budget.delta, relation, own, _family(problem), rows=rows, beside=beside).mechanism
 
 
 def _calibrated_jointly(problem: Problem[Any], schedules: Mapping[str, Schedule]) -> Mechanism:
@@ -108,7 +109,8 @@ def _calibrated_jointly(problem: Problem[Any], schedules: Mapping[str, Schedule]
     persons = kinds_of_persons(problem, {name: frozenset(schedule.items()) for name, schedule in schedules.items()})
     holdings = [[(schedules[name], rows) for name, rows in parts] for parts in persons]
     level = _one_budget(problem, spec.budget.epsilon)
-    return calibrate_jointly(level, spec.budget.delta, spec.privacy.relation, holdings, _family(problem)).mechanism
+    delta, relation, beside = spec.budget.delta, spec.privacy.relation, problem.beforehand
+    return calibrate_jointly(level, delta, relation, holdings, _family(problem), beside=beside).mechanism
 
 
 def _one_budget(problem: Problem[Any], epsilon: float | tuple[float, ...]) -> float:

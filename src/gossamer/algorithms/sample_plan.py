@@ -19,7 +19,7 @@ from gossamer.algorithms.sample_noise import Schedule
 from gossamer.privacy.accounting.pure_composition import compositions
 from gossamer.privacy.accounting.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism
-from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.releases import Counts, ReleaseKind, added
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.sides.deployed_guarantee import Drawn, Times
@@ -63,7 +63,7 @@ class SamplePlan(NodePlan):
 
     def counts(self, name: str) -> Counts:
         """The releases of node ``name``, as its ledger counts them."""
-        return release_counts(self.schedules[name], self.mechanisms[name], self.size)
+        return added(release_counts(self.schedules[name], self.mechanisms[name], self.size), self.problem.beforehand)
 
     def queries(self, name: str) -> tuple[Query, ...]:
         """Queries that node ``name`` will be asked, at the first clip."""
@@ -80,8 +80,17 @@ class SamplePlan(NodePlan):
         return {EVERYBODY: Drawn(floating_point=True, network=network, times=times)}
 
     def releases(self, name: str) -> int:
-        """Most releases of node ``name``."""
+        """Most releases of node ``name``, those before the run included."""
+        return sum(self.counts(name).values())
+
+    def in_run(self, name: str) -> int:
+        """Most releases of node ``name`` in the run."""
         return sum(self.schedules[name].values())
+
+    @property
+    def updates(self) -> int:
+        """Most releases of all nodes together in the run."""
+        return sum(map(self.in_run, self.schedules))
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -95,7 +104,7 @@ class SamplePlan(NodePlan):
         if not self.problem.spec.private:
             return None
         least = min(self.mechanisms.values(), key=lambda law: law.second_moment(self.size))
-        return self.problem.facts(self.updates, least, self.releases)
+        return self.problem.facts(self.updates, least, self.in_run)
 
 
 def release_counts(schedule: Schedule, mechanism: Mechanism, size: int) -> Counts:
@@ -110,8 +119,8 @@ def composed(plan: SamplePlan) -> dict[str, float] | None:
     """
     epsilons = plan.would_be or plan.epsilons
     worst = max(epsilons, key=lambda name: epsilons[name])
-    mechanism, schedule = plan.mechanisms[worst], plan.schedules[worst]
-    if not isinstance(mechanism, L2Laplace) or len(schedule) != 1 or asked(plan.problem.spec):
+    mechanism = plan.mechanisms[worst]
+    if not isinstance(mechanism, L2Laplace) or len(plan.counts(worst)) != 1 or asked(plan.problem.spec):
         return None
     ((kind, count),), spec = plan.counts(worst).items(), plan.problem.spec
     return compositions(kind, count, spec.delta, spec.privacy.relation)

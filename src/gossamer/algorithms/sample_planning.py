@@ -14,12 +14,13 @@ from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
 from gossamer.algorithms.sample_plan import SamplePlan, release_counts
 from gossamer.algorithms.stopping import StopSettings
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, counted
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.releases import added
 from gossamer.privacy.sampling import Sampling
 from gossamer.privacy.weakness import remarked
 
@@ -120,7 +121,7 @@ def _epsilons(
         mechanism = mechanisms[name]
         key = mechanism, frozenset(schedule.items()), rows[name]
         if key not in known:
-            counts = release_counts(schedule, mechanism, size)
+            counts = added(release_counts(schedule, mechanism, size), problem.beforehand)
             proved = mechanism.private and all(sampling.proved for sampling in schedule)
             accounted = epsilon(counts, spec.delta, spec.privacy.relation, rows[name]) if proved else None
             known[key] = math.inf if accounted is None else accounted.epsilon
@@ -134,8 +135,10 @@ def _together(
     """Epsilon of all nodes that hold a person's examples together, where they are at several; else None."""
     if not (problem.spec.proved and spread(problem.spec, problem.holdings)):
         return None
-    size = problem.size
-    counts = {name: release_counts(schedules[name], mechanisms[name], size) for name in problem.names}
+    counts = {
+        name: added(release_counts(schedules[name], mechanisms[name], problem.size), problem.beforehand)
+        for name in problem.names
+    }
     return joint(problem, counts).epsilon
 
 
@@ -170,7 +173,7 @@ def _guarantee(
     mechanism = mechanisms[worst]
     counts = release_counts({next(iter(schedules[worst])): 1}, mechanism, problem.size)
     accountant = epsilon(counts, spec.delta, relation).accountant
-    counted = (
+    together_with = (
         "; the gradient and the clip count of a batch are one release, charged jointly"
         if isinstance(spec.privacy.clip, QuantileClip)
         else ""
@@ -178,10 +181,12 @@ def _guarantee(
     clips = spec.terms.sensitivity
     moved = "" if clips == 1 else f"; one example moves a release by {clips:g} clips, and noise multipliers are of that"
     samples = spec.privacy.sampling.replace("_", "-")
+    first = counted(sum(problem.beforehand.values()), "release") if problem.beforehand else ""
+    before = f"; {first} of each node before the run counted with it" if first else ""
     proof = (
         f"each node's ledger enforces a plan fixed before the run; {describe_law(mechanism)} on {samples} samples is "
-        f"composed over the plan of the node that spends most ({accountant}){counted}{moved}; all a node sends is "
-        "post-processing of its releases"
+        f"composed over the plan of the node that spends most ({accountant}){together_with}{moved}{before}; all a "
+        "node sends is post-processing of its releases"
     )
     more = (guarantees.PUBLIC_EXAMPLES,) if problem.public_examples else ()
     bound = epsilons[worst] if together is None else together

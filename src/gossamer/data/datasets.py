@@ -20,7 +20,7 @@ from gossamer.data.persons import warn_of_shared_persons
 from gossamer.data.preparing import Treatment, classes_of, targets_of
 from gossamer.data.search import search_path as search_path
 from gossamer.data.search import variant
-from gossamer.data.settings import GENERATED, Format, Layout, SyntheticSettings
+from gossamer.data.settings import GENERATED, IN_MEMORY, Format, Layout, SyntheticSettings
 from gossamer.data.settings import DatasetSettings as DatasetSettings
 from gossamer.data.split import Split
 from gossamer.data.synthetic import graph_regression
@@ -150,6 +150,22 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
     settings = settings.complete()
     origin = _resolve(settings)
     found = _found(settings, origin)
+    return _dataset(settings, origin.format, found, _describe(origin, found.held, settings))
+
+
+def dataset_of(settings: DatasetSettings, train: Examples, test: Examples | None, where: Path, source: str) -> Dataset:
+    """Make a data set of examples that are in memory; ``where`` they are, for errors.
+
+    Raises
+    ------
+    DataError
+        If labels do not fit together, examples are not as ``features`` says, or nothing is left to test on.
+    """
+    found = _derived(settings, "npz", where, train, test)
+    return _dataset(settings, None, found, _and_test(source, found.held, settings))
+
+
+def _dataset(settings: DatasetSettings, form: Format | None, found: Derived, source: str) -> Dataset:
     shape, layout = tuple(found.train.features.shape[1:]), _layout(found.train)
     sources = found.sources, found.target
     return Dataset(
@@ -159,9 +175,9 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
         classes=None if found.labels is None else len(found.labels),
         labels=None if found.labels is None else tuple(map(", ".join, found.labels)),
         owners=found.owners,
-        source=_describe(origin, found.held, settings),
+        source=source,
         persons=found.persons,
-        declaration=Declaration.of(settings, origin.format, shape, layout, found.labels, sources),
+        declaration=Declaration.of(settings, form, shape, layout, found.labels, sources),
     )
 
 
@@ -178,13 +194,19 @@ def _found(settings: DatasetSettings, origin: _Origin) -> Derived:
 
 def _made(settings: DatasetSettings, origin: _Origin) -> Derived:
     train, own_test = read_files(origin.format, origin.train, origin.test, settings)
+    return _derived(settings, origin.format, origin.train, train, own_test)
+
+
+def _derived(
+    settings: DatasetSettings, form: Format, where: Path, train: Examples, own_test: Examples | None
+) -> Derived:
     classes = classes_of(train.labels, settings)
     train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
     warn_of_shared_persons(settings.name, train.persons, test.persons)
-    treatment = Treatment.of(settings, origin.format, settings.layout or choose_layout(train.features))
+    treatment = Treatment.of(settings, form, settings.layout or choose_layout(train.features))
 
     def split(examples: Examples, which: str) -> Split:
-        features = treatment.apply(examples.features, origin.train)
+        features = treatment.apply(examples.features, where)
         return Split(features, targets_of(examples.labels, classes, which))
 
     made = split(train, "training"), split(test, "test")
@@ -220,6 +242,11 @@ def _drawn(dataset: DatasetSettings) -> Dataset:
 def _resolve(settings: DatasetSettings) -> _Origin:
     known = KNOWN.get(settings.name)
     if settings.path is None:
+        if settings.name == IN_MEMORY:
+            raise DataError(
+                "dataset: these examples were given from memory, and no file has them; run it from Python with the "
+                "same arrays: gs.run(spec, data=gs.Data(...))"
+            )
         if known is None:
             raise DataError(
                 f"no data set is called {settings.name!r}; known are {', '.join([*KNOWN, GENERATED])}; "
@@ -261,5 +288,9 @@ def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
 def _describe(origin: _Origin, held: bool, settings: DatasetSettings) -> str:
     place = str(origin.train) if origin.known is None or origin.known.files else "bundled"
     if held:
-        return f"{place}; {settings.test_fraction:g} of the examples held out for testing"
+        return _and_test(place, held, settings)
     return f"{place}; test examples from {origin.test}" if origin.test else place
+
+
+def _and_test(place: str, held: bool, settings: DatasetSettings) -> str:
+    return f"{place}; {settings.test_fraction:g} of the examples held out for testing" if held else place

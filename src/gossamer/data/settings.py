@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from gossamer.data.columns import DeclaredColumns, feature_names, read_columns
 from gossamer.data.dialect import CsvSettings
-from gossamer.data.scaling import ConstantScale, DeclaredScale, NoScale, ScaleSettings
+from gossamer.data.scaling import ConstantScale, DeclaredScale, PrivateScale, ScaleSettings
 from gossamer.errors import SpecError
 from gossamer.section import NEWER, Section, place, said
 
@@ -20,6 +20,8 @@ Layout = Literal["dense", "sparse"]
 
 GENERATED = "graph_regression"
 """The data set that is drawn, not read."""
+IN_MEMORY = "in memory"
+"""The data set that was given as arrays, so that a spec of it has no examples."""
 
 _MOST_NUMBERS = 2 * 10**8
 
@@ -129,7 +131,9 @@ class DatasetSettings(Section):
         scale it by; or a public YAML file of them. All other columns are left out.
     scale : text or mapping, optional
         ``declared``: numbers are scaled as ``columns`` say, the default where there are any. ``none``: they are left as
-        they are, and nothing is said of it. Or constants for all features, such as ``{range: [0, 255]}``.
+        they are, and nothing is said of it. ``private``: numbers without constants are scaled by ranges that nodes
+        find together, with noise and charged (simulations). Or constants for all features, such as
+        ``{range: [0, 255]}``.
     csv : section, optional
         How CSV files are written, if not with commas, points and in UTF-8.
     """
@@ -216,14 +220,18 @@ class DatasetSettings(Section):
         if self.columns is None:
             if isinstance(self.scale, DeclaredScale):
                 raise ValueError("scale: declared takes the constants of columns, and there are none; declare columns")
+            if isinstance(self.scale, PrivateScale):
+                raise ValueError("scale: private is for numbers among columns, and there are none; declare columns")
             return self
         for key in ("features", "ignore", "divide_by"):
             if getattr(self, key) not in (None, ()):
                 raise ValueError(f"columns says which columns are features and how they are scaled; leave {key} out")
         if self.scale is None:
             object.__setattr__(self, "scale", DeclaredScale())
-        if self.scale not in (DeclaredScale(), NoScale()):
-            raise ValueError("columns have constants of their own; say scale: declared or none, or leave it out")
+        if isinstance(self.scale, ConstantScale):
+            raise ValueError(
+                "columns have constants of their own; say scale: declared, none or private, or leave it out"
+            )
         return self._checked_columns() if isinstance(self.columns, dict) else self
 
     def _checked_columns(self) -> DatasetSettings:
@@ -239,6 +247,12 @@ class DatasetSettings(Section):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"columns makes two features called {twice!r}; rename a column")
+        return self
+
+    @model_validator(mode="after")
+    def _private_scale_is_the_last(self) -> DatasetSettings:
+        if isinstance(self.scale, PrivateScale) and (self.normalise != "none" or self.layout == "sparse"):
+            raise ValueError("scale: private is for dense features as they are; leave normalise and layout out")
         return self
 
     @model_validator(mode="after")

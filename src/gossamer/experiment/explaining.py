@@ -13,6 +13,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.errors import counted
 from gossamer.experiment.forecasting import Forecast
 from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.private_scale import found_by_release
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
@@ -81,8 +82,19 @@ def _what_leaves(prepared: Prepared, plan: Plan) -> str:
     said = [_of_kind(prepared, plan, members) for members in groups.values()]
     parts = " ".join(part for part in said if part)
     return (
-        f"{parts} Each is {numbers}, as many as the model has; whatever else is sent is made of these, or of no data. "
-        "The examples themselves stay where they are."
+        f"{_before(prepared)}{parts} Each is {numbers}, as many as the model has; whatever else is sent is made of "
+        "these, or of no data. The examples themselves stay where they are."
+    )
+
+
+def _before(prepared: Prepared) -> str:
+    """Say what is released before the run, if anything is."""
+    columns = found_by_release(prepared.dataset)
+    if not columns:
+        return ""
+    return (
+        f"Before the run each node releases once, with noise, how large its values of {', '.join(columns)} are, of "
+        "which a common scale is made. "
     )
 
 
@@ -183,9 +195,17 @@ def _public(prepared: Prepared) -> str:
     )
 
 
+def _early(prepared: Prepared) -> str:
+    spec = prepared.experiment
+    if spec.stop.accuracy is None:
+        return ""
+    which = "test" if spec.evaluation.public_path is None else "public"
+    return f" It may end before, at stop.accuracy on {which} examples."
+
+
 def _how_long(prepared: Prepared, plan: Plan, found: Forecast) -> str:
     made = counted(plan.updates, plan.words.made, form=",")
-    early = " It may end before, at stop.accuracy." if prepared.experiment.stop.accuracy is not None else ""
+    early = _early(prepared)
     if not found.whole:
         return (
             f"more than {found.virtual_seconds:,.0f} virtual seconds (a simulated clock, not this machine's), {made} "

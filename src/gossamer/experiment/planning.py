@@ -15,8 +15,10 @@ from gossamer.algorithms.stopping import StopSettings
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.driving import Blind, drive, few_collections
+from gossamer.experiment.early_stopping import assumptions
 from gossamer.experiment.estimates import estimates_on
 from gossamer.experiment.prepare import Prepared, public_seed
+from gossamer.experiment.private_scale import beforehand
 from gossamer.experiment.spec import Experiment
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.runtimes.simulator import Simulator
@@ -37,13 +39,27 @@ def plan_run(prepared: Prepared) -> Plan:
         If what the spec asks for does not fit together, or no noise meets the budget.
     """
     spec = prepared.experiment
-    found = prepared.algorithm.plan(problem_of(prepared))
+    problem = problem_of(prepared)
+    found = prepared.algorithm.plan(problem)
+    _check_beforehand(problem, found)
     if (code := registered_as(spec.algorithm.name)) is not None:
         found = found.assuming(OTHERS_CODE.format(code=code))
+    for line in assumptions(spec, units=bool(prepared.units)):
+        found = found.assuming(line)
     for line in [*found.advice, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)
     _check_looks(spec)
     return found.reproducible() if spec.private and spec.reproducible else found
+
+
+def _check_beforehand(problem: Problem[Any], plan: Plan) -> None:
+    """Refuse releases before the run that its plan does not cover: nobody would charge them."""
+    for kind, count in problem.beforehand.items():
+        if not all((plan.counts(name) or {}).get(kind, 0) >= count for name in problem.names):
+            raise SpecError(
+                "dataset.scale: private is for nodes that release sums over samples of their own examples, and those "
+                "of this algorithm and its settings release something else; declare ranges under dataset.columns"
+            )
 
 
 def _check_looks(spec: Experiment) -> None:
@@ -91,6 +107,7 @@ def problem_of(prepared: Prepared) -> Problem[Any]:
         # Also where the constants are written out: they may be what an earlier run estimated.
         public_examples=estimates_on(spec) not in (None, SYNTHETIC),
         server=prepared.cast.hub,
+        beforehand=beforehand(prepared),
     )
 
 

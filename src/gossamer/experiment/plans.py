@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import IndexArray
 from gossamer.experiment.prepare import Prepared
 from gossamer.protocol.node import Node
+from gossamer.sides.ledger import Ledger
 from gossamer.sides.making import open_pool
 from gossamer.sides.pool import Pool
 from gossamer.sides.samples import Shard
@@ -19,7 +22,13 @@ def nodes_of(prepared: Prepared, plan: Plan) -> dict[str, Node]:
     return nodes
 
 
-def sides_of(prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None = None) -> Pool:
+def sides_of(
+    prepared: Prepared,
+    plan: Plan,
+    seed: int,
+    blank: IndexArray | None = None,
+    ledgers: Mapping[str, Ledger] | None = None,
+) -> Pool:
     """The data sides of all parties of a simulation, with ledgers for what is planned.
 
     Parameters
@@ -32,12 +41,19 @@ def sides_of(prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None
         Of sampling, noise and masks.
     blank : ndarray of int64, optional
         Rows whose slots hold nothing.
+    ledgers : mapping of str to Ledger, optional
+        Ledgers that were charged before the run.
 
     Raises
     ------
     SpecError
         If a party whose updates are made on all its examples has such a row.
     """
-    shards = {name: Shard.of(rows, blank) for name, rows in zip(prepared.names, prepared.shards, strict=True)}
-    home, trust = Simulated(seed), prepared.cast.trust
+    home, trust = Simulated(seed, ledgers), prepared.cast.trust
+    shards = shards_of(prepared, blank)
     return open_pool(plan.sides, shards, prepared.objective, prepared.dataset.train, home, trust=trust)
+
+
+def shards_of(prepared: Prepared, blank: IndexArray | None = None) -> dict[str, Shard]:
+    """The rows of each node with data, of which those in ``blank`` hold nothing."""
+    return {name: Shard.of(rows, blank) for name, rows in zip(prepared.names, prepared.shards, strict=True)}

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gossamer.algorithms.context import Context, Workload
 from gossamer.algorithms.interface import Algorithm, Cast
 from gossamer.algorithms.table import ALGORITHMS
-from gossamer.data.datasets import Dataset, load_dataset
+from gossamer.data.datasets import Dataset
 from gossamer.data.partition import partition
 from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.settings import DatasetSettings
@@ -22,7 +22,9 @@ from gossamer.data.split import Split
 from gossamer.data.unscaled import unscaled
 from gossamer.errors import ModelError, RunWarning, SpecError, did_you_mean
 from gossamer.experiment.ahead import compile_ahead
+from gossamer.experiment.early_stopping import read_public
 from gossamer.experiment.estimates import Estimated, needs_estimates, with_estimates
+from gossamer.experiment.from_memory import NOTHING, FromMemory
 from gossamer.experiment.pretrained import read_pretrained
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
 from gossamer.objectives.glm import LinearModel
@@ -73,6 +75,10 @@ class Prepared:
         How persons' examples lie at nodes, where the data say whose they are. Of other parties' data nobody knows.
     pretrained : Public or None
         The model of ``objective.pretrained``, if there is one.
+    public : Split or None
+        The public examples of ``evaluation.public_path``, if there are some.
+    code : bytes
+        Digest of a module that was given from memory; empty if none was.
     """
 
     experiment: Experiment
@@ -85,6 +91,8 @@ class Prepared:
     run: str = ""
     holdings: Holdings | None = None
     pretrained: Public | None = field(default=None, repr=False)
+    public: Split | None = field(default=None, repr=False)
+    code: bytes = b""
 
     @property
     def algorithm(self) -> Algorithm[Any]:
@@ -198,27 +206,35 @@ class Prepared:
         return self.algorithm.advice(self.experiment.algorithm, self.context(mechanisms, quotas), updates)
 
 
-def prepare(experiment: Experiment) -> Prepared:
+def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
     """Load the data, deal it out, and build objective and graph.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        The spec.
+    memory : FromMemory
+        Examples or a module in the place of what the spec names.
 
     Raises
     ------
     CallerError
         With one line on what in the spec or the data does not fit.
     """
-    spec = experiment
+    spec = memory.named(experiment)
     nodes, seed = spec.algorithm.nodes, public_seed(spec)
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
     check_world(spec.speeds, spec.faults, nodes, seed, spec.links, servers=len(servers(spec)))
     compile_ahead(spec)
-    dataset = load_dataset(spec.dataset)
+    dataset = memory.dataset(spec.dataset)
     if spec.stop.accuracy is not None and dataset.classes is None:
         raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")
+    public = read_public(spec)
     generator = stream(seed, "partition")
     shards = partition(spec.partition, dataset.train.targets, nodes, generator, dataset.owners, dataset.persons)
-    prepared = assemble(spec, names, dataset, tuple(shards))
+    prepared = assemble(spec, names, dataset, tuple(shards), memory)
     _advise(spec.dataset, dataset)
-    return replace(prepared, holdings=_holdings(spec, dataset, shards))
+    return replace(prepared, holdings=_holdings(spec, dataset, shards), public=public)
 
 
 def _advise(settings: DatasetSettings, dataset: Dataset) -> None:
@@ -238,7 +254,11 @@ def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDA
 
 
 def assemble(
-    experiment: Experiment, names: tuple[str, ...], dataset: Dataset, shards: tuple[npt.NDArray[np.int64], ...]
+    experiment: Experiment,
+    names: tuple[str, ...],
+    dataset: Dataset,
+    shards: tuple[npt.NDArray[np.int64], ...],
+    memory: FromMemory = NOTHING,
 ) -> Prepared:
     """Build objective and graph for parties of these names; ``shards`` may be placeholders of others' lengths.
 
@@ -252,9 +272,9 @@ def assemble(
     algorithm = ALGORITHMS[spec.algorithm.name]
     joined = algorithm.cast(spec.algorithm, names).joined
     graph = build_graph(algorithm.topology(spec.algorithm), len(joined), stream(seed, "topology"), joined)
-    objective = build_objective(spec, dataset)
+    objective, code = _built(spec, dataset, memory)
     spec, pretrained = _started(spec, objective)
-    prepared = Prepared(spec, dataset, names, shards, objective, graph, pretrained=pretrained)
+    prepared = Prepared(spec, dataset, names, shards, objective, graph, pretrained=pretrained, code=code)
     if not needs_estimates(spec):
         return prepared
     spec, estimates = with_estimates(spec, objective, dataset, prepared.initial.values, seed)
@@ -292,6 +312,16 @@ def public_seed(experiment: Experiment) -> int:
     return derive(experiment.seed, "public")
 
 
+def _built(experiment: Experiment, dataset: Dataset, memory: FromMemory) -> tuple[Objective, bytes]:
+    """The objective, and what tells the code of a module from memory from another's."""
+    if memory.module is None:
+        return build_objective(experiment, dataset), b""
+    from gossamer.objectives.models.given import made
+
+    found = made(memory.module, tuple(dataset.train.features.shape[1:]), dataset.classes or 1)
+    return _trained(found.module, experiment, dataset, started=found.started), found.code
+
+
 def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:
     """The objective that the spec names, in the shape of the data.
 
@@ -318,18 +348,25 @@ def _linear(name: str, settings: ObjectiveSettings, dataset: Dataset) -> Objecti
 def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
     # Networks need torch, which is optional, so it is imported only here.
     from gossamer.objectives.models import MODELS, build_model, load_module
-    from gossamer.objectives.torch_module import TorchModule
 
     settings = experiment.objective
     if settings.module is None and name not in MODELS:
         raise SpecError(f"objective.name: unknown name {name!r}{did_you_mean(name, [*LOSSES, *MODELS])}")
+    shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
+    outputs = dataset.classes or 1
+    module = load_module(settings.module, shape, outputs) if settings.module else build_model(name, shape, outputs)
+    return _trained(module, experiment, dataset)
+
+
+def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: bool = False) -> Objective:
+    """The loss of a ``torch.nn.Module``; ``started`` from its own parameters."""
+    from gossamer.objectives.torch_module import TorchModule
+
+    settings = experiment.objective
     if settings.dtype != "float32":
         raise SpecError(f"objective.dtype of a network must be float32, found {settings.dtype}")
     if not settings.intercept:
         raise SpecError("objective.intercept: false is for linear models; a network's module says where it has biases")
-    shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
-    outputs = dataset.classes or 1
-    module: Any = load_module(settings.module, shape, outputs) if settings.module else build_model(name, shape, outputs)
     loss = settings.loss or ("cross_entropy" if dataset.classes else "mse")
     compute = experiment.compute
     network: Objective = TorchModule(
@@ -338,6 +375,7 @@ def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
         l2=settings.l2,
         memory_mib=compute.memory_mib,
         strategy=compute.strategy,
+        pretrained=started,
         exact=compute.rounding == "exact",
     )
     if len(dataset.train.targets):  # a server has none

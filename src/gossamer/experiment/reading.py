@@ -56,6 +56,25 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
         raise SpecError(f"{path}: it names a file that cannot be one ({error}); correct it") from None
 
 
+def spec_of(given: Experiment | Mapping[str, Any] | str | Path) -> Experiment:
+    """The experiment that is given as one, as plain data, or as a YAML file.
+
+    Raises
+    ------
+    SpecError
+        If it is no spec.
+    """
+    if isinstance(given, Experiment):
+        return given
+    if isinstance(given, str | Path):
+        return read_spec(given)
+    if not isinstance(given, Mapping):
+        raise SpecError(
+            f"expected an Experiment, a mapping, or the path of a YAML file as a spec, found {type(given).__name__}"
+        )
+    return parse_spec(given)
+
+
 def read_text(text: str, settings: Sequence[str] = (), modules: Collection[str] | None = None) -> Experiment:
     """The experiment that a YAML text describes, with overrides.
 

@@ -8,12 +8,15 @@ end what came out is compared with what lies in the folder.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
+from gossamer.data.memory import Data
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.comparing import Earlier
+from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.noise_secret import FILE, KeptSecret, mark
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
@@ -25,11 +28,16 @@ from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
 from gossamer.version import __version__
 
+if TYPE_CHECKING:
+    from gossamer.objectives.models.given import Given
+
 
 def repeat_run(
     results: str | Path,
     out: str | Path | None = None,
     *,
+    data: Data | None = None,
+    module: Given | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     trace: str | Path | None = None,
@@ -42,6 +50,8 @@ def repeat_run(
         The results folder of a run with a noise secret. It is left as it is.
     out : path, optional
         Another folder, for the results of the repeat; None writes nothing.
+    data, module
+        What the run was given from memory, if it was.
     overwrite, progress, trace
         As for `run`.
 
@@ -61,7 +71,7 @@ def repeat_run(
     kept, earlier = _secret_of(path, experiment), Earlier.read(path)
     with threadpool_limits(1):
         folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
-        prepared = prepare(experiment)
+        prepared = prepare(experiment, FromMemory(data, module))
         plan = plan_run(prepared)
         _check_same(path, kept, prepared, plan)
         with tracing(trace, prepared) as watch:

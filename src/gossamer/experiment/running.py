@@ -9,24 +9,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.arrays import FloatArray, IndexArray
+from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
 from gossamer.experiment.cards import card_of
 from gossamer.experiment.diverging import divergence
 from gossamer.experiment.driving import drive, few_collections
+from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.personalising import personalised
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import Prepared, prepare
-from gossamer.experiment.reading import write_spec
+from gossamer.experiment.private_scale import scaled
+from gossamer.experiment.reading import spec_of, write_spec
 from gossamer.experiment.results import ResultsFolder
 from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
@@ -37,7 +40,11 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.trained.card import Card
 from gossamer.trained.model import Model
+from gossamer.trained.predictions import Predictions
 from gossamer.version import __version__
+
+if TYPE_CHECKING:
+    from gossamer.objectives.models.given import Given
 
 _RUN = "run"
 """The purpose of all that is no audit."""
@@ -102,11 +109,17 @@ class Result:
     guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
     secret: NoiseSecret | None = field(default=None, repr=False)
 
+    def predict(self, rows: Any) -> Predictions:
+        """Predict for raw rows, with the run's model; see `Model.predict`."""
+        return self.model.predict(rows)
+
 
 def run(
-    experiment: Experiment,
+    experiment: Experiment | Mapping[str, Any] | str | Path,
     out: str | Path | None = None,
     *,
+    data: Data | None = None,
+    module: Given | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     trace: str | Path | None = None,
@@ -117,10 +130,16 @@ def run(
 
     Parameters
     ----------
-    experiment : Experiment
-        What to run.
+    experiment : Experiment, mapping or path
+        What to run: a spec as an object, as plain data, or a YAML file.
     out : path, optional
         Folder for the results; None writes nothing.
+    data : Data, optional
+        Examples from memory, in the place of the spec's ``dataset``.
+    module : torch.nn.Module, or a class or function that makes one, optional
+        The network, in the place of the spec's ``objective.module``. It is copied. A module starts from the parameters
+        that it has, which must not come from the private data; what a class or a function makes starts from parameters
+        drawn with the spec's seed, and is called with ``input_shape`` and ``classes`` as far as it takes them.
     overwrite : bool
         Whether ``out`` may hold the results of an earlier run, which are then replaced.
     progress : Progress, optional
@@ -144,9 +163,9 @@ def run(
     with threadpool_limits(1):  # sums in BLAS depend on the number of threads; results must not
         folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
         started = time.perf_counter()
-        prepared = prepare(experiment)
+        prepared = prepare(spec_of(experiment), FromMemory(data, module))
         plan = plan_run(prepared)
-        drawn = chosen_secret(experiment, secret)
+        drawn = chosen_secret(prepared.experiment, secret)
         with tracing(trace, prepared) as watch:
             session = _Run(prepared, plan, folder, progress or Silence(), started, watch, measure=measure, secret=drawn)
             return session.go()
@@ -214,7 +233,9 @@ class _Run:
         nodes = nodes_of(prepared, plan)
         seed = secret_seed(prepared, plan.noise, self.purpose, self.secret)
         self.mark = mark(seed)
-        self.sides = sides_of(prepared, plan, seed, self.blank)
+        self.scaled = scaled(prepared, plan, seed, self.blank)
+        self.prepared = prepared = self.scaled.prepared
+        self.sides = sides_of(prepared, plan, seed, self.blank, self.scaled.ledgers)
         self.simulator = Simulator(
             nodes, self.sides, prepared.world, watch=self.watch, record=self.record, count=prepared.count
         )
@@ -333,6 +354,7 @@ class _Run:
             "gossamer": __version__,
             **outcome(self.prepared, self.simulator, self.status, last),
             **self.diverged,
+            **({"private_ranges": dict(self.scaled.ranges)} if self.scaled.ranges else {}),
             **({"personalisation": self.personal} if self.personal else {}),
             "privacy": self.privacy.describe(self.sides.releases),
         }

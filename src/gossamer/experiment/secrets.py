@@ -116,7 +116,7 @@ def _parts(prepared: Prepared) -> Iterator[bytes | memoryview]:
     for section in ("speeds", "algorithm"):  # the examples' own files have been read: what counts is what was in them
         for path in _paths(getattr(prepared.experiment, section)):
             yield read_file(path, MOST_RECORDS) if path.is_file() else b""
-    yield _source(prepared.experiment.objective.module)
+    yield prepared.code or _source(prepared.experiment.objective.module)
     if (found := registered_as(prepared.experiment.algorithm.name)) is not None:
         yield found.code.encode()
 

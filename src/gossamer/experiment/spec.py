@@ -6,8 +6,9 @@ A spec is a YAML file or the same object in Python. A section may be a bare name
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -33,6 +34,9 @@ from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.section import NEWER, Section, bare
+
+Plain: TypeAlias = str | Path | Mapping[str, Any]
+"""What may stand for a section: its name, or its keys as plain data."""
 
 
 class ObjectiveSettings(Section):
@@ -84,12 +88,16 @@ class EvaluationSettings(Section):
         Updates of all nodes, or virtual seconds, between looks. Without either, twenty looks a run.
     nodes : int, optional
         How many nodes' own models are tested, evenly spaced; None is all.
+    public_path : path, optional
+        A file of public examples, read as ``dataset`` says: the run's model is tested on them, too, and
+        ``stop.accuracy`` goes by them in the place of the test examples.
     """
 
     name: Literal["on", "off"] = "on"
     every_updates: PositiveInt | None = None
     every_seconds: PositiveFloat | None = None
     nodes: PositiveInt | None = None
+    public_path: Annotated[Path | None, NEWER] = None
 
 
 class ComputeSettings(Section):
@@ -154,6 +162,28 @@ class Experiment(Section):
     deployment: DeploymentSettings = DeploymentSettings()
     personalisation: Annotated[PersonalisationSettings | None, NEWER] = None
     seed: int = Field(default=0, ge=0)
+
+    if TYPE_CHECKING:  # the types of fields are those of what is read, and more may be given
+
+        def __init__(
+            self,
+            *,
+            dataset: DatasetSettings | Plain = ...,
+            partition: PartitionSettings | Plain = ...,
+            objective: ObjectiveSettings | Plain = ...,
+            algorithm: AlgorithmSettings | Section | Plain = ...,
+            privacy: PrivacySettings | Plain = ...,
+            budget: Budget | Mapping[str, Any] | None = ...,
+            speeds: SpeedSettings | Plain = ...,
+            links: LinkSettings | Mapping[str, Any] = ...,
+            faults: FaultSettings | Mapping[str, Any] = ...,
+            stop: StopSettings | Mapping[str, Any] = ...,
+            evaluation: EvaluationSettings | Plain | bool = ...,
+            compute: ComputeSettings | Mapping[str, Any] = ...,
+            deployment: DeploymentSettings | Mapping[str, Any] = ...,
+            personalisation: PersonalisationSettings | Mapping[str, Any] | None = ...,
+            seed: int = ...,
+        ) -> None: ...
 
     @model_validator(mode="before")
     @classmethod

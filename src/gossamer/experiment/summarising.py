@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.algorithms.table import registered_as
+from gossamer.experiment.early_stopping import decisive
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.regression import regression_figures
 from gossamer.runtimes.simulator import Simulator
@@ -31,6 +32,7 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
         "dataset": prepared.dataset.name,
         "seed": spec.seed,
         "status": status,
+        **({"stopped_by": decisive(spec)} if status == "accuracy" else {}),
         "nodes": len(prepared.names),
         "parameters": prepared.objective.size,
         "updates": simulator.counters.updates,
@@ -40,14 +42,7 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
         "virtual_seconds": last.get("virtual_seconds", 0.0),
         "finished": dict(sorted(simulator.finished.items())),
         "gone": sorted(simulator.gone),
-        "metrics": {
-            **{name: value for name, value in last.items() if name not in _COUNTS},
-            **(
-                regression_figures(prepared.objective, last["mean_model_test_loss"], prepared.dataset.test)
-                if last
-                else {}
-            ),
-        },
+        "metrics": {name: value for name, value in last.items() if name not in _COUNTS} | fit,
         **own_figures(prepared, simulator),
     }
 

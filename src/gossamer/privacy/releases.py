@@ -83,3 +83,8 @@ def checked_counts(counts: Counts) -> dict[ReleaseKind, int]:
             raise AccountingError(f"a count of releases is a whole number, 0 or more; found {count!r} of {kind}")
         found[kind] = number
     return found
+
+
+def added(counts: Counts, more: Counts) -> dict[ReleaseKind, int]:
+    """Counts of both together."""
+    return {kind: counts.get(kind, 0) + more.get(kind, 0) for kind in {**counts, **more}}

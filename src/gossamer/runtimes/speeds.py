@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +108,10 @@ class SpeedSettings(Section):
     path: Path | None = None
     scenario: Scenario = Even()
     stagger: NonNegativeFloat = 1.0
+
+    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
+
+        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="after")
     def _takes_turns(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +32,14 @@ class Simulated(Home):
     ----------
     seed : int
         Of sampling, noise and masks: secret where something is to be hidden.
+    ledgers : mapping of str to Ledger, optional
+        Ledgers that were charged before, by owner, and are charged further.
     """
 
     repeats = True
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+    def __init__(self, seed: int, ledgers: Mapping[str, Ledger] | None = None) -> None:
+        self._seed, self._charged = seed, ledgers or {}
 
     def seed(self, owner: str) -> int:
         return self._seed
@@ -70,6 +72,8 @@ class Simulated(Home):
         return FloatStream(plan, self.numbers(name, "noise"))
 
     def ledger(self, name: str, plan: SidePlan) -> Ledger:
+        if name in self._charged:
+            return self._charged[name]
         charges = plan.charges()
         assert charges is not None, f"nothing is charged to {name}"
         return MemoryLedger(name, charges)

@@ -43,6 +43,7 @@ def test_equal_weights_reach_the_optimum(synchronous: bool) -> None:
     assert found["individual_msd"] < 1e-12 * start
 
 
+@pytest.mark.slow
 def test_on_a_ring_the_distance_falls_with_the_square_of_the_step_size() -> None:
     """Units whose data differ pull their models apart by O(mu), and the centroid off by as much."""
     squared = {

@@ -385,6 +385,7 @@ def checked(found: FoundRounds) -> FoundRounds:
     return found
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("most_sigma", [1.2, 1.0])
 @pytest.mark.parametrize("gradients", [1500, 4000])
 def test_the_fewest_rounds_against_trying_all(most_sigma: float, gradients: int) -> None:
@@ -418,6 +419,7 @@ def test_with_a_small_start_the_rounds_grow() -> None:
     assert found.sizes[0] == 16
 
 
+@pytest.mark.slow
 def test_a_tighter_bound_on_sigma_costs_rounds() -> None:
     few, more = (
         checked(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.holding_out import held_out
@@ -16,7 +17,7 @@ from gossamer.errors import DataError, RunWarning
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=200), st.floats(0.01, 0.99))
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=examples(200))
 def test_each_class_gives_its_share_rounded_down(classes: list[int], fraction: float) -> None:
     strata = np.array(classes)
     tested = held_out(strata, fraction)
@@ -58,7 +59,7 @@ def test_the_split_only_depends_on_positions_and_classes() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), min_size=1, max_size=120),
     st.floats(0.01, 0.99),
 )
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=examples(200))
 def test_persons_are_held_out_whole_and_as_many_as_fit(rows: list[tuple[int, int]], fraction: float) -> None:
     strata, persons = (np.array(column) for column in zip(*rows, strict=True))
     tested = held_out(strata, fraction, persons)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from gossamer.data.libsvm import read_libsvm
 from gossamer.errors import DataError
@@ -51,7 +52,7 @@ def test_stored_zeros_take_no_room(tmp_path: Path) -> None:
     rows=st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=5, max_size=5), min_size=1, max_size=8),
     labels=st.data(),
 )
-@settings(deadline=None, derandomize=True, max_examples=50)
+@settings(deadline=None, derandomize=True, max_examples=examples(50))
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows, labels) -> None:
     """Round trip: repr of a float32 as a double reads back exactly."""
     kinds = labels.draw(st.lists(st.integers(-3, 10), min_size=len(rows), max_size=len(rows)))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from tests.sampling import examples
 
 from gossamer.data.partition import (
     Dirichlet,
@@ -46,7 +47,7 @@ ANY = [
 
 @pytest.mark.parametrize("scheme", ANY, ids=lambda scheme: scheme.name)
 @given(nodes=st.integers(3, 6), size=st.integers(60, 90), seed=st.integers(0, 2**32))
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=examples(40))
 def test_every_example_has_one_node(scheme, nodes: int, size: int, seed: int) -> None:
     targets = _targets(size, seed)
     owners = np.random.default_rng(seed).permutation(np.arange(size) % 7).astype(str)
@@ -78,7 +79,7 @@ def test_the_generator_decides_and_nothing_else(scheme) -> None:
 
 
 @given(nodes=st.integers(1, 50), size=st.integers(50, 99))
-@settings(deadline=None, derandomize=True, max_examples=50)
+@settings(deadline=None, derandomize=True, max_examples=examples(50))
 def test_iid_sizes_differ_by_one_at_most(nodes: int, size: int) -> None:
     sizes = [len(part) for part in partition(Iid(), _targets(size), nodes, _generator())]
     assert max(sizes) - min(sizes) <= 1
@@ -131,7 +132,7 @@ def test_extreme_alphas(alpha: float) -> None:
 
 
 @given(shards=st.integers(1, 4), nodes=st.integers(2, 10), seed=st.integers(0, 1000))
-@settings(deadline=None, derandomize=True, max_examples=50)
+@settings(deadline=None, derandomize=True, max_examples=examples(50))
 def test_shards_are_equal_and_of_neighbouring_classes(shards: int, nodes: int, seed: int) -> None:
     """With 120 examples and at most 40 shards a shard has 3 or more; sizes differ by one a shard at most. A shard
     no longer than a class touches at most two."""
@@ -165,7 +166,7 @@ def test_shards_are_dealt_at_random_and_so_are_examples_to_shards() -> None:
 
 
 @given(held=st.integers(1, CLASSES), nodes=st.integers(5, 12), seed=st.integers(0, 1000))
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=examples(60))
 def test_pathological_nodes_hold_exactly_so_many_classes(held: int, nodes: int, seed: int) -> None:
     targets = _targets(100, seed)
     parts = partition(Pathological(classes_per_node=held), targets, nodes, _generator(seed))

@@ -188,6 +188,7 @@ ALGORITHMS = {
 }
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("case", ALGORITHMS)
 @pytest.mark.filterwarnings("ignore::gossamer.errors.RunWarning")
 def test_every_algorithm_takes_rows_per_person(tmp_path: Path, case: str) -> None:
@@ -322,6 +323,7 @@ def test_no_reading_is_taken_where_nodes_are_too_far_apart(tmp_path: Path) -> No
     assert epsilon_so_far(replace(plan.problem, holdings=Holdings(many)), ledgers) is None
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("scheme", ["by_person", "iid"])
 def test_a_run_ends_with_what_was_planned(tmp_path: Path, scheme: str) -> None:
     result = gs.run(spec(patients(tmp_path), 3, partition=scheme), out=tmp_path / "out")

@@ -95,6 +95,7 @@ def gradients(objective: TorchModule, model: np.ndarray, data: Split, rows: np.n
     return np.array(found)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("clip", [0.4, np.inf])
 def test_sums_equal_a_loop_over_single_examples(objective: TorchModule, data: Split, clip: float) -> None:
     """To float32's rounding: some 100 sums of up to 20 numbers follow one another."""

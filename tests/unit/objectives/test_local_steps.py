@@ -82,6 +82,7 @@ def steps_of(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return WAYS[request.param]
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
 def test_sums_are_those_of_one_example_after_another(
@@ -127,6 +128,7 @@ def test_one_step_by_hand(steps_of: Callable[..., Any]) -> None:
     np.testing.assert_allclose(steps_of(model, [masked], data).sums[0], [24], rtol=1e-15)
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize("where", [Coordinates(), Coordinates(1, 3)])
 @pytest.mark.parametrize("rate", [0.02, 0.5, 1.0, 1.5, 2.5])
 def test_strong_l2_terms_shrink_empty_and_turn_the_model(
@@ -390,6 +392,7 @@ def test_networks_take_the_steps_of_a_plain_training_loop(where: Coordinates) ->
         np.testing.assert_allclose(total, expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_convolutional_network_moves_as_under_torch_sgd() -> None:
     """LeNet-5 in float32 without a clip: five steps of torch.optim.SGD with weight decay as the L2 term.
 

@@ -84,6 +84,7 @@ def one(
     return found.updates[0], int(found.not_finite[0])
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
 def test_a_training_is_one_step_after_another(name: str, classes: int | None, dtype: Any, trained: Way) -> None:

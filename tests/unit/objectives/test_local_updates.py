@@ -99,6 +99,7 @@ def one_update(
     return found.updates[0], found.not_finite[0]
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
 def test_updates_are_those_of_one_step_after_another(

@@ -216,6 +216,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_bytes_do_not_depend_on_the_number_of_threads_in_the_environment() -> None:
     found = {
         subprocess.run(

@@ -79,6 +79,7 @@ def lengths(module: nn.Module, model: np.ndarray, data: Split, batch: np.ndarray
     return [float(np.linalg.norm(example_gradient(module, model, x, y, "cross_entropy"))) for x, y in rows]
 
 
+@pytest.mark.some(20)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", MODULES)
 def test_sums_equal_a_loop_over_single_examples(name: str, strategy: str) -> None:
@@ -316,6 +317,7 @@ def test_what_is_computed_with_other_nodes_is_not_exact() -> None:
         TorchModule(nn.Sequential(nn.Linear(3, 2)), strategy="vmap", exact=True)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_batch_cut_by_the_memory_setting_gives_the_same_sum(strategy: str) -> None:
     module = nn.Sequential(*(nn.Linear(300, 300) for _ in range(9)), nn.Linear(300, CLASSES)).double()

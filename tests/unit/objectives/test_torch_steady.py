@@ -68,6 +68,7 @@ def test_one_example_by_layers_is_never_taken_by_itself() -> None:
     assert found.zeroed.tolist() == [1]
 
 
+@pytest.mark.some(60)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("smaller", range(-45, 1, 9))
 @pytest.mark.parametrize("larger", range(0, 37, 6))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.pools import simulated
+from tests.sampling import examples
 
 from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
@@ -288,7 +289,7 @@ def test_values_follow_the_clock_and_nothing_else() -> None:
 TICKS = 4  # a second
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(
     st.integers(1, 6),
     st.integers(0, 6),

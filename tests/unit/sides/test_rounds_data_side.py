@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.reference.pools import simulated
+from tests.sampling import examples
 
 from gossamer.data.split import Split
 from gossamer.errors import BudgetSpent, SpecError
@@ -211,7 +212,7 @@ def without(turns: Turns, index: int) -> Turns:
     return Turns(np.delete(turns.rows, index), np.delete(turns.slots, index))
 
 
-MANY = settings(max_examples=300, deadline=None, derandomize=True)
+MANY = settings(max_examples=examples(300), deadline=None, derandomize=True)
 
 
 @MANY

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from tests.sampling import examples
 
 from gossamer.errors import PeerError, SpecError
 from gossamer.privacy.masking import MaskedSum
@@ -32,7 +33,7 @@ FLOATS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     st.integers(1, 40).flatmap(lambda size: arrays(np.float64, size, elements=FLOATS)),
     st.floats(1e-6, 1e6),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PositiveFloat
 
@@ -68,6 +68,10 @@ class Settings(Section):
     patience: float = Field(default=60.0, ge=1e-3)
     batch_size: int = Field(default=32, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
+
+    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
+
+        def __init__(self, **given: Any) -> None: ...
 
 
 @dataclass

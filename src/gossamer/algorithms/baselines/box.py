@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -70,6 +70,10 @@ class Settings(Section):
     optimizer: Optimizer = None
     batch_size: int = Field(default=32, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
+
+    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
+
+        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="before")
     @classmethod

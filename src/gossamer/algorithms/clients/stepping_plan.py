@@ -38,12 +38,12 @@ class SteppingPlan(SamplePlan):
     @property
     def updates(self) -> int:
         """Most updates of all clients together: what a server counts."""
-        return sum(self.releases(name) // steps for name, steps in self.steps.items())
+        return sum(self.in_run(name) // steps for name, steps in self.steps.items())
 
     @property
     def work(self) -> str:
         """Updates and their steps, in words."""
-        return f"{super().work} in {counted(sum(map(self.releases, self.steps)), 'noisy step')}"
+        return f"{super().work} in {counted(sum(map(self.in_run, self.steps)), 'noisy step')}"
 
 
 def check_steps(settings: ClientSettings) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -110,6 +110,10 @@ class Settings(Section):
         Masking()
     )
     consensus: int = Field(default=0, ge=0, le=10_000)
+
+    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
+
+        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="after")
     def _units_fit(self) -> Self:

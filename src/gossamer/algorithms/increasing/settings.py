@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -60,6 +60,10 @@ class Settings(Section):
     patience: float = Field(default=60.0, ge=1e-3)
     rounds: int | None = Field(default=None, ge=1, le=10_000_000)
     gradients: int | None = Field(default=None, ge=1)
+
+    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
+
+        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="after")
     def _aggregators_have_children(self) -> Self:

@@ -23,6 +23,7 @@ import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch
 # isort: split
 from torch import nn
 
+from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import ModelError
 from gossamer.objectives.models.cnn_mapa import CNNMapa
 from gossamer.objectives.models.efficientnet_b0 import EfficientNetB0
@@ -92,6 +93,11 @@ def load_module(reference: str, input_shape: tuple[int, ...], classes: int) -> n
         If the module cannot be imported, lacks the name, or what the call returns is no ``torch.nn.Module``.
     """
     path, colon, name = reference.partition(":")
+    if path == IN_MEMORY:
+        raise ModelError(
+            f"objective.module: {name or 'it'} was given from memory, and a spec has no code; run it from Python with "
+            "the same module: gs.run(spec, module=...)"
+        )
     if not (path and colon and name):
         raise ModelError(f"one's own model is written 'package.module:Class', found {reference!r}")
     try:
@@ -103,14 +109,25 @@ def load_module(reference: str, input_shape: tuple[int, ...], classes: int) -> n
         ) from problem
     if not callable(make := getattr(found, name, None)):
         raise ModelError(f"expected a class or function {name!r} in {path!r} for model {reference!r}, found none")
+    return module_of(make, reference, input_shape, classes)
+
+
+def module_of(make: Callable[..., Any], name: str, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Call ``make`` with the shape of an example and the number of classes, as far as its signature takes them.
+
+    Raises
+    ------
+    ModelError
+        If the call fails, or returns no ``torch.nn.Module``; it says ``name``.
+    """
     try:
         module = make(**_taken(make, {"input_shape": tuple(input_shape), "classes": classes}))
     except ModelError:
         raise
     except Exception as problem:
-        raise ModelError(f"creating {reference!r} failed: {_reason(problem)}") from problem
+        raise ModelError(f"creating {name!r} failed: {_reason(problem)}") from problem
     if not isinstance(module, nn.Module):
-        raise ModelError(f"{reference!r} must give a torch.nn.Module, found {type(module).__name__}")
+        raise ModelError(f"{name!r} must give a torch.nn.Module, found {type(module).__name__}")
     return module
 
 

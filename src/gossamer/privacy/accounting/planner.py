@@ -15,7 +15,7 @@ from gossamer.errors import AccountingError, BudgetUnreachable
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.releases import Counts, ReleaseKind, added
 from gossamer.privacy.sampling import Poisson, Sampling
 
 Schedule = Mapping[Sampling, int]
@@ -130,6 +130,7 @@ def calibrate(
     family: Callable[[float], Mechanism],
     size: int | None = None,
     rows: int = 1,
+    beside: Counts | None = None,
 ) -> Calibrated:
     """The law of a family with the least noise, to 0.1 %, with which every one of ``schedules`` meets the budget.
 
@@ -147,6 +148,8 @@ def calibrate(
         Number of coordinates of the releases; that of the `Family` by default. Gaussian noise does not need it.
     rows : int
         The most rows of one person in a schedule's data; see `accountants.epsilon`.
+    beside : mapping of ReleaseKind to int, optional
+        Releases whose noise is fixed, which every node makes beside its schedule and the budget covers too.
 
     Raises
     ------
@@ -161,9 +164,7 @@ def calibrate(
     family = _with_size(family, size)
 
     def spent(schedule: Schedule, noise: float) -> float:
-        mechanism = family(noise)
-        counts = {ReleaseKind(mechanism, sampling, family.size): count for sampling, count in schedule.items()}
-        return accountants.epsilon(counts, delta, relation, rows).epsilon
+        return accountants.epsilon(_counts(family, schedule, noise, beside), delta, relation, rows).epsilon
 
     found = _least(epsilon, delta, schedules, spent, family.amount, rows)
     return Calibrated(family(found.noise_multiplier), found.noise_multiplier, found.epsilon)
@@ -202,6 +203,7 @@ def calibrate_jointly(
     holdings: Iterable[Holding],
     family: Callable[[float], Mechanism],
     size: int | None = None,
+    beside: Counts | None = None,
 ) -> Calibrated:
     """The law of a family with the least noise, to 0.1 %, with which every person is within the budget.
 
@@ -211,7 +213,7 @@ def calibrate_jointly(
     ----------
     epsilon, delta : float
         The budget of each person.
-    relation, family, size
+    relation, family, size, beside
         As for `calibrate`.
     holdings : iterable of sequence of (mapping from Sampling to int, int)
         One for each person.
@@ -226,11 +228,7 @@ def calibrate_jointly(
     family, holdings = _with_size(family, size), list(holdings)
 
     def spent(holding: Holding, noise: float) -> float:
-        law = family(noise)
-        parts = [
-            ({ReleaseKind(law, sampling, family.size): count for sampling, count in schedule.items()}, rows)
-            for schedule, rows in holding
-        ]
+        parts = [(_counts(family, schedule, noise, beside), rows) for schedule, rows in holding]
         return accountants.joint_epsilon(parts, delta, relation).epsilon
 
     def exceeding(found: Calibration) -> Holding | None:
@@ -241,6 +239,13 @@ def calibrate_jointly(
     smallest = partial(_smallest, budget=epsilon, delta=delta, amount=family.amount, start=float(most))
     found = _raised(worst, exceeding, spent, epsilon, smallest)
     return Calibrated(family(found.noise_multiplier), found.noise_multiplier, found.epsilon)
+
+
+def _counts(family: Family, schedule: Schedule, noise: float, beside: Counts | None) -> Counts:
+    """The releases of a schedule with an amount of noise, and those ``beside`` it."""
+    law = family(noise)
+    made = {ReleaseKind(law, sampling, family.size): count for sampling, count in schedule.items()}
+    return added(made, beside or {})
 
 
 def _with_size(family: Callable[[float], Mechanism], size: int | None) -> Family:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
@@ -174,7 +175,7 @@ def test_feasible_means_that_some_order_keeps_the_bound(versions: list[int], upd
 SPEEDS = SpeedSettings(name="lognormal", spread=1.2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 9), st.integers(0, 5), st.integers(0, 10_000), st.sampled_from(["wait", "drop"]))
 def test_a_bound_on_the_staleness_is_kept_and_nobody_is_stuck(nodes: int, bound: int, seed: int, how: str) -> None:
     """Very uneven edges; every one makes its quota. Who waits drops nothing."""

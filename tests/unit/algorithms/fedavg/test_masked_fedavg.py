@@ -107,6 +107,7 @@ def reference(noise: Any, honest: int, sums: int, delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("honest", "h"), [(None, 1), (0.8, 3), (1.0, 4)])
 def test_what_is_proved_is_what_dp_accounting_finds_for_the_same_sums(honest: float | None, h: int) -> None:
     """Of h clients' noise, whoever else adds some; and of a client's own, against all others."""

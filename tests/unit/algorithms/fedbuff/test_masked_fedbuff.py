@@ -123,6 +123,7 @@ def test_below_the_threshold_nothing_is_unmasked_and_a_place_is_not_made_up_for(
     assert found.summary["fedbuff"] == {"steps": 0, "updates_taken": 0, "masked_sums_refused": 3}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("honest", "h"), [(None, 1), (0.8, 3), (1.0, 4)])
 def test_what_is_proved_is_what_dp_accounting_finds_for_the_same_sums(honest: float | None, h: int) -> None:
     """Of twelve clients six at a time, 8 sums each: of h clients' noise, and of a client's own against all others."""

@@ -135,6 +135,7 @@ def sent(effects: list[Any], kind: type) -> list[str]:
     return [effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, kind)]
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("step", range(5))
 @pytest.mark.parametrize("how", ["withdrawn", "declined", "down", "late"])
 def test_a_step_closes_without_whoever_is_not_coming(step: int, how: str) -> None:

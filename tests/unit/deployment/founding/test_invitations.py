@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from gossamer.deployment.founding import invitations, plain_yaml
 from gossamer.deployment.founding.invitations import LARGEST, Member, invite, parse_invitation, read_signed
@@ -91,7 +92,7 @@ def test_layout_does_not_matter() -> None:
     assert read(again) == read(written(run="0" * 32)["hospital-a"])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.text(st.characters(exclude_categories=["Cs"])) | st.text('\x85\r\n\t "x:#\ufeff\u2028'))
 def test_any_spec_is_kept_letter_by_letter(spec: str) -> None:
     assert read(written(spec)["no"], "no").spec == spec
@@ -241,9 +242,9 @@ def test_members_keep_their_order() -> None:
 
 
 def test_examples_that_are_none() -> None:
-    for examples in (0, -1, 10**12 + 1):
+    for number in (0, -1, 10**12 + 1):
         with pytest.raises(InvitationError, match="x: expected 1 to 1000000000000 examples, found"):
-            Member("x", "worker", ORGANISER.public_key, examples=examples)
+            Member("x", "worker", ORGANISER.public_key, examples=number)
 
 
 def test_every_run_has_a_name_of_its_own() -> None:

@@ -33,6 +33,7 @@ def worst(schedules: Sequence[Schedule], multiplier: float, delta: float) -> flo
     return max(spent(schedule, multiplier, delta) for schedule in schedules)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("epsilon", "delta", "schedule", "relation"),
     [

@@ -207,6 +207,7 @@ def exact_delta(terms: list[Terms], epsilon: float) -> float:
     return float(np.dot(np.maximum(-np.expm1(epsilon - losses), 0.0), probabilities)) + infinite
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", TERMS)
 @pytest.mark.parametrize("share", [0.5, 1.0, 1.3])
 def test_the_fourier_sum_agrees_with_plain_convolution(name: str, share: float) -> None:

@@ -58,6 +58,7 @@ def unmerged(counts: dict[Profile, int]) -> Composition:
     return Composition([Group(profile, profile, 1.0, count) for profile, count in counts.items()])
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("plan", PLANS)
 def test_epsilon_agrees_with_dp_accounting(plan: str) -> None:
     """To 0.2 %, or below it where its interval has not converged."""
@@ -83,6 +84,7 @@ def test_tens_of_rates_against_dp_accounting() -> None:
     assert 0.9995 * exact <= plan_epsilon(releases, 1e-5) <= 1.003 * exact
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("multiplier", [0.5, 1.0, 4.0])
 def test_merging_many_rates_adds_little_and_never_takes_any(multiplier: float) -> None:
     """Against the same composition with a distribution for each rate."""
@@ -159,6 +161,7 @@ def fixed_size_pair(own: float, other: float, rest: tuple[float, ...], size: int
 RESTS = [(), (1.0,), (-1.0, 0.4)]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("rest", RESTS)
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.5])
 def test_no_poisson_sample_reveals_more_than_its_profile(rest: tuple[float, ...], epsilon: float) -> None:

@@ -104,6 +104,7 @@ def divergence(x: np.ndarray, other: np.ndarray, rest: np.ndarray, rate: float, 
     return float(np.maximum(first - math.exp(loss) * second, 0).sum()) * 0.05**2
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("rate", [0.1, 0.5, 1.0])
 def test_the_pair_dominates_all_mixtures_in_a_ball_and_one_reaches_it(rate: float) -> None:
     """Three points of a disc of diameter mu, random ones and on its edge; at several losses. The integral errs by less
@@ -210,6 +211,7 @@ def test_the_divergence_is_that_of_both_branches_of_the_curve(mu: float, rate: f
     assert fixed_size_gaussian(mu, rate, order) == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("mu", "rate", "order"), [*product([0.3, 2.0], [0.01, 0.5], [2.0, 12.0])])
 def test_the_divergence_bounds_that_of_mixtures_on_a_line(mu: float, rate: float, order: float) -> None:
     """Both directions of the worst mixtures, and of three points apart, by quadrature."""

@@ -34,6 +34,7 @@ def test_gaussian_noise_is_calibrated_as_ever(family: object) -> None:
     assert found.mechanism == Gaussian(1.0, plain.noise_multiplier)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("size", "schedule", "relation"),
     [

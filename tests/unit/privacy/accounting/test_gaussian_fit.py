@@ -54,6 +54,7 @@ PLANS: list[tuple[Counts, NeighboringRelation]] = [
 ]
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize(("plan", "relation"), PLANS)
 @pytest.mark.parametrize("failure", [1e-8, 2.5e-6, 1e-3])
 def test_it_covers_every_loss_and_hardly_less_mu_does(

@@ -71,6 +71,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("group", GROUPS)
 def test_epsilon_of_a_group_agrees_with_dp_accounting(group: str) -> None:
     (multiplier, rate, rows, count), delta, interval = GROUPS[group]
@@ -112,6 +113,7 @@ def test_one_row_is_what_it_was(mu: float, rate: float) -> None:
     assert one.rate == pytest.approx(rate, rel=1e-14)
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(
     "row", ROWS, ids=lambda row: f"{row.mechanism.__name__} {row.sampling.__name__} {row.relation}"
 )

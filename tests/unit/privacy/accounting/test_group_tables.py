@@ -82,6 +82,7 @@ def test_epsilon_is_never_below_what_the_sum_of_all_outputs_tells(rows: int, rel
     assert slow(mu, rate, count * rows, 0.6 * epsilon) > 1e-5  # or this would say nothing
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("sampling", [Poisson(0.01), FixedSize(50_000, 500)])
 def test_more_rows_reveal_more_up_to_the_most(sampling: Sampling, relation: NeighboringRelation) -> None:

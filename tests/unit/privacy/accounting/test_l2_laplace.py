@@ -76,6 +76,7 @@ def by_laplace_density(epsilon: float, loss: float) -> float:
     return float(np.sum(np.maximum(p - math.exp(loss) * q, 0)) * step)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("epsilon", "size"),
     [(1e-4, 2), (1.0, 3), (0.1, 784), (300.0, 1000), (1e5, 2), (1e5, 40), (5e3, 700), (1e6, 2000)],
@@ -93,6 +94,7 @@ def test_at_the_table_s_losses_it_is_exact_to_ten_digits_far_into_the_tail(epsil
     assert np.all(ratios <= 1 + 1.1e-9)
 
 
+@pytest.mark.some(3)
 @settings
 def test_between_the_table_s_losses_it_is_above_by_next_to_nothing(epsilon: float, size: int) -> None:
     top = L2LaplaceFull(epsilon, size).largest(1e-12)
@@ -144,6 +146,7 @@ def test_it_is_the_curve_of_a_pair(epsilon: float, size: int) -> None:
 # The worst shift
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize(("epsilon", "size"), [(0.5, 2), (3.0, 5), (20.0, 30)])
 @pytest.mark.parametrize("share", [-0.4, -0.05, 0.0, 0.05, 0.3])
 def test_a_longer_shift_reveals_more_at_every_loss(epsilon: float, size: int, share: float) -> None:

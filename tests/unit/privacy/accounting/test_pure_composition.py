@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.accounting_slow import gaussian_epsilon, response_delta
+from tests.sampling import examples
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
@@ -100,7 +101,7 @@ def test_the_paper_s_run_in_the_four_ways() -> None:
     assert found["optimal"] < found["advanced"] < found["simple"]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     epsilon=st.floats(0.01, 6.0),
     size=st.integers(1, 50),

@@ -139,6 +139,7 @@ def test_whatever_four_agents_are_told() -> None:
     assert outcomes == {0, 3, 4}  # honest stories are among them
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("size", "threshold", "colluders"), [(5, 4, (2, 5)), (6, 4, (3,)), (7, 5, (1, 2))])
 def test_whatever_agents_are_told_with_colluders(size: int, threshold: int, colluders: tuple[int, ...]) -> None:
     """As many colluders as the group tolerates; 150 stories out of two or three sets each."""

@@ -40,6 +40,7 @@ def lied(liars: tuple[int, ...], about: tuple[int, ...], lie: Any, vanished: int
     return conversation
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("liar", [1, 3, 5])
 @pytest.mark.parametrize("about", [(2,), (6,), (1, 2, 3, 4, 5, 6)])
@@ -51,6 +52,7 @@ def test_a_wrong_share_is_left_out(lie: str, liar: int, about: tuple[int, ...]) 
     assert total.values.tolist() == plain_sum(GROUP, conversation.vectors, total.agents)
 
 
+@pytest.mark.some(20)
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("liars", [*itertools.combinations(range(1, 7), 2)])
 def test_as_many_as_are_too_many_for_the_threshold(lie: str, liars: tuple[int, ...]) -> None:

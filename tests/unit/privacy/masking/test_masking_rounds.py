@@ -58,6 +58,7 @@ def test_the_sum_is_exact(size: int, bits: int) -> None:
     assert found.values.tolist() == plain_sum(conversation.group, conversation.vectors, found.agents)
 
 
+@pytest.mark.some(25)
 @pytest.mark.parametrize("step", SPOKEN)
 @pytest.mark.parametrize("gone", list(itertools.combinations(range(1, 7), 2)))
 def test_any_third_may_vanish_at_any_step(step: Step, gone: tuple[int, ...]) -> None:

@@ -85,6 +85,7 @@ def test_the_bound_for_factors_with_negative_entries_holds_and_may_be_loose() ->
     assert joint_sensitivity([[1.0, 0.0], [-1.0, 1.0]]) == pytest.approx(math.sqrt(5))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("temporal", ["independent", "random_walk", "sqrt_toeplitz"])
 @pytest.mark.parametrize("cut", [-1.0, 0.5, 2.0])
 def test_no_adaptive_choice_of_two_updates_reveals_more(temporal: str, cut: float) -> None:

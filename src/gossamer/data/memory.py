@@ -1,0 +1,258 @@
+"""Examples that are arrays already, checked once, where they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from gossamer.data.datasets import Dataset, dataset_of
+from gossamer.data.examples import Examples, Labels, Owners, as_float32
+from gossamer.data.features import with_entries
+from gossamer.data.settings import IN_MEMORY, DatasetSettings
+from gossamer.data.split import Features
+from gossamer.errors import DataError, SpecError, counted
+
+_APPLY = frozenset(
+    ("name", "task", "labels", "positive", "features", "layout", "divide_by", "normalise", "scale", "test_fraction")
+)
+"""Keys of the section ``dataset`` that say something of arrays; the others are about files."""
+_TARGET = "target"
+"""Name of the targets, where features have names."""
+
+
+class Data:
+    """Examples from memory, in place of the files that a spec names; see `run`.
+
+    Arrays are copied as far as they are converted, and must not be changed afterwards. They are never printed: neither
+    by this object nor by an error, which says where something is wrong and not what stands there.
+
+    Parameters
+    ----------
+    x : array_like [n, ...], or scipy sparse array [n, features]
+        Features, an example a row. A data frame's columns name them.
+    y : array_like [n]
+        Class labels (whole numbers, texts or truth values), or real targets where ``task`` is ``regression``.
+    owners : array_like [n], optional
+        Whose example each one is, for ``partition: natural``: texts or whole numbers.
+    persons : array_like [n], optional
+        Which person each example is about, for ``budget.rows_per_person``: texts or whole numbers.
+    x_test, y_test : array_like, optional
+        Examples to test on, both or neither; by default ``dataset.test_fraction`` of the others are held out.
+    feature_names : sequence of str, optional
+        Names of the features, [features].
+    labels : sequence of int or str, optional
+        The labels in the order of their class numbers; by default those found, sorted.
+    task : {"classification", "regression"}, optional
+        By default as the spec says, which is ``classification`` unless it says otherwise.
+
+    Raises
+    ------
+    DataError
+        With one line: which argument, what was expected, and what was found.
+
+    Examples
+    --------
+    >>> Data([[0.5, 1.0], [0.25, -1.0]], ["yes", "no"], feature_names=["age", "dose"])
+    Data(x=[2, 2], y=[2], feature_names=[2])
+    """
+
+    def __init__(
+        self,
+        x: npt.ArrayLike | sp.sparray | sp.spmatrix,
+        y: npt.ArrayLike,
+        *,
+        owners: npt.ArrayLike | None = None,
+        persons: npt.ArrayLike | None = None,
+        x_test: npt.ArrayLike | sp.sparray | sp.spmatrix | None = None,
+        y_test: npt.ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+        labels: Sequence[int | str] | None = None,
+        task: Literal["classification", "regression"] | None = None,
+    ) -> None:
+        features = _features(x, "x")
+        self.train = Examples(
+            features, _labels(y, "y", features), _who(owners, "owners", features), _who(persons, "persons", features)
+        )
+        self.test = _tested(x_test, y_test, features)
+        self.feature_names = _names(_columns(x) if feature_names is None else feature_names, features)
+        self.labels = None if labels is None else tuple(labels)
+        if task not in (None, "classification", "regression"):
+            raise DataError(f"task: expected 'classification' or 'regression', found {str(task)[:40]!r}")
+        self.task = task
+
+    def __repr__(self) -> str:
+        train, test = self.train, self.test
+        shapes = {"x": train.features, "y": train.labels, "owners": train.owners, "persons": train.persons}
+        if test is not None:
+            shapes |= {"x_test": test.features, "y_test": test.labels}
+        shown = [f"{name}={list(each.shape)}" for name, each in shapes.items() if each is not None]
+        names = [f"feature_names=[{len(self.feature_names)}]"] if self.feature_names else []
+        return f"Data({', '.join([*shown, *names])})"
+
+    def settings(self, said: DatasetSettings | None) -> DatasetSettings:
+        """The section ``dataset`` of a run with these examples; ``said`` is what the spec has, if it has one.
+
+        Raises
+        ------
+        SpecError
+            If the spec names other examples, or contradicts what was given with the arrays.
+        """
+        content = {} if said is None else said.model_dump(exclude_defaults=True)
+        if said is not None and said.name != IN_MEMORY:
+            raise SpecError(
+                f"the spec's dataset is {said.name!r}, and data= gives other examples; leave one of them out, or call "
+                f"the spec's {IN_MEMORY!r}"
+            )
+        if content.get("target") == _TARGET and said is not None and said.named is not None:
+            del content["target"]  # as such a run wrote it
+        if foreign := sorted(content.keys() - _APPLY):
+            raise SpecError(f"dataset.{foreign[0]} is about files, and data= gives arrays; leave it out")
+        own = {"labels": self.labels, "task": self.task, "features": self.feature_names}
+        given = {key: value for key, value in own.items() if value is not None}
+        if twice := [key for key in given if content.get(key) not in (None, given[key])]:
+            raise SpecError(f"dataset.{twice[0]} of the spec is not what data= says; leave one of them out")
+        named = {"target": _TARGET} if self.feature_names else {}
+        return DatasetSettings.model_validate({**content, **given, **named, "name": IN_MEMORY})
+
+    def dataset(self, settings: DatasetSettings) -> Dataset:
+        """The data set that ``settings`` make of these examples.
+
+        Raises
+        ------
+        DataError
+            If labels do not fit together, examples are not as ``features`` says, or nothing is left to test on.
+        """
+        labels = self.train.labels
+        if settings.task == "classification" and labels.dtype.kind == "f" and (labels != np.round(labels)).any():
+            raise DataError(
+                "y: expected whole numbers, texts or truth values for a classification, found numbers with fractions; "
+                "for real targets give task='regression'"
+            )
+        return dataset_of(settings, self.train, self.test, Path(IN_MEMORY), IN_MEMORY)
+
+
+def _features(values: Any, name: str) -> Features:
+    if sp.issparse(values):
+        found = sp.csr_array(values)
+        if found.dtype.kind not in "biuf":
+            raise DataError(f"{name}: expected numbers, found {found.dtype}; encode categories and dates as numbers")
+        found.sum_duplicates()
+        converted: Features = with_entries(found, as_float32(found.data))
+    else:
+        array = _array(values, name)
+        if array.dtype.kind not in "biuf":
+            raise DataError(f"{name}: expected numbers, found {array.dtype}; encode categories and dates as numbers")
+        converted = as_float32(array)
+    if converted.ndim < 2 or 0 in converted.shape:
+        raise DataError(
+            f"{name}: expected at least one example a row and one feature, [n, ...], found {list(converted.shape)}"
+        )
+    _check_finite(converted, name)
+    return converted
+
+
+def _check_finite(features: Features, name: str) -> None:
+    """Refuse NaN and infinite numbers, by their number and the first place, counted from 0 as arrays are."""
+    values = features.data if isinstance(features, sp.csr_array) else features
+    wrong = ~np.isfinite(values)
+    if not wrong.any():
+        return
+    if isinstance(features, sp.csr_array):
+        row = int(np.searchsorted(features.indptr, int(np.argmax(wrong)), side="right")) - 1
+    else:
+        row = int(np.argwhere(wrong)[0][0])
+    raise DataError(
+        f"{name}: expected finite numbers that fit float32, found {counted(int(wrong.sum()), 'other')}, the first in "
+        f"row {row}; fill in what is missing, or leave the example out"
+    )
+
+
+def _array(values: Any, name: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # rows of different lengths; a tensor that requires a gradient
+        raise DataError(
+            f"{name}: expected an array, found {type(values).__name__} that is none; give rows of one length, and "
+            "detached tensors"
+        ) from None
+
+
+def _labels(values: Any, name: str, features: Features) -> Labels:
+    array = _of_length(_texts(_array(values, name)), name, features)
+    if array.dtype.kind not in "biufU":
+        raise DataError(f"{name}: expected numbers or texts, found {array.dtype}; convert it, such as with astype(str)")
+    if array.dtype.kind == "U":
+        return array
+    numbers = array.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        raise DataError(
+            f"{name}: expected finite numbers, found {counted(int((~np.isfinite(numbers)).sum()), 'other')}, the first "
+            f"in row {int(np.argmin(np.isfinite(numbers)))}; leave these examples out"
+        )
+    return numbers
+
+
+def _who(values: Any, name: str, features: Features) -> Owners | None:
+    if values is None:
+        return None
+    array = _of_length(_texts(_array(values, name)), name, features)
+    if array.dtype.kind not in "iuU":
+        raise DataError(f"{name}: expected texts or whole numbers, found {array.dtype}; convert it, with astype(str)")
+    return array.astype(np.str_) if array.dtype.kind == "U" else array.astype(np.int64)
+
+
+def _texts(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Texts that are held as objects, as data frames have them, as texts; all else as it is."""
+    held = array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(each, str) for each in array)
+    return array.astype(np.str_) if held else array
+
+
+def _of_length(array: npt.NDArray[Any], name: str, features: Features) -> npt.NDArray[Any]:
+    count = features.shape[0]
+    if array.shape == (count, 1):  # a column, as a data frame of one gives
+        return array[:, 0]
+    if array.shape != (count,):
+        raise DataError(f"{name}: expected one for each of {counted(count, 'example')}, found {list(array.shape)}")
+    return array
+
+
+def _tested(x: Any, y: Any, train: Features) -> Examples | None:
+    if x is None and y is None:
+        return None
+    if x is None or y is None:
+        given, missing = ("y_test", "x_test") if x is None else ("x_test", "y_test")
+        raise DataError(f"{missing}: expected it with {given}, found none; give both or neither")
+    features = _features(x, "x_test")
+    if features.shape[1:] != train.shape[1:]:
+        raise DataError(
+            f"x_test: expected examples of shape {list(train.shape[1:])} as in x, found {list(features.shape[1:])}"
+        )
+    if sp.issparse(features) != sp.issparse(train):
+        raise DataError("x_test: expected a sparse array where x is one, and no other, found one of each")
+    return Examples(features, _labels(y, "y_test", features))
+
+
+def _columns(x: Any) -> list[str] | None:
+    """Names of a data frame's columns, if all are texts."""
+    columns = list(getattr(x, "columns", ()))
+    return columns if columns and all(isinstance(column, str) for column in columns) else None
+
+
+def _names(names: Sequence[str] | None, features: Features) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    found = tuple(names) if not isinstance(names, str) else (names,)
+    if features.ndim != 2:
+        raise DataError(f"feature_names: expected none for examples of shape {list(features.shape[1:])}; leave it out")
+    if len(found) != features.shape[1] or not all(isinstance(name, str) for name in found):
+        raise DataError(
+            f"feature_names: expected {counted(features.shape[1], 'text')}, one for each feature, found {len(found)}"
+        )
+    if len(set(found)) < len(found):
+        raise DataError(f"feature_names: expected different names, found {len(found) - len(set(found))} twice")
+    return found

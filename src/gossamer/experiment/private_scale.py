@@ -1,0 +1,215 @@
+"""Private scales: ranges of columns that nodes find together before a run, each by one noisy release of its own.
+
+Each node's data side releases the sum of `Magnitudes` over all its examples, with Gaussian noise and charged to the
+same ledger as the run's own releases; everybody adds the answers up, and what follows is post-processing. A column's
+range is symmetric: `WIDTH` times the geometric mean of its values' magnitudes to either side of 0.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gossamer.algorithms.plan import Plan
+from gossamer.arrays import FloatArray, IndexArray
+from gossamer.data.columns import Column
+from gossamer.data.datasets import Dataset
+from gossamer.data.scaling import DeclaredScale, PrivateScale
+from gossamer.data.split import Split
+from gossamer.errors import BudgetUnreachable, RunWarning, SpecError
+from gossamer.experiment.plans import shards_of
+from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.spec import Budget, Experiment
+from gossamer.objectives.magnitudes import Magnitudes
+from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.privacy.accounting.planner import calibrate_noise_multiplier
+from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
+from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.tasks import Gradient, Query
+from gossamer.sides.ledger import Ledger
+from gossamer.sides.making import open_pool
+from gossamer.sides.simulated import Simulated
+from gossamer.vectors import Public
+
+WIDTH = 4.0
+"""Of a range, to either side of 0, in geometric means of magnitudes: evenly spread values are all within it."""
+
+_CERTAIN = 3.0
+"""Standard deviations of noise that the count of a column's values is to be above."""
+
+
+def found_by_release(dataset: Dataset) -> dict[str, int]:
+    """The columns whose scale is to be found privately, and which feature each of them is."""
+    declaration = dataset.declaration
+    if declaration is None or declaration.columns is None or not isinstance(declaration.scale, PrivateScale):
+        return {}
+    places = {name: place for place, name in enumerate(declaration.features)}
+    return {name: places[name] for name, column in declaration.columns.items() if _unscaled(column)}
+
+
+def _unscaled(column: Column) -> bool:
+    return column.kind == "number" and column.range is None and column.mean is None
+
+
+def beforehand(prepared: Prepared) -> Counts:
+    """The releases that each node makes before the run: one, or none.
+
+    Raises
+    ------
+    SpecError
+        If a deployment is to scale privately, or nothing says how much noise there is.
+    """
+    columns = found_by_release(prepared.dataset)
+    if not columns:
+        return {}
+    if prepared.run:
+        raise SpecError(
+            "dataset.scale: private is for simulations; in a deployment declare the range of "
+            f"{', '.join(map(repr, columns))} under dataset.columns, or scale: none"
+        )
+    kind = _query(_law(prepared.experiment)).release(_magnitudes(prepared).size)
+    _check_room(prepared.experiment, kind)
+    return {kind: 1}
+
+
+def _check_room(experiment: Experiment, kind: ReleaseKind) -> None:
+    """Refuse a release that leaves nothing of the budget for the run.
+
+    Raises
+    ------
+    BudgetUnreachable
+        If it needs all of it, or more.
+    """
+    budget = experiment.budget
+    if budget is None or not kind.mechanism.private:
+        return
+    alone = epsilon({kind: 1}, budget.delta, experiment.privacy.relation, experiment.rows_per_person).epsilon
+    if alone >= (least := _least(budget)):
+        raise BudgetUnreachable(
+            f"dataset.scale: the release before the run alone needs epsilon {alone:.4g}, and budget.epsilon is "
+            f"{least:g}; raise dataset.scale.noise_multiplier, or give a share instead"
+        )
+
+
+def _least(budget: Budget) -> float:
+    return min(budget.epsilon) if isinstance(budget.epsilon, tuple) else budget.epsilon
+
+
+def _law(experiment: Experiment) -> Mechanism:
+    """Noise of the release, for a vector that is at most 1 long."""
+    scale, budget = experiment.dataset.scale, experiment.budget
+    assert isinstance(scale, PrivateScale)
+    if not experiment.private:
+        return NoNoise(1.0)
+    if scale.noise_multiplier is not None:
+        return Gaussian(1.0, scale.noise_multiplier)
+    if budget is None:
+        raise SpecError(
+            "dataset.scale.noise_multiplier is missing: without a budget there is no share of one; give it, or a budget"
+        )
+    share, rows = scale.share * _least(budget), experiment.rows_per_person
+    found = calibrate_noise_multiplier(share, budget.delta, experiment.privacy.relation, [{Poisson(1.0): 1}], rows=rows)
+    return Gaussian(1.0, found.noise_multiplier)
+
+
+def _query(law: Mechanism) -> Query:
+    return Query(Poisson(1.0), law, 1.0)
+
+
+def _magnitudes(prepared: Prepared) -> Magnitudes:
+    scale = prepared.experiment.dataset.scale
+    assert isinstance(scale, PrivateScale)
+    return Magnitudes(list(found_by_release(prepared.dataset).values()), *scale.magnitudes)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A run whose scale is found.
+
+    Attributes
+    ----------
+    prepared : Prepared
+        With scaled examples, and a declaration that says by what.
+    ranges : mapping of str to float
+        Of each column that was scaled privately: values are taken to be between that number and minus it.
+    ledgers : mapping of str to Ledger
+        Ledgers of what that has cost, for the run to be charged to.
+    """
+
+    prepared: Prepared
+    ranges: Mapping[str, float] = field(default_factory=dict)
+    ledgers: Mapping[str, Ledger] = field(default_factory=dict)
+
+
+def scaled(prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None = None) -> Scaled:
+    """Release, and scale the examples of all nodes by what was found; nothing where nothing is to be found.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        With the values of its columns as they are.
+    plan : Plan
+        Of the run and of what comes before it.
+    seed : int
+        Of the run's sampling and noise.
+    blank : ndarray of int64, optional
+        Rows whose slots hold nothing.
+    """
+    columns = found_by_release(prepared.dataset)
+    if not columns:
+        return Scaled(prepared)
+    magnitudes, law = _magnitudes(prepared), _law(prepared.experiment)
+    sides = open_pool(plan.sides, shards_of(prepared, blank), magnitudes, prepared.dataset.train, Simulated(seed))
+    model, query = Public(np.zeros(magnitudes.size)), _query(law)
+    tickets = [sides.admit(name, Gradient(0, model, query)) for name in prepared.names]
+    total = np.sum([np.asarray(answer.released.values) for answer in sides.compute(tickets)], axis=0)
+    deviation = law.noise_multiplier * law.clip * math.sqrt(len(tickets)) if isinstance(law, Gaussian) else 0.0
+    _warn_of_noise(list(columns), total, deviation)
+    typical = magnitudes.typical(total, deviation)
+    # Three digits, so that the file of the model says it shortly.
+    ranges = {name: float(f"{WIDTH * value:.3g}") for name, value in zip(columns, typical, strict=True)}
+    told = replace(prepared, dataset=_with_ranges(prepared.dataset, columns, ranges))
+    return Scaled(told, ranges, {name: side.ledger for name, side in sides.sides.items() if side.ledger is not None})
+
+
+def _warn_of_noise(columns: list[str], total: FloatArray, deviation: float) -> None:
+    counts = total[len(columns) :]
+    unsure = [name for name, count in zip(columns, counts, strict=True) if count <= _CERTAIN * deviation]
+    if unsure:
+        warnings.warn(
+            f"dataset.scale: the noise hides how large the values of {', '.join(map(repr, unsure))} are, so their "
+            "scale is little more than a guess; declare ranges under dataset.columns, or raise dataset.scale.share",
+            RunWarning,
+            stacklevel=2,
+        )
+
+
+def _with_ranges(dataset: Dataset, columns: Mapping[str, int], ranges: Mapping[str, float]) -> Dataset:
+    """The data set scaled, with a declaration by which further rows are scaled alike."""
+    declaration = dataset.declaration
+    assert declaration is not None
+    assert declaration.columns is not None
+    bounds = np.array([ranges[name] for name in columns], np.float32)
+    places = list(columns.values())
+
+    def apply(split: Split) -> Split:
+        features = np.array(split.features)
+        features[:, places] = np.clip(features[:, places], -bounds, bounds) / bounds
+        return Split(features, split.targets)
+
+    found = {
+        name: _with_range(column, ranges[name]) if name in ranges else column
+        for name, column in declaration.columns.items()
+    }
+    told = declaration.model_copy(update={"columns": found, "scale": DeclaredScale()})
+    return replace(dataset, train=apply(dataset.train), test=apply(dataset.test), declaration=told)
+
+
+def _with_range(column: Column, bound: float) -> Column:
+    missing = None if column.missing is None else min(max(float(column.missing), -bound), bound)
+    return column.model_copy(update={"range": (-bound, bound), "missing": missing})

@@ -1,0 +1,144 @@
+"""Arrays from memory: what is taken, what is refused in a line, and what is never printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import gossamer as gs
+from gossamer.data.memory import Data
+from gossamer.data.settings import IN_MEMORY, DatasetSettings
+
+X = np.array([[0.25, 1.0], [0.5, -1.0], [0.75, 2.0], [1.0, -2.0], [1.25, 3.0], [1.5, -3.0]])
+Y = np.array(["no", "yes"] * 3)
+PRIVATE = 13.03125
+"""A number that would show if arrays were printed."""
+
+
+class Frame:
+    """As much of a data frame as is used: columns of names, and an array."""
+
+    columns = ("age", "dose")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return X
+
+
+def made(data: Data, said: DatasetSettings | None = None) -> Any:
+    return data.dataset(data.settings(said))
+
+
+def test_features_labels_owners_and_names_arrive() -> None:
+    data = Data(X, Y, owners=[3, 1, 2, 3, 1, 2], feature_names=["age", "dose"], x_test=X[:2], y_test=Y[:2])
+    settings = data.settings(None)
+    found = data.dataset(settings)
+    assert (settings.name, settings.features) == (IN_MEMORY, ("age", "dose"))
+    assert (found.classes, found.labels) == (2, ("no", "yes"))
+    np.testing.assert_array_equal(found.train.features, X.astype(np.float32))
+    np.testing.assert_array_equal(found.train.targets, [0, 1] * 3)
+    np.testing.assert_array_equal(found.owners, [3, 1, 2, 3, 1, 2])
+    assert len(found.test) == 2
+
+
+def test_labels_in_their_order_and_a_constant_of_the_spec_apply() -> None:
+    data = Data(X, Y, labels=["yes", "no"], x_test=X, y_test=Y)
+    found = made(data, DatasetSettings(name=IN_MEMORY, divide_by=2.0))
+    np.testing.assert_array_equal(found.train.targets, [1, 0] * 3)
+    np.testing.assert_array_equal(found.train.features, (X / 2).astype(np.float32))
+
+
+def test_a_fifth_of_each_class_is_held_out() -> None:
+    found = made(Data(np.arange(40.0)[:, None], [0, 1] * 20))
+    assert (len(found.train), len(found.test)) == (32, 8)
+    assert np.bincount(found.test.targets).tolist() == [4, 4]
+
+
+def test_a_persons_examples_are_on_one_side() -> None:
+    found = made(Data(np.arange(40.0)[:, None], [0, 1] * 20, persons=np.repeat(np.arange(20), 2)))
+    assert found.persons is not None
+    assert np.unique(found.persons, return_counts=True)[1].tolist() == [2] * (len(found.train) // 2)
+
+
+def test_frames_tensors_lists_and_sparse_arrays_are_taken() -> None:
+    assert made(Data(Frame(), Y, x_test=X, y_test=Y)).train.features.tolist() == X.tolist()
+    assert Data(Frame(), Y).feature_names == ("age", "dose")
+    assert made(Data(X.tolist(), Y.tolist(), x_test=X, y_test=Y)).train.features.tolist() == X.tolist()
+    thin = made(Data(sp.coo_matrix(X), Y, x_test=sp.csr_array(X), y_test=Y), DatasetSettings(name=IN_MEMORY))
+    dense = thin.train.features.toarray() if thin.train.sparse else thin.train.features
+    assert dense.tolist() == X.tolist()
+    torch = pytest.importorskip("torch")
+    assert made(Data(torch.tensor(X), Y, x_test=X, y_test=Y)).train.features.tolist() == X.tolist()
+
+
+def test_texts_held_as_objects_are_texts() -> None:
+    found = made(Data(X, Y.astype(object), owners=np.array(list("ababab"), object), x_test=X, y_test=Y))
+    assert found.labels == ("no", "yes")
+    assert found.owners.tolist() == list("ababab")
+
+
+def test_real_targets_are_a_regression() -> None:
+    found = made(Data(X, np.linspace(0, 1, 6), task="regression", x_test=X, y_test=np.zeros(6)))
+    assert found.classes is None
+    np.testing.assert_allclose(found.train.targets, np.linspace(0, 1, 6), rtol=1e-6)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "one axis": ({"x": X[:, 0]}, r"^x: expected .*\[n, \.\.\.\], found \[6\]$"),
+    "no rows": ({"x": X[:0], "y": Y[:0]}, r"^x: expected at least one example .* found \[0, 2\]$"),
+    "texts as features": ({"x": X.astype(str)}, r"^x: expected numbers, found <U\d+;"),
+    "objects as features": ({"x": X.astype(object)}, r"^x: expected numbers, found object;"),
+    "complex features": ({"x": X.astype(complex)}, r"^x: expected numbers, found complex128;"),
+    "ragged": ({"x": [[1.0], [1.0, 2.0]]}, r"^x: expected an array, found list that is none;"),
+    "nan": ({"x": np.where(X == 0.75, np.nan, X)}, r"^x: expected finite numbers .*, found 1 other, .* row 2;"),
+    "too large": ({"x": X * 1e300}, r"^x: expected finite numbers that fit float32, found \d+ others, .* row 0;"),
+    "sparse nan": ({"x": sp.csr_array(np.where(X == 0.75, np.nan, X))}, r"^x: expected finite .* row 2;"),
+    "labels of another length": ({"y": Y[:3]}, r"^y: expected one for each of 6 examples, found \[3\]$"),
+    "one-hot labels": ({"y": np.eye(6)}, r"^y: expected one for each of 6 examples, found \[6, 6\]$"),
+    "nan labels": ({"y": np.array([0, 1, np.nan, 0, 1, 0])}, r"^y: expected finite numbers, found 1 other.* row 2;"),
+    "dates": ({"y": np.zeros(6, "datetime64[D]")}, r"^y: expected numbers or texts, found datetime64\[D\];"),
+    "owners of another length": ({"owners": [1, 2]}, r"^owners: expected one for each of 6 examples, found \[2\]$"),
+    "real owners": ({"owners": np.zeros(6)}, r"^owners: expected texts or whole numbers, found float64;"),
+    "persons of another length": ({"persons": list("ab")}, r"^persons: expected one for each of 6 examples"),
+    "no test labels": ({"x_test": X}, r"^y_test: expected it with x_test, found none; give both or neither$"),
+    "no test features": ({"y_test": Y}, r"^x_test: expected it with y_test, found none;"),
+    "other test features": ({"x_test": X[:, :1], "y_test": Y}, r"^x_test: expected .* \[2\] as in x, found \[1\]$"),
+    "too few names": ({"feature_names": ["age"]}, r"^feature_names: expected 2 texts, one for each .*, found 1$"),
+    "names twice": ({"feature_names": ["age", "age"]}, r"^feature_names: expected different names, found 1 twice$"),
+    "unknown task": ({"task": "ranking"}, r"^task: expected 'classification' or 'regression', found 'ranking'$"),
+}
+
+
+@pytest.mark.parametrize(("given", "said"), BAD.values(), ids=BAD)
+def test_what_is_wrong_is_said_in_a_line(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(gs.DataError, match=said) as caught:
+        Data(**{"x": X, "y": Y, **given})
+    assert "\n" not in str(caught.value)
+
+
+def test_real_targets_without_a_task_are_asked_about_and_not_shown() -> None:
+    with pytest.raises(gs.DataError, match="give task='regression'") as caught:
+        made(Data(X, X[:, 0] + PRIVATE))
+    assert str(PRIVATE)[:5] not in str(caught.value)
+
+
+def test_nothing_of_the_arrays_is_printed() -> None:
+    data = Data(X + PRIVATE, Y, owners=list("ababab"), feature_names=["age", "dose"])
+    assert repr(data) == "Data(x=[6, 2], y=[6], owners=[6], feature_names=[2])"
+    assert repr(data) == str(data)
+
+
+CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "another data set": ({"name": "digits"}, r"^the spec's dataset is 'digits', and data= gives other examples;"),
+    "a file's key": ({"name": IN_MEMORY, "owner": "ward"}, r"^dataset\.owner is about files"),
+    "a path": ({"name": IN_MEMORY, "path": "a.csv"}, r"^dataset\.path is about files"),
+    "other labels": ({"name": IN_MEMORY, "labels": ("a", "b")}, r"^dataset\.labels of the spec is not what data= says"),
+}
+
+
+@pytest.mark.parametrize(("said", "line"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_a_spec_that_says_something_else_is_refused(said: dict[str, Any], line: str) -> None:
+    with pytest.raises(gs.SpecError, match=line):
+        Data(X, Y, labels=["no", "yes"]).settings(DatasetSettings(**said))
