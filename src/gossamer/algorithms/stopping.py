@@ -19,8 +19,9 @@ class StopSettings(Section):
     virtual_seconds : float, optional
         Of the simulated clock.
     accuracy : float, optional
-        Test accuracy of the run's model: the server's, or the mean of the nodes'. Privacy is charged for the whole
-        plan, so another bound is needed too.
+        Accuracy of the run's model, the server's or the mean of the nodes', on the public examples of
+        ``evaluation.public_path``; without these on the test examples, which then look better than they are. Privacy is
+        charged for the whole plan, so another bound is needed too.
     """
 
     updates: int | None = Field(default=None, ge=1, le=10**9)

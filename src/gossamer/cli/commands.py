@@ -34,7 +34,11 @@ class Entry:
 
 COMMANDS: Mapping[str, Entry] = {
     "run": Entry("runs.run", "run an experiment"),
+    "new": Entry("runs.new", "write a first spec for one's own table"),
     "check": Entry("runs.check", "say what a run would do and guarantee, without running it"),
+    "predict": Entry("runs.predict", "predict for the rows of a file with a run's model"),
+    "evaluate": Entry("runs.evaluate", "test a run's model on rows that have their targets"),
+    "export": Entry("runs.export", "write a run's model for PyTorch, ONNX Runtime or scikit-learn"),
     "account": Entry("audit.account", "epsilon of a number of noisy releases"),
     "calibrate": Entry("audit.calibrate", "the least noise for a budget"),
     "plan": Entry("runs.plan", "what a run would be made of, such as MAPA's stages"),

@@ -195,9 +195,17 @@ def _public(prepared: Prepared) -> str:
     )
 
 
+def _early(prepared: Prepared) -> str:
+    spec = prepared.experiment
+    if spec.stop.accuracy is None:
+        return ""
+    which = "test" if spec.evaluation.public_path is None else "public"
+    return f" It may end before, at stop.accuracy on {which} examples."
+
+
 def _how_long(prepared: Prepared, plan: Plan, found: Forecast) -> str:
     made = counted(plan.updates, plan.words.made, form=",")
-    early = " It may end before, at stop.accuracy." if prepared.experiment.stop.accuracy is not None else ""
+    early = _early(prepared)
     if not found.whole:
         return (
             f"more than {found.virtual_seconds:,.0f} virtual seconds (a simulated clock, not this machine's), {made} "

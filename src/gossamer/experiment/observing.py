@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan
 from gossamer.experiment.deviation import FloatVector, best_model, deviations, units_of
+from gossamer.experiment.early_stopping import PUBLIC, decisive
 from gossamer.experiment.prepare import Prepared
 from gossamer.protocol.node import Node
 from gossamer.runtimes.simulator import Simulator
@@ -84,8 +85,8 @@ class Evaluator:
     @property
     def satisfied(self) -> bool:
         """Whether the accuracy asked for has been seen."""
-        wanted = self.plan.stop.accuracy
-        return wanted is not None and self.last is not None and self.last["mean_model_test_accuracy"] >= wanted
+        wanted, figure = self.plan.stop.accuracy, decisive(self.prepared.experiment)
+        return wanted is not None and self.last is not None and self.last[figure] >= wanted
 
     def look(self, seconds: float) -> Row:
         """Evaluate now and publish the row, unless this moment was looked at and nothing that it says has changed.
@@ -128,6 +129,7 @@ class Evaluator:
             "test_loss": float(losses.mean()),
             "mean_model_test_loss": float(scores.loss[-1]),
             "consensus_distance": _distance((model_of(nodes[name]).values for name in holders), mean),
+            **self._public(mean),
             **self._of_units(nodes),
             **(self.measure(self.prepared, mean) if self.measure is not None else {}),
         }
@@ -138,6 +140,13 @@ class Evaluator:
             for name, value in found.items()
             if classes or "accuracy" not in name
         }
+
+    def _public(self, mean: npt.NDArray[np.floating]) -> dict[str, float]:
+        """Figures of the run's model on public examples, if there are some."""
+        if self.prepared.public is None:
+            return {}
+        scores = self.prepared.objective.evaluate(mean[None], self.prepared.public)
+        return {PUBLIC: float(scores.accuracy[0]), "public_loss": float(scores.loss[0])}
 
     @cached_property
     def _holders(self) -> tuple[str, ...]:

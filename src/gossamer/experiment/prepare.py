@@ -19,6 +19,7 @@ from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.split import Split
 from gossamer.errors import ModelError, SpecError, did_you_mean
 from gossamer.experiment.ahead import compile_ahead
+from gossamer.experiment.early_stopping import read_public
 from gossamer.experiment.estimates import Estimated, needs_estimates, with_estimates
 from gossamer.experiment.from_memory import NOTHING, FromMemory
 from gossamer.experiment.pretrained import read_pretrained
@@ -71,6 +72,8 @@ class Prepared:
         How persons' examples lie at nodes, where the data say whose they are. Of other parties' data nobody knows.
     pretrained : Public or None
         The model of ``objective.pretrained``, if there is one.
+    public : Split or None
+        The public examples of ``evaluation.public_path``, if there are some.
     code : bytes
         Digest of a module that was given from memory; empty if none was.
     """
@@ -85,6 +88,7 @@ class Prepared:
     run: str = ""
     holdings: Holdings | None = None
     pretrained: Public | None = field(default=None, repr=False)
+    public: Split | None = field(default=None, repr=False)
     code: bytes = b""
 
     @property
@@ -222,10 +226,11 @@ def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
     dataset = memory.dataset(spec.dataset)
     if spec.stop.accuracy is not None and dataset.classes is None:
         raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")
+    public = read_public(spec)
     generator = stream(seed, "partition")
     shards = partition(spec.partition, dataset.train.targets, nodes, generator, dataset.owners, dataset.persons)
     prepared = assemble(spec, names, dataset, tuple(shards), memory)
-    return replace(prepared, holdings=_holdings(spec, dataset, shards))
+    return replace(prepared, holdings=_holdings(spec, dataset, shards), public=public)
 
 
 def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]) -> Holdings | None:

@@ -34,6 +34,8 @@ from gossamer.trained.card import FILE as CARD
 from gossamer.trained.card import Card
 from gossamer.trained.files import ARRAYS, saved
 
+EXPORTS = ("model.pt2", "model.onnx", "model.joblib")
+"""Files that `gossamer export` puts beside a model; they go when it does."""
 FILES = (
     "spec.yaml",
     "summary.json",
@@ -41,6 +43,7 @@ FILES = (
     "ledger.jsonl",
     "model.safetensors",
     "model.json",
+    *EXPORTS,
     "private.jsonl",
     noise_secret.FILE,
     "timing.json",

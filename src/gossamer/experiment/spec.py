@@ -88,12 +88,16 @@ class EvaluationSettings(Section):
         Updates of all nodes, or virtual seconds, between looks. Without either, twenty looks a run.
     nodes : int, optional
         How many nodes' own models are tested, evenly spaced; None is all.
+    public_path : path, optional
+        A file of public examples, read as ``dataset`` says: the run's model is tested on them, too, and
+        ``stop.accuracy`` goes by them in the place of the test examples.
     """
 
     name: Literal["on", "off"] = "on"
     every_updates: PositiveInt | None = None
     every_seconds: PositiveFloat | None = None
     nodes: PositiveInt | None = None
+    public_path: Annotated[Path | None, NEWER] = None
 
 
 class ComputeSettings(Section):

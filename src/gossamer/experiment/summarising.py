@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.algorithms.table import registered_as
+from gossamer.experiment.early_stopping import decisive
 from gossamer.experiment.prepare import Prepared
 from gossamer.runtimes.simulator import Simulator
 
@@ -29,6 +30,7 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
         "dataset": prepared.dataset.name,
         "seed": spec.seed,
         "status": status,
+        **({"stopped_by": decisive(spec)} if status == "accuracy" else {}),
         "nodes": len(prepared.names),
         "parameters": prepared.objective.size,
         "updates": simulator.counters.updates,

@@ -45,6 +45,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
     from gossamer.experiment.diverging import in_words
+    from gossamer.experiment.early_stopping import remark
 
     out, start = _repeat(options) if options.repeat is not None else _run(options)
     bar = Bar()
@@ -65,6 +66,7 @@ def run_command(options: argparse.Namespace) -> int:
         print(_report(result, bar.words, options.repeat))
     noise = result.summary["privacy"]["mechanism"]
     warn(in_words(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
+    warn(remark(result.summary))
     spent = [name for name, reason in result.summary["finished"].items() if reason == "budget"]
     if spent:
         say(
