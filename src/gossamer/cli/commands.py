@@ -8,12 +8,15 @@ module of its own, in the folder of those whom it is for, and a line here.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn
 
-from gossamer.errors import CallerError, shortened
+from gossamer.errors import CallerError, did_you_mean, shortened
+
+_CHOICE = re.compile(r"invalid choice: '([^']*)' (\(choose from .*\))")
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the arguments, in place of printing all that there are."""
+        named = _CHOICE.search(message)
+        nearest = "" if named is None else did_you_mean(named[1], re.findall(r"'(.*?)'", named[2]))
+        if named is not None and "did you mean" in nearest:
+            message = message.replace(named[2], "").rstrip() + nearest
         raise CallerError(f"{message}; see {self.prog} --help")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
