@@ -16,6 +16,7 @@ from gossamer.algorithms.registered import loaded
 from gossamer.algorithms.table import MODULES, OWN
 from gossamer.bounded import read_text as text_of
 from gossamer.errors import SpecError
+from gossamer.experiment.others_code import KINDS
 from gossamer.experiment.spec import Experiment, resolved
 from gossamer.experiment.wording import expected_of, found_in, nearest_key, nearest_name, tags_of
 from gossamer.section import place, said
@@ -214,6 +215,7 @@ def _keys(models: Iterable[type[BaseModel]]) -> list[str]:
 def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[BaseModel]]:
     """The settings classes that a place in the spec may hold."""
     candidates = [model]
+    others = [made for kind in KINDS for _, made in kind.loaded.values()]
     for part in location:
         inner = [
             found
@@ -224,7 +226,8 @@ def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[Bas
         if candidates == [Experiment] and part == "algorithm":
             inner += [algorithm.Settings for algorithm in loaded()]
         # What is no field is the tag of a union, which narrows it down.
-        candidates = inner or [c for c in candidates if part in _tags(c)] or candidates
+        tagged = [c for c in [*candidates, *others] if part in _tags(c)]
+        candidates = inner or tagged or candidates
     return candidates
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.algorithms.table import registered_as
 from gossamer.experiment.early_stopping import decisive
+from gossamer.experiment.others_code import described
 from gossamer.experiment.prepare import Prepared
 from gossamer.runtimes.simulator import Simulator
 
@@ -48,10 +49,12 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
 def algorithm_of(prepared: Prepared) -> dict[str, Any]:
     """Name of the algorithm; of one that is not Gossamer's own its distribution and source too."""
     name = prepared.experiment.algorithm.name
+    others = described(prepared.experiment)
+    more = {"other_code": others} if others else {}
     if (found := registered_as(name)) is None:
-        return {"algorithm": name}
+        return {"algorithm": name, **more}
     code = {"distribution": found.distribution, "version": found.version, "sha256": found.source}
-    return {"algorithm": name, "algorithm_code": code}
+    return {"algorithm": name, "algorithm_code": code, **more}
 
 
 def own_figures(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
