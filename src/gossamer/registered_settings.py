@@ -43,6 +43,11 @@ class Kind:
     own: tuple[type[Section], ...]
     loaded: dict[str, tuple[Registered, type[Section]]] = field(default_factory=dict, repr=False)
 
+    @property
+    def plural(self) -> str:
+        """As its group is called."""
+        return self.group.rpartition(".")[2]
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of Gossamer's own."""

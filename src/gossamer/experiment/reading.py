@@ -215,7 +215,6 @@ def _keys(models: Iterable[type[BaseModel]]) -> list[str]:
 def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[BaseModel]]:
     """The settings classes that a place in the spec may hold."""
     candidates = [model]
-    others = [made for kind in KINDS for _, made in kind.loaded.values()]
     for part in location:
         inner = [
             found
@@ -225,9 +224,9 @@ def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[Bas
         ]
         if candidates == [Experiment] and part == "algorithm":
             inner += [algorithm.Settings for algorithm in loaded()]
+        inner += [made for kind in KINDS if kind.own[0] in inner for _, made in kind.loaded.values()]
         # What is no field is the tag of a union, which narrows it down.
-        tagged = [c for c in [*candidates, *others] if part in _tags(c)]
-        candidates = inner or tagged or candidates
+        candidates = inner or [c for c in candidates if part in _tags(c)] or candidates
     return candidates
 
 
