@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gossamer.data.declaration import Declaration
+from gossamer.data.settings import Layout
 from gossamer.experiment.prepare import Prepared
 from gossamer.trained.card import Card, PartCard
-from gossamer.trained.declaring import declaration
 from gossamer.trained.rebuilding import describe
 
 
@@ -22,13 +23,20 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
     """
     settings, dataset = prepared.experiment.objective, prepared.dataset
     name = settings.name or ("softmax" if dataset.classes else "squared")
+    module = None if prepared.code else settings.module  # of one that was given from memory there is no name
     return Card(
-        objective=describe(prepared.objective, None if settings.module else name, settings.module),
+        objective=describe(prepared.objective, None if settings.module else name, module),
         parts=tuple(PartCard(name=part.name, shape=part.shape) for part in prepared.objective.parts),
-        shape=tuple(dataset.train.features.shape[1:]),
-        features=None,
-        classes=dataset.labels,
-        dataset=declaration(prepared.experiment.dataset),
+        data=dataset.declaration or _declared(prepared),
         owners=owners,
         note=note,
     )
+
+
+def _declared(prepared: Prepared) -> Declaration:
+    """The declaration of data that came without one."""
+    dataset = prepared.dataset
+    shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
+    layout: Layout = "sparse" if dataset.train.sparse else "dense"
+    classes = None if dataset.labels is None else tuple((label,) for label in dataset.labels)
+    return Declaration.of(prepared.experiment.dataset, None, shape, layout, classes)

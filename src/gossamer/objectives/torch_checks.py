@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,8 @@ from gossamer.errors import ModelError
 from gossamer.objectives.torch_gradients import ExampleGradients, LayerGradients
 from gossamer.objectives.torch_kernel import Kernel
 from gossamer.objectives.torch_layers import handles
-from gossamer.objectives.torch_network import Network
+from gossamer.objectives.torch_network import SCORES, Network
+from gossamer.objectives.torch_stand_ins import with_stand_ins
 from gossamer.objectives.torch_taps import for_batches
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
@@ -32,7 +33,7 @@ def private_copy(module: nn.Module) -> nn.Module:
     ------
     ModelError
         If it is no module, has nothing to train, parameters of mixed or other types than float32 and float64,
-        parameters without a shape yet, or a layer that mixes examples.
+        parameters without a shape yet, or a layer that mixes examples or changes itself.
     """
     if not isinstance(module, nn.Module):
         raise ModelError(f"expected a torch.nn.Module, found {type(module).__name__}; create the module first")
@@ -44,7 +45,7 @@ def private_copy(module: nn.Module) -> nn.Module:
             )
     _check_parameters(module)
     _warn_of_dropout(module)
-    return copy.deepcopy(module).cpu().eval()
+    return with_stand_ins(copy.deepcopy(module).cpu().eval())
 
 
 def _check_parameters(module: nn.Module) -> None:
@@ -61,13 +62,18 @@ def _check_parameters(module: nn.Module) -> None:
 
 
 def _warn_of_dropout(module: nn.Module) -> None:
-    active = [name for name, layer in module.named_modules() if isinstance(layer, _DROPOUT) and layer.p > 0]
+    active = [name for name, layer in module.named_modules() if _drops(layer)]
     if active:
         warnings.warn(
             f"dropout is switched off (in {', '.join(active)}): the module runs in evaluation mode, since its random "
             "numbers would come from a global generator",
             stacklevel=4,
         )
+
+
+def _drops(layer: nn.Module) -> bool:
+    share = layer.p if isinstance(layer, _DROPOUT) else layer.dropout if isinstance(layer, nn.RNNBase) else 0.0
+    return bool(share > 0)
 
 
 def outputs_problem(network: Network, model: Tensor, features: Tensor) -> str | None:
@@ -78,10 +84,19 @@ def outputs_problem(network: Network, model: Tensor, features: Tensor) -> str | 
     except Exception as problem:
         shape = list(features.shape[1:])
         return f"the module cannot take examples of shape {shape}: {first_line(problem)}"
-    if not isinstance(outputs, Tensor) or not network.loss.suits(tuple(outputs.shape)):
-        found = f"shape {list(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
-        return f"the module must return {network.loss.outputs}, found {found} for one example"
-    return None
+    if isinstance(outputs, Tensor) and network.loss.suits(tuple(outputs.shape)):
+        return None
+    return f"the module must return {network.loss.outputs}, found {_described(outputs)} for one example"
+
+
+def _described(outputs: Any) -> str:
+    """Shape of an array, and the kind of all else."""
+    if isinstance(outputs, Tensor):
+        return f"shape {list(outputs.shape)}"
+    if isinstance(outputs, Mapping):
+        named = " or ".join(map(repr, SCORES))
+        return f"a mapping with the keys {', '.join(map(str, outputs))} and none that is {named}"
+    return type(outputs).__name__
 
 
 def layers_problem(network: Network) -> str | None:

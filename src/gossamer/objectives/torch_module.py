@@ -41,6 +41,7 @@ from gossamer.objectives.torch_checks import private_copy
 from gossamer.objectives.torch_examples import Tensors, check_indices, check_split
 from gossamer.objectives.torch_network import LOSSES, Network, flat_parameters, frozen_digest
 from gossamer.objectives.torch_plan import COMPILED, STRATEGIES, Plan, make_plan
+from gossamer.objectives.torch_stand_ins import check_embedded, embeddings
 from gossamer.threads import available_cores
 
 _LEAST_CLIP = 1e-9
@@ -317,7 +318,20 @@ class TorchModule(Objective):
                 self._network, given, shape, self.strategy, self.memory_mib * 2**20, self._steady, self.exact
             )
         check_split(data, self._plans[shape].classes)
+        self._check_embedded(data, self._plans[shape])
         return self._checked.setdefault(data, self._plans[shape])
+
+    def _check_embedded(self, data: Split, plan: Plan) -> None:
+        """Raise DataError for numbers that an embedding has no row for; later nobody looks at single examples."""
+        if not embeddings(self._network.module):
+            return
+        network = self._network.twin()
+        parameters = network.parameters(torch.from_numpy(self._given))
+        slices = (slice(start, start + plan.rows) for start in range(0, len(data), plan.rows))
+        with torch.no_grad():
+            check_embedded(
+                network.module, (network.outputs(parameters, self._tensors.features(data, part)) for part in slices)
+            )
 
     def _rows(self, models: FloatArray, width: int) -> FloatArray:
         if models.shape != (width, self.size):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,18 @@ LOSSES: Mapping[str, Loss] = {
 }
 
 
+SCORES = ("logits", "scores", "output", "out")
+"""What a mapping that a module returns calls what the loss is of; the first of these that it has."""
+
+
+def scores_of(outputs: Any) -> Any:
+    """Outputs that the loss is of: the first of several, that of a name in `SCORES`, or the only one of a mapping."""
+    if isinstance(outputs, Mapping):
+        named = [outputs[name] for name in SCORES if name in outputs]
+        return (named or list(outputs.values()))[0] if named or len(outputs) == 1 else outputs
+    return outputs[0] if isinstance(outputs, tuple | list) and outputs else outputs
+
+
 @dataclass(frozen=True)
 class Network:
     """A module, never changed, called with parameters that are passed in.
@@ -98,9 +111,23 @@ class Network:
         return {part.name: piece.reshape(*piece.shape[:-1], *part.shape) for part, piece in zip(self.parts, pieces)}
 
     def outputs(self, parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
-        """What the module returns for ``features`` [examples, ...]."""
-        outputs: Tensor = functional_call(self.module, dict(parameters), (features,))
+        """Outputs for ``features`` [examples, ...], as far as the loss is of them."""
+        # Names of a layer that is there twice are left out, since torch would not put back what it replaces twice.
+        everywhere = dict(parameters) | {alias: parameters[name] for alias, name in self._aliases}
+        outputs: Tensor = scores_of(functional_call(self.module, everywhere, (features,), tie_weights=False))
         return outputs
+
+    @cached_property
+    def _aliases(self) -> tuple[tuple[str, str], ...]:
+        """Further places of parameters that several layers share: (the name there, the name in ``parts``)."""
+        names = {id(parameter): name for name, parameter in self.module.named_parameters()}
+        known = {part.name for part in self.parts}
+        found = (
+            (f"{prefix}.{key}".lstrip("."), names[id(parameter)])
+            for prefix, layer in self.module.named_modules()
+            for key, parameter in layer.named_parameters(recurse=False, remove_duplicate=False)
+        )
+        return tuple((alias, name) for alias, name in found if alias != name and name in known)
 
     def arrange(self, parameters: Mapping[str, Tensor], features: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """The same numbers, laid out for speed: with max pooling, images [n, c, h, w] go channels last in memory.
