@@ -94,9 +94,9 @@ class PrivacyReport:
         claims = self.prepared.algorithm.claims(settings, known) if known is not None else []
         return {
             **proved(self.plan),
-            **_all_finite(self.plan.figures),
+            **all_finite(self.plan.figures),
             "mechanism": self.plan.describe(),
-            "claims": [_all_finite(claim.as_dict()) for claim in claims],
+            "claims": [all_finite(claim.as_dict()) for claim in claims],
         }
 
     def _spent_by(self, name: str, releases: Callable[[str], int]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _all_finite(values: Mapping[str, Any]) -> dict[str, Any]:
+def all_finite(values: Mapping[str, Any]) -> dict[str, Any]:
     """With None where there is an infinite number, or none at all: JSON knows no others."""
-    clean = {key: _all_finite(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    clean = {key: all_finite(value) if isinstance(value, Mapping) else value for key, value in values.items()}
     return {key: _finite(value) if isinstance(value, float) else value for key, value in clean.items()}
