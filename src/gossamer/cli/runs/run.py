@@ -106,14 +106,21 @@ def _repeat(options: argparse.Namespace) -> Start:
 
 
 def _report(result: Result, words: Words, repeated: str | None) -> str:
+    from gossamer.experiment.regression import fit_in_words
+
     summary = result.summary
     nodes = summary["privacy"]["nodes"]
-    rows = [(name, str(entry["releases"]), epsilon(entry["epsilon"])) for name, entry in nodes.items()]
+    owners = summary.get("owners", {})
+    rows = [
+        (f"{name} ({owners[name]})" if name in owners else name, str(entry["releases"]), epsilon(entry["epsilon"]))
+        for name, entry in nodes.items()
+    ]
     return (
         f"\n{summary['algorithm']}: {words.parties(summary['nodes'])} made {counted(summary['updates'], words.made)} "
         f"and sent {counted(summary['messages'], 'message')} in {summary['virtual_seconds']:g} virtual seconds "
         f"({result.timing['run_seconds']:.1f} s here)\n"
-        f"{describe_row(result.metrics[-1], words)}\n{_personal(summary.get('personalisation'))}\n"
+        f"{describe_row(result.metrics[-1], words)}\n{fit_in_words(summary['metrics'])}"
+        f"{_personal(summary.get('personalisation'))}\n"
         f"{node_table((words.party, 'releases', 'epsilon'), rows)}\n\n"
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"
         f"{_claims(summary['privacy']['claims'])}"
