@@ -89,13 +89,18 @@ LIBSVM: tuple[tuple[str, str | bytes, str], ...] = (
 
 
 FINE: tuple[tuple[str, str | bytes, str, str], ...] = (
-    ("a mark of the byte order", "\ufeff" + GOOD, "", "spreadsheets write one"),
-    ("CRLF", GOOD.replace("\n", "\r\n"), "", "lines end so on Windows"),
-    ("blank lines", GOOD.replace("\n", "\n\n"), "", "they say nothing"),
-    ("quotes", GOOD.replace("a,b", '"a","b"'), "", "they are part of CSV"),
-    ("no end of the last line", GOOD.rstrip(), "", "many editors write none"),
-    ("spaces", GOOD.replace(",", ", "), "", "numbers and names are the same"),
-    ("labels that are texts", GOOD.replace(",1\n", ",yes\n").replace(",0\n", ",no\n"), "", "a label is a name"),
+    ("a mark of the byte order", "\ufeff" + GOOD, ", scale: none", "spreadsheets write one"),
+    ("CRLF", GOOD.replace("\n", "\r\n"), ", scale: none", "lines end so on Windows"),
+    ("blank lines", GOOD.replace("\n", "\n\n"), ", scale: none", "they say nothing"),
+    ("quotes", GOOD.replace("a,b", '"a","b"'), ", scale: none", "they are part of CSV"),
+    ("no end of the last line", GOOD.rstrip(), ", scale: none", "many editors write none"),
+    ("spaces", GOOD.replace(",", ", "), ", scale: none", "numbers and names are the same"),
+    (
+        "labels that are texts",
+        GOOD.replace(",1\n", ",yes\n").replace(",0\n", ",no\n"),
+        ", scale: none",
+        "a label is a name",
+    ),
 )
 
 KIND = "data"
