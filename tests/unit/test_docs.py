@@ -47,6 +47,7 @@ RUN = sorted({*(DOCS / "algorithms").glob("*.md")} - {OWN}) + [
         "privacy/secure-aggregation.md",
         "privacy/correlated-noise.md",
         "how-to/simulate.md",
+        "how-to/your-csv.md",
         "how-to/results.md",
         "how-to/python.md",
         "how-to/fault-testing.md",

@@ -1,0 +1,149 @@
+"""Questions about a table, asked in a terminal of whoever holds its rows.
+
+What was found in the rows is shown to help with the answer, but nothing of it goes into a spec unless the answer says
+so: numbers are never offered, since the least and the most of them are somebody's own; texts are, as ``same``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from gossamer.cli.printing import say
+from gossamer.cli.runs.declaring import (
+    Declaring,
+    categories_of,
+    checked,
+    labels_of,
+    missing_value,
+    range_of,
+    texts_of,
+)
+from gossamer.data.looking import Looked, LookedAt
+from gossamer.errors import CallerError, counted, did_you_mean
+
+T = TypeVar("T")
+
+_SHOWN = 12
+
+
+def ask(question: str, read: Callable[[str], T]) -> T:
+    """Ask until there is an answer that ``read`` takes; it raises `CallerError` for another.
+
+    Raises
+    ------
+    CallerError
+        If the terminal has no more answers.
+    """
+    while True:
+        try:
+            answer = input(f"{question} ").strip()
+        except EOFError:
+            raise CallerError(f"expected an answer to {question!r}, found the end of the input; start again") from None
+        try:
+            return read(answer)
+        except CallerError as error:
+            say(f"  {error}")
+
+
+def ask_column(question: str, names: Mapping[str, Any], *, optional: bool = False) -> str | None:
+    """Ask for the name of a column."""
+
+    def read(answer: str) -> str | None:
+        if optional and not answer:
+            return None
+        if answer not in names:
+            raise CallerError(f"expected one of {', '.join(names)}, found {answer!r}{did_you_mean(answer, names)}")
+        return answer
+
+    return ask(question, read)
+
+
+def introduce(looked: Looked) -> None:
+    """Say what is asked, and of what."""
+    say(
+        f"{looked.path}: {counted(looked.rows, 'row', form=',')}, columns {', '.join(looked.columns)}.\n"
+        "The spec is public. Answer by what is known without these rows; 'same' declares texts that are shown, and '-' "
+        "leaves a column out.\n"
+    )
+
+
+def ask_labels(target: str, column: LookedAt) -> list[str | int]:
+    """Ask for the classes of the target; none for a regression."""
+    say(f"{target}: {_shown(column)}")
+    number = column.numbers and len(column.texts) > _SHOWN
+
+    def read(answer: str) -> list[str | int]:
+        if not answer and number:
+            return []
+        return labels_of(target, _covering(answer, column))
+
+    return ask(f"  classes, with commas ({'Enter: none, it is a number' if number else 'same'}):", read)
+
+
+def ask_columns(found: Declaring, columns: Mapping[str, LookedAt]) -> None:
+    """Ask what flags did not say of columns, and add it to what was ``found``."""
+    for name, column in columns.items():
+        if name not in found.columns and name not in found.dropped:
+            say(f"{name}: {_shown(column)}{_gaps(column)}")
+            _ask_kind(found, name, column)
+        if column.empty and name not in found.missing and name not in found.dropped:
+            _ask_missing(found, name, column)
+
+
+def _ask_kind(found: Declaring, name: str, column: LookedAt) -> None:
+    def read(answer: str) -> Any:
+        if answer == "-":
+            return None
+        if column.numbers:
+            return range_of(name, answer) if answer else "number"
+        if not answer and column.truths:
+            return "boolean"
+        return categories_of(name, _covering(answer, column))
+
+    if column.numbers:
+        question = "  range in which most such values lie, such as 0..120 (Enter: none):"
+    elif column.truths:
+        question = "  Enter: true or false; or categories, with commas:"
+    else:
+        question = "  categories, with commas:" if column.many else "  categories, with commas (same):"
+    declared = ask(question, read)
+    if declared is None:
+        found.dropped.append(name)
+    else:
+        found.columns[name] = declared
+
+
+def _ask_missing(found: Declaring, name: str, column: LookedAt) -> None:
+    kind = found.columns.get(name, "number")
+
+    def read(answer: str) -> Any:
+        value = missing_value(answer, kind)
+        checked(name, Declaring(columns={name: kind}, missing={name: value}).column(name))
+        return value
+
+    found.missing[name] = ask(f"  {name}: an empty cell is read as:", read)
+
+
+def _covering(answer: str, column: LookedAt) -> str:
+    """Texts that were answered, which have to cover those that are there; ``same`` takes these."""
+    if answer == "same":
+        if column.many:
+            raise CallerError("there are too many different texts to declare them all; name them, or leave it out")
+        return ",".join(f'"{text}"' for text in sorted(column.texts))
+    if others := sorted(column.texts.keys() - set(texts_of(answer))):
+        raise CallerError(f"rows have {others[0]!r} too, and what is not declared is refused; add it, or leave it out")
+    return answer
+
+
+def _gaps(column: LookedAt) -> str:
+    return f"; {counted(column.empty, 'empty cell', form=',')}" if column.empty else ""
+
+
+def _shown(column: LookedAt) -> str:
+    """Show what a column has: its texts where they are few."""
+    if column.numbers and len(column.texts) > 2:
+        return "numbers"
+    if column.many or len(column.texts) > _SHOWN:
+        return f"{'more than ' if column.many else ''}{len(column.texts):,} different texts"
+    return ", ".join(sorted(column.texts)) or "nothing"
