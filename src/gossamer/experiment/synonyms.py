@@ -67,7 +67,7 @@ _WRITTEN: Mapping[tuple[str, ...], str] = {
     ("partition: {name: dirichlet, alpha: 0.5}",): "dirichlet alpha non_iid noniid split data_distribution",
     ("seed",): "random_seed random_state rng rng_seed manual_seed",
 }
-"""What is written here, of which an algorithm may have the first or another, and words for it elsewhere."""
+"""Keys here, of which an algorithm may have the first or another, and words for them elsewhere."""
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     word: written for written, words in _WRITTEN.items() for word in words.split()
@@ -78,7 +78,7 @@ _ELSEWHERE = frozenset({"personalisation"})
 
 
 def meant(found: str, section: str, options: Collection[str]) -> str | None:
-    """What is written here for a key that is not one of the ``options`` of its section; None if nobody knows.
+    """Return what is written here for a key that is not one of its section's; None if nobody knows.
 
     Parameters
     ----------
