@@ -47,15 +47,18 @@ def open_file(path: str | Path, most: int = MOST_TEXT) -> Iterator[BinaryIO]:
         raise _refused(path, f"no file can have this name ({error})") from None
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket cannot be opened
-            raise _refused(path, _wrong_kind(os.stat(path).st_mode)) from None
+            raise _refused(path, wrong_kind(os.stat(path).st_mode)) from None
         raise
-    with open(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())  # of the open file, so that it cannot be swapped
+    try:
+        found = os.fstat(descriptor)  # of the open file, so that it cannot be swapped
         if not stat.S_ISREG(found.st_mode):
-            raise _refused(path, _wrong_kind(found.st_mode))
+            raise _refused(path, wrong_kind(found.st_mode))
         if found.st_size > most:
             raise _refused(path, _too_large(found.st_size, most))
-        yield file
+        with open(descriptor, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
 
 
 def read_file(path: str | Path, most: int = MOST_TEXT) -> bytes:
@@ -88,6 +91,11 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
         raise _refused(path, f"it is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
 
 
+def real_path(path: str | Path) -> Path:
+    """Return a path without links; one whose links lead in a circle stays as it is, for whoever opens it to say so."""
+    return Path(os.path.realpath(path))
+
+
 def in_bytes(size: int) -> str:
     """Return a number of bytes in words: ``4 MiB``."""
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
@@ -96,7 +104,8 @@ def in_bytes(size: int) -> str:
     return f"{size} bytes"
 
 
-def _wrong_kind(mode: int) -> str:
+def wrong_kind(mode: int) -> str:
+    """Return what is wrong with something that is no file, by its mode."""
     return f"it is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, expected a file"
 
 

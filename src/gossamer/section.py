@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import typing
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -70,6 +71,7 @@ _SAID = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "expected keys with their values"),
     "int_parsing": "input should be a whole number, such as 1000",
     "int_parsing_size": "input should be a whole number, and no larger one than numbers here can be",
+    "path_type": "expected the name of a file or folder",
     "float_parsing": "input should be a valid number",
 }
 """In the place of pydantic's own words, which are about Python."""
@@ -78,6 +80,7 @@ _SAID = {
 def said(problem: Any) -> str:
     """One of the problems of a ``ValidationError`` in words, without the place and without what was found."""
     message = str(_SAID.get(problem["type"], problem["msg"])).removeprefix("Value error, ")
+    message = re.sub(r"\b0\.0{5,}\d+", lambda found: f"{float(found[0]):g}", message)
     return message[0].lower() + message[1:]
 
 

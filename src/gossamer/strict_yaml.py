@@ -17,7 +17,7 @@ from gossamer.errors import SpecError, counted
 MOST_DEPTH = 60
 """Lists and mappings in one another; no setting is nested by more than ten."""
 
-MOST_VALUES = 200_000
+MOST_VALUES = 100_000
 """Keys, values and items, where each alias counts as all that it stands for."""
 
 
@@ -157,6 +157,12 @@ def _number(loader: StrictLoader, node: yaml.ScalarNode) -> Any:
     return loader.construct_yaml_int(node) if whole else loader.construct_yaml_float(node)
 
 
+def _text(loader: StrictLoader, node: yaml.ScalarNode) -> str:
+    if "\0" in node.value:
+        raise _problem(node, "expected a text, found one with a null character, which no name may have; correct it")
+    return loader.construct_yaml_str(node)
+
+
 _MOST_DIGITS = 400
 """Of a whole number; floats end at 1.8e308."""
 
@@ -168,5 +174,6 @@ def _short(value: Any) -> str:
 
 for _kind in (StrictLoader, TextLoader):
     _kind.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+StrictLoader.add_constructor("tag:yaml.org,2002:str", _text)
 StrictLoader.add_constructor("tag:yaml.org,2002:int", _number)
 StrictLoader.add_constructor("tag:yaml.org,2002:float", _number)

@@ -35,7 +35,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("privacy: none\n? [a]\n: b\n", "line 2: expected a key, found a list or a mapping"),
         ("seed: " + "9" * 6000, "line 1: expected a number, found one of 6000 digits"),
         ("seed: 2020-13-40", "not YAML: month must be in 1..12"),
-        (NONE + 'dataset: {name: m, path: "a\\0b.csv"}\n', "it names a file that cannot be one"),
+        (NONE + 'dataset: {name: m, path: "a\\0b.csv"}\n', "found one with a null character"),
         (NONE + "algorithm: 3\n", "'algorithm' is given twice"),
     ],
     ids=["nested", "a list for a key", "a long number", "no date", "a null character", "twice"],

@@ -81,7 +81,9 @@ BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and
 """Algorithms that are built on another one."""
 # Which files may import which heavy package, at any depth.
 HOMES = {
-    "torch": r"objectives/(torch_\w+|models/\w+)\.py|attacks/\w+\.py",
+    "torch": r"objectives/(torch_\w+|models/\w+)\.py|attacks/\w+\.py|trained/torch_export\.py",
+    "onnx": r"trained/torch_export\.py",
+    "sklearn": r"trained/sklearn_export\.py",
     "matplotlib": r"report/\w+\.py",
     "PIL": r"data/images\.py|report/\w+\.py",
     "pyarrow": r"data/parquet\.py",

@@ -8,12 +8,15 @@ module of its own, in the folder of those whom it is for, and a line here.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn
 
-from gossamer.errors import CallerError, shortened
+from gossamer.errors import CallerError, did_you_mean, shortened
+
+_CHOICE = re.compile(r"invalid choice: '([^']*)' (\(choose from .*\))")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ COMMANDS: Mapping[str, Entry] = {
     "run": Entry("runs.run", "run an experiment"),
     "new": Entry("runs.new", "write a first spec for one's own table"),
     "check": Entry("runs.check", "say what a run would do and guarantee, without running it"),
+    "predict": Entry("runs.predict", "predict for the rows of a file with a run's model"),
+    "evaluate": Entry("runs.evaluate", "test a run's model on rows that have their targets"),
+    "export": Entry("runs.export", "write a run's model for PyTorch, ONNX Runtime or scikit-learn"),
     "account": Entry("audit.account", "epsilon of a number of noisy releases"),
     "calibrate": Entry("audit.calibrate", "the least noise for a budget"),
     "plan": Entry("runs.plan", "what a run would be made of, such as MAPA's stages"),
@@ -81,6 +87,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the arguments, in place of printing all that there are."""
+        named = _CHOICE.search(message)
+        nearest = "" if named is None else did_you_mean(named[1], re.findall(r"'(.*?)'", named[2]))
+        if named is not None and "did you mean" in nearest:
+            message = message.replace(named[2], "").rstrip() + nearest
         raise CallerError(f"{message}; see {self.prog} --help")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -132,8 +132,8 @@ _MOST = 1500
 
 def _one_line(error: object) -> str:
     """Text on one line, in which no word is endless and nothing directs a terminal."""
-    line = " ".join(str(error)[:_MOST].split())
-    line = re.sub(r"\S{201,}", lambda found: f"{found[0][:100]}...{found[0][-40:]}", line)
+    line = re.sub(r"\S{201,}", lambda found: f"{found[0][:100]}...{found[0][-40:]}", str(error))
+    line = " ".join(line.split())[:_MOST]
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
 
 

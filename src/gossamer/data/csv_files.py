@@ -16,7 +16,7 @@ _USUAL = (";", "\t", "|", ",")
 """Signs that often stand between cells."""
 
 
-def csv_table(path: Path, settings: CsvSettings | None = None) -> Table:
+def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2) -> Table:
     """A CSV file as a table; its rows are read as they are asked for.
 
     Parameters
@@ -25,6 +25,8 @@ def csv_table(path: Path, settings: CsvSettings | None = None) -> Table:
         The file.
     settings : CsvSettings, optional
         How it is written; by default with commas, in UTF-8, below a row of names.
+    least : int
+        Fewest columns: a feature and a target, or 1 where no target is needed.
 
     Raises
     ------
@@ -37,11 +39,11 @@ def csv_table(path: Path, settings: CsvSettings | None = None) -> Table:
     line, first = next(rows, (1, []))
     if dialect.header is False:
         names = tuple(str(number) for number in range(len(first)))
-        _check_names(path, names, dialect)
+        _check_names(path, names, dialect, least)
         rest = _chained((line, first), rows)
     else:
         names = tuple(name.strip() for name in first)
-        _check_names(path, names, dialect)
+        _check_names(path, names, dialect, least)
         rest = rows
     blocks = in_blocks(_even(path, rest, len(names)), len(names))
     return Table(str(path), names, blocks, decimal=dialect.decimal, numbered=dialect.header is False)
@@ -59,9 +61,10 @@ def _even(path: Path, rows: Iterator[tuple[int, list[str]]], columns: int) -> It
         yield line, row
 
 
-def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings) -> None:
+def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings, least: int) -> None:
     sign = {",": "commas", "\t": "tabs"}.get(dialect.separator, repr(dialect.separator))
-    if len(names) < 2 or len(set(names)) < len(names):
+    few = len(names) < least or bool(_other_sign(names, dialect))
+    if few or len(set(names)) < len(names):
         what = "two or more columns" if dialect.header is False else "a header of two or more different names"
         raise DataError(f"{path}: expected {what} with {sign}, found {list(names)}{_other_sign(names, dialect)}")
     if dialect.header is None and all(map(_is_number, names)) and not _are_positions(names):

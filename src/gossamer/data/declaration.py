@@ -129,9 +129,9 @@ class Declaration(Section):
         Parameters
         ----------
         table : Table
-            From a file or from memory. It may lack the target, and have columns that nobody asked for.
+            From a file or from memory. It may have columns that nobody asked for.
         labelled : bool
-            Whether the target has to be there.
+            Whether the target has to be there; otherwise it is not looked at, so it may be missing, or empty.
 
         Raises
         ------
@@ -140,12 +140,11 @@ class Declaration(Section):
         """
         if self.columns is None:
             raise DataError(f"the model was trained on {self.format or 'data'} without columns, so no table fits it")
-        target = self._number_of_target(table)
         return read_rows(
             table,
             Wanted(
                 columns=self.columns,
-                target=target,
+                target=self.target if labelled else None,
                 declared=self.declared,
                 scaled=not isinstance(self.scale, NoScale),
                 names=self.classes is not None and not are_numbers(label for one in self.classes for label in one),
@@ -154,12 +153,6 @@ class Declaration(Section):
                 counted=True,
             ),
         )
-
-    def _number_of_target(self, table: Table) -> str | int | None:
-        """The target, unless there is none: by its position a file without names may have another column there."""
-        if table.numbered and self.target not in table.names:
-            return None
-        return self.target
 
     def prepare(self, features: Features, source: str = "the rows") -> Features:
         """Features [n, ...] as they were read, as the objective gets them.

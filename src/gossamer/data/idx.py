@@ -20,6 +20,7 @@ from gossamer.errors import DataError
 TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
+_MOST_DIMENSIONS = 8
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -33,7 +34,7 @@ def read_idx(path: Path) -> npt.NDArray[np.generic]:
     """
     content = read_bytes(path)
     magic = content[:4]
-    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES or magic[3] > _MOST_DIMENSIONS:
         raise DataError(
             f"{path}: expected an IDX file (two zero bytes, a type, the number of dimensions), "
             f"found {magic.hex(' ') or 'an empty file'}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gossamer.data.declaration import Declaration
+from gossamer.data.settings import Layout
 from gossamer.experiment.prepare import Prepared
 from gossamer.trained.card import Card, PartCard
-from gossamer.trained.declaring import declaration
 from gossamer.trained.rebuilding import describe
 
 
@@ -26,10 +27,16 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
     return Card(
         objective=describe(prepared.objective, None if settings.module else name, module),
         parts=tuple(PartCard(name=part.name, shape=part.shape) for part in prepared.objective.parts),
-        shape=tuple(dataset.train.features.shape[1:]),
-        features=None,
-        classes=dataset.labels,
-        dataset=declaration(prepared.experiment.dataset),
+        data=dataset.declaration or _declared(prepared),
         owners=owners,
         note=note,
     )
+
+
+def _declared(prepared: Prepared) -> Declaration:
+    """The declaration of data that came without one."""
+    dataset = prepared.dataset
+    shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
+    layout: Layout = "sparse" if dataset.train.sparse else "dense"
+    classes = None if dataset.labels is None else tuple((label,) for label in dataset.labels)
+    return Declaration.of(prepared.experiment.dataset, None, shape, layout, classes)

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from gossamer.bounded import MOST_RECORDS, read_file
+from gossamer.bounded import MOST_RECORDS, read_file, real_path
 from gossamer.errors import SpecError, counted
 from gossamer.parameters import Part, pack
 from gossamer.section import Section
@@ -72,7 +72,7 @@ def pretrained_file(settings: PretrainedSettings) -> tuple[bytes, PretrainedSett
         raise _wrong(
             settings.path, f"expected SHA-256 {settings.sha256}, found {found}; give the file that was agreed on"
         )
-    return content, settings.model_copy(update={"path": settings.path.resolve(), "sha256": found})
+    return content, settings.model_copy(update={"path": real_path(settings.path), "sha256": found})
 
 
 def read_pretrained(

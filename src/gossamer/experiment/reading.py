@@ -15,11 +15,12 @@ from pydantic import BaseModel, ValidationError
 from gossamer.algorithms.registered import loaded
 from gossamer.algorithms.table import MODULES, OWN
 from gossamer.bounded import read_text as text_of
-from gossamer.errors import SpecError
+from gossamer.bounded import real_path
+from gossamer.errors import SpecError, shortened
 from gossamer.experiment.spec import Experiment, resolved
 from gossamer.experiment.wording import expected_of, found_in, nearest_key, nearest_name, tags_of
 from gossamer.section import place, said
-from gossamer.strict_yaml import load_yaml
+from gossamer.strict_yaml import MOST_DEPTH, load_yaml
 
 _BARE_KEYS = {"privacy": "mechanism"}
 """What a section's bare name stands for, where it is not its ``name``."""
@@ -48,7 +49,7 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     except SpecError as error:
         raise SpecError(f"{path}, {error}") from None
     try:
-        found = resolved(parse_spec(_overridden(content or {}, settings)), path.resolve().parent)
+        found = resolved(parse_spec(_overridden(content or {}, settings)), real_path(path).parent)
         return found.model_copy(update={"dataset": found.dataset.complete()})
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
@@ -93,10 +94,20 @@ def override(content: Any, settings: Sequence[str]) -> Any:
     for setting in settings:
         key, equals, value = setting.partition("=")
         keys = key.strip().split(".")
-        if not equals or not all(keys):
-            raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {setting!r}")
-        content = _set(_with_default_name(content, keys), keys, load_yaml(value)[0], "")
+        if not equals or not all(keys) or len(keys) > MOST_DEPTH:
+            raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {shortened(setting)}")
+        content = _set(_with_default_name(content, keys), keys, _value(key, value), "")
     return content
+
+
+def _value(key: str, text: str) -> Any:
+    """The value of a setting, which has no lines."""
+    try:
+        return load_yaml(text)[0]
+    except SpecError as error:
+        setting = f"{key}={text}"
+        shown = setting if len(setting) <= 60 else f"{setting[:60]}..."
+        raise SpecError(f"--set {shown}: {str(error).removeprefix('line 1: ')}") from None
 
 
 def _overridden(content: Any, settings: Sequence[str]) -> Any:
@@ -177,7 +188,7 @@ def _line(problem: Any) -> str:
     location = [part for part in place(problem) if not re.search(r"^function-|\[", str(part))]
     models = _models_at(Experiment, location[:-1])
     key = ".".join(str(part) for part in _without_tags(location, problem["type"] == "value_error"))
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] in ("extra_forbidden", "invalid_key"):
         return f"unknown key {key}{nearest_key(str(location[-1]), _keys(models))}"
     if problem["type"] in ("union_tag_invalid", "literal_error"):
         found, expected = _found_and_expected(problem)

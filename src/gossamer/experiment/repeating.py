@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
+from gossamer.bounded import real_path
 from gossamer.data.memory import Data
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.comparing import Earlier
@@ -84,9 +85,9 @@ def repeat_run(
 
 def _check_places(path: Path, out: str | Path | None, trace: str | Path | None) -> None:
     """Raise unless nothing is written where the run's own results lie."""
-    kept = path.resolve()
+    kept = real_path(path)
     for option, place in (("--out", out), ("--trace", trace)):
-        if place is not None and kept in (found := Path(place).resolve(), *found.parents):
+        if place is not None and kept in (found := real_path(place), *found.parents):
             raise SpecError(
                 f"{path}: a repeat leaves the results that it repeats as they are, and {place} is inside; choose "
                 f"another {option}"

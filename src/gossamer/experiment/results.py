@@ -20,6 +20,7 @@ evaluation, so a run that is interrupted, or killed, leaves a folder that is val
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from gossamer.trained.card import FILE as CARD
 from gossamer.trained.card import Card
 from gossamer.trained.files import ARRAYS, saved
 
+EXPORTS = ("model.pt2", "model.onnx", "model.joblib")
+"""Files that `gossamer export` puts beside a model; they go when it does."""
 FILES = (
     "spec.yaml",
     "summary.json",
@@ -41,6 +44,7 @@ FILES = (
     "ledger.jsonl",
     "model.safetensors",
     "model.json",
+    *EXPORTS,
     "private.jsonl",
     noise_secret.FILE,
     "timing.json",
@@ -123,6 +127,8 @@ def _check_room(path: Path, overwrite: bool) -> None:
         there, folder = path.exists(), path.is_dir()
     except (OSError, ValueError) as error:
         raise SpecError(f"{str(path)[:80]}: no such folder can be made ({error}); choose another --out") from None
+    if not there and (why := _cannot_make(path)) is not None:
+        raise SpecError(f"{path}: cannot make the results folder ({why}); choose another --out")
     if there and not folder:
         raise SpecError(f"{path} is a file, expected a folder for the results; choose another --out")
     present = [item.name for item in path.iterdir()] if there else []
@@ -130,3 +136,13 @@ def _check_room(path: Path, overwrite: bool) -> None:
         raise SpecError(f"{path} exists and is not empty; choose another --out, or replace it with --overwrite")
     if present and "summary.json" not in present and "spec.yaml" not in present:
         raise SpecError(f"{path} is not the results folder of a run, so it is not overwritten; choose another --out")
+
+
+def _cannot_make(path: Path) -> str | None:
+    """Reason why a folder that is not there cannot be made, as far as it is known beforehand."""
+    place = path
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        return f"{place} is no folder"
+    return None if os.access(place, os.W_OK | os.X_OK) else f"{place} may not be written to"

@@ -40,6 +40,7 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.trained.card import Card
 from gossamer.trained.model import Model
+from gossamer.trained.predictions import Predictions
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
@@ -107,6 +108,10 @@ class Result:
     folder: Path | None = None
     guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
     secret: NoiseSecret | None = field(default=None, repr=False)
+
+    def predict(self, rows: Any) -> Predictions:
+        """Predict for raw rows, with the run's model; see `Model.predict`."""
+        return self.model.predict(rows)
 
 
 def run(

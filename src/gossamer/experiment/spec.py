@@ -24,6 +24,7 @@ from gossamer.algorithms.privacy_settings import PrivacySettings as PrivacySetti
 from gossamer.algorithms.stopping import StopSettings as StopSettings
 from gossamer.algorithms.table import ALGORITHMS, DEFAULT, AlgorithmSettings
 from gossamer.algorithms.terms import Terms
+from gossamer.bounded import real_path
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
 from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
@@ -314,7 +315,7 @@ def resolved(experiment: Experiment, folder: Path) -> Experiment:
 
     def absolute(value: Any) -> Any:
         if isinstance(value, Path):
-            return (folder / value).resolve()
+            return real_path(folder / value)
         if isinstance(value, BaseModel):
             found = {name: absolute(getattr(value, name)) for name in type(value).model_fields}
             changed = {name: item for name, item in found.items() if item is not getattr(value, name)}

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
-from gossamer.data.settings import DatasetSettings
+from gossamer.data.declaration import Declaration
 from gossamer.errors import DataError
 from gossamer.parameters import Part
 from gossamer.section import NEWER, Section, place, said
@@ -26,7 +26,8 @@ METADATA = "gossamer"
 LARGEST = 32 << 20
 """Most characters of a card."""
 
-Size = Annotated[int, Field(ge=1, le=2**31)]
+_MOST = 2**31
+Size = Annotated[int, Field(ge=1, le=_MOST)]
 
 
 class ObjectiveCard(Section):
@@ -89,14 +90,8 @@ class Card(Section):
         Which function it is.
     parts : tuple of PartCard
         Its arrays, in the order in which they make a vector.
-    shape : tuple of int
-        Of the features of one example, as the function takes them.
-    features : tuple of str, optional
-        What they are called, in order, where the data say so; a category has one for each of its texts.
-    classes : tuple of str, optional
-        What the class of each score is called; None for a regression.
-    dataset : DatasetSettings
-        How rows are read, scaled and ordered, as in a spec; it names no file.
+    data : Declaration
+        How rows are read, scaled and ordered, and what the classes are called.
     owners : tuple of str, optional
         The parties whose data it was trained on, where they are public.
     note : str, optional
@@ -107,16 +102,31 @@ class Card(Section):
     gossamer: str = __version__
     objective: ObjectiveCard
     parts: tuple[PartCard, ...] = Field(min_length=1)
-    shape: tuple[Size, ...] = Field(min_length=1)
-    features: tuple[str, ...] | None = None
-    classes: Annotated[tuple[str, ...], Field(min_length=2)] | None = None
-    dataset: DatasetSettings
+    data: Declaration
     owners: Annotated[tuple[str, ...] | None, NEWER] = None
     note: Annotated[str | None, NEWER] = None
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Write it as standard JSON."""
         return json.dumps(self.model_dump(mode="json"), indent=indent, allow_nan=False, ensure_ascii=False)
+
+    @model_validator(mode="after")
+    def _has_a_form(self) -> Card:
+        if not self.data.shape or min(self.data.shape) < 1 or max(self.data.shape) > _MOST:
+            raise ValueError(f"data.shape must have sizes from 1 to {_MOST}, found {list(self.data.shape)}")
+        if self.data.classes is not None and len(self.data.classes) < 2:
+            raise ValueError("data.classes must be two or more")
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the features of one example, as the function takes them."""
+        return self.data.shape
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes, by number; None for a regression."""
+        return self.data.labels
 
     @property
     def metadata(self) -> dict[str, str]:

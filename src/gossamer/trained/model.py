@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import math
+import warnings
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.data.split import Features
+from gossamer.data.split import Split
+from gossamer.errors import RunWarning, counted
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import unpack
 from gossamer.trained.card import FILE, Card
 from gossamer.trained.files import read_model
 from gossamer.trained.predictions import Predictions, predictions
 from gossamer.trained.rebuilding import rebuilt
+from gossamer.trained.rows import read
 
 
 class Model(Mapping[str, FloatArray]):
@@ -70,19 +77,133 @@ class Model(Mapping[str, FloatArray]):
         return self.card.classes
 
     @property
-    def features(self) -> tuple[str, ...] | None:
-        """Names of the features, in order, where the data say so."""
-        return self.card.features
+    def features(self) -> tuple[str, ...]:
+        """Names of the features of a table, in order; empty for all else."""
+        return self.card.data.features
 
-    def predict_features(self, features: Features) -> Predictions:
-        """Predict from features that are read and scaled already, as they are in `Split`: [n, *shape] of float32.
+    @property
+    def output(self) -> str:
+        """Figures that follow from scores: ``probabilities``, ``scores`` of a hinge loss, or a ``prediction``."""
+        if self.classes is None:
+            return "prediction"
+        return "scores" if self.card.objective.loss == "hinge" else "probabilities"
+
+    def described(self) -> str:
+        """Describe an export of the model as JSON: its card, its inputs in order, and its output."""
+        tabular = self.card.data.columns is not None
+        exported = {
+            "inputs": self.features or None,
+            "shape": self.card.shape,
+            "dtype": "float64" if tabular else "float32",
+            "output": self.output,
+            "classes": self.classes,
+        }
+        return json.dumps({"export": exported, "model": self.card.model_dump(mode="json")}, ensure_ascii=False)
+
+    def predict(self, rows: Any) -> Predictions:
+        """Predict for raw rows.
+
+        Parameters
+        ----------
+        rows : path, sequence of mapping, data frame, or array [n, ...]
+            A file such as a CSV; rows by the names of their columns; or numbers, before they are scaled: cells in the
+            order of the declared columns, and of data without columns features as they are in files.
+
+        Returns
+        -------
+        Predictions
+            One for each row, in their order.
 
         Raises
         ------
-        GossamerError
-            If they do not fit the model.
+        DataError
+            If the rows do not fit the model; it names the row and the column.
+
+        Warns
+        -----
+        RunWarning
+            If values are outside of the declared range of their column, and were taken for its end.
         """
-        return predictions(self.card, self.objective.scores(self.vector, features))
+        found = read(self.card.data, rows)
+        if found.outside:
+            warnings.warn(_clipped(found.outside, found.count), RunWarning, stacklevel=2)
+        return predictions(self.card, self.objective.scores(self.vector, found.features), found.outside)
+
+    def evaluate(self, rows: Any, targets: Any = None) -> dict[str, Any]:
+        """Test the model on rows that have their targets.
+
+        Parameters
+        ----------
+        rows : path, sequence of mapping or data frame
+            As for `predict`; with the target's column, unless ``targets`` has them.
+        targets : array [n], optional
+            Labels or real targets, as they were written in the training data.
+
+        Returns
+        -------
+        dict
+            ``rows`` and ``loss`` (without the L2 term), and ``accuracy``, or ``rmse`` and ``r2`` of a regression: the
+            root of the mean squared error, and the share of the targets' variance that is predicted (None where they
+            do not vary).
+
+        Raises
+        ------
+        DataError
+            If the rows do not fit the model, or lack their targets.
+        """
+        found = read(self.card.data, rows, targets, labelled=True)
+        assert found.targets is not None
+        if found.outside:
+            warnings.warn(_clipped(found.outside, found.count), RunWarning, stacklevel=2)
+        scored = self.objective.evaluate(self.vector[None], Split(found.features, found.targets))
+        figures = {"rows": found.count, "loss": float(scored.loss[0])}
+        if self.classes is not None:
+            return {**figures, "accuracy": float(scored.accuracy[0])}
+        errors = self.objective.scores(self.vector, found.features)[:, 0] - found.targets
+        return {**figures, **_regression(errors, found.targets.astype(np.float64))}
+
+    def export(self, to: str, out: str | Path = ".") -> Path:
+        """Write the model for another program, with all that is done to raw numbers in it.
+
+        Parameters
+        ----------
+        to : {"torch", "onnx", "sklearn"}
+            The program.
+        out : path
+            A file, or a folder for one of the usual name; one that is there is replaced.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        CallerError
+            If the program's packages are not installed, or it cannot hold the model.
+        """
+        # Named, not imported: exports are made of models, so they know this module.
+        exporting = import_module("gossamer.trained.exporting")
+        place: Path = exporting.export_model(self, to, Path(out))
+        return place
+
+
+def _clipped(outside: Mapping[str, int], rows: int) -> str:
+    most = ", ".join(f"{name} ({number:,})" for name, number in list(outside.items())[:_NAMED])
+    more = f" and {len(outside) - _NAMED} more columns" if len(outside) > _NAMED else ""
+    return (
+        f"values outside of their column's range were taken for its end, in {counted(rows, 'row', form=',')}: "
+        f"{most}{more}; a model knows nothing beyond"
+    )
+
+
+def _regression(errors: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> dict[str, float | None]:
+    square, spread = float(np.square(errors).mean()), float(targets.var())
+    return {"rmse": math.sqrt(square), "r2": 1 - square / spread if spread > 0 else None}
+
+
+_NAMED = 5
+"""Most columns that a warning lists."""
 
 
 def load_model(place: str | Path, module: Any = None) -> Model:
@@ -92,8 +213,8 @@ def load_model(place: str | Path, module: Any = None) -> Model:
     ----------
     place : path
         The results folder of a run, a party's state folder, or a safetensors file of a model that Gossamer wrote.
-    module : torch.nn.Module, optional
-        The network, where the run had it from memory: with the buffers that it had then. Its parameters are replaced.
+    module : torch.nn.Module, or a class or function that makes one, optional
+        The network, where the run had it from memory. Its parameters are replaced, but not its buffers.
 
     Raises
     ------

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import DataError, ModelError
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
@@ -42,7 +43,7 @@ def rebuilt(card: Card, where: Path, module: Any = None) -> Objective:
         Of the model.
     where : Path
         For errors.
-    module : torch.nn.Module, optional
+    module : torch.nn.Module, or a class or function that makes one, optional
         The network, where the card names none because the run had it from memory.
 
     Raises
@@ -81,16 +82,19 @@ def _linear(card: Card, where: Path) -> Objective:
 def _network(card: Card, where: Path, module: Any) -> Objective:
     # Networks need torch, which is optional, so it is imported only here.
     from gossamer.objectives.models import build_model, load_module
+    from gossamer.objectives.models.given import made as made_of
     from gossamer.objectives.torch_module import TorchModule
 
     told, outputs = card.objective, 1 if card.classes is None else len(card.classes)
-    if module is None and told.module is not None:
+    if module is not None:
+        module = made_of(module, card.shape, outputs).module
+    elif told.module is not None and not told.module.startswith(f"{IN_MEMORY}:"):
         module = load_module(told.module, card.shape, outputs)
-    elif module is None and told.name is not None:
+    elif told.module is None and told.name is not None:
         module = build_model(told.name, card.shape, outputs)
-    elif module is None:
+    else:
         raise ModelError(
-            f"{where}: the run had its module from memory, so no name of it is known; give it: "
+            f"{where}: the run had its module from memory, and no file has its code; give it: "
             "gs.load_model(folder, module=...)"
         )
     with warnings.catch_warnings():

@@ -72,9 +72,14 @@ def test_models_are_stored_by_the_names_of_their_parts(tmp_path: Path) -> None:
     card = Card(
         objective={"name": "hinge", "loss": "softmax"},
         parts=({"name": "weight", "shape": (2, 3)}, {"name": "bias", "shape": (2,)}),
-        shape=(3,),
-        classes=("a", "b"),
-        dataset={"name": "own"},
+        data={
+            "name": "own",
+            "task": "classification",
+            "format": None,
+            "shape": (3,),
+            "layout": "dense",
+            "classes": (("a",), ("b",)),
+        },
     )
     ResultsFolder(tmp_path).write_model(vector, card)
     assert read_card((tmp_path / "model.json").read_text(), tmp_path) == card

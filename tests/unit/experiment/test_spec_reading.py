@@ -37,7 +37,7 @@ def spec(**sections: object) -> gs.Experiment:
         ({"privacy": {"sampling": "shuffled"}}, "privacy.sampling: unknown name 'shuffled'"),
         (
             {"privacy": {"clip": -1}},
-            "privacy.clip.bound: input should be greater than or equal to 0.000000001, found -1",
+            "privacy.clip.bound: input should be greater than or equal to 1e-09, found -1",
         ),
         ({"privacy": {"clip": float("nan")}}, "privacy.clip.bound: input should be a finite number"),
         ({"privacy": {"sensitivity": 1e-4}}, "unknown key privacy.sensitivity"),

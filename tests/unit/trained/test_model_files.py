@@ -17,6 +17,7 @@ from gossamer.data.datasets import load_dataset
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import parse_spec
 from gossamer.trained.card import FORMAT
+from gossamer.trained.predictions import predictions
 
 QUICK: dict[str, Any] = {"algorithm": {"name": "gossip", "nodes": 3}, "privacy": "none", "stop": {"updates": 6}}
 ONE_OF_TWO = {"dataset": {"name": "digits", "positive": [3, 5, 8]}}
@@ -41,8 +42,9 @@ def test_a_model_is_read_back_and_predicts_as_the_run_tested_it(kind: str, tmp_p
     assert dict(loaded).keys() == load_file(tmp_path / "out" / "model.safetensors").keys()
     np.testing.assert_array_equal(loaded.vector, result.model.vector)
     test = load_dataset(experiment.dataset).test
-    found = loaded.predict_features(test.features)
-    np.testing.assert_array_equal(found.values, result.model.predict_features(test.features).values)
+    found = predictions(loaded.card, loaded.objective.scores(loaded.vector, test.features))
+    again = predictions(result.model.card, result.model.objective.scores(result.model.vector, test.features))
+    np.testing.assert_array_equal(found.values, again.values)
     metrics = result.summary["metrics"]
     if loaded.classes is None:
         half_square = np.square(found.values - test.targets).mean() / 2
@@ -71,8 +73,8 @@ def test_the_card_is_in_the_metadata_and_names_no_file(folder: Path) -> None:
     card = json.loads((folder / "model.json").read_text())
     assert json.loads(metadata["gossamer"]) == card
     assert card["format"] == FORMAT
-    assert card["dataset"]["path"] is None
-    assert card["classes"] == ["0, 1, 2, 4, 6, 7, 9", "3, 5, 8"]
+    assert str(folder) not in metadata["gossamer"]
+    assert card["data"]["classes"] == [["0", "1", "2", "4", "6", "7", "9"], ["3", "5", "8"]]
 
 
 def test_a_file_handed_on_alone_is_enough(folder: Path, tmp_path: Path) -> None:
@@ -83,9 +85,11 @@ def test_a_file_handed_on_alone_is_enough(folder: Path, tmp_path: Path) -> None:
 
 
 def edited(folder: Path, out: Path, **changes: Any) -> Path:
-    """The folder with another card, in both places."""
+    """The folder with another card, in both places; of ``data`` some keys are changed, and the others stay."""
     shutil.copytree(folder, out)
-    card = json.loads((out / "model.json").read_text()) | changes
+    card = json.loads((out / "model.json").read_text())
+    changes["data"] = card["data"] | changes.get("data", {})
+    card |= changes
     (out / "model.json").write_text(json.dumps(card))
     save_file(load_file(folder / "model.safetensors"), out / "model.safetensors", {"gossamer": json.dumps(card)})
     return out
@@ -99,10 +103,10 @@ CARDS: dict[str, tuple[dict[str, Any], str]] = {
     "other loss": ({"objective": {"name": "x", "loss": "poisson"}}, r"damaged \(objective\.loss: "),
     "squared of classes": ({"objective": {"name": "squared", "loss": "squared"}}, r"damaged \(the squared loss is for"),
     "other parts": ({"parts": [{"name": "weight", "shape": [1, 63]}, {"name": "bias", "shape": [1]}]}, "damaged"),
-    "other shape": ({"shape": [65]}, r"the model has weight \[1, 64\], which logistic has not"),
-    "one class": ({"classes": ["yes"]}, r"damaged \(classes: "),
-    "three classes": ({"classes": ["a", "b", "c"]}, r"damaged \(the logistic loss is for 2 classes"),
-    "huge": ({"shape": [2**40]}, r"damaged \(shape"),
+    "other shape": ({"data": {"shape": [65]}}, r"the model has weight \[1, 64\], which logistic has not"),
+    "one class": ({"data": {"classes": [["yes"]]}}, r"damaged \(.*data\.classes must be two or more"),
+    "three classes": ({"data": {"classes": [["a"], ["b"], ["c"]]}}, r"damaged \(the logistic loss is for 2 classes"),
+    "huge": ({"data": {"shape": [2**40]}}, r"damaged \(.*data\.shape must"),
     "unknown network": ({"objective": {"name": "lenet6", "loss": "cross_entropy"}}, "did you mean 'lenet5'"),
     "module gone": ({"objective": {"module": "no.such:Thing", "loss": "cross_entropy"}}, r"cannot import 'no\.such'"),
     "from memory": ({"objective": {"loss": "cross_entropy"}}, r"gs\.load_model\(folder, module=\.\.\.\)"),
@@ -123,7 +127,7 @@ def _truncate(out: Path) -> None:
 
 def _other_run(out: Path) -> None:
     card = json.loads((out / "model.json").read_text())
-    (out / "model.json").write_text(json.dumps(card | {"classes": ["no", "yes"]}))
+    (out / "model.json").write_text(json.dumps(card | {"note": "no, mine"}))
 
 
 def _without_card(out: Path) -> None:

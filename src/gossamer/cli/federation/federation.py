@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.bounded import read_text as text_of
+from gossamer.bounded import real_path
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, warn
 from gossamer.errors import CallerError
@@ -181,7 +182,7 @@ def new_command(options: argparse.Namespace) -> int:
 
     papers.check_empty(options.folder)
     parties, keys, spec = _parties(options), _keys(options), _spec_text(options.spec)
-    beside = options.spec.resolve().parent
+    beside = real_path(options.spec).parent
     founded = draft(
         spec=spec,
         parties=parties,
@@ -230,7 +231,7 @@ def show_command(options: argparse.Namespace) -> int:
     from gossamer.deployment.founding.layout import START
 
     invitation = read_signed(options.file, options.organiser)
-    agreed = _agreed(invitation, options.modules, options.pretrained or options.file.resolve().parent / START)
+    agreed = _agreed(invitation, options.modules, options.pretrained or real_path(options.file).parent / START)
     if options.json:
         print_json({"invited": invitation.invited, **document(invitation, agreed), "spec": invitation.spec})
         return 0

@@ -39,6 +39,7 @@ from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.spec import Experiment
 from gossamer.files import for_owner, write_own
+from gossamer.interrupts import orderly
 from gossamer.keys.membership import AGENT
 from gossamer.privacy.accounting.release_times import without_late
 from gossamer.privacy.accounting.renyi import renyi_epsilon
@@ -206,12 +207,13 @@ class LocalFederation:
         more : mapping of str to sequence of str, optional
             More arguments of parties.
         """
-        try:
-            for name in self.members:
-                self.start(name, *(more or {}).get(name, ()))
-            self._wait(say)
-        finally:
-            self.stop()
+        with orderly():  # or the processes would outlive this one
+            try:
+                for name in self.members:
+                    self.start(name, *(more or {}).get(name, ()))
+                self._wait(say)
+            finally:
+                self.stop()
         return self.outcome()
 
     def _wait(self, say: Callable[[str], None]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 
 from gossamer.cli.patience import patience
 from gossamer.cli.printing import print_json, say
@@ -106,9 +108,25 @@ def _results(work: Iterable[_Work], jobs: int) -> Iterator[int | None]:
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         try:
-            yield from pool.map(_Work.__call__, work)
+            with _deaf_children():
+                found = pool.map(_Work.__call__, work)
+            yield from found
+        except KeyboardInterrupt:  # what they are at takes longer than anybody waits
+            for process in active_children():
+                process.terminate()
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Start processes that leave an interrupt from the keyboard to this one, which ends them, from their beginning."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _command(options: argparse.Namespace, seed: int) -> str:

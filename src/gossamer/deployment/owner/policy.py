@@ -31,6 +31,7 @@ from pydantic import (
 )
 
 from gossamer.algorithms.table import ALGORITHMS, known_names
+from gossamer.bounded import real_path
 from gossamer.deployment.founding.roster import ROLES, roles_of
 from gossamer.deployment.owner.located_yaml import Key, Lines, read_located
 from gossamer.deployment.owner.policy_series import SeriesPlanRule, SeriesRule
@@ -250,7 +251,7 @@ class OwnerPolicy(Section):
             if name not in self.data:
                 raise SpecError(f"{self.place(('data',))}: no data set {name!r}{did_you_mean(name, self.data)}")
             return name
-        there = [known for known in self.data if path is not None and self.data_path(known) == path.resolve()]
+        there = [known for known in self.data if path is not None and self.data_path(known) == real_path(path)]
         found = there or list(self.data)
         if len(found) > 1:
             raise SpecError(f"{self.place(('data',))}: several data sets may be meant; name one of {', '.join(found)}")
@@ -259,7 +260,7 @@ class OwnerPolicy(Section):
     def data_path(self, name: str) -> Path | None:
         """Where the file or folder of a data set is, if the policy says it."""
         path = self.data[name].path
-        return None if path is None else (self.path.parent / path.expanduser()).resolve()
+        return None if path is None else real_path(self.path.parent / path.expanduser())
 
 
 def read_policy(path: str | Path) -> OwnerPolicy:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gossamer.bounded import real_path
+
 
 @dataclass(frozen=True)
 class PartyOptions:
@@ -67,7 +69,7 @@ class PartyOptions:
     @property
     def folder(self) -> Path:
         """Folder in which the invitation lies."""
-        return self.invitation.resolve().parent
+        return real_path(self.invitation).parent
 
     @property
     def state(self) -> Path:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gossamer.bounded import wrong_kind
 from gossamer.errors import CallerError, GossamerError
 
 IN_MEMORY = Path(":memory:")
@@ -219,9 +221,19 @@ def _make(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        return
+        _check_kind(path)
     except OSError as error:
         raise StorageError(f"{path} cannot be made: {error.strerror}; name a file in a folder of your own") from error
+
+
+def _check_kind(path: Path) -> None:
+    """Refuse what is no file: SQLite would wait for a pipe's other end, or say that a disk is broken."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise WrongStore(f"{path} cannot be opened: {error.strerror}; name another file") from None
+    if not stat.S_ISREG(mode):
+        raise WrongStore(f"{path}: {wrong_kind(mode)}; name another one")
 
 
 _REASONS: dict[int, tuple[type[StorageError], str]] = {
@@ -234,7 +246,7 @@ _REASONS: dict[int, tuple[type[StorageError], str]] = {
     sqlite3.SQLITE_IOERR: (StorageError, "could not be read or written: its disk reports an error; see to the disk"),
     sqlite3.SQLITE_READONLY: (StorageError, "may not be written; give its owner that right, and that to its folder"),
     sqlite3.SQLITE_CANTOPEN: (StorageError, "cannot be opened; expected a file, in a folder that may be written"),
-    sqlite3.SQLITE_CORRUPT: (StorageError, "is damaged; bring back a copy from before"),
+    sqlite3.SQLITE_CORRUPT: (WrongStore, "is damaged; bring back a copy from before"),
 }
 
 

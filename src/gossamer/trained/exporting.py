@@ -1,0 +1,94 @@
+"""Models for other programs: PyTorch, ONNX Runtime and scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from gossamer.errors import CallerError, did_you_mean
+from gossamer.trained.model import Model
+
+
+@dataclass(frozen=True)
+class Target:
+    """A program that models are exported to.
+
+    Attributes
+    ----------
+    module, function : str
+        What writes the file, below `gossamer.trained`.
+    file : str
+        The usual name.
+    needs : tuple of str
+        Packages that must be there.
+    extra : str
+        By which Gossamer brings them.
+    """
+
+    module: str
+    function: str
+    file: str
+    needs: tuple[str, ...]
+    extra: str
+
+
+TARGETS: Mapping[str, Target] = {
+    "torch": Target("torch_export", "write_torch", "model.pt2", ("torch",), "torch"),
+    "onnx": Target("torch_export", "write_onnx", "model.onnx", ("torch", "onnx", "onnxscript"), "onnx"),
+    "sklearn": Target("sklearn_export", "write_sklearn", "model.joblib", ("sklearn",), "sklearn"),
+}
+
+
+def export_model(model: Model, to: str, out: Path) -> Path:
+    """Write a model for another program.
+
+    Parameters
+    ----------
+    model : Model
+        What is written.
+    to : str
+        A key of `TARGETS`.
+    out : path
+        A file, or a folder for one of the usual name.
+
+    Returns
+    -------
+    Path
+        The file. One that was there is replaced.
+
+    Raises
+    ------
+    CallerError
+        If there is no such target, its packages are not installed, it cannot hold the model, or the file cannot be
+        written.
+    """
+    target = check_target(to)
+    place = out / target.file if out.is_dir() else out
+    if not place.parent.is_dir():
+        raise CallerError(f"{place}: there is no folder {place.parent}; make it, or choose another")
+    write = getattr(import_module(f"gossamer.trained.{target.module}"), target.function)
+    write(model, place)
+    return place
+
+
+def check_target(to: str) -> Target:
+    """The target of that name, whose packages are there.
+
+    Raises
+    ------
+    CallerError
+        If there is no such target, or a package is not installed.
+    """
+    if to not in TARGETS:
+        raise CallerError(f"models are exported to {', '.join(TARGETS)}, found {to!r}{did_you_mean(to, TARGETS)}")
+    target = TARGETS[to]
+    missing = [package for package in target.needs if find_spec(package) is None]
+    if missing:
+        raise CallerError(
+            f"an export to {to} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
+            f'installed: pip install "gossamer[{target.extra}]"'
+        )
+    return target

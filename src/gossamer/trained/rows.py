@@ -1,0 +1,184 @@
+"""Rows to predict for, from files and from memory, read by the declaration that the model was trained by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from gossamer.data.csv_files import csv_table
+from gossamer.data.declaration import Declaration
+from gossamer.data.examples import Labels, as_float32, require_finite
+from gossamer.data.features import with_entries
+from gossamer.data.formats import infer_format, read_files
+from gossamer.data.settings import TABLES, DatasetSettings, Format
+from gossamer.data.split import Features
+from gossamer.data.table import Table, table_of
+from gossamer.errors import DataError, counted
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """Rows as the model gets them.
+
+    Attributes
+    ----------
+    features : ndarray [n, ...] or csr_array [n, features]
+        Scaled.
+    targets : ndarray [n], optional
+        Class numbers or real numbers, where they were asked for.
+    outside : mapping of str to int
+        How many rows of each column were outside of its range.
+    """
+
+    features: Features
+    targets: Labels | None = None
+    outside: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return int(self.features.shape[0])
+
+
+def read(data: Declaration, rows: Any, targets: Any = None, *, labelled: bool = False) -> Read:
+    """Read rows for a model.
+
+    Parameters
+    ----------
+    data : Declaration
+        Of the model's training data.
+    rows : path, sequence of mapping, data frame, or array [n, ...]
+        A file; rows by the names of columns; or cells or numbers in the order in which the columns are declared. Of
+        data without columns: numbers as they are in files, before they are scaled.
+    targets : array [n], optional
+        Labels or real targets, where the rows do not have them.
+    labelled : bool
+        Whether the rows have to say their target, and it is read.
+
+    Raises
+    ------
+    DataError
+        If the rows do not fit the model.
+    """
+    if labelled and targets is not None:
+        found, labels = read(data, rows), _labels(targets)
+        if len(labels) != found.count:
+            raise DataError(f"expected a target for each of {counted(found.count, 'row')}, found {len(labels)}")
+        try:
+            return replace(found, targets=data.targets(labels))
+        except ValueError as error:
+            raise (
+                error if isinstance(error, DataError) else DataError(f"expected numbers as targets ({error})")
+            ) from None
+    if isinstance(rows, str | Path):
+        return _of_file(data, Path(rows), labelled)
+    if not isinstance(rows, Sequence) and hasattr(rows, "__array__") and not hasattr(rows, "to_dict"):
+        rows = np.asarray(rows)  # a tensor, or another library's array
+    if sp.issparse(rows) and data.declared:
+        rows = rows.toarray()
+    numbers = sp.issparse(rows) or (isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and not data.declared)
+    if numbers or not data.tabular:
+        return _of_numbers(data, rows, labelled)
+    return _of_table(data, _table(data, rows, labelled), labelled)
+
+
+def _labels(targets: Any) -> Labels:
+    array = np.asarray(targets).reshape(-1)
+    return array.astype(np.str_) if array.dtype.kind in "OU" else array.astype(np.float64)
+
+
+def _of_table(data: Declaration, table: Table, labelled: bool) -> Read:
+    found, source = data.read(table, labelled=labelled), table.source or "the rows"
+    targets = None if found.labels is None else data.targets(found.labels, source)
+    return Read(data.prepare(found.features, source), targets, found.outside)
+
+
+def _table(data: Declaration, rows: Any, labelled: bool) -> Table:
+    """The rows as a table; those without names have the declared columns, and then the target if that is wanted."""
+    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # pandas' frames, and others like them
+        rows = rows.to_dict("records")
+    if not isinstance(rows, Sequence | np.ndarray):
+        raise DataError(
+            f"expected a file, rows by the names of columns, or a list of rows, found {type(rows).__name__}; give one"
+        )
+    if len(rows) == 0:
+        raise DataError("expected rows, found none; give one at least")
+    named = [row for row in rows if isinstance(row, Mapping)]
+    if len(named) == len(rows):
+        return table_of(named)
+    names = [*(data.columns or {}), *([str(data.target)] if labelled else [])]
+    wrong = next((number for number, row in enumerate(rows, 1) if not _has(row, len(names))), None)
+    if wrong is not None:
+        raise DataError(
+            f"row {wrong}: expected a mapping of columns to cells, or {len(names)} cells in the order "
+            f"{', '.join(names)[:300]}; found {_shown(rows[wrong - 1])}"
+        )
+    return table_of([dict(zip(names, row)) for row in rows])
+
+
+def _has(row: Any, cells: int) -> bool:
+    return isinstance(row, Sequence | np.ndarray) and not isinstance(row, str) and len(row) == cells
+
+
+def _shown(row: Any) -> str:
+    return f"{len(row)} cells" if isinstance(row, Sequence | np.ndarray) else type(row).__name__
+
+
+def _of_numbers(data: Declaration, rows: Any, labelled: bool) -> Read:
+    if labelled:
+        raise DataError("an evaluation needs the rows' targets: give them as targets, or give a file")
+    features: Features
+    if sp.issparse(rows):
+        matrix = sp.csr_array(rows)
+        features = with_entries(matrix, as_float32(matrix.data))
+    else:
+        try:
+            features = as_float32(np.asarray(rows, np.float64))
+        except (ValueError, TypeError):
+            raise DataError(
+                f"expected rows of {_size(data)}, found cells that are no numbers, or rows of several lengths"
+            ) from None
+    if features.ndim < 2 or features.shape[0] == 0:
+        raise DataError(f"expected rows [n, ...] of {_size(data)}, found an array {list(features.shape)}")
+    require_finite(features, lambda row, column: f"row {row + 1}, feature {column + 1}")
+    return Read(data.prepare(features))
+
+
+def _size(data: Declaration) -> str:
+    return f"numbers {list(data.shape)}"
+
+
+def _of_file(data: Declaration, path: Path, labelled: bool) -> Read:
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise DataError(f"cannot read {str(path)[:80]}: {error.strerror}; correct the path") from None
+    if not there:
+        raise DataError(f"there is no file {path} with rows; correct the path")
+    form = infer_format(path)
+    if form in TABLES or data.tabular:
+        return _of_table(data, _table_file(data, path, form, labelled), labelled)
+    return _of_arrays(data, path, form, labelled)
+
+
+def _table_file(data: Declaration, path: Path, form: Format, labelled: bool) -> Table:
+    if form == "parquet":
+        from gossamer.data.parquet import parquet_table
+
+        return parquet_table(path)
+    return csv_table(path, data.csv, least=2 if labelled else 1)
+
+
+def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> Read:
+    """Examples of a file that has no columns: those to train on, and those to test on where there are some."""
+    settings = DatasetSettings(name=data.name, format=form, features=data.shape, layout=data.layout)
+    parts = [part for part in read_files(form, path, None, settings) if part is not None]
+    features = [data.prepare(part.features, str(path)) for part in parts]
+    joined: Features = sp.csr_array(sp.vstack(features)) if data.layout == "sparse" else np.concatenate(features)
+    labels = np.concatenate([part.labels for part in parts])
+    return Read(joined, data.targets(labels, str(path)) if labelled else None)

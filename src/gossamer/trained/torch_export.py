@@ -1,0 +1,171 @@
+"""A model with all its arithmetic as one PyTorch module, from raw numbers to probabilities; and as a graph in files."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
+
+# isort: split
+import torch
+from torch import Tensor, nn
+
+from gossamer.errors import ModelError
+from gossamer.objectives.torch_module import TorchModule
+from gossamer.trained.arithmetic import Arithmetic
+from gossamer.trained.card import METADATA
+from gossamer.trained.model import Model
+
+
+class Exported(nn.Module):
+    """From inputs [n, ...] to probabilities [n, classes], scores [n, outputs], or real numbers [n], in float64.
+
+    Parameters
+    ----------
+    model : Model
+        What is exported.
+    """
+
+    filling: Tensor
+    low: Tensor
+    high: Tensor
+    shift: Tensor
+    unit: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        steps = self._steps = Arithmetic.of(model.card.data)
+        self.output = model.output
+        for name in ("filling", "low", "high", "shift", "unit"):
+            self.register_buffer(name, torch.tensor(getattr(steps, name)))
+        self.linear = model.card.objective.linear
+        if self.linear:
+            self.register_buffer("weight", torch.tensor(model["weight"], dtype=torch.float64))
+            bias = model["bias"] if "bias" in model else np.zeros(len(model["weight"]))
+            self.register_buffer("bias", torch.tensor(bias, dtype=torch.float64))
+        else:
+            self.network = trained_network(model)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Predict for raw ``inputs`` [n, ...]."""
+        return self._finished(self._scores(self._features(inputs)))
+
+    def _features(self, inputs: Tensor) -> Tensor:
+        """Features as training had them: scaled in float64, and kept in float32."""
+        steps, values = self._steps, inputs.double()
+        if steps.fills:
+            values = torch.where(torch.isnan(values), self.filling, values)
+        if steps.clips:
+            values = torch.minimum(torch.maximum(values, self.low), self.high)
+        if steps.scales:
+            values = (values - self.shift) / self.unit
+        if steps.unit_norm:
+            norms = values.flatten(1).square().sum(1).sqrt().reshape(-1, *[1] * len(steps.shape))
+            values = values / torch.where(norms > 0, norms, torch.ones_like(norms))
+        return values.float()
+
+    def _scores(self, features: Tensor) -> Tensor:
+        if self.linear:
+            return features.flatten(1).double() @ self.weight.T + self.bias
+        found: Tensor = self.network(features)
+        return found.reshape(found.shape[0], -1).double()
+
+    def _finished(self, scores: Tensor) -> Tensor:
+        if self.output == "prediction":
+            return scores[:, 0]
+        if self.output == "scores":
+            return scores
+        if scores.shape[1] == 1:
+            return torch.cat([torch.sigmoid(-scores), torch.sigmoid(scores)], dim=1)
+        return torch.softmax(scores, dim=1)
+
+
+def trained_network(model: Model) -> nn.Module:
+    """The module of a network, with the model's parameters in it."""
+    assert isinstance(model.objective, TorchModule)
+    module = copy.deepcopy(model.objective.network.module)
+    module.load_state_dict({name: torch.tensor(array) for name, array in model.items()}, strict=False)
+    return module.requires_grad_(False).eval()
+
+
+def write_torch(model: Model, out: Path) -> None:
+    """Write a program of `torch.export`, which `torch.export.load` reads without Gossamer.
+
+    Raises
+    ------
+    ModelError
+        If the network cannot be written as a graph.
+    """
+    program = _program(model, "torch.export")
+    with _in_words("torch.export"):
+        torch.export.save(program, out, extra_files={"gossamer.json": model.described()})
+
+
+def write_onnx(model: Model, out: Path) -> None:
+    """Write an ONNX graph, with the model's description in its metadata.
+
+    Raises
+    ------
+    ModelError
+        If the network cannot be written as a graph.
+    """
+    import onnx
+
+    program = _program(model, "ONNX")
+    with _in_words("ONNX"), _quiet("torch.onnx"):
+        made = torch.onnx.export(program, input_names=["inputs"], output_names=[model.output], verbose=False)
+        assert made is not None
+        proto = made.model_proto
+        onnx.helper.set_model_props(proto, {METADATA: model.described()})
+        onnx.save_model(proto, out)
+
+
+def _program(model: Model, what: str) -> Any:
+    """The module as a graph, for any number of rows."""
+    with _in_words(what):
+        return torch.export.export(Exported(model).eval(), (_example(model),), dynamic_shapes=(_ROWS,))
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Have a logger say nothing but errors: of packages that are not there, and not needed."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+_ROWS: Any = {0: torch.export.Dim("rows", min=1)}
+
+
+def _example(model: Model) -> Tensor:
+    steps = Arithmetic.of(model.card.data)
+    return torch.zeros((2, *steps.shape), dtype=torch.float64 if steps.columns else torch.float32)
+
+
+@contextmanager
+def _in_words(what: str) -> Iterator[None]:
+    """Turn what torch says of a module that is no graph into a line; its warnings are of its own inside."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as problem:
+        reason = (str(problem).strip() or "no reason given").splitlines()[0][:200]
+        raise ModelError(
+            f"the network cannot be written for {what} ({type(problem).__name__}: {reason}); torch needs a graph "
+            "for any number of rows (x.shape[0] in the place of len(x)); or use gossamer predict"
+        ) from problem

@@ -1,0 +1,157 @@
+"""Options that are not what they should be, of every command."""
+
+from __future__ import annotations
+
+from tests.end_to_end.bad_inputs.case import FOUND, RUN, Case, accepted
+
+OPTIONS: tuple[tuple[str, str, str], ...] = (
+    ("no command", "", "the following arguments are required: COMMAND; see gossamer --help"),
+    ("an unknown command", "rum spec.yaml", "invalid choice: 'rum'"),
+    ("an unknown option", "run spec.yaml --sed 3", "unrecognized arguments: --sed 3"),
+    ("a file too many", "run spec.yaml other.yaml", "unrecognized arguments: other.yaml"),
+    ("run: no spec", "run", "expected a SPEC to run, or --repeat RESULTS, found neither; give one"),
+    ("run: no file", "run nowhere.yaml", "nowhere.yaml: cannot read the spec: No such file or directory"),
+    ("run: an empty name", "run ''", "SPEC: expected the name of a file or folder, found an empty one"),
+    ("run: --seed abc", "run spec.yaml --seed abc", "--seed: expected a whole number, found 'abc'; see gossamer run"),
+    ("run: --seed 1.5", "run spec.yaml --seed 1.5", "--seed: expected a whole number, found '1.5'"),
+    (
+        "run: --seed of 5,000 digits",
+        f"run spec.yaml --seed {'9' * 5_000}",
+        "--seed: expected a whole number, found '99",
+    ),
+    ("run: --seed below zero", "run spec.yaml --seed=-1", "seed: input should be greater than or equal to 0, found -1"),
+    ("run: --seed without a number", "run spec.yaml --seed", "--seed: expected one argument"),
+    ("run: an empty --out", "run spec.yaml --out ''", "--out: expected the name of a file or folder"),
+    ("run: another engine", "run spec.yaml --engine mpi", "invalid choice: 'mpi' (choose from 'sim')"),
+    ("run: --repeat with a spec", "run spec.yaml --repeat a", "--repeat takes everything from the results folder"),
+    ("run: --repeat with a seed", "run --seed 3 --repeat a", "--repeat takes everything from the results folder"),
+    ("run: --repeat of nothing", "run --repeat nowhere", "found no folder 'nowhere'; give another"),
+    ("run: a word for a switch", "run spec.yaml --json=yes", "--json: ignored explicit argument 'yes'"),
+    ("check: no spec", "check", "the following arguments are required: SPEC"),
+    ("check: --seed abc", "check spec.yaml --seed abc", "--seed: expected a whole number, found 'abc'"),
+    ("check: --set without a key", "check spec.yaml --set", "--set: expected one argument"),
+    ("account: nothing", "account", "required: --delta"),
+    ("account: abc", "account --noise-multiplier abc", "--noise-multiplier: expected a number, found 'abc'"),
+    (
+        "account: a rate above 1",
+        "account --noise-multiplier 1 --sampling-rate 2 --steps 3 --delta 1e-5",
+        "rate",
+    ),
+    (
+        "account: no noise",
+        "account --noise-multiplier 0 --sampling-rate 0.1 --steps 3 --delta 1e-5",
+        "--noise-multiplier must lie between 0.01 and 10^6, found 0.0",
+    ),
+    (
+        "account: noise below zero",
+        "account --noise-multiplier=-1 --sampling-rate 0.1 --steps 3 --delta 1e-5",
+        "--noise-multiplier must lie between 0.01 and 10^6, found -1.0",
+    ),
+    (
+        "account: NaN",
+        "account --noise-multiplier nan --sampling-rate 0.1 --steps 3 --delta 1e-5",
+        "--noise-multiplier must lie between 0.01 and 10^6, found nan",
+    ),
+    (
+        "account: infinite",
+        "account --noise-multiplier inf --sampling-rate 0.1 --steps 3 --delta 1e-5",
+        "--noise-multiplier must lie between 0.01 and 10^6, found inf",
+    ),
+    ("account: steps that are no number", "account --steps 1e3", "--steps: expected a whole number, found '1e3'"),
+    (
+        "account: 10**30 steps",
+        f"account --noise-multiplier 1 --sampling-rate 0.1 --steps 1{'0' * 30} --delta 1e-5",
+        "--steps must be a number of releases, 0 to 10^9",
+    ),
+    ("account: delta 1", "account --noise-multiplier 1 --sampling-rate 0.1 --steps 3 --delta 1", "delta"),
+    ("account: delta 0", "account --noise-multiplier 1 --sampling-rate 0.1 --steps 3 --delta 0", "delta"),
+    ("account: no delta", "account --noise-multiplier 1 --sampling-rate 0.1 --steps 3", "delta"),
+    (
+        "account: no rates",
+        "account --noise-multiplier 1 --rates nowhere --delta 1e-5",
+        "nowhere: cannot read the rates",
+    ),
+    ("account: an unknown law", "account --mechanism laplace", "invalid choice: 'laplace'"),
+    ("calibrate: nothing", "calibrate", "required: --epsilon, --delta"),
+    ("calibrate: epsilon 0", "calibrate --epsilon 0 --sampling-rate 0.1 --steps 3 --delta 1e-5", "epsilon"),
+    ("calibrate: epsilon abc", "calibrate --epsilon abc", "--epsilon: expected a number, found 'abc'"),
+    ("calibrate: epsilon inf", "calibrate --epsilon inf --sampling-rate 0.1 --steps 3 --delta 1e-5", "epsilon"),
+    (
+        "calibrate: a batch larger than the data",
+        "calibrate --epsilon 1 --sampling fixed_size --dataset-size 5 --batch-size 9 --steps 3 --delta 1e-5",
+        "9",
+    ),
+    ("plan: no algorithm", "plan", "the following arguments are required"),
+    ("plan: an unknown one", "plan gosip", "invalid choice: 'gosip'"),
+    ("plan gossip: no nodes", "plan gossip --nodes 0", "plan gossip needs --batch-size, --iterations"),
+    ("plan gossip: abc", "plan gossip --nodes abc", "--nodes: expected a whole number, found 'abc'"),
+    ("plan mapa: NaN", "plan mapa --smoothness nan", "plan mapa needs --batch-size"),
+    ("attack: no attack", "attack", "the following arguments are required: ATTACK"),
+    (
+        "attack audit: no canaries",
+        "attack audit spec.yaml --canaries 0 --guesses 0",
+        "expected at least 1 canary, found 0",
+    ),
+    ("attack audit: a confidence of 2", "attack audit spec.yaml --canaries 5 --guesses 5 --confidence 2", "confidence"),
+    ("attack inversion: no examples", "attack inversion spec.yaml --examples 0", "expected at least 1 example"),
+    (
+        "attack inversion: 10**9 examples",
+        "attack inversion spec.yaml --examples 1000000000",
+        "fewer than 1000000000 batches of 1; take fewer",
+    ),
+    ("attack inversion: epsilon 0", "attack inversion spec.yaml --epsilon 0", "epsilon"),
+    ("attack membership: no folder", "attack membership nowhere", "nowhere: expected the results folder of a run"),
+    ("simulate-faults: no seeds", "simulate-faults spec.yaml --seeds 0", "found 0, 1 and 0"),
+    ("simulate-faults: no jobs", "simulate-faults spec.yaml --jobs 0", "found 100, 0 and 0"),
+    ("status: no store", "status nowhere", "nowhere"),
+    ("status: a file", "status spec.yaml", "spec.yaml"),
+    ("stop: no store", "stop nowhere", "nowhere"),
+    ("stop: a time that is none", "stop nowhere --timeout abc", "--timeout: expected seconds, 0 or more, found 'abc'"),
+    ("stop: a time below zero", "stop nowhere --timeout=-1", "--timeout: expected seconds, 0 or more, found '-1'"),
+    ("stop: an endless time", "stop nowhere --timeout inf", "--timeout: expected seconds, 0 or more, found 'inf'"),
+    ("node: nothing", "node", "required: --invitation"),
+    ("node: an invitation that is not there", "node --invitation nowhere", "nowhere: cannot read the invitation"),
+    ("data: no command", "data", "the following arguments are required: COMMAND"),
+    ("data show: no policy", "data show nowhere.yaml", "nowhere.yaml: cannot be read: No such file or directory"),
+    ("federation identity: a bad name", "federation identity 'a b'", "found 'a b'"),
+    ("federation identity: a path for a name", "federation identity ../a", "found '../a'"),
+    ("federation new: no broker", "federation new f --spec spec.yaml --nodes a,b", "required: --broker"),
+    (
+        "federation new: no address",
+        "federation new f --spec spec.yaml --nodes a,b,c --broker here --examples a=9,b=9,c=9",
+        "here",
+    ),
+    (
+        "federation new: a name twice",
+        "federation new f --spec spec.yaml --nodes a,a --broker mqtt://localhost --insecure",
+        "a",
+    ),
+    (
+        "federation new: days below zero",
+        f"{FOUND} --spec spec.yaml --expires=-3",
+        "--expires must be from 1",
+    ),
+    ("federation show: no file", "federation show nowhere", "nowhere: cannot read the invitation"),
+    ("up: no spec", "up", "the following arguments are required: SPEC"),
+    ("up: another broker", "up spec.yaml --broker rabbit", "invalid choice: 'rabbit'"),
+    ("datasets: a word", "datasets mnist", "unrecognized arguments: mnist"),
+)
+"""A command each; a spec that is in order lies there."""
+
+KIND = "option"
+CASES: tuple[Case, ...] = (
+    *(Case(name, KIND, command, says, {"spec.yaml": RUN}) for name, command, says in OPTIONS),
+    accepted(Case("a seed with a sign", KIND, "check spec.yaml --seed +3", files={"spec.yaml": RUN}), "it is a number"),
+    accepted(
+        Case("no steps", KIND, "account --noise-multiplier 1 --sampling-rate 0.1 --steps 0 --delta 1e-5"),
+        "nothing is released, and epsilon is 0",
+    ),
+    accepted(
+        Case("an option twice", KIND, "check spec.yaml --seed 3 --seed 4", files={"spec.yaml": RUN}),
+        "the last one counts, as everywhere on a command line",
+    ),
+    accepted(
+        Case("an option cut short", KIND, "check spec.yaml --see 3", files={"spec.yaml": RUN}),
+        "it is the beginning of one option alone",
+    ),
+)
