@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.end_to_end.ward_table import CATEGORIES, LABELS, MISSING, OWNER, RANGES, TARGET, ward_table, write
+from tests.end_to_end.ward_table import CATEGORIES, EXAMPLES, LABELS, MISSING, OWNER, RANGES, TARGET, ward_table, write
+from tests.end_to_end.ward_table import main as write_examples
 
 from gossamer.cli import main
 from gossamer.data.datasets import load_dataset
@@ -73,3 +74,11 @@ def test_a_private_model_of_ones_own_table(further: Path) -> None:
 def test_two_points_at_most_are_lost_at_epsilon_one(seed: int, further: Path) -> None:
     """On ten other tables the loss was 0.7 points, with a standard deviation of 0.3: 2 points are above 4 of these."""
     assert lost(seed, further) < MOST_LOST
+
+
+def test_the_examples_are_drawn_as_they_say(tmp_path: Path) -> None:
+    """The files of the page are the script's own; their bytes are the same anywhere."""
+    (tmp_path / "examples").mkdir()
+    write_examples(tmp_path / "examples")
+    for name in ("wards.csv", "wards-new.csv"):
+        assert (tmp_path / "examples" / name).read_bytes() == (EXAMPLES / name).read_bytes()
