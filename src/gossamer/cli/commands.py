@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, Entry] = {
     "status": Entry("federation.status", "how a party's node is"),
     "stop": Entry("federation.stop", "end a party's node"),
     "up": Entry("federation.up", "run a whole federation on this machine, a process for each party"),
+    "average": Entry("runs.average", "average the models that parties of a run have saved"),
     "simulate-faults": Entry("runs.simulate_faults", "drive an algorithm's nodes through generated faults"),
 }
 

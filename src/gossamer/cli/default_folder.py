@@ -25,18 +25,20 @@ def default_folder(spec: Path, kind: str, seed: int, settings: Sequence[str]) ->
     seed : int
         Of the run.
     settings : sequence of str
-        Overrides, as ``--set`` takes them. The last one of a key counts, and their order does not.
+        Overrides, as ``--set`` takes them, of which the last one of a key counts, and names of other options. Their
+        order does not count.
     """
-    given = {key.strip(): value.strip() for key, _, value in (setting.partition("=") for setting in settings)}
+    parts = (setting.partition("=") for setting in settings)
+    given = {key.strip(): value.strip() if equals else None for key, equals, value in parts}
     given.pop("seed", None)
     name = "-".join(part for part in (spec.stem, kind, f"seed{seed}") if part)
     return Path("runs") / "".join([name, *_suffix(given)])
 
 
-def _suffix(given: dict[str, str]) -> list[str]:
+def _suffix(given: dict[str, str | None]) -> list[str]:
     """Settings by key; where they are too long for a name, their number and a digest."""
     pairs = sorted(given.items())
-    said = [f",{_plain(key)}={_plain(value)}" for key, value in pairs]
+    said = [f",{_plain(key)}" + ("" if value is None else f"={_plain(value)}") for key, value in pairs]
     if sum(map(len, said)) <= _LONGEST:
         return said
     return [f",{len(pairs)}-settings-{_digest(repr(pairs))}"]

@@ -42,10 +42,10 @@ def read_experiment(options: argparse.Namespace) -> Experiment:
 
     seed = [] if options.seed is None else [f"seed={options.seed}"]
     weak = ["privacy.accept_weak=true"] * options.accept_weak
-    return read_spec(options.spec, [*settings_of(options), *seed, *weak])
+    reproducible = ["privacy.noise_secret=reproducible"] * getattr(options, "reproducible", False)
+    return read_spec(options.spec, [*options.set, *seed, *weak, *reproducible])
 
 
 def settings_of(options: argparse.Namespace) -> list[str]:
-    """Overrides by which a run differs from others of its spec, beside the seed."""
-    reproducible = ["privacy.noise_secret=reproducible"] * getattr(options, "reproducible", False)
-    return [*options.set, *reproducible]
+    """Options by which a run differs from others of its spec, beside the seed; see `default_folder`."""
+    return [*options.set, *(["reproducible"] * getattr(options, "reproducible", False))]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gossamer.arrays import IndexArray
 from gossamer.data.partition_by_class import Dirichlet as Dirichlet
@@ -16,6 +16,7 @@ from gossamer.data.partition_by_class import Pathological as Pathological
 from gossamer.data.partition_by_class import Shard as Shard
 from gossamer.data.partition_scheme import Population, Scheme, sizes_of
 from gossamer.errors import DataError, counted
+from gossamer.section import NEWER
 
 _UNUSED = -1
 
@@ -77,14 +78,37 @@ class Sizes(Scheme):
 
 
 class Natural(Scheme):
-    """Examples go by their owner: a node an owner in sorted order, or equally many owners a node, at random."""
+    """Examples go by their owner: a node an owner in sorted order, or equally many owners a node, at random.
+
+    Attributes
+    ----------
+    owners : tuple of str, optional
+        The owners in the order of their nodes, one each, where their names are public: results then say them.
+    """
 
     name: Literal["natural"] = "natural"
+    owners: Annotated[tuple[str, ...] | None, Field(min_length=1), NEWER] = None
+
+    @field_validator("owners", mode="before")
+    @classmethod
+    def _numbers_are_names(cls, given: Any) -> Any:
+        """Let owners that are numbers in the data be written as such."""
+        if not isinstance(given, list | tuple):
+            return given
+        return [str(owner) if isinstance(owner, int) and not isinstance(owner, bool) else owner for owner in given]
+
+    @model_validator(mode="after")
+    def _owners_differ(self) -> Natural:
+        if self.owners is not None and len(set(self.owners)) < len(self.owners):
+            raise ValueError(f"owners must all differ, found {list(self.owners)}")
+        return self
 
     def assign(self, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
         if population.owners is None:
             raise DataError("the natural partition needs to know whose each example is; name the owner column")
         owners, owner = np.unique(population.owners, return_inverse=True)
+        if self.owners is not None:
+            return self._declared(self.owners, owners, nodes)[owner]
         if nodes > len(owners):
             raise DataError(
                 f"the natural partition has {counted(len(owners), 'owner')} for {nodes} nodes; take fewer nodes"
@@ -92,6 +116,21 @@ class Natural(Scheme):
         single = nodes == len(owners)
         node = np.arange(nodes) if single else generator.permutation(np.arange(len(owners)) % nodes)
         return np.asarray(node[owner], np.int64)
+
+    def _declared(self, declared: tuple[str, ...], owners: npt.NDArray[np.generic], nodes: int) -> IndexArray:
+        """The node of each of the ``owners`` that the examples have."""
+        if len(declared) != nodes:
+            raise DataError(
+                f"partition.owners has {counted(len(declared), 'owner')} for {counted(nodes, 'node')}; name one each"
+            )
+        known = {owner: node for node, owner in enumerate(declared)}
+        unknown = [owner for owner in map(str, owners.tolist()) if owner not in known]
+        if unknown:
+            raise DataError(
+                f"the examples have the owner {unknown[0]!r}, which partition.owners does not name: "
+                f"{', '.join(declared[:20])}; add it, or leave its examples out"
+            )
+        return np.array([known[str(owner)] for owner in owners.tolist()], np.int64)
 
 
 class ByPerson(Scheme):

@@ -28,7 +28,7 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
         objective=describe(prepared.objective, None if settings.module else name, module),
         parts=tuple(PartCard(name=part.name, shape=part.shape) for part in prepared.objective.parts),
         data=dataset.declaration or _declared(prepared),
-        owners=owners,
+        owners=owners or prepared.owners,
         note=note,
     )
 

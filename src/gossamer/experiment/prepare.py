@@ -14,7 +14,7 @@ from gossamer.algorithms.context import Context, Workload
 from gossamer.algorithms.interface import Algorithm, Cast
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset
-from gossamer.data.partition import partition
+from gossamer.data.partition import Natural, partition
 from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.split import Split
 from gossamer.errors import ModelError, SpecError, did_you_mean
@@ -100,6 +100,12 @@ class Prepared:
     def cast(self) -> Cast:
         """Who is in the run."""
         return self.algorithm.cast(self.experiment.algorithm, self.names)
+
+    @property
+    def owners(self) -> tuple[str, ...] | None:
+        """Owners of the nodes' examples, in order, where the spec names them: a column alone makes no name public."""
+        scheme = self.experiment.partition
+        return scheme.owners if isinstance(scheme, Natural) else None
 
     @property
     def world(self) -> World:

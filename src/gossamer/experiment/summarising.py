@@ -32,6 +32,7 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
         "status": status,
         **({"stopped_by": decisive(spec)} if status == "accuracy" else {}),
         "nodes": len(prepared.names),
+        **({"owners": dict(zip(prepared.names, prepared.owners))} if prepared.owners else {}),
         "parameters": prepared.objective.size,
         "updates": simulator.counters.updates,
         "messages": simulator.messages,

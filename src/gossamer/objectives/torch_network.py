@@ -161,8 +161,9 @@ def flat_parameters(module: nn.Module) -> tuple[tuple[Part, ...], npt.NDArray[np
 
 def frozen_digest(network: Network) -> str | None:
     """SHA-256 of the buffers and parameters of a module that are in no vector; None where there are none."""
-    trained = {part.name for part in network.parts}
-    kept = {name: values for name, values in network.module.state_dict().items() if name not in trained}
+    parameters = network.module.named_parameters(remove_duplicate=False)
+    fixed = [(name, values) for name, values in parameters if not values.requires_grad]
+    kept = dict([*fixed, *network.module.named_buffers(remove_duplicate=False)])
     if not kept:
         return None
     digest = hashlib.sha256()

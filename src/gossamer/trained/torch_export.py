@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from gossamer.errors import ModelError
 from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.torch_network import scores_of
 from gossamer.trained.arithmetic import Arithmetic
 from gossamer.trained.card import METADATA
 from gossamer.trained.model import Model
@@ -77,8 +78,9 @@ class Exported(nn.Module):
     def _scores(self, features: Tensor) -> Tensor:
         if self.linear:
             return features.flatten(1).double() @ self.weight.T + self.bias
-        found: Tensor = self.network(features)
-        return found.reshape(found.shape[0], -1).double()
+        found = scores_of(self.network(features))
+        scores: Tensor = found.reshape(found.shape[0], -1).double()
+        return scores
 
     def _finished(self, scores: Tensor) -> Tensor:
         if self.output == "prediction":

@@ -20,6 +20,7 @@ SPEC = Path("examples/digits-gossip.yaml")
         ("", 0, ["algorithm.batch_size=8"], "digits-gossip-seed0,algorithm.batch_size=8"),
         ("", 0, ["b.c=2", "a.b = 1e-4"], "digits-gossip-seed0,a.b=1e-4,b.c=2"),
         ("", 0, ["a.b=1", "a.b=2"], "digits-gossip-seed0,a.b=2"),
+        ("", 0, ["reproducible", "a.b=1"], "digits-gossip-seed0,a.b=1,reproducible"),
         ("", 7, ["seed=7"], "digits-gossip-seed7"),
     ],
 )

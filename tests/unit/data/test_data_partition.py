@@ -279,8 +279,33 @@ def test_settings_are_told_apart_by_name(spec, expected) -> None:
         {"name": "sizes", "sizes": [0.6, 0.6]},
         {"name": "sizes", "sizes": [-0.5, 0.6]},
         {"name": "sizes", "sizes": [2, 0.5]},
+        {"name": "natural", "owners": []},
+        {"name": "natural", "owners": ["a", "a"]},
+        {"name": "natural", "owners": "ab"},
     ],
 )
 def test_settings_that_make_no_sense(spec) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(PartitionSettings).validate_python(spec)
+
+
+@pytest.mark.parametrize("owners", [np.array(["b", "a", "c", "b"]), np.array([2, 1, 3, 2])])
+def test_named_owners_have_their_nodes(owners) -> None:
+    named = ["c", "b", "a"] if owners.dtype.kind == "U" else [3, 2, 1]
+    scheme = TypeAdapter(PartitionSettings).validate_python({"name": "natural", "owners": named})
+    dealt = partition(scheme, np.zeros(4, np.int64), 3, np.random.default_rng(0), owners)
+    assert [rows.tolist() for rows in dealt] == [[2], [0, 3], [1]]
+
+
+@pytest.mark.parametrize(
+    ("named", "nodes", "words"),
+    [
+        (("a", "b"), 3, "partition.owners has 2 owners for 3 nodes; name one each"),
+        (("a", "b"), 2, "the examples have the owner 'c', which partition.owners does not name: a, b"),
+        (("a", "b", "c", "d"), 4, "leaves node 3 of 4 without any"),
+    ],
+)
+def test_owners_that_are_not_those_of_the_examples(named, nodes, words) -> None:
+    owners = np.array(["a", "b", "c", "a", "b"])
+    with pytest.raises(DataError, match=words):
+        partition(Natural(owners=named), np.zeros(5, np.int64), nodes, np.random.default_rng(0), owners)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from tests.reference import wards
 
 import gossamer as gs
 from gossamer.data.datasets import load_dataset
@@ -186,3 +188,47 @@ def test_frozen_numbers_that_changed_are_noticed(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(own_module, "CENTRE", 0.25)
     with pytest.raises(CallerError, match=r"numbers of .*own_module:Small that are not trained, such as buffers"):
         gs.load_model(tmp_path / "out")
+
+
+def test_owners_are_named_where_the_spec_names_them(tmp_path: Path) -> None:
+    rows = [{**row, "ward": ["north", "south"][number % 2]} for number, row in enumerate(wards.rows(80))]
+    dataset = wards.dataset(wards.write(tmp_path / "wards.csv", rows), owner="ward")
+    spec = {
+        **QUICK,
+        "dataset": dataset,
+        "objective": "logistic",
+        "algorithm": {"name": "gossip", "nodes": 2, "batch_size": 8},
+    }
+    silent = gs.run(parse_spec({**spec, "partition": "natural"}), tmp_path / "silent")
+    named = gs.run(parse_spec({**spec, "partition": {"name": "natural", "owners": ["south", "north"]}}))
+    assert named.model.card.owners == ("south", "north")
+    assert named.summary["owners"] == {"node-0": "south", "node-1": "north"}
+    assert "owners" not in silent.summary
+    for name in ("model.json", "summary.json", "spec.yaml", "model.safetensors"):
+        assert b"north" not in (tmp_path / "silent" / name).read_bytes()
+
+
+def test_a_private_scale_is_in_the_card(tmp_path: Path) -> None:
+    """So raw rows are scaled as the run scaled its own."""
+    rows = wards.rows(400)
+    columns = {"age": "number", "income": "number", "sex": ["female", "male"]}
+    train, test = wards.write(tmp_path / "a.csv", rows[:300]), wards.write(tmp_path / "b.csv", rows[300:])
+    dataset = {
+        **wards.dataset(train, test_path=str(test)),
+        "columns": columns,
+        "scale": {"name": "private", "share": 0.3},
+    }
+    algorithm = {"name": "gossip", "nodes": 2, "batch_size": 20, "updates_per_node": 5}
+    budget = {"epsilon": 20, "delta": 1e-4}
+    result = gs.run(parse_spec({"dataset": dataset, "objective": "logistic", "algorithm": algorithm, "budget": budget}))
+    said = result.model.card.data.columns
+    assert said is not None
+    assert said["age"].range is not None
+    with pytest.warns(gs.RunWarning, match="values outside") if _outside(said, rows[300:]) else nullcontext():
+        found = result.model.evaluate(test)
+    assert found["accuracy"] == result.summary["metrics"]["mean_model_test_accuracy"]
+    assert found["loss"] == pytest.approx(result.summary["metrics"]["mean_model_test_loss"], rel=1e-5)
+
+
+def _outside(columns: Any, rows: list[dict[str, Any]]) -> bool:
+    return any(abs(float(row[name])) > columns[name].range[1] for name in ("age", "income") for row in rows)

@@ -108,7 +108,11 @@ def _repeat(options: argparse.Namespace) -> Start:
 def _report(result: Result, words: Words, repeated: str | None) -> str:
     summary = result.summary
     nodes = summary["privacy"]["nodes"]
-    rows = [(name, str(entry["releases"]), epsilon(entry["epsilon"])) for name, entry in nodes.items()]
+    owners = summary.get("owners", {})
+    rows = [
+        (f"{name} ({owners[name]})" if name in owners else name, str(entry["releases"]), epsilon(entry["epsilon"]))
+        for name, entry in nodes.items()
+    ]
     return (
         f"\n{summary['algorithm']}: {words.parties(summary['nodes'])} made {counted(summary['updates'], words.made)} "
         f"and sent {counted(summary['messages'], 'message')} in {summary['virtual_seconds']:g} virtual seconds "
