@@ -58,12 +58,12 @@ class MaskingStep:
 
     @property
     def label(self) -> type[Masked] | type[Public]:
-        """Of the answer."""
+        """Label of the answer's vector."""
         return Masked if self.step == MASK else Public
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Of the answer."""
+        """Type of the answer's numbers."""
         return np.dtype(f"u{self.bits // 8}")
 
 
