@@ -110,7 +110,12 @@ def test_networks_are_matched(spec: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_examples_that_are_no_pictures_have_no_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = ["a,b,c", *(f"{i % 7 + 1},{i % 3},{i % 2}" for i in range(100))]
     (tmp_path / "data.csv").write_text("\n".join(rows))
-    content = {**SPEC, "dataset": {"name": "own", "path": "data.csv"}, "objective": "logistic", "privacy": "none"}
+    content = {
+        **SPEC,
+        "dataset": {"name": "own", "path": "data.csv", "scale": "none"},
+        "objective": "logistic",
+        "privacy": "none",
+    }
     (tmp_path / "own.yaml").write_text(
         yaml.safe_dump({**content, "algorithm": {"name": "gossip", "nodes": 4, "batch_size": 5}})
     )

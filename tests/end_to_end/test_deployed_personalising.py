@@ -15,6 +15,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.oracle.deployed import federation
 
+import gossamer as gs
 from gossamer.deployment.party.results import PERSONAL, write_results
 from gossamer.experiment.personalising import NOTE, personal_models
 from gossamer.protocol.encoding import encode
@@ -69,6 +70,12 @@ def test_each_party_keeps_its_personal_model_to_itself(tmp_path: Path) -> None:
         with safe_open(path / PERSONAL, "np") as file:
             assert json.loads(file.metadata()["gossamer"])["note"] == NOTE
         assert (path / PERSONAL).stat().st_mode & 0o077 == 0
+        deployed_model, own_model = gs.load_model(path), gs.load_model(path / PERSONAL)
+        assert deployed_model.card.owners == held.agreed.terms.names
+        assert (deployed_model.card.note, own_model.card.note) == (None, NOTE)
+        np.testing.assert_array_equal(own_model.vector, own)
+        pixels = 16 * held.agreed.prepared.dataset.train.features[:3]
+        assert set(deployed_model.predict(pixels)) <= set(map(str, range(10)))
         assert NOTE in (path / "node.log").read_text()
         assert summary["personalisation"]["note"] == NOTE
     assert len({model.tobytes() for model in personal.values()}) == 3

@@ -200,7 +200,7 @@ def test_gradients_that_are_not_finite_are_in_the_nodes_own_log_only(tmp_path: P
     rows[::10] = 3.4e38
     lines = [",".join(f"{value:.6g}" for value in row) + f",{i % 2}" for i, row in enumerate(rows)]
     (tmp_path / "data.csv").write_text("a,b,c,label\n" + "\n".join(lines) + "\n")
-    dataset = {"name": "mine", "path": str(tmp_path / "data.csv")}
+    dataset = {"name": "mine", "path": str(tmp_path / "data.csv"), "scale": "none"}
     algorithm = {"name": "audp", "nodes": 2, "batch_size": 8}
     gs.run(spec(dataset=dataset, algorithm=algorithm), tmp_path / "run")
     log = [json.loads(line) for line in (tmp_path / "run" / "private.jsonl").read_text().splitlines()]

@@ -231,7 +231,7 @@ def examples(value: float) -> None:
 def test_changed_examples_settings_or_seeds_are_another_run(capsys: pytest.CaptureFixture[str]) -> None:
     examples(1.0)
     algorithm = {"name": "gossip", "nodes": 2, "topology": "line", "batch_size": 5, "updates_per_node": 4}
-    dataset = {"name": "mine", "path": str(Path("data.csv").resolve())}
+    dataset = {"name": "mine", "path": str(Path("data.csv").resolve()), "scale": "none"}
     gs.run(spec(algorithm=algorithm, dataset=dataset), "first")
     repeat = ("--repeat", "first", "--out", "again")
     examples(1.001)
@@ -302,7 +302,12 @@ def test_changed_test_examples_are_named_before_anything_runs(capsys: pytest.Cap
     examples(1.0)
     algorithm = {"name": "gossip", "nodes": 2, "topology": "line", "batch_size": 5, "updates_per_node": 4}
     Path("test.csv").write_text("a,b,c,label\n1,2,3,0\n0,1,2,1\n")
-    dataset = {"name": "mine", "path": str(Path("data.csv").resolve()), "test_path": str(Path("test.csv").resolve())}
+    dataset = {
+        "name": "mine",
+        "path": str(Path("data.csv").resolve()),
+        "test_path": str(Path("test.csv").resolve()),
+        "scale": "none",
+    }
     gs.run(spec(algorithm=algorithm, dataset=dataset), "first")
     Path("test.csv").write_text("a,b,c,label\n1,2,3,0\n0,1,2,0\n")
     line = refused(capsys, "--repeat", "first", "--out", "again")

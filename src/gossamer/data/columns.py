@@ -50,6 +50,11 @@ class Constants(Section):
         return self
 
     @property
+    def scaled(self) -> bool:
+        """Whether there are any."""
+        return self.range is not None or self.mean is not None
+
+    @property
     def shift_and_unit(self) -> tuple[float, float]:
         """Number taken off a value, and the one that the rest is divided by."""
         if self.range is not None:

@@ -98,8 +98,7 @@ def _are_positions(names: tuple[str, ...]) -> bool:
 def _rows(path: Path, dialect: CsvSettings) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, each with the number of its (last) line."""
     encoding = "utf-8-sig" if dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else dialect.encoding
-    with opened(path) as file:
-        text = io.TextIOWrapper(file, encoding, newline="")
+    with opened(path) as file, io.TextIOWrapper(file, encoding, newline="") as text:
         reader = csv.reader(text, strict=True, delimiter=dialect.separator)
         try:
             for row in reader:

@@ -32,7 +32,7 @@ class ConstantScale(Constants):
 
     @model_validator(mode="after")
     def _some(self) -> ConstantScale:
-        if self.range is None and self.mean is None:
+        if not self.scaled:
             raise ValueError("give a range, such as [0, 255], or a mean and a deviation")
         return self
 

@@ -52,13 +52,14 @@ def worse(first: float | None, last: float | None) -> Figures:
 def in_words(found: Mapping[str, Any], private: bool) -> list[str]:
     """Figures of a summary on what went wrong, a line each; ``private`` if noise may be what made the model worse.
 
-    Of a run whose status says that it diverged its algorithm says more.
+    Where the algorithm itself stopped because of it, it says more.
     """
     lines, remedy = [], "lower the learning rates"
-    if (ended := found.get("ended_worse")) and found.get("status") != "diverged":
+    if (ended := found.get("ended_worse")) and "diverged" not in found.get("finished", {}).values():
         last = "no number" if ended["test_loss"] is None else f"{ended['test_loss']:.4g}"
         what = "the model is worse than before the run" if private else "the run diverged"
         noise = ", or take less noise" if private else ""
+        noise = f", or scale the features (dataset.columns, dataset.scale){noise}"
         lines.append(
             f"{what}: the test loss began at {ended['initial_test_loss']:.4g}, and ended at {last}; {remedy}{noise}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,8 +17,10 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset
 from gossamer.data.partition import Natural, partition
 from gossamer.data.persons import Holdings, check_persons
+from gossamer.data.settings import DatasetSettings
 from gossamer.data.split import Split
-from gossamer.errors import ModelError, SpecError, did_you_mean
+from gossamer.data.unscaled import unscaled
+from gossamer.errors import ModelError, RunWarning, SpecError, did_you_mean
 from gossamer.experiment.ahead import compile_ahead
 from gossamer.experiment.early_stopping import read_public
 from gossamer.experiment.estimates import Estimated, needs_estimates, with_estimates
@@ -236,7 +239,14 @@ def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
     generator = stream(seed, "partition")
     shards = partition(spec.partition, dataset.train.targets, nodes, generator, dataset.owners, dataset.persons)
     prepared = assemble(spec, names, dataset, tuple(shards), memory)
+    _advise(spec.dataset, dataset)
     return replace(prepared, holdings=_holdings(spec, dataset, shards), public=public)
+
+
+def _advise(settings: DatasetSettings, dataset: Dataset) -> None:
+    """Warn of features that nobody scales, by what the spec says of them."""
+    for line in unscaled(settings.complete(), None if dataset.declaration is None else dataset.declaration.format):
+        warnings.warn(line, RunWarning, stacklevel=3)
 
 
 def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]) -> Holdings | None:

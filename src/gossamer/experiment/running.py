@@ -277,6 +277,8 @@ class _Run:
         if self.purpose == _RUN:  # what is audited is released, and personal models are not
             self.personal = personalised(self.prepared, self.simulator.present)
             self.diverged = divergence(self.prepared, self.rows, self.not_finite)
+            if "ended_worse" in self.diverged and self.status != "accuracy":
+                self.status = "diverged"
         self.save()
         return Result(
             self.summary(),

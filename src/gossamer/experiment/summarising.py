@@ -15,6 +15,7 @@ from gossamer.algorithms.plan import Plan, differing
 from gossamer.algorithms.table import registered_as
 from gossamer.experiment.early_stopping import decisive
 from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.regression import regression_figures
 from gossamer.runtimes.simulator import Simulator
 
 _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
@@ -23,7 +24,8 @@ _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "
 
 def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping[str, Any]) -> dict[str, Any]:
     """What was run and what became of it; ``last`` is the last row of metrics."""
-    spec = prepared.experiment
+    spec, test = prepared.experiment, prepared.dataset.test
+    fit = regression_figures(prepared.objective, last["mean_model_test_loss"], test) if last else {}
     return {
         **algorithm_of(prepared),
         "engine": "sim",
@@ -41,7 +43,7 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
         "virtual_seconds": last.get("virtual_seconds", 0.0),
         "finished": dict(sorted(simulator.finished.items())),
         "gone": sorted(simulator.gone),
-        "metrics": {name: value for name, value in last.items() if name not in _COUNTS},
+        "metrics": {name: value for name, value in last.items() if name not in _COUNTS} | fit,
         **own_figures(prepared, simulator),
     }
 

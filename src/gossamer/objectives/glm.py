@@ -96,6 +96,7 @@ class LinearModel(Objective):
     ) -> None:
         _check_settings(loss, features, classes, l2, dtype)
         self.loss = LOSSES[loss]
+        self.squared_error = 2.0 if loss == "squared" else None
         self.features = features
         self.classes = classes
         self.intercept = intercept

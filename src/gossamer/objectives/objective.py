@@ -36,12 +36,15 @@ class Objective(ABC):
     l2 : float
         Strength of the L2 term. Its gradient ``l2 * w`` does not depend on data and is *not* part of
         ``clipped_gradients``: the data side adds it after the noise.
+    squared_error : float or None
+        Mean squared error for each unit of loss, of a loss that is one.
     """
 
     size: int
     dtype: np.dtype[np.floating]
     parts: tuple[Part, ...]
     l2: float
+    squared_error: float | None = None
 
     @abstractmethod
     def initial(self, generator: np.random.Generator) -> FloatArray:

@@ -125,6 +125,7 @@ class TorchModule(Objective):
         self.size = len(self._given)
         self.dtype = self._given.dtype
         self.loss = loss
+        self.squared_error = 1.0 if loss == "mse" else None
         self.l2 = l2
         self.memory_mib = memory_mib
         self.strategy = strategy

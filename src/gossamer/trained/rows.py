@@ -12,9 +12,10 @@ import scipy.sparse as sp
 
 from gossamer.data.csv_files import csv_table
 from gossamer.data.declaration import Declaration
-from gossamer.data.examples import Labels, as_float32, require_finite
+from gossamer.data.examples import Labels, as_float32, read_bytes, require_finite
 from gossamer.data.features import with_entries
 from gossamer.data.formats import infer_format, read_files
+from gossamer.data.npz import read_arrays
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.split import Features
 from gossamer.data.table import Table, table_of
@@ -176,6 +177,10 @@ def _table_file(data: Declaration, path: Path, form: Format, labelled: bool) -> 
 
 def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> Read:
     """Examples of a file that has no columns: those to train on, and those to test on where there are some."""
+    if form == "npz" and not labelled:
+        arrays = read_arrays(path, read_bytes(path))
+        if "features" in arrays and "targets" not in arrays:
+            return _of_numbers(data, arrays["features"], labelled)
     settings = DatasetSettings(name=data.name, format=form, features=data.shape, layout=data.layout)
     parts = [part for part in read_files(form, path, None, settings) if part is not None]
     features = [data.prepare(part.features, str(path)) for part in parts]

@@ -35,16 +35,17 @@ LOST = {"local_learning_rate": 1e6, "proximal": 1e6, "local_steps": 30}
 
 @pytest.mark.parametrize("more", [{}, {"evaluation": "off"}], ids=["looked at", "not looked at"])
 def test_a_run_that_ends_worse_than_it_began_says_so(more: dict[str, Any]) -> None:
-    """Each local step takes u to (1 - 20) u and more, five times in each of three rounds. Its status is as before."""
+    """Each local step takes u to (1 - 20) u and more, five times in each of three rounds."""
     found = run(parse_spec(spec(more=more, **WILD)))
     ended = found.summary["ended_worse"]
     assert ended["initial_test_loss"] == pytest.approx(TEN, rel=1e-6)
     assert ended["test_loss"] == found.metrics[-1]["mean_model_test_loss"] > 100
-    assert found.summary["status"] == "finished"
+    assert found.summary["status"] == "diverged"
     assert "gradients_not_finite" not in found.summary
     learns = run(parse_spec(spec(more=more, local_learning_rate=0.1)))
     assert learns.metrics[-1]["mean_model_test_loss"] < TEN
     assert "ended_worse" not in learns.summary
+    assert learns.summary["status"] == "finished"
 
 
 def test_gradients_that_were_not_finite_are_counted_where_there_is_no_noise(tmp_path: Path) -> None:
@@ -102,7 +103,8 @@ def test_a_loss_that_is_no_number_is_worse(last: float | None) -> None:
     assert worse(2.0, last) == {"ended_worse": {"initial_test_loss": 2.0, "test_loss": None}}
     assert worse(2.0, 2.0) == worse(None, last) == {}
     assert in_words(worse(2.0, last), private=False) == [
-        "the run diverged: the test loss began at 2, and ended at no number; lower the learning rates"
+        "the run diverged: the test loss began at 2, and ended at no number; lower the learning rates, or scale the "
+        "features (dataset.columns, dataset.scale)"
     ]
 
 

@@ -226,3 +226,12 @@ def test_a_single_column_is_enough_without_a_target(tmp_path: Path) -> None:
         stop={"updates": 2},
     )
     assert len(gs.run(spec).predict(tmp_path / "new.csv")) == 2
+
+
+def test_an_archive_needs_no_targets(tmp_path: Path) -> None:
+    np.savez(tmp_path / "new.npz", features=np.array([[10.0, 20], [5, 0]]))
+    assert flat().predict(tmp_path / "new.npz").values.tolist() == pytest.approx([0.5, 1.5])
+    with pytest.raises(DataError, match="expected arrays train_features and train_targets"):
+        flat().evaluate(tmp_path / "new.npz")
+    np.savez(tmp_path / "both.npz", features=np.array([[10.0, 20], [5, 0]]), targets=[0.5, 1])
+    assert flat().evaluate(tmp_path / "both.npz")["rmse"] == pytest.approx(0.5 / math.sqrt(2), abs=1e-6)

@@ -175,6 +175,8 @@ def identity_command(options: argparse.Namespace) -> int:
 
 def new_command(options: argparse.Namespace) -> int:
     """Found a federation."""
+    from gossamer.data.declared import declared
+    from gossamer.data.unscaled import unscaled
     from gossamer.deployment.founding import layout as papers
     from gossamer.deployment.founding.federation_spec import left_out, start_of
     from gossamer.deployment.founding.founding import draft
@@ -194,7 +196,7 @@ def new_command(options: argparse.Namespace) -> int:
         beside=beside,
     )
     experiment = read_text(spec)
-    warn(left_out(experiment))
+    warn([*left_out(experiment), *unscaled(experiment.dataset, declared(experiment.dataset).format)])
     start = start_of(experiment, beside)
     return _write(options, founded, _own(founded.invitation, None if start is None else start.path))
 

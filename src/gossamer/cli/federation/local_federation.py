@@ -37,6 +37,7 @@ from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
 from gossamer.experiment.reading import write_spec
+from gossamer.experiment.regression import regression_figures
 from gossamer.experiment.spec import Experiment
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
@@ -291,7 +292,8 @@ class LocalFederation:
         metrics = {"test_loss": float(found.loss[0])}
         if self.prepared.dataset.classes is not None:
             metrics["test_accuracy"] = float(found.accuracy[0])
-        return metrics
+        further = regression_figures(self.prepared.objective, metrics["test_loss"], self.prepared.dataset.test)
+        return metrics | {name: value for name, value in further.items() if value is not None}
 
 
 # Processes are forked off one that has all modules loaded: a hundred of them share its memory, and start at once.

@@ -106,6 +106,8 @@ def _repeat(options: argparse.Namespace) -> Start:
 
 
 def _report(result: Result, words: Words, repeated: str | None) -> str:
+    from gossamer.experiment.regression import fit_in_words
+
     summary = result.summary
     nodes = summary["privacy"]["nodes"]
     owners = summary.get("owners", {})
@@ -117,7 +119,8 @@ def _report(result: Result, words: Words, repeated: str | None) -> str:
         f"\n{summary['algorithm']}: {words.parties(summary['nodes'])} made {counted(summary['updates'], words.made)} "
         f"and sent {counted(summary['messages'], 'message')} in {summary['virtual_seconds']:g} virtual seconds "
         f"({result.timing['run_seconds']:.1f} s here)\n"
-        f"{describe_row(result.metrics[-1], words)}\n{_personal(summary.get('personalisation'))}\n"
+        f"{describe_row(result.metrics[-1], words)}\n{fit_in_words(summary['metrics'])}"
+        f"{_personal(summary.get('personalisation'))}\n"
         f"{node_table((words.party, 'releases', 'epsilon'), rows)}\n\n"
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"
         f"{_claims(summary['privacy']['claims'])}"

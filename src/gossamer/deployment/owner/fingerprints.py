@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from gossamer.data.compression import archive
+from gossamer.data.compression import archive, opened
 from gossamer.data.examples import Examples, raw_bytes, read_bytes
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.images import SUFFIXES
@@ -29,6 +29,7 @@ from gossamer.errors import DataError
 from gossamer.runtimes.storage.contents import Content
 
 KEY_BYTES = 32
+_PIECE = 1 << 20
 _HASH_BYTES = 16  # 2^64 examples before two of them are likely to share one
 
 
@@ -101,13 +102,48 @@ def _pictures(path: Path) -> Iterator[bytes]:
 
 
 def _csv(path: Path) -> Iterator[bytes]:
-    """Rows below the header; which column is the target, a spec says."""
+    """Rows below the header, if there is one; which column is the target, and what separates cells, a spec says."""
+    encoding = "utf-8-sig" if _is_utf8(path) else "latin-1"  # any bytes are letters of the latter
+    with opened(path) as file, io.TextIOWrapper(file, encoding, newline="") as text:
+        rows = (row for row in csv.reader(text) if row)
+        try:
+            first = next(rows, [])
+            for row in rows if _are_names(first) else chain([first], rows):
+                yield "\0".join(map(_cell, row)).encode()
+        except csv.Error as error:
+            raise DataError(f"{path}: expected rows with commas ({error})") from error
+
+
+def _is_utf8(path: Path) -> bool:
+    with opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
+        try:
+            while text.read(_PIECE):
+                pass
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def _are_names(row: list[str]) -> bool:
+    """Whether a first row is no example: examples that are read without a header have some number."""
+    return not any(map(_is_number, row)) or row == [str(number) for number in range(len(row))]
+
+
+def _is_number(text: str) -> bool:
     try:
-        text = read_bytes(path).decode("utf-8-sig")
-        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: expected rows with commas, in UTF-8 ({error})") from error
-    return ("\0".join(map(_cell, row)).encode() for row in rows[1:])
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _parquet(path: Path) -> Iterator[bytes]:
+    from gossamer.data.parquet import parquet_table
+
+    for block in parquet_table(path).blocks:
+        columns = (cells.tolist() if isinstance(cells, np.ndarray) else map(_cell, cells) for cells in block.cells)
+        for row in zip(*columns):
+            yield "\0".join(cell if isinstance(cell, str) else repr(cell + 0.0) for cell in row).encode()
 
 
 def _cell(text: str) -> str:
@@ -157,6 +193,7 @@ def _dense(features: Any) -> Iterator[tuple[Any, Any]]:
 
 _ROWS: dict[Format, Callable[[Path], Iterator[bytes]]] = {
     "csv": _csv,
+    "parquet": _parquet,
     "images": _pictures,
     "libsvm": _read("libsvm"),
     "npz": _read("npz"),

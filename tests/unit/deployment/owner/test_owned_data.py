@@ -673,3 +673,20 @@ def test_what_is_left_is_what_is_admitted(opened: Open, folder: Path, delta: str
     assert number > 50
     with pytest.raises(BudgetSpent):
         data.ledger("last", "a", {exact: 1})
+
+
+def test_examples_of_a_file_without_a_header_are_all_there(tmp_path: Path) -> None:
+    """A first row with a number in it is an example, unless it counts columns; a row of texts alone is a header."""
+    for name, first in (("none", "4,5,x"), ("names", "age,beds,label"), ("positions", "0,1,2")):
+        (tmp_path / f"{name}.csv").write_text(f"{first}\n1,2,x\n3,4,y\n")
+    found = {name: contents(tmp_path / f"{name}.csv") for name in ("none", "names", "positions")}
+    assert found["names"] == found["positions"] == found["none"][1:]
+    assert len(found["none"]) == 3
+
+
+def test_letters_of_any_encoding_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Größe;Müll\n1,5;nö\n2,5;ja\n", encoding="latin-1")
+    (tmp_path / "b.csv").write_text("Größe;Müll\n1,5;nö\n2,6;ja\n", encoding="latin-1")
+    first, second = contents(tmp_path / "a.csv"), contents(tmp_path / "b.csv")
+    assert len(first) == len(second) == 2
+    assert (first[0] == second[0], first[1] == second[1]) == (True, False)

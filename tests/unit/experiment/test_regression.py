@@ -1,0 +1,53 @@
+"""RMSE and R2 of regressions, against scikit-learn on the predictions of the run's model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import r2_score, root_mean_squared_error
+
+import gossamer as gs
+from gossamer.data.split import Split
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.regression import fit_in_words, regression_figures
+from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.models import build_model
+
+
+@pytest.mark.parametrize("objective", ["squared", "mlp"])
+def test_figures_are_those_of_the_model_that_is_saved(objective: str) -> None:
+    spec = parse_spec(
+        {
+            "dataset": {"name": "graph_regression", "synthetic": {"owners": 4, "features": 5, "test_examples": 80}},
+            "objective": objective,
+            "algorithm": {"name": "fedavg", "nodes": 4, "rounds": 3, "local_learning_rate": 0.05},
+            "privacy": "none",
+        }
+    )
+    found = gs.run(spec)
+    prepared = prepare(spec)
+    test, model = prepared.dataset.test, np.concatenate([part.ravel() for part in found.model.values()])
+    if objective == "squared":
+        predicted = np.asarray(test.features) @ model[:5] + model[5]
+    else:
+        module: torch.nn.Module = build_model("mlp", (5,), 1)
+        torch.nn.utils.vector_to_parameters(torch.tensor(model), module.parameters())
+        predicted = module(torch.tensor(test.features)).detach().numpy().ravel()
+    metrics = found.summary["metrics"]
+    assert metrics["test_rmse"] == pytest.approx(root_mean_squared_error(test.targets, predicted), rel=1e-5)
+    assert metrics["test_r2"] == pytest.approx(r2_score(test.targets, predicted), rel=1e-4)
+
+
+def test_targets_that_are_all_the_same_have_no_r2() -> None:
+    test = Split(np.zeros((3, 2), np.float32), np.ones(3, np.float32))
+    squared = LinearModel("squared", 2, None)
+    assert regression_figures(squared, 0.5, test) == {"test_rmse": 1.0, "test_r2": None}
+    assert regression_figures(squared, None, test) == {"test_rmse": None, "test_r2": None}
+    assert regression_figures(LinearModel("softmax", 2, 3), 0.5, test) == {}
+
+
+def test_the_line_names_both() -> None:
+    assert fit_in_words({"test_rmse": 0.25, "test_r2": 0.9}) == "test RMSE 0.25, R2 0.900, of the run's model\n"
+    assert fit_in_words({"test_loss": 0.25}) == fit_in_words({"test_rmse": None}) == ""
