@@ -65,8 +65,6 @@ def new_command(options: argparse.Namespace) -> int:
     text = _tried(given, out)
     _write(out, text)
     print(_report(given, out))
-    if plain := [name for name, column in given.columns.items() if column == "number"]:
-        warn([f"no range for {', '.join(plain)}: used as they are, and private learning does badly on large numbers"])
     if given.owner is not None and given.fewest < _FEW:
         warn([f"an owner has only {counted(given.fewest, 'row')}, and the noise of all is what these need"])
     return 0
