@@ -246,7 +246,7 @@ def test_a_broker_that_is_not_there(party: Party, capsys: pytest.CaptureFixture[
     errors = [line for line in lines if line.startswith("gossamer: error: ")]
     assert len(errors) == 1
     assert "is it running there, or is a longer --connect-timeout needed?" in errors[0]
-    assert main(["status", str(party.place / "state"), "--json"]) == 0
+    assert main(["status", str(party.place / "state"), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)[str(party.place / "state")]["state"] == "failed"
 
 

@@ -26,13 +26,15 @@ def installed(name: str, folder: Path) -> Path:
     return target
 
 
-def written(folder: Path, name: str, version: str, points: dict[str, str], **modules: str) -> Path:
+def written(
+    folder: Path, name: str, version: str, points: dict[str, str], group: str = "gossamer.algorithms", **modules: str
+) -> Path:
     """A distribution of modules, with its metadata written by hand; ``folder`` is to go on the path."""
     about = folder / f"{name}-{version}.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     lines = [f"{key} = {value}" for key, value in points.items()]
-    (about / "entry_points.txt").write_text("\n".join(["[gossamer.algorithms]", *lines, ""]))
+    (about / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines, ""]))
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(text)
     record = [f"{path.relative_to(folder)},{_hash(path)}" for path in folder.rglob("*") if path.is_file()]

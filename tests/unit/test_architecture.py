@@ -26,7 +26,7 @@ PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/stre
 RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
 """Common to algorithms with clients and a server."""
-RUNS = f"{RELEASED} version files strict_yaml keys data objectives algorithms {TABLE}"
+RUNS = f"{RELEASED} registering registered_settings version files strict_yaml keys data objectives algorithms {TABLE}"
 DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 _ALONE = ("arrays", "bounded", "cache", "errors", "files", "interrupts", "version", "section", "normals", "threads")
@@ -39,8 +39,10 @@ MAY_IMPORT = {
     **dict.fromkeys(("vectors", "parameters"), "arrays vectors"),
     "protocol": "errors vectors",
     "keys": "errors protocol",
-    "topology": BASE,
-    "data": f"{BASE} cache strict_yaml",
+    "registering": "errors",
+    "registered_settings": "registering section",
+    "topology": f"{BASE} registered_settings",
+    "data": f"{BASE} cache strict_yaml registered_settings",
     "objectives/chains": "cache",
     "objectives": f"{BASE} parameters data objectives/chains",
     "objectives/models": f"{BASE} parameters data objectives",
@@ -52,10 +54,10 @@ MAY_IMPORT = {
     "privacy/streams": f"{BASE} privacy privacy/accounting privacy/exact",
     "sides": f"{BASE} philox protocol keys data objectives {PRIVACY}",
     "attacks": f"{BASE} parameters data objectives {PRIVACY}",
-    "algorithms": RELEASED,
+    "algorithms": f"{RELEASED} registering",
     CLIENTS: f"{RELEASED} algorithms",
     **dict.fromkeys((f"algorithms/{room}" for room in ROOMS), f"{RELEASED} algorithms {CLIENTS}"),
-    TABLE: f"errors algorithms {' '.join(f'algorithms/{room}' for room in ROOMS)}",
+    TABLE: f"errors registering algorithms {' '.join(f'algorithms/{room}' for room in ROOMS)}",
     "runtimes": f"{RELEASED} algorithms",
     "runtimes/mqtt": "errors keys",
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",

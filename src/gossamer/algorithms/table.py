@@ -25,6 +25,8 @@ from gossamer.algorithms.interface import Algorithm
 from gossamer.algorithms.mapa import box as mapa
 from gossamer.algorithms.registered import Registered, find, registered
 from gossamer.errors import SpecError, did_you_mean
+from gossamer.registering import MODULES as MODULES
+from gossamer.registering import allowing as allowing
 
 
 class Table(dict[str, Algorithm[Any]]):
@@ -81,16 +83,6 @@ def registered_as(name: str) -> Registered | None:
     return None if name in ALGORITHMS else find(name, ALGORITHMS)
 
 
-def allowing(code: str, what: str) -> str:
-    """End of an error message about code that an owner has not allowed; ``what`` it is."""
-    how = f"modules: in the policy, or --module {code}"
-    return f"if that is the {what} that was agreed on and you trust it, allow it ({how})"
-
-
-MODULES = "modules"
-"""Key of a validation's context: the code that may run, where a spec is another's; see `allowing`."""
-
-
 def _known(value: Any, own: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
     """Settings of any algorithm. Before code of a registered one is imported, it must be allowed."""
     name = value.get("name") if isinstance(value, Mapping) else getattr(value, "name", None)
@@ -101,9 +93,7 @@ def _known(value: Any, own: ValidatorFunctionWrapHandler, info: ValidationInfo) 
         raise PydanticKnownError(
             "union_tag_invalid", {"discriminator": "'name'", "tag": name, "expected_tags": expected}
         )
-    modules = (info.context or {}).get(MODULES)
-    if modules is not None and not found.is_allowed(modules):
-        raise SpecError(f"{name} would have code run on this machine, of {found}; {allowing(found.code, 'algorithm')}")
+    found.check_allowed((info.context or {}).get(MODULES), "algorithm")
     settings: Any = found.load().Settings
     return _adapter(settings).validate_python(value)
 

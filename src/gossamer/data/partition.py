@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import heapq
+from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, WrapValidator, field_validator, model_validator
 
 from gossamer.arrays import IndexArray
 from gossamer.data.partition_by_class import Dirichlet as Dirichlet
 from gossamer.data.partition_by_class import Pathological as Pathological
 from gossamer.data.partition_by_class import Shard as Shard
 from gossamer.data.partition_scheme import Population, Scheme, sizes_of
-from gossamer.errors import DataError, counted
+from gossamer.errors import DataError, GossamerError, counted
+from gossamer.registered_settings import Kind
 from gossamer.section import NEWER
 
 _UNUSED = -1
@@ -157,8 +159,18 @@ class ByPerson(Scheme):
         return node[person]
 
 
+KIND = Kind(
+    "partition",
+    "a",
+    "gossamer.partitions",
+    Scheme,
+    (Iid, Dirichlet, Shard, Pathological, Linear, Sizes, Natural, ByPerson),
+)
 PartitionSettings = Annotated[
-    Iid | Dirichlet | Shard | Pathological | Linear | Sizes | Natural | ByPerson, Field(discriminator="name")
+    Iid | Dirichlet | Shard | Pathological | Linear | Sizes | Natural | ByPerson,
+    Field(discriminator="name"),
+    WrapValidator(KIND.known),
+    SerializeAsAny(),
 ]
 """Any of the schemes, told apart by ``name``."""
 
@@ -202,7 +214,10 @@ def partition(
         raise DataError(
             f"{counted(len(targets), 'example')} cannot be dealt to {counted(nodes, 'node')}; each needs at least one"
         )
-    assignment = settings.assign(Population(targets, owners, persons), nodes, generator)
+    population = Population(targets, owners, persons)
+    own = isinstance(settings, KIND.own)
+    assign = settings.assign if own else partial(_of_others, settings)
+    assignment = assign(population, nodes, generator)
     order = np.argsort(assignment, kind="stable")
     starts = np.searchsorted(assignment[order], np.arange(nodes + 1))
     if (empty := np.flatnonzero(np.diff(starts) == 0)).size:
@@ -211,3 +226,25 @@ def partition(
             "without any; take fewer nodes or give it a larger share"
         )
     return [order[start:end] for start, end in pairwise(starts)]
+
+
+def _of_others(settings: Scheme, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
+    """The assignment by a scheme that is another distribution's, whose code may do anything."""
+    what = type(settings).__name__
+    try:
+        found = np.asarray(settings.assign(population, nodes, generator))
+    except GossamerError:
+        raise
+    except Exception as error:
+        raise DataError(f"the partition {what} cannot deal to {nodes} nodes: {type(error).__name__}: {error}") from None
+    if found.shape != (len(population),) or found.dtype.kind not in "iu":
+        raise DataError(
+            f"the partition {what} must give a node's number for each of {len(population)} examples, found "
+            f"{found.dtype} {list(found.shape)}; correct its assign"
+        )
+    if found.min() < _UNUSED or found.max() >= nodes:
+        raise DataError(
+            f"the partition {what} must give node numbers from -1 (none) to {nodes - 1}, found {found.min()} to "
+            f"{found.max()}; correct its assign"
+        )
+    return found.astype(np.int64)

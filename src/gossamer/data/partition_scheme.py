@@ -32,7 +32,10 @@ class Population:
 
 
 class Scheme(Section):
-    """Base of the schemes."""
+    """Base of the schemes, also of those that other distributions register in the group ``gossamer.partitions``.
+
+    A class has a ``name: Literal["..."] = "..."``, its settings, and `assign`.
+    """
 
     def assign(self, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
         """The node of each example, [n]; -1 for one that no node gets."""

@@ -14,6 +14,7 @@ from gossamer.algorithms.problem import Problem, Quotas
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError
+from gossamer.experiment import others_code
 from gossamer.experiment.driving import Blind, drive, few_collections
 from gossamer.experiment.early_stopping import assumptions
 from gossamer.experiment.estimates import estimates_on
@@ -44,7 +45,7 @@ def plan_run(prepared: Prepared) -> Plan:
     _check_beforehand(problem, found)
     if (code := registered_as(spec.algorithm.name)) is not None:
         found = found.assuming(OTHERS_CODE.format(code=code))
-    for line in assumptions(spec, units=bool(prepared.units)):
+    for line in [*others_code.assumptions(spec), *assumptions(spec, units=bool(prepared.units))]:
         found = found.assuming(line)
     for line in [*found.advice, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)

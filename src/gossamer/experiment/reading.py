@@ -17,6 +17,7 @@ from gossamer.algorithms.table import MODULES, OWN
 from gossamer.bounded import read_text as text_of
 from gossamer.bounded import real_path
 from gossamer.errors import SpecError, shortened
+from gossamer.experiment.others_code import KINDS
 from gossamer.experiment.spec import Experiment, resolved
 from gossamer.experiment.wording import expected_of, found_in, nearest_key, nearest_name, tags_of
 from gossamer.section import place, said
@@ -234,6 +235,7 @@ def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[Bas
         ]
         if candidates == [Experiment] and part == "algorithm":
             inner += [algorithm.Settings for algorithm in loaded()]
+        inner += [made for kind in KINDS if kind.own[0] in inner for _, made in kind.loaded.values()]
         # What is no field is the tag of a union, which narrows it down.
         candidates = inner or [c for c in candidates if part in _tags(c)] or candidates
     return candidates

@@ -32,6 +32,7 @@ from gossamer.bounded import MOST_RECORDS, read_file
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.experiment.noise_secret import NoiseSecret, mark
+from gossamer.experiment.others_code import of_others
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.spec import Experiment
 from gossamer.randomness import derive
@@ -119,6 +120,8 @@ def _parts(prepared: Prepared) -> Iterator[bytes | memoryview]:
     yield prepared.code or _source(prepared.experiment.objective.module)
     if (found := registered_as(prepared.experiment.algorithm.name)) is not None:
         yield found.code.encode()
+    for _, one in of_others(prepared.experiment):
+        yield one.code.encode()
 
 
 def _split(split: Split) -> Iterator[bytes | memoryview]:

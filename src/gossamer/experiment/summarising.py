@@ -14,6 +14,7 @@ import numpy.typing as npt
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.algorithms.table import registered_as
 from gossamer.experiment.early_stopping import decisive
+from gossamer.experiment.others_code import described
 from gossamer.experiment.prepare import Prepared
 from gossamer.experiment.regression import regression_figures
 from gossamer.runtimes.simulator import Simulator
@@ -51,10 +52,12 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
 def algorithm_of(prepared: Prepared) -> dict[str, Any]:
     """Name of the algorithm; of one that is not Gossamer's own its distribution and source too."""
     name = prepared.experiment.algorithm.name
+    others = described(prepared.experiment)
+    more = {"other_code": others} if others else {}
     if (found := registered_as(name)) is None:
-        return {"algorithm": name}
+        return {"algorithm": name, **more}
     code = {"distribution": found.distribution, "version": found.version, "sha256": found.source}
-    return {"algorithm": name, "algorithm_code": code}
+    return {"algorithm": name, "algorithm_code": code, **more}
 
 
 def own_figures(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
@@ -91,9 +94,9 @@ class PrivacyReport:
         claims = self.prepared.algorithm.claims(settings, known) if known is not None else []
         return {
             **proved(self.plan),
-            **_all_finite(self.plan.figures),
+            **all_finite(self.plan.figures),
             "mechanism": self.plan.describe(),
-            "claims": [_all_finite(claim.as_dict()) for claim in claims],
+            "claims": [all_finite(claim.as_dict()) for claim in claims],
         }
 
     def _spent_by(self, name: str, releases: Callable[[str], int]) -> dict[str, Any]:
@@ -117,7 +120,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _all_finite(values: Mapping[str, Any]) -> dict[str, Any]:
+def all_finite(values: Mapping[str, Any]) -> dict[str, Any]:
     """With None where there is an infinite number, or none at all: JSON knows no others."""
-    clean = {key: _all_finite(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    clean = {key: all_finite(value) if isinstance(value, Mapping) else value for key, value in values.items()}
     return {key: _finite(value) if isinstance(value, float) else value for key, value in clean.items()}

@@ -12,7 +12,7 @@ from gossamer.arrays import IndexArray
 from gossamer.errors import TopologyError
 from gossamer.topology.edge_list import read_edges
 from gossamer.topology.graphs import Graph, Names, require_connected
-from gossamer.topology.settings import ErdosRenyi, Grid, Regular, SmallWorld, Topology, parse_topology
+from gossamer.topology.settings import ErdosRenyi, Grid, OwnTopology, Regular, SmallWorld, Topology, parse_topology
 
 _DRAWS = 20
 """How often a random graph is drawn because the one before was not connected."""
@@ -49,6 +49,8 @@ def build_graph(settings: Topology | str, nodes: int, generator: np.random.Gener
         raise TopologyError(f"expected a name for each of {nodes} nodes, found {len(names)} names")
     if nodes == 1:
         return Graph(1, np.empty((0, 2), np.int64))
+    if isinstance(settings, OwnTopology):
+        return _of_others(settings, nodes, generator, names)
     if settings.name in _RANDOM:
         return _draw_connected(settings, nodes, generator, names)
     if settings.name == "edges":
@@ -56,6 +58,23 @@ def build_graph(settings: Topology | str, nodes: int, generator: np.random.Gener
         require_connected(graph, names, advice=f"add edges between them to {settings.path}")
         return graph
     return Graph(nodes, _FIXED[settings.name](settings, nodes))
+
+
+def _of_others(settings: OwnTopology, nodes: int, generator: np.random.Generator, names: Names) -> Graph:
+    """The graph of a topology that is another distribution's, whose code may do anything."""
+    what = type(settings).__name__
+    try:
+        edges = np.asarray(settings.edges(nodes, generator))
+    except Exception as error:
+        raise TopologyError(f"the topology {what} cannot join {nodes} nodes: {type(error).__name__}: {error}") from None
+    if edges.size and not (edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype.kind in "iu"):
+        raise TopologyError(
+            f"the topology {what} must give pairs of node numbers, [edges, 2], found {edges.dtype} "
+            f"{list(edges.shape)}; correct its edges"
+        )
+    graph = Graph(nodes, edges.astype(np.int64))
+    require_connected(graph, names, advice=f"have {what}.edges join them")
+    return graph
 
 
 def _draw_connected(settings: Topology, nodes: int, generator: np.random.Generator, names: Names) -> Graph:

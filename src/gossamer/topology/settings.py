@@ -9,9 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+import numpy as np
+from pydantic import Field, SerializeAsAny, TypeAdapter, ValidationError, WrapValidator
 
+from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError
+from gossamer.registered_settings import Kind
 from gossamer.section import Section, bare
 
 
@@ -96,9 +99,37 @@ class EdgeList(Section):
     path: Path
 
 
+class OwnTopology(Section):
+    """Base of topologies of other distributions, which register them in the group ``gossamer.topologies``.
+
+    A class has a ``name: Literal["..."] = "..."``, its settings, and `edges`.
+    """
+
+    def edges(self, nodes: int, generator: np.random.Generator) -> IndexArray:
+        """Pairs of nodes that are joined, [edges, 2], of 0..nodes - 1.
+
+        Parameters
+        ----------
+        nodes : int
+            How many there are, 2 or more.
+        generator : numpy Generator
+            Public randomness, the same at all parties.
+        """
+        raise NotImplementedError
+
+
+KIND = Kind(
+    "topology",
+    "a",
+    "gossamer.topologies",
+    OwnTopology,
+    (Ring, Line, Star, Complete, Exponential, Grid, Regular, SmallWorld, ErdosRenyi, EdgeList),
+)
 Topology = Annotated[
     Ring | Line | Star | Complete | Exponential | Grid | Regular | SmallWorld | ErdosRenyi | EdgeList,
     Field(discriminator="name"),
+    WrapValidator(KIND.known),
+    SerializeAsAny(),
     bare("name"),
 ]
 """Any of the settings above; as a field of a pydantic model it takes a bare name too."""

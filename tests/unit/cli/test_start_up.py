@@ -74,7 +74,7 @@ def imported_for_types() -> dict[str, tuple[str, str]]:
     """Public names as type checkers see them: the module, and the name there."""
     assert gossamer.__file__ is not None
     module = ast.parse(Path(gossamer.__file__).read_text(encoding="utf-8"))
-    (block,) = (node for node in module.body if isinstance(node, ast.If))
+    (block,) = (node for node in module.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     found = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     return {alias.asname or alias.name: (str(node.module), alias.name) for node in found for alias in node.names}
 

@@ -274,8 +274,10 @@ def test_products_that_round_an_example_by_its_company_are_not_used(monkeypatch:
     assert not plan.kernel.products
 
 
-def test_single_examples_do_not_fill_a_block_for_blas() -> None:
+def test_single_examples_do_not_fill_a_block_for_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that take as long for any numbers, and rounds, look at one example at a time."""
+    # On some machines BLAS rounds an example by its company, and then it is not used; what follows is about others.
+    monkeypatch.setattr("gossamer.objectives.torch_plan.kernel_problem", lambda *tried: None)
     make, shape = MODULES["wide"]
     objective, data = TorchModule(make()), Split(np.zeros((2, *shape), np.float32), np.array([0, 1]))
     kernel, steady = objective.plan(data).kernel, objective.steady().plan(data).kernel

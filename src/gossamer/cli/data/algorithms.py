@@ -9,12 +9,12 @@ from gossamer.cli.printing import print_json, table
 from gossamer.errors import SpecError
 
 if TYPE_CHECKING:
-    from gossamer.algorithms.registered import Registered
+    from gossamer.registering import Registered
 
 
 DESCRIPTION = (
     "List algorithms: Gossamer's own, and those that other distributions register, with the code that a policy has to "
-    "allow. Nothing of it is imported."
+    "allow; and topologies and partitions that others register. Nothing of it is imported."
 )
 
 
@@ -28,15 +28,23 @@ def algorithms_command(options: argparse.Namespace) -> int:
     """Print the list."""
     from gossamer.algorithms.registered import clash, registered
     from gossamer.algorithms.table import ALGORITHMS
+    from gossamer.experiment.others_code import KINDS
 
     others = registered()
+    more = {kind: {one: clash(one, all_, kind.names) for one in all_} for kind in KINDS for all_ in [kind.registered()]}
     found = {one: clash(one, others, ALGORITHMS) for one in others}
     if options.json:
         own = [{"name": name, "code": None, "problem": None} for name in ALGORITHMS]
-        print_json({"algorithms": [*own, *(_document(one, problem) for one, problem in found.items())]})
+        document = {"algorithms": [*own, *(_document(one, problem) for one, problem in found.items())]}
+        for kind, registered_ in more.items():
+            document[kind.plural] = [_document(one, problem) for one, problem in registered_.items()]
+        print_json(document)
         return 0
     rows = [("name", "of")] + [(name, "gossamer") for name in ALGORITHMS]
-    print(table([*rows, *((one.name, _described(one, problem)) for one, problem in found.items())]))
+    rows += [(one.name, _described(one, problem)) for one, problem in found.items()]
+    for kind, registered_ in more.items():
+        rows += [(f"{one.name} ({kind.noun})", _described(one, problem)) for one, problem in registered_.items()]
+    print(table(rows))
     return 0
 
 

@@ -55,6 +55,7 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
     from gossamer.deployment.founding.federation_spec import left_out
     from gossamer.experiment.diverging import in_words, initial_loss, worse
     from gossamer.experiment.results import to_json
+    from gossamer.experiment.summarising import all_finite
     from gossamer.files import write_own
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 
@@ -76,7 +77,7 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
     warn(in_words(ended, experiment.private))
     document |= ended | {"failed": dict(found.failed)}
-    write_own(out / "summary.json", to_json(document, indent=2) + "\n")
+    write_own(out / "summary.json", to_json(all_finite(document), indent=2) + "\n")
     report = _report(document)
     write_own(out / "summary.txt", report.lstrip("\n") + "\n")
     if options.json:

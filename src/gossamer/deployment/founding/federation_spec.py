@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from gossamer.algorithms.table import registered_as
 from gossamer.data.declared import declared, declared_form
 from gossamer.errors import SpecError, counted
+from gossamer.experiment.others_code import of_others
 from gossamer.experiment.pretrained import PretrainedSettings, pretrained_file
 from gossamer.experiment.reading import read_text, write_spec
 from gossamer.experiment.spec import Experiment, PrivacySettings, resolved
@@ -104,9 +105,10 @@ def left_out(experiment: Experiment) -> list[str]:
 
 
 def own_code(experiment: Experiment) -> list[str]:
-    """Code that the spec has run beside Gossamer's own: of its model, and of its algorithm; see `Terms.of`."""
+    """Code that the spec has run beside Gossamer's own, of its model, its algorithm and more; see `Terms.of`."""
     module, algorithm = experiment.objective.module, registered_as(experiment.algorithm.name)
-    return [*([] if module is None else [module]), *([] if algorithm is None else [algorithm.code])]
+    found = [*([] if module is None else [module]), *([] if algorithm is None else [algorithm.code])]
+    return list(dict.fromkeys([*found, *(one.code for _, one in of_others(experiment))]))
 
 
 def check_no_files(experiment: Experiment) -> None:
