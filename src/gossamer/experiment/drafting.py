@@ -75,7 +75,7 @@ def delta_of(rows: int) -> float:
 
 def draft(given: Draft) -> str:
     """Write the spec of a table, as YAML with comments."""
-    return _HEAD.format(name=given.name, path=_line(given.path)) + _dataset(given) + _rest(given)
+    return _HEAD.format(name=_line(given.name), path=_line(given.path)) + _dataset(given) + _rest(given)
 
 
 def _dataset(given: Draft) -> str:
@@ -138,7 +138,7 @@ def _objective(classes: int) -> str:
 def _value(value: Any) -> str:
     """A value in one line of YAML."""
     text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9)
-    return text.removesuffix("...\n").strip()
+    return text.removesuffix("...\n").strip("\n")
 
 
 def _line(text: str) -> str:
