@@ -81,7 +81,15 @@ if TYPE_CHECKING:
     from gossamer.protocol.trace import read_steps, replay
     from gossamer.runtimes.links import FaultSettings, LinkSettings
     from gossamer.runtimes.speeds import SpeedSettings
-    from gossamer.topology import bipartite_split, build_graph, metropolis, pairwise_expectation, rho, spectral_gap
+    from gossamer.topology import (
+        OwnTopology,
+        bipartite_split,
+        build_graph,
+        metropolis,
+        pairwise_expectation,
+        rho,
+        spectral_gap,
+    )
     from gossamer.trained.model import Model, load_model
     from gossamer.trained.predictions import Predictions
 
@@ -128,6 +136,7 @@ __all__ = [
     "NoClip",
     "NoiseSecret",
     "ObjectiveSettings",
+    "OwnTopology",
     "Pathological",
     "PeerError",
     "PersonalisationSettings",
@@ -239,6 +248,7 @@ _HOMES = {
     "gossamer.runtimes.links": ("FaultSettings", "LinkSettings"),
     "gossamer.runtimes.speeds": ("SpeedSettings",),
     "gossamer.topology": (
+        "OwnTopology",
         "bipartite_split",
         "build_graph",
         "metropolis",

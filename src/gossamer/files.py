@@ -52,12 +52,39 @@ def replaced(path: Path, *, durable: bool = False, opener: Callable[[str, int], 
     except BaseException as error:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
-        # What is written through the open file, the system does not name.
-        if isinstance(error, OSError) and error.filename in (None, str(beside)):
-            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-        raise
+        raise _naming(error, path, beside) from error.__cause__
     if durable:
         _sync_names(path.parent)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Have an error of the system name ``path``: of what is written to an open file, such as to a full disk, it names
+    none."""
+    try:
+        yield
+    except OSError as error:
+        raise _naming(error, path) from error.__cause__
+
+
+def _naming(error: BaseException, path: Path, beside: Path | None = None) -> BaseException:
+    if not isinstance(error, OSError) or error.filename not in (None, str(beside)):
+        return error
+    return OSError(error.errno, error.strerror or str(error), str(path))
+
+
+def append(path: Path, line: str) -> None:
+    """Add a line to a file of its owner's, whole or not at all."""
+    left = memoryview(line.encode())
+    with named(path), open(path, "ab", buffering=0, opener=for_owner) as file:
+        before = file.tell()
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            with suppress(OSError):
+                file.truncate(before)
+            raise
 
 
 def _sync_names(folder: Path) -> None:

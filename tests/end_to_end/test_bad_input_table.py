@@ -95,8 +95,14 @@ def prepared(case: Case, folder: Path) -> dict[str, object]:
     return state(folder)
 
 
+def _with_slow_bombs() -> Iterator[object]:
+    """All cases; bombs take a while to make."""
+    for case in CASES:
+        yield pytest.param(case, id=case.id, marks=[pytest.mark.slow] if case.apart and case.kind == "data" else [])
+
+
 @pytest.mark.usefixtures("called_here", "_no_endless_waiting")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", list(_with_slow_bombs()))
 def test_in_this_process(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = prepared(case, tmp_path)
     capsys.readouterr()

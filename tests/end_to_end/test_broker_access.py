@@ -160,7 +160,7 @@ def test_the_configuration() -> None:
         "use_identity_as_username true",
         "cafile /x/ca.crt",
         "acl_file /x/access",
-        "message_size_limit 5",
+        "max_packet_size 4101",
     ):
         assert line in lines
     assert access_list("r", ["n"]).splitlines() == [

@@ -77,7 +77,7 @@ def test_show_before_anything_was_spent(capsys: pytest.CaptureFixture[str], poli
     assert out.splitlines()[:5] == [
         "wards",
         "  allowed: epsilon 4 at delta 1e-05 (add_or_remove_one)",
-        "  spent: 0 %, so 100 % is left (epsilon so far 0 at delta 1e-05)",
+        "  spent: 0 %, so 100 % is left (epsilon charged to the policy 0 at delta 1e-05)",
         f"    as Renyi divergence 0 of {renyi_level(8, 4, 0.5e-5):.4g} at order 8: 0 %",
         f"    as Gaussian privacy mu 0 of {mu:.4g}: 0 % of its square",
     ]
@@ -142,7 +142,7 @@ def test_show_says_what_was_spent_and_what_is_left(capsys: pytest.CaptureFixture
     out, err = said(capsys, "show", policy)
     assert err == ""
     share = min(mu**2 / room.level, 5 * ONE / level)  # the filter with more left counts
-    assert f"  spent: {100 * share:.0f} %, so {100 * (1 - share):.0f} % is left (epsilon so far " in out
+    assert f"  spent: {100 * share:.0f} %, so {100 * (1 - share):.0f} % is left (epsilon charged to the policy " in out
     assert f"order 8: {100 * 5 * ONE / level:.0f} %" in out
     assert f"    run/a  {5 * ONE:<10.4g}  {mu:.4g}" in out
     assert "  content: 4 examples, accepted 2" in out

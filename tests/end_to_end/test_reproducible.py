@@ -133,7 +133,7 @@ def test_the_command_says_it(capsys: pytest.CaptureFixture[str], command: str, h
     said = " ".join(captured.out.split())
     assert "Guarantee: none. This run has no guarantee: reproducible noise follows from the spec's seed" in said
     assert "With a noise secret it would be (" in said
-    assert "epsilon so far" not in captured.err + captured.out
+    assert "epsilon spent" not in captured.err + captured.out
     assert said.count("-differential privacy for each") == said.count("With a noise secret it would be (")
     table = captured.out.partition("epsilon\n")[2].partition("\n\n")[0].splitlines()
     assert table

@@ -152,6 +152,8 @@ def federation(spec: Mapping[str, Any], folder: Path) -> Iterator[Federation]:
                 stack.callback(state.give_back)
                 held = found.held[name] = DataHeld(options, invited, state)
                 stack.callback(held.close)
+                held.charge()
+                held.open()
         yield found
 
 

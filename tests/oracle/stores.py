@@ -92,6 +92,8 @@ def _node(invited: Invited, state: StateFolder) -> Iterator[str]:
 def _held(options: PartyOptions, invited: Invited, state: StateFolder) -> Iterator[str]:
     """What the data of the party have been charged, and what is guaranteed of them."""
     with closing(DataHeld(options, invited, state)) as held:
+        held.charge()
+        held.open()
         found = held.describe()
         for key in ("releases", "planned_releases", "ledger"):
             yield from _lines(key, found.get(key))

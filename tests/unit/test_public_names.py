@@ -40,29 +40,6 @@ def test_pages_need_no_deeper_imports(page: Path) -> None:
     assert names_used(code) - set(gs.__all__) == set()
 
 
-def test_every_name_is_there() -> None:
-    pytest.importorskip("torch")
-    for name in gs.__all__:
-        assert getattr(gs, name) is not None
-    with pytest.raises(AttributeError, match="has no attribute 'rnu'"):
-        gs.rnu  # type: ignore[attr-defined]  # noqa: B018
-
-
-def test_type_checkers_know_the_same_names() -> None:
-    """The imports for type checkers, the list of names, and where they are found say one thing."""
-    tree = ast.parse(Path(str(gs.__file__)).read_text(encoding="utf-8"))
-    checked = {
-        (node.module, alias.name)
-        for block in tree.body
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert checked == {(module, name) for name, (module, _) in gs._PLACES.items()}
-    assert {name for _, name in checked} | {"__version__"} == set(gs.__all__)
-
-
 def test_the_typed_constructor_has_every_section() -> None:
     (source,) = (
         node

@@ -55,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(50_000)  # imports make many objects and no garbage; looking for it was a tenth of a start
     with heard():
         status, line = _ended(arguments)
+        if status != 0 and was_heard():  # code of others may have made another error of the interrupt
+            status, line = EXIT_CODE, "interrupted"
         if line is not None:
             kind = "" if status == EXIT_CODE else "error: "
             print(f"gossamer: {kind}{_one_line(line)}", file=sys.stderr)
@@ -75,13 +77,21 @@ def _ended(arguments: Sequence[str] | None) -> tuple[int, object]:
         _forget_output()
         return 0, None
     except OSError as error:
-        return of_system(error)
+        _flushed(0)
+        return of_system(error, _OUTPUT if error.errno in _FULL else "")
+    except SystemExit as left:  # argparse has printed help
+        return _flushed(left.code if isinstance(left.code, int) else 0)
     except MemoryError as error:
         return CallerError.exit_code, f"this needs more memory than there is; ask for less ({error or 'no more'})"
-    except Exception:
-        if was_heard():  # code of others made something else of the interrupt
-            return EXIT_CODE, "interrupted"
+    except Exception as error:
+        if was_heard():
+            return GossamerError.exit_code, error
         raise
+
+
+_OUTPUT = "standard output"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What is said of no file at all is said of our own output: whoever writes to files has them named."""
 
 
 def _flushed(status: int) -> tuple[int, object]:
@@ -91,7 +101,7 @@ def _flushed(status: int) -> tuple[int, object]:
         raise
     except OSError as error:
         _forget_output()
-        return of_system(error, "standard output")
+        return of_system(error, _OUTPUT)
     return status, None
 
 

@@ -147,7 +147,7 @@ def _spent(row: Row) -> str:
     from gossamer.privacy.guarantees import rounded_up
 
     spent = row["epsilon_so_far"]
-    return "" if spent is None else f"; epsilon so far {rounded_up(spent)}"
+    return "" if spent is None else f"; epsilon spent {rounded_up(spent)}"
 
 
 def _diverged(row: Row) -> str:

@@ -190,7 +190,8 @@ def _line(problem: Any) -> str:
     models = _models_at(Experiment, location[:-1])
     key = ".".join(str(part) for part in _without_tags(location, problem["type"] == "value_error"))
     if problem["type"] in ("extra_forbidden", "invalid_key"):
-        return f"unknown key {key}{nearest_key(str(location[-1]), _keys(models))}"
+        section = str(location[0]) if len(location) > 1 else ""
+        return f"unknown key {key}{nearest_key(str(location[-1]), section, _keys(models))}"
     if problem["type"] in ("union_tag_invalid", "literal_error"):
         found, expected = _found_and_expected(problem)
         return f"{key}: unknown name {found!r}{nearest_name(key, found, expected)}"

@@ -29,7 +29,7 @@ from gossamer.arrays import FloatArray
 from gossamer.bounded import MOST_RECORDS, read_text
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
-from gossamer.files import for_owner, make_own_folder, write_own
+from gossamer.files import append, make_own_folder, write_own
 from gossamer.files import to_json as to_json
 from gossamer.trained.card import FILE as CARD
 from gossamer.trained.card import Card
@@ -94,8 +94,7 @@ class ResultsFolder:
         self.write(name, "".join(to_json(row) + "\n" for row in rows))
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
-        with open(self.path / name, "a", encoding="utf-8", opener=for_owner) as file:
-            file.write(to_json(row) + "\n")
+        append(self.path / name, to_json(row) + "\n")
 
     def write_model(self, model: FloatArray, card: Card) -> None:
         """Replace the model and its card, which is the same throughout a run, so that the two always fit."""

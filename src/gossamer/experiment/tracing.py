@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.prepare import Prepared
-from gossamer.files import for_owner
+from gossamer.files import for_owner, named
 from gossamer.protocol.trace import Step, write_step
 
 
@@ -26,11 +26,21 @@ def tracing(path: str | Path | None, prepared: Prepared) -> Iterator[Callable[[S
     if path is None:
         yield None
         return
-    with _open_trace(Path(path)) as file:
+    place = Path(path)
+    file = _open_trace(place)
+
+    def write(step: Step) -> None:
+        with named(place):
+            write_step(file, step)
+
+    try:
         if prepared.cast.trust:
             warning = f"{path} will hold raw models of units: keep it as private as the data"
             warnings.warn(warning, RunWarning, stacklevel=4)
-        yield lambda step: write_step(file, step)
+        yield write
+    finally:
+        with named(place):
+            file.close()
 
 
 def _open_trace(path: Path) -> BinaryIO:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from gossamer.errors import did_you_mean
+from gossamer.experiment.synonyms import meant
 from gossamer.section import kinds_of
 
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -47,10 +48,16 @@ _MOST = 60
 """Characters of what was found."""
 
 
-def nearest_key(found: str, options: Sequence[str]) -> str:
-    """The end of an error about an unknown key: the key of ``options`` that is meant, the nearest one, or all."""
-    meant = [key for key in _KEYS.get(found, ()) if key in options]
-    return f"; did you mean {meant[0]}?" if meant else did_you_mean(found, options)
+def nearest_key(found: str, section: str, options: Sequence[str]) -> str:
+    """The end of an error about an unknown key of a ``section``.
+
+    It names the key of ``options`` that is meant, what is written elsewhere for it, the nearest one, or all.
+    """
+    here = [key for key in _KEYS.get(found, ()) if key in options]
+    if here:
+        return f"; did you mean {here[0]}?"
+    elsewhere = meant(found, section, options)
+    return did_you_mean(found, options) if elsewhere is None else f"; here it is {elsewhere}"
 
 
 def nearest_name(key: str, found: str, options: Sequence[str]) -> str:

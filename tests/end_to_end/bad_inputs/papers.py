@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from tests.end_to_end.bad_inputs.case import Case, Make, accepted
-from tests.end_to_end.bad_inputs.paths import a_folder, pipe
+from tests.end_to_end.bad_inputs.paths import a_folder, called, pipe
 
 GOOD = "data: {wards: {epsilon: 4, delta: 1.0e-5}}\n"
 
@@ -62,22 +62,12 @@ def _foreign_database(folder: Path) -> None:
     database.close()
 
 
-def _ledger(make: Make) -> Make:
-    """Something odd in the place of a ledger."""
-
-    def place(folder: Path) -> None:
-        make(folder)
-        (folder / "odd").rename(folder / "policy.ledger")
-
-    return place
-
-
 LEDGERS: tuple[tuple[str, dict[str, str | bytes], Make | None], ...] = (
     ("no database", {"policy.ledger": "nothing of the kind\n" * 100}, None),
     ("cut off", {"policy.ledger": b"SQLite format 3\0" + b"\x10\0\1\1\0" + bytes(20)}, None),
     ("of somebody else's", {}, _foreign_database),
-    ("a folder", {}, _ledger(a_folder)),
-    ("a pipe", {}, _ledger(pipe)),
+    ("a folder", {}, called(a_folder, "policy.ledger")),
+    ("a pipe", {}, called(pipe, "policy.ledger")),
 )
 
 NODE = "node --invitation federation/node-0/invitation.yaml --quiet --connect-timeout 0.1"

@@ -51,6 +51,16 @@ def forbidden(folder: Path) -> None:
     (folder / "odd").chmod(0)
 
 
+def called(make: Make, name: str) -> Make:
+    """The same thing under another name."""
+
+    def made(folder: Path) -> None:
+        make(folder)
+        (folder / "odd").rename(folder / name)
+
+    return made
+
+
 ODD: tuple[tuple[str, Make, str], ...] = (
     ("a pipe", pipe, "it is a pipe, expected a file"),
     ("a socket", a_socket, "it is a socket, expected a file"),

@@ -48,6 +48,18 @@ def _results() -> Path:
 
 
 @cache
+def _wards() -> Path:
+    """Results of a run on a table whose columns are declared."""
+    from tests.end_to_end.bad_inputs import tables
+
+    out, spec = _home() / "wards", _home() / "wards.yaml"
+    (_home() / "rows.csv").write_text(tables.table())
+    spec.write_text(tables.declared())
+    gs.run(gs.read_spec(spec), out)
+    return out
+
+
+@cache
 def _federation() -> Path:
     from gossamer.cli.federation.local_federation import LocalFederation
 
@@ -55,4 +67,4 @@ def _federation() -> Path:
     return _home() / "federation"
 
 
-_MAKE = {"results": _results, "federation": _federation}
+_MAKE = {"results": _results, "federation": _federation, "wards": _wards}

@@ -149,7 +149,7 @@ def test_a_run_is_logged_without_what_its_models_score(capsys: pytest.CaptureFix
     events = [line["event"] for line in found]
     assert events[0].startswith("plan: 30 updates of 3 nodes")
     assert events[-1].startswith("ended (finished): 30 updates in ")
-    assert sum("epsilon so far" in event for event in events) > 5
+    assert sum("epsilon spent" in event for event in events) > 5
     scores = {f"{value:.3f}" for row in metrics() for name, value in row.items() if "accuracy" in name}
     assert scores
     assert not any(score in event for event in events for score in scores)

@@ -119,8 +119,8 @@ def test_a_look_without_another_update_is_no_other_line(capsys: pytest.CaptureFi
 
 
 def test_epsilons_are_rounded_alike_and_never_down() -> None:
-    assert describe_row({**ROW, "epsilon_so_far": 7.9974}, Words()).endswith("; epsilon so far 7.998")
-    assert describe_row({**ROW, "epsilon_so_far": 7.99701}, Words()).endswith("; epsilon so far 7.998")
+    assert describe_row({**ROW, "epsilon_so_far": 7.9974}, Words()).endswith("; epsilon spent 7.998")
+    assert describe_row({**ROW, "epsilon_so_far": 7.99701}, Words()).endswith("; epsilon spent 7.998")
 
 
 # Nodes that are alike

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.deployment.peers.payloads import Heartbeat, decode_content, encode_content
+from gossamer.deployment.peers.payloads import Counters, Heartbeat, decode_content, encode_content
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Elapsed
 from gossamer.protocol.frames import Acknowledge, Chunk, Data, Progress, decode_frame, encode_frame
@@ -38,6 +38,7 @@ EXAMPLES = {
     "chunk": (Chunk(2, 1, 5, 4, 4, 51, encode_message(OFFER)[39:]), encode_frame, decode_frame),
     "progress": (Progress(2, 4, 1, 6), encode_frame, decode_frame),
     "content": (Acknowledge(5, 6), encode_content, lambda sealed: decode_content(sealed, 100)),
+    "counters": (Counters(7, 6, 5), encode_content, lambda sealed: decode_content(sealed, 100)),
     "word": (Heartbeat(1.5, "quota", True), encode_content, lambda sealed: decode_content(sealed, 100)),
 }
 

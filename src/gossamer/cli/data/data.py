@@ -163,7 +163,7 @@ def _spent(spending: Spending) -> str:
         return "everything: a run without privacy released from it"
     share = min(shares)
     rest = f", so {100 * (1 - share):.0f} % is left" if share <= 1 else ", so nothing is left"
-    return f"{_percent(share)}{rest} (epsilon so far {rounded_up(epsilon)} at delta {budget.delta:g})"
+    return f"{_percent(share)}{rest} (epsilon charged to the policy {rounded_up(epsilon)} at delta {budget.delta:g})"
 
 
 def _counted(spending: Spending) -> Iterator[str]:

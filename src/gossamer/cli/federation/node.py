@@ -44,6 +44,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     add("--store", action=FileName, metavar="DIR", help="the state folder (default: state beside the invitation)")
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on from the store if there is one")
+    add(
+        "--believe-store",
+        action="store_true",
+        help="go on even if peers know of more messages than the store, as they do if it is an older copy",
+    )
     add("--connect-timeout", type=seconds, default=60.0, metavar="S", help="for the first connection (default: 60)")
     add("--wait", type=seconds, default=60.0, metavar="S", help="for neighbours, before the start (default: 60)")
     add("--gone-after", type=seconds, default=300.0, metavar="S", help="silence that counts as gone (default: 300)")

@@ -29,7 +29,7 @@ def describe(invitation: Invitation, agreed: Agreed) -> str:
         f"  valid      {invitation.issued:%Y-%m-%d} to {invitation.expires:%Y-%m-%d %H:%M} UTC\n"
         f"  organiser  {invitation.organiser.fingerprint}\n"
         f"  plan       {plan}\n\n"
-        f"{node_table(('party', 'role', 'examples', 'releases', 'epsilon', 'fingerprint'), rows)}\n\n"
+        f"{node_table(('party', 'role', 'examples', 'releases', 'epsilon planned', 'fingerprint'), rows)}\n\n"
         f"{guarantees(*deployed_guarantees(agreed.prepared, plan))}"
     )
 

@@ -97,7 +97,7 @@ def _tell(line: str) -> None:
 
 
 def _report(document: Mapping[str, Any]) -> str:
-    rows: list[tuple[str, ...]] = [("party", "role", "finished", "releases", "epsilon")]
+    rows: list[tuple[str, ...]] = [("party", "role", "finished", "releases", "epsilon planned")]
     rows += [_row(summary) for summary in document["parties"].values()]
     rows += [(name, "-", "failed", "-", "-") for name in document["failed"]]
     metrics = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in document["metrics"].items())

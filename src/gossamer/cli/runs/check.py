@@ -75,7 +75,7 @@ def _check_report(prepared: Prepared, plan: Plan, found: Forecast) -> str:
     return (
         f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), "
         f"{counted(document['parameters'], 'parameter')}\nplan: {plan}\n\n"
-        f"{node_table((plan.words.party, 'examples', 'releases', 'epsilon'), rows)}\n\n"
+        f"{node_table((plan.words.party, 'examples', 'releases', 'epsilon planned'), rows)}\n\n"
         f"{guarantees(plan.guarantee, plan.guarantees)}\n\n"
         f"In plain words:\n{_listed(document['in_plain_words'])}\n\nThe spec is sound."
     )

@@ -121,7 +121,7 @@ def _report(result: Result, words: Words, repeated: str | None) -> str:
         f"({result.timing['run_seconds']:.1f} s here)\n"
         f"{describe_row(result.metrics[-1], words)}\n{fit_in_words(summary['metrics'])}"
         f"{_personal(summary.get('personalisation'))}\n"
-        f"{node_table((words.party, 'releases', 'epsilon'), rows)}\n\n"
+        f"{node_table((words.party, 'releases', 'epsilon planned'), rows)}\n\n"
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"
         f"{_claims(summary['privacy']['claims'])}"
         f"{'' if repeated is None else _same_run(repeated)}"

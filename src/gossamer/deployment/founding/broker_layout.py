@@ -15,6 +15,8 @@ from gossamer.runtimes.mqtt.certificates import Authority
 _NOTE = """\
 # For Mosquitto 2.0 or later. Paths are relative to the folder that mosquitto is started in:
 #     cd broker && mosquitto -c mosquitto.conf
+# A service needs that folder, too: WorkingDirectory= in a unit of systemd, or `env --chdir=DIR mosquitto ...`.
+# Started by root it becomes the user mosquitto.
 # The user that it runs as must own the files beside this one, and nobody else may read broker.key and acl.
 # When acl or certificates have changed, restart it; the parties connect again by themselves.
 """

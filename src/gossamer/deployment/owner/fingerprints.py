@@ -11,7 +11,7 @@ import csv
 import hashlib
 import io
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,6 +44,11 @@ def content_of(examples: Iterable[bytes], key: bytes) -> Content:
         [32], secret: who has it can test whether an example of a known value is there.
     """
     hashes = [hashlib.blake2b(row, digest_size=_HASH_BYTES, key=key, person=b"example").digest() for row in examples]
+    return hashed(hashes, key)
+
+
+def hashed(hashes: Sequence[bytes], key: bytes) -> Content:
+    """The content of examples with these hashes, in their order."""
     return Content(hashlib.blake2b(b"".join(hashes), digest_size=32, key=key, person=b"data set").digest(), hashes)
 
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gossamer.data.split import Split
-from gossamer.deployment.owner.fingerprints import content_of, examples_at, examples_of
+from gossamer.deployment.owner.fingerprints import content_of, examples_at, examples_of, hashed
 from gossamer.deployment.owner.known_names import take_over, told_of_names, update_command
 from gossamer.deployment.owner.ledger_key import key_path, open_with_key
 from gossamer.deployment.owner.once_in_a_run import once_in_a_run
@@ -102,13 +102,16 @@ class OwnedData:
             raise
         return cls(policy, name, path or policy.data_path(name), budget, file, key, is_new)
 
-    def check(self, split: Split | None = None) -> list[str]:
+    def check(self, split: Split | None = None, *, used: int | None = None) -> list[str]:
         """Compare the data with what they were; before anything is released from them.
 
         Parameters
         ----------
         split : Split, optional
             Their examples, for data that are in no file.
+        used : int, optional
+            How many of them are used, the first ones: examples that came after all that was accepted, and are not among
+            these, are no change. By default all.
 
         Returns
         -------
@@ -121,7 +124,7 @@ class OwnedData:
             If the data changed, are known under another name, or cannot be read.
         """
         with told_of_names(self.name, self._command):
-            found = self.file.contents.check(self.name, self._content(split), _now())
+            found = self.file.contents.check(self.name, self._known(self._content(split), used), _now())
         if found is not None:
             raise DataError(
                 f"data set {self.name!r} changed: {found}; {self._command} accepts it, and keeps everything that was "
@@ -260,6 +263,14 @@ class OwnedData:
         if self.policy.without_privacy and not divergence < math.inf:
             budget = replace(budget, epsilon=math.inf)
         return self.name, f"{run}/{node}", budget
+
+    def _known(self, content: Content, used: int | None) -> Content:
+        """The part of a content that was accepted before, if others only came after it and it has all that are used."""
+        accepted = self.file.contents.history(self.name)
+        if used is None or not accepted or not used <= accepted[-1].examples < len(content.hashes):
+            return content
+        before = hashed(content.hashes[: accepted[-1].examples], self._key)
+        return before if before.fingerprint == accepted[-1].fingerprint else content
 
     def _content(self, split: Split | None) -> Content:
         if self.path is not None:

@@ -6,6 +6,8 @@ example itself and on the settings, so each row is, bit for bit, what `load_data
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from gossamer.data.persons import check_persons
 from gossamer.data.preparing import Classes, Treatment, classes_of, targets_of
 from gossamer.data.settings import DatasetSettings
 from gossamer.data.split import Features, Split
-from gossamer.errors import DataError
+from gossamer.errors import DataError, counted
 from gossamer.files import replaced
 
 
@@ -31,6 +33,7 @@ def load_party_split(
     *,
     examples: int | None = None,
     rows_per_person: int | None = None,
+    say: Callable[[str], object] = lambda line: None,
 ) -> tuple[Split, Split | None]:
     """Read a party's own file or folder.
 
@@ -44,10 +47,12 @@ def load_party_split(
     test_path : Path, optional
         Examples to test on, where the party has some in a file of their own.
     examples : int, optional
-        How many training examples the party has declared.
+        How many training examples the party has declared. Those that came after them are left out.
     rows_per_person : int, optional
         The most training examples of one person that the run's budget covers. It is checked where the settings, or an
         archive itself, say which person an example is about.
+    say : callable, optional
+        Takes a line on what was left out.
 
     Returns
     -------
@@ -60,8 +65,7 @@ def load_party_split(
         If the settings leave to the data what they must declare; it names the keys.
     DataError
         If a file is missing or malformed, is not as declared, has a label that is not among those declared, has
-        features that are not finite, has another number of examples than declared, or more of one person than the
-        budget covers.
+        features that are not finite, has fewer examples than declared, or more of one person than the budget covers.
     """
     form = declared_form(settings)
     if settings.synthetic is not None:
@@ -72,11 +76,8 @@ def load_party_split(
     unused = {"owner": None} | ({"person": None} if rows_per_person is None else {})
     own = known.model_copy(update=unused) if known.chosen else known
     train, test = read_files(file_format, path, test_path, own)
-    if examples is not None and len(train.labels) != examples:
-        raise DataError(
-            f"{path}: expected {examples:,} training examples, as this party has declared, found "
-            f"{len(train.labels):,}; correct the file, or have a new invitation made with the right number"
-        )
+    if examples is not None:
+        train = _declared_ones(train, examples, path, say)
     if rows_per_person is not None and train.persons is not None:
         check_persons(train.persons, rows_per_person, str(path))
     treatment = Treatment.of(known, file_format, form.layout)
@@ -84,6 +85,25 @@ def load_party_split(
     return _split(train, classes, treatment, path, "training"), (
         None if test is None else _split(test, classes, treatment, test_path or path, "test")
     )
+
+
+def _declared_ones(train: Examples, number: int, path: Path, say: Callable[[str], object]) -> Examples:
+    """The examples that a party has declared, without those that came later."""
+    found = len(train.labels)
+    if found == number:
+        return train
+    if found < number:
+        raise DataError(
+            f"{path}: expected {number:,} training examples, as this party has declared, found {found:,}; correct the "
+            "file, or have a new invitation made with the right number"
+        )
+    which = f"number {found:,}" if found == number + 1 else f"numbers {number + 1:,} to {found:,}"
+    say(
+        f"{path}: leaves out {counted(found - number, 'training example', form=',')} ({which}), since this party has "
+        f"declared {number:,}; a run whose invitation says {found:,} uses them"
+    )
+    own = [None if of is None else of[:number] for of in (train.owners, train.persons)]
+    return replace(train, features=train.features[:number], labels=train.labels[:number], owners=own[0], persons=own[1])
 
 
 def _split(examples: Examples, classes: Classes | None, treatment: Treatment, path: Path, which: str) -> Split:

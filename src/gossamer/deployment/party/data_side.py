@@ -59,7 +59,7 @@ class DataHeld:
     computer : Computer
         The data side.
     ledger : ledger or None
-        What was charged; None for a party that releases nothing.
+        What was charged; None for a party that releases nothing, and before `charge`.
 
     Raises
     ------
@@ -68,24 +68,46 @@ class DataHeld:
     """
 
     def __init__(self, options: PartyOptions, invited: Invited, folder: StateFolder) -> None:
+        self._invited, self._folder = invited, folder
         self._owned: OwnedData | None = None
+        self._kept: SideFile | None = None
+        self.ledger: Ledger | None = None
         self.agreed, self.test = invited.agreed, None
         if invited.data is not None:
             train, self.test = self._load(options, invited)
             self.agreed = invited.agreed.with_data(train, self.test)
             self._open(options, invited, train, folder)
-        self.ledger = _ledger(self.agreed, self._owned, folder)
+            self._rehearse()
+
+    def _rehearse(self) -> None:
+        """See whether the ledger would refuse the plan; nothing is entered."""
+        assert self._owned is not None
+        with self._owned.file.rehearsal():
+            _ledger(self.agreed, self._owned, self._folder)
+
+    def charge(self) -> None:
+        """Enter the plan of the whole run in the ledger.
+
+        Raises
+        ------
+        BudgetSpent
+            If another run has taken what was left.
+        """
+        self.ledger = _ledger(self.agreed, self._owned, self._folder)
+
+    def open(self) -> None:
+        """Make the data side, which charges each release to the ledger."""
         side = self.agreed.plan.side(self._name)
-        kept = self._kept = _side_file(self.agreed, side, folder)
+        kept = self._kept = _side_file(self.agreed, side, self._folder)
         computer = deployed_computer(
             self.agreed.prepared,
             self.agreed.plan,
             self._name,
             None if side.charges() is None else self.ledger,
             kept=kept,
-            signing=_signing(invited),
+            signing=_signing(self._invited),
         )
-        self.computer = paced(computer, self.agreed.prepared, folder.tell_owner)
+        self.computer = paced(computer, self.agreed.prepared, self._folder.tell_owner)
 
     @property
     def _name(self) -> str:
@@ -101,12 +123,13 @@ class DataHeld:
             options.test,
             examples=terms.sizes[self._name],
             rows_per_person=None if budget is None else budget.rows_per_person,
+            say=self._folder.tell_owner,
         )
 
     def _open(self, options: PartyOptions, invited: Invited, train: Split, folder: StateFolder) -> None:
         assert invited.policy is not None  # or it would not have been accepted
         self._owned = OwnedData.open(invited.policy, options.data_name, invited.data)
-        for line in self._owned.check(train):
+        for line in self._owned.check(train, used=len(train.targets)):
             folder.tell_owner(line)
 
     @property

@@ -20,7 +20,8 @@ from typing import Any
 from gossamer.errors import counted
 
 _DAY = 86400.0
-_LOST = ("gone", "quarantined")
+LOST = ("gone", "quarantined")
+"""States of peers that are not waited for."""
 _STARTING = ("starting", "connecting", "waiting")
 
 
@@ -137,7 +138,7 @@ def _of_connection(status: Mapping[str, Any], now: float, limits: Limits) -> Ite
 
 def _of_peers(status: Mapping[str, Any]) -> Iterator[Problem]:
     peers = status.get("peers", {})
-    lost = {name for name, peer in peers.items() if peer["state"] in _LOST and not peer.get("finished")}
+    lost = {name for name, peer in peers.items() if peer["state"] in LOST and not peer.get("finished")}
     left = {name for name, peer in peers.items() if not peer.get("finished")} - lost
     ended = bool(status.get("finished"))
     stuck = lost and not ended and (bool(lost & set(status.get("needs", ()))) or not left)

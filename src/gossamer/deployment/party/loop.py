@@ -137,22 +137,6 @@ class NodeLoop:
     _changed_at: float = -math.inf  # when the connection last came or went
     _next_check: float = 0.0
 
-    def gather(self, neighbours: Iterable[str], patience: float) -> None:
-        """Say hello to ``neighbours``, and wait until all have answered, at most so many seconds."""
-        wanted, until = set(neighbours), self.clock() + patience
-        while not self.stopping and (missing := self._unheard(wanted)):
-            now = self.clock()
-            if now >= until:
-                self.folder.warn(f"goes ahead without {', '.join(sorted(missing))}, not heard within {patience:g} s")
-                return
-            self._publish(self.peers.wake(now))
-            self._open(self._receive(min(0.5, until - now)))
-            self.look()
-
-    def _unheard(self, wanted: set[str]) -> set[str]:
-        states = self.peers.states(self.clock())
-        return {name for name in wanted if states[name].state in ("never heard", "gone")}
-
     def run(self) -> None:
         """Start or resume the node, and go on until its part in the run is over or somebody stops it."""
         self.began = self.clock()

@@ -37,6 +37,8 @@ class PartyOptions:
         The state folder; by default ``state`` beside the invitation.
     resume : bool
         Whether to go on where an earlier process of this node ended.
+    believe_store : bool
+        Whether to go on even where peers know of more messages than the store.
     connect_timeout : float
         Seconds for which a broker that was never reached is tried.
     wait : float
@@ -60,6 +62,7 @@ class PartyOptions:
     pretrained: Path | None = None
     store: Path | None = None
     resume: bool = True
+    believe_store: bool = False
     connect_timeout: float = 60.0
     wait: float = 60.0
     gone_after: float = 300.0

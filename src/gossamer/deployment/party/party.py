@@ -7,35 +7,31 @@ the plan of the whole run is in the ledger of the data.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import urlsplit
 
 from threadpoolctl import threadpool_limits
 
-from gossamer.deployment.founding.invitations import Invitation
-from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE
+from gossamer.deployment.founding.layout import CERTIFICATE
+from gossamer.deployment.party.connecting import connected
 from gossamer.deployment.party.data_side import DataHeld
+from gossamer.deployment.party.gathering import RECALL, Gathering, check_memory
 from gossamer.deployment.party.joining import Invited, accept
 from gossamer.deployment.party.loop import Clock, NodeLoop
 from gossamer.deployment.party.neighbours import neighbours
 from gossamer.deployment.party.options import PartyOptions
-from gossamer.deployment.party.renewing import Newer, check_newer, fitting, open_host
+from gossamer.deployment.party.renewing import Newer, check_newer, fitting
 from gossamer.deployment.party.reporting import Reporter
 from gossamer.deployment.party.results import write_results
-from gossamer.deployment.party.state_folder import StateFolder, opened
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.deployment.party.stored import Stored
 from gossamer.deployment.party.tasks import Tasks, Worker
+from gossamer.deployment.peers.counters import counters_of
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
-from gossamer.protocol.trace import Step, whole_steps, write_step
-from gossamer.runtimes.mqtt.transport import BrokerAddress, MqttTransport, Tls, TransportSettings
-from gossamer.runtimes.storage.store import SqliteStore
 
-LARGEST_DATAGRAM = 1 << 20
-"""Most bytes that the broker has to take."""
 _STOPPED, _RENEWED, _LEFT = "stopped", "renewed", "left"
 _FLUSH = 5.0  # most seconds for the last datagrams to get to the broker
 
@@ -51,7 +47,7 @@ def run_party(options: PartyOptions) -> str:
     Raises
     ------
     GossamerError
-        With one line on why it cannot go on.
+        With one line on why it cannot go on. A start that fails leaves no store and charges nothing.
     """
     with ExitStack() as stack:
         # Sums in BLAS depend on the number of threads; results must not, and peers may share the machine.
@@ -62,6 +58,7 @@ def run_party(options: PartyOptions) -> str:
         folder.named(terms.invitation.run, terms.me.name)
         folder.take()
         stack.callback(folder.give_back)
+        stack.callback(folder.forget)
         invited = fitting(options, invited, folder)
         while (state := _take_part(options, invited, folder)) == _RENEWED:
             try:
@@ -86,19 +83,25 @@ def _take_part(options: PartyOptions, invited: Invited, folder: StateFolder) -> 
 
 
 def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter: Reporter, stack: ExitStack) -> str:
+    """All that may refuse the start comes first, then the broker and the neighbours; and only then the ledger."""
     agreed, invitation = invited.agreed, invited.agreed.terms.invitation
-    store = SqliteStore(_store_file(options), invitation.run, invitation.me.name)
-    stack.callback(store.close)
-    # What is wrong with the store is known before the run's plan is entered in the ledger.
-    host = open_host(invited, folder, store, _watch(options.trace, stack))
+    stored = Stored(options, invited, folder, stack)
     held = DataHeld(options, invited, folder)
     stack.callback(held.close)
+    reporter.connects()
+    transport = stack.enter_context(connected(options, invitation, folder))
+    clock, near = Clock(), neighbours(agreed.prepared, invitation.me.name)
+    peers = _peers(options, invited, near, clock(), folder, stored)
+    stopping = _meet(options, Gathering(peers, transport, folder, clock), near, stored, reporter)
+    if stopping and not stored.there:
+        return _STOPPED  # before it began: nothing is left of that
+    host = stored.host()
+    held.charge()
+    folder.keep()
+    held.open()
     reporter.begins(host, held)
-    transport = stack.enter_context(_transport(options, invitation, folder))
     worker = Worker(Tasks(invitation.me.name, held.computer), transport.wake)
     stack.callback(worker.stop)
-    clock, near = Clock(), neighbours(agreed.prepared, invitation.me.name)
-    peers = _peers(options, invited, near, clock(), folder)
     newer = Newer(options.invitation, invitation, folder.warn)
     loop = NodeLoop(
         host,
@@ -110,6 +113,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         linger=options.wait,
         gone_after=options.gone_after,
         serves=not agreed.terms.holds_data,
+        stopping=stopping,
     )
 
     def look() -> None:
@@ -119,8 +123,6 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
 
     loop.look = look
     with _stopped_by_signals(loop):
-        if not host.begun:
-            loop.gather(near, options.wait)
         loop.run()
         if loop.stopping:
             loop.settle()
@@ -138,16 +140,25 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     return state
 
 
-def _transport(options: PartyOptions, invitation: Invitation, folder: StateFolder) -> MqttTransport:
-    limits = TransportSettings(
-        connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM, presence=False
-    )
-    address = broker_address(options, invitation)
-    folder.say(f"connects to {address}")
-    return MqttTransport(invitation.run, invitation.me.name, address, limits, folder.warn)
+def _meet(
+    options: PartyOptions, gathering: Gathering, near: tuple[str, ...], stored: Stored, reporter: Reporter
+) -> str:
+    """Meet the neighbours, and hear what they know of this node; why the node is to stop, if it is."""
+    links = stored.links
+    gathering.look = lambda now: reporter.waits(gathering.peers, gathering.transport, now)
+    with _stopped_by_signals(gathering):
+        if not stored.begun:
+            gathering.gather(near, options.wait)
+        elif not stored.finished:
+            gathering.gather([name for name in near if name in links], min(RECALL, options.wait))
+    if not options.believe_store:
+        check_memory(links, gathering.peers, options.state)
+    return gathering.stopping
 
 
-def _peers(options: PartyOptions, invited: Invited, near: tuple[str, ...], now: float, folder: StateFolder) -> Peers:
+def _peers(
+    options: PartyOptions, invited: Invited, near: tuple[str, ...], now: float, folder: StateFolder, stored: Stored
+) -> Peers:
     invitation, gone = invited.agreed.terms.invitation, options.gone_after
     settings = PeerSettings(heartbeat=gone / 20, silence=gone / 6, gone_after=gone)
     return Peers(
@@ -158,61 +169,15 @@ def _peers(options: PartyOptions, invited: Invited, near: tuple[str, ...], now: 
         settings,
         now,
         contacts=near,
+        counters=lambda name: counters_of(stored.links.get(name)),
         log=folder.say,
         warn=folder.warn,
     )
 
 
-def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddress:
-    """Address of the broker, with the files for TLS that lie beside the invitation.
-
-    Raises
-    ------
-    CallerError
-        If a file is missing.
-    """
-    parts = urlsplit(invitation.broker)
-    assert parts.hostname is not None  # an invitation has been checked
-    assert parts.port is not None
-    if parts.scheme == "mqtt":
-        return BrokerAddress(parts.hostname, parts.port)
-    authority, certificate = options.folder / AUTHORITY, options.folder / CERTIFICATE
-    missing = [str(file) for file in (authority, certificate) if not file.is_file()]
-    if missing:
-        raise CallerError(
-            f"the broker {invitation.broker} wants TLS, and there is no {' and no '.join(missing)}; put what the "
-            "organiser handed over beside the invitation"
-        )
-    # The certificate is for the party's identity.
-    return BrokerAddress(parts.hostname, parts.port, Tls(authority, certificate, options.key))
-
-
-def _store_file(options: PartyOptions) -> Path:
-    file = options.state / "store.sqlite"
-    if file.exists() and not options.resume:
-        raise CallerError(
-            f"{file}: an earlier process of this node has been there; a node that forgets its part is refused by its "
-            "peers, so go on with it (leave out --no-resume), or give another --store for another run"
-        )
-    return file
-
-
-def _watch(path: Path | None, stack: ExitStack) -> Callable[[Step], None] | None:
-    if path is None:
-        return None
-    try:
-        # Raw models of units may be in it, so it is for nobody else to read. Each step is written at once.
-        file = stack.enter_context(opened(path, buffering=0))
-        with path.open("rb") as before:
-            file.truncate(whole_steps(before))
-    except OSError as error:
-        raise CallerError(f"{path}: cannot write the trace: {error.strerror}; choose another file") from None
-    return lambda step: write_step(file, step)
-
-
 @contextmanager
-def _stopped_by_signals(loop: NodeLoop) -> Iterator[None]:
-    """The first interrupt ends the loop after its turn; the second one is the usual."""
+def _stopped_by_signals(loop: NodeLoop | Gathering) -> Iterator[None]:
+    """The first interrupt ends the loop, or the waiting, after its turn; the second one is the usual."""
     before: dict[signal.Signals, Any] = {}
 
     def stop(signum: int, frame: FrameType | None) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from gossamer.deployment.founding.invitations import Invitation
 from gossamer.deployment.party.data_side import DataHeld
+from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.joining import Invited
-from gossamer.deployment.party.loop import NodeLoop
+from gossamer.deployment.party.loop import NodeLoop, Transport
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.peers.peers import PeerState
+from gossamer.deployment.peers.peers import Peers, PeerState
 from gossamer.errors import SpecError, counted
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.mqtt.certificates import expiry
@@ -59,11 +61,23 @@ class Reporter:
         self._planned: int | None = None
         self._per_update = 1
 
+    def connects(self) -> None:
+        """The start was let in, and the broker is called."""
+        self._status["state"] = "connecting"
+        self._folder.publish(self._status)
+
+    def waits(self, peers: Peers, transport: Transport, now: float) -> None:
+        """Neighbours are waited for; write the status if it is time."""
+        if now >= self._next:
+            self._next = now + _EVERY
+            self._status |= {"state": "waiting", **_surroundings(peers.states(now), transport)}
+            self._folder.publish(self._status)
+
     def begins(self, host: Host, held: DataHeld) -> None:
         """The node is made, or made again."""
         self._ledger, self._planned = held.ledger, held.planned_releases
         self._per_update = held.computations_per_update
-        self._status |= {"state": "connecting", "policy": held.policy_charged}
+        self._status |= {"state": "waiting", "policy": held.policy_charged}
         self._before = self._made(host)
         self._folder.say(f"{self._status['node']} {'goes on' if host.begun else 'begins'} in run {self._status['run']}")
         self._folder.publish(self._status)
@@ -87,12 +101,9 @@ class Reporter:
             "updates": self._updates(loop),
             "releases": 0 if self._ledger is None else self._ledger.releases,
             "planned_releases": self._planned,
-            "connected": loop.transport.connected,
-            "broker_says": None if loop.transport.connected else loop.transport.reason,
             "datagrams": {"sent": loop.counts.sent, "received": loop.counts.received},
             "messages_rejected": loop.counts.rejected,
-            "peers": {name: _described(peer) for name, peer in states.items() if peer.contact or peer.dropped},
-            "written": time.time(),
+            **_surroundings(states, loop.transport),
         }
         self._folder.publish(self._status)
         self._tell_progress(loop, now)
@@ -120,7 +131,12 @@ class Reporter:
             self._told, self._next_line = updates, now + _LINE_EVERY
 
     def ended(self, state: str, why: str = "") -> None:
-        """The process ends."""
+        """The process ends; of a node that has finished it is said who was lost on the way."""
+        peers = self._status.get("peers", {})
+        lost = [name for name, peer in peers.items() if peer["state"] in LOST and not peer["finished"]]
+        if state == "finished" and lost:
+            self._status["without"] = lost
+            self._folder.warn(f"ends without {', '.join(lost)}, lost before they had finished")
         # Why may quote data; who runs the node decides what of it a log is told.
         self._folder.tell_owner(f"{self._status['node']} {state}{why and ': ' + why}")
         self._folder.log(f"{self._status['node']} {state}", logging.ERROR if why else logging.INFO)
@@ -140,6 +156,16 @@ def _expiries(invitation: Invitation, certificate: Path | None) -> dict[str, str
         with suppress(SpecError):
             found["certificate"] = expiry(certificate)
     return {what: when.isoformat(timespec="seconds") for what, when in found.items()}
+
+
+def _surroundings(states: Mapping[str, PeerState], transport: Transport) -> dict[str, Any]:
+    """Reach of the node, and the time of that."""
+    return {
+        "connected": transport.connected,
+        "broker_says": None if transport.connected else transport.reason,
+        "peers": {name: _described(peer) for name, peer in states.items() if peer.contact or peer.dropped},
+        "written": time.time(),
+    }
 
 
 def _described(peer: PeerState) -> dict[str, Any]:

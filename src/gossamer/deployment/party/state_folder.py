@@ -25,6 +25,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,6 +35,8 @@ from gossamer.errors import CallerError, GossamerError
 from gossamer.files import for_owner, make_own_folder, to_json, write_own
 
 LOG = logging.getLogger("gossamer.node")
+STORE = "store.sqlite"
+"""The file that a node goes on from; without it there was no node."""
 
 
 class NodeRuns(CallerError):
@@ -49,10 +52,17 @@ class StateFolder:
         Made if it does not exist, for its owner alone.
     echo : bool
         Whether lines of the log are printed as well.
+
+    Attributes
+    ----------
+    kept : bool
+        Whether a node has begun there, so that `forget` leaves what is in it.
     """
 
     def __init__(self, path: Path, *, echo: bool = False) -> None:
         self.path, self._echo = path, echo
+        self._before: set[str] | None = None  # what was there, of a folder that was there
+        self.kept = True
         self._lock: BinaryIO | None = None
         self._log: BinaryIO | None = None
         self._who: dict[str, str] = {}
@@ -74,6 +84,7 @@ class StateFolder:
             If it cannot be made or written to.
         """
         try:
+            self._before = set(os.listdir(self.path)) if self.path.is_dir() else None
             make_own_folder(self.path)
             lock = opened(self.path / "lock")
         except OSError as error:
@@ -82,11 +93,18 @@ class StateFolder:
             ) from None
         if not _locked(lock):
             lock.close()
-            raise NodeRuns(f"{self.path}: process {self.process or '?'} runs this node; stop it first")
+            raise NodeRuns(
+                f"{self.path}: process {self.process or '?'} runs this node; stop it first, or give another --store"
+            )
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n".encode())
         lock.flush()
         self._lock, self._log = lock, opened(self.path / "node.log")
+        self.kept = (self.path / STORE).exists()
+
+    def keep(self) -> None:
+        """Have what is in the folder stay: the node begins."""
+        self.kept = True
 
     def say(self, line: str, level: int = logging.INFO) -> None:
         """Write a line to `node.log`, to standard error, and to the program's log, which others may read."""
@@ -143,6 +161,16 @@ class StateFolder:
             if file is not None:
                 file.close()
         self._log = self._lock = None
+
+    def forget(self) -> None:
+        """Delete what this process has made, unless the node has begun: what is there stays."""
+        if self._lock is None or self.kept:
+            return
+        with suppress(OSError):  # the reason why the start failed matters more
+            for name in set(os.listdir(self.path)) - (self._before or set()):
+                (self.path / name).unlink(missing_ok=True)
+            if self._before is None:
+                self.path.rmdir()
 
     # For others
 
@@ -202,7 +230,7 @@ class StateFolder:
         """
         process = self.process
         if process is None:
-            raise CallerError(f"{self.path}: no process runs this node")
+            raise CallerError(f"{self.path}: no process runs this node; give the --store of one that runs")
         if leave:
             self.write("leave", "")
         os.kill(process, signal.SIGTERM)

@@ -1,8 +1,8 @@
 """What is inside a sealed datagram: a frame of the session, or a word from party to party.
 
 The first byte says which. A frame is for the node's session (`gossamer.protocol.frames`). A *word* is for whoever looks
-after the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There is one,
-the heartbeat.
+after the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are
+two, the heartbeat and the counters of the messages between the two.
 """
 
 from __future__ import annotations
@@ -49,12 +49,37 @@ class Heartbeat:
             raise ValueError(f"expected true or false, found {self.knows!r}")
 
 
-Word = Heartbeat
+@encoding.register("peer.counters")
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Numbers of the messages between the sender and the party this is for, as the sender has them.
+
+    Attributes
+    ----------
+    sent : int
+        The highest number that it has put on the link.
+    acknowledged : int
+        Up to which number it knows that all of its messages have arrived.
+    received : int
+        The highest number of the other's messages that it has.
+    """
+
+    sent: int
+    acknowledged: int
+    received: int
+
+    def __post_init__(self) -> None:
+        for value in (self.sent, self.acknowledged, self.received):
+            if type(value) is not int or value < 0:
+                raise ValueError(f"expected a number of messages, 0 or more, found {value!r}")
+
+
+Word = Heartbeat | Counters
 
 
 def encode_content(content: Frame | Word) -> bytes:
     """What is sealed."""
-    if isinstance(content, Heartbeat):
+    if isinstance(content, Word):
         return bytes([WORD]) + HEADER + encoding.encode(content)
     return bytes([FRAME]) + encode_frame(content)
 
@@ -73,6 +98,6 @@ def decode_content(sealed: bytes, largest: int) -> Frame | Word:
     if kind != bytes([WORD]):
         raise MalformedMessage(f"expected a frame (0) or a word (1), found kind {kind.hex() or 'nothing'}")
     word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=4)
-    if not isinstance(word, Heartbeat):
+    if not isinstance(word, Word):
         raise MalformedMessage(f"expected a word, found {type(word).__name__}")
     return word

@@ -40,7 +40,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from gossamer.deployment.channel.secure_channel import SecureChannel
-from gossamer.deployment.peers.payloads import LONGEST_REASON, Heartbeat, decode_content, encode_content
+from gossamer.deployment.peers.payloads import LONGEST_REASON, Counters, Heartbeat, Word, decode_content, encode_content
 from gossamer.deployment.peers.record import Peer
 from gossamer.deployment.peers.record import PeerSettings as PeerSettings
 from gossamer.deployment.peers.record import PeerState as PeerState
@@ -80,6 +80,8 @@ class Peers:
         Seconds on the node's clock, which never goes back.
     contacts : iterable of str
         Peers to keep in touch with from the start.
+    counters : callable, optional
+        Counters of the messages between this node and a peer, for that peer.
     log : callable
         Takes a line about peers.
     warn : callable, optional
@@ -103,6 +105,7 @@ class Peers:
         now: float,
         *,
         contacts: Iterable[str] = (),
+        counters: Callable[[str], Counters] | None = None,
         log: Callable[[str], None] = lambda line: None,
         warn: Callable[[str], None] | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
@@ -110,6 +113,7 @@ class Peers:
         self.run, self.me, self.settings = run, me, settings
         self.strangers: Counter[str] = Counter()
         self._identity, self._entropy, self._began = identity, entropy, now
+        self._counters = counters
         self._say, self._log = log, SparseLog(warn or log)
         self._finished = ""
         self._peers = {member.name: Peer.of(member, settings, now) for member in members if member.name != me}
@@ -166,6 +170,8 @@ class Peers:
             return [], self._hello(peer, now) if unknown else []
         if opened.plaintexts or channel.session != before:
             peer.hear(now)
+        if self._counters is not None and channel.session != before:
+            peer.heartbeat_at = -math.inf  # who comes back has to hear at once what it may have forgotten
         frames = [frame for sealed in opened.plaintexts for frame in self._take(peer, sealed, now)]
         return frames, _addressed(sender, opened.answers)
 
@@ -211,6 +217,10 @@ class Peers:
         """What is known of each peer, by name."""
         return {name: peer.state(now) for name, peer in self._peers.items()}
 
+    def counters(self) -> dict[str, Counters]:
+        """Counters that peers have told of the messages between them and this node, by name."""
+        return {name: peer.counters for name, peer in self._peers.items() if peer.counters is not None}
+
     # Channels
 
     def _peer(self, name: str) -> Peer:
@@ -241,8 +251,13 @@ class Peers:
 
     def _heartbeat(self, peer: Peer, now: float) -> Outgoing:
         peer.heartbeat_at = now + self.settings.heartbeat
-        word = Heartbeat(max(0.0, now - self._began), self._finished if peer.told else "", bool(peer.finished))
-        return _addressed(peer.name, self._channel(peer).seal(encode_content(word)))
+        words: list[Word] = [] if self._counters is None else [self._counters(peer.name)]
+        age = max(0.0, now - self._began)
+        words.append(Heartbeat(age, self._finished if peer.told else "", bool(peer.finished)))
+        return [sealed for word in words for sealed in _addressed(peer.name, self._sealed(peer, word))]
+
+    def _sealed(self, peer: Peer, word: Word) -> Iterable[bytes]:
+        return self._channel(peer).seal(encode_content(word))
 
     # What comes
 
@@ -252,6 +267,9 @@ class Peers:
             content = decode_content(sealed, self.settings.largest)
         except PeerError as error:
             self._offence(peer, MALFORMED, str(error), now)
+            return []
+        if isinstance(content, Counters):
+            peer.counters = content
             return []
         if isinstance(content, Heartbeat):
             if bool(content.finished) != bool(peer.finished) or (peer.told and not content.knows):

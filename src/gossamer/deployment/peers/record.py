@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gossamer.deployment.channel.secure_channel import SecureChannel
+from gossamer.deployment.peers.payloads import Counters
 from gossamer.deployment.peers.standing import Limits, Standing
 from gossamer.errors import SpecError
 from gossamer.keys.membership import Member
@@ -119,6 +120,8 @@ class Peer:
         Whether it may be told that this node has finished.
     finished, age, knows : str, float, bool
         What its last heartbeat said.
+    counters : Counters or None
+        What it has said of the messages between the two.
     said, said_at : str, float
         Its state as the log has it, and since when.
     """
@@ -138,6 +141,7 @@ class Peer:
     finished: str = ""
     age: float = 0.0
     knows: bool = False
+    counters: Counters | None = None
     said: str = "never heard"
     said_at: float = -math.inf
 

@@ -16,6 +16,10 @@ class ServerTls:
     key: Path
 
 
+_AROUND = 1 << 12
+"""Bytes of a packet beside its payload: its topic, of three names of at most 64, and what MQTT adds."""
+
+
 def access_list(run: str, nodes: Iterable[str]) -> str:
     """An ACL file: each node reads what is for it, publishes in its own name, and knows who is present.
 
@@ -62,7 +66,7 @@ def mosquitto_config(
         *([] if user is None else [f"user {user}"]),
         f"allow_anonymous {'false' if tls else 'true'}",
         "persistence false",
-        f"message_size_limit {largest_payload}",
+        f"max_packet_size {largest_payload + _AROUND}",  # who sends more is disconnected
         # What is on its way to a client that has not taken it, and what waits for one: a limit for a slow one.
         "max_inflight_messages 40",
         "max_queued_messages 4000",

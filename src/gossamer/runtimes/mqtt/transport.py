@@ -191,6 +191,7 @@ class MqttTransport:
         self._connected = False
         self._down_since = time.monotonic()
         self._reason = "no answer"
+        self._said = ""  # why there is no connection, as somebody was told
         self._fatal: str | None = None
         self._settled = threading.Event()
         self._client = self._make_client()
@@ -208,7 +209,11 @@ class MqttTransport:
         self._client.connect_async(self.broker.host, self.broker.port, self.settings.keepalive)
         self._client.loop_start()
         timeout = self.settings.connect_timeout
-        self._settled.wait(None if math.isinf(timeout) else timeout)
+        try:
+            self._settled.wait(None if math.isinf(timeout) else timeout)
+        except BaseException:  # an interrupt
+            self._stop()
+            raise
         if not self._connected:
             self._stop()
             raise BrokerUnreachable(self._complaint())
@@ -377,7 +382,9 @@ class MqttTransport:
     def _on_connect_fail(self, client: paho.Client, _: Any) -> None:
         error = sys.exc_info()[1]  # paho calls this while it handles the error
         self._reason = str(error) or type(error).__name__
-        self._say(f"no connection to the broker {self.broker} yet ({self._reason}); goes on trying")
+        if self._said != self._reason:  # once, and not for every attempt
+            self._said = self._reason
+            self._say(f"no connection to the broker {self.broker} yet ({self._reason}); goes on trying")
         if isinstance(error, ssl.SSLCertVerificationError) and not self.counts["connected"]:
             self._fail(f"its certificate is not the one expected ({error.verify_message})")
 
@@ -427,7 +434,7 @@ class MqttTransport:
     def _establish(self) -> None:
         if not self._connected:
             self.counts["connected"] += 1
-            self._connected = True
+            self._connected, self._said = True, ""
             self._settled.set()
 
 

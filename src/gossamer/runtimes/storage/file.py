@@ -53,7 +53,10 @@ class Format:
     page_size : int
         Bytes of a page. Larger ones are faster for long values.
     log_pages : int
-        How many pages the write-ahead log grows to before a commit moves them into the file itself.
+        How many pages the write-ahead log grows to before a commit moves them into the file itself, and what is left of
+        it then. A transaction that is larger makes it grow for as long as it takes.
+    another : str
+        What to do if the file is another one than was meant.
     """
 
     what: str
@@ -63,6 +66,7 @@ class Format:
     added: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     page_size: int = 4096
     log_pages: int = 1000
+    another: str = "name another file for this one"
 
     def since(self, version: int) -> tuple[str, ...] | None:
         """The statements that bring a file of an older ``version`` up to date; None if there are none."""
@@ -95,7 +99,7 @@ class File:
     """
 
     def __init__(self, path: Path, layout: Format, header: Mapping[str, str], *, alone: bool) -> None:
-        self.path = path
+        self.path, self._rehearsed = path, False
         with explained(path):
             _make(path)
             self._connection = sqlite3.connect(
@@ -117,6 +121,9 @@ class File:
             If it was not written, for want of space for example. After an error of the disk itself it may yet turn out
             to be there, whole, when the file is opened again.
         """
+        if self._rehearsed:
+            yield
+            return
         with explained(self.path):
             self.begin()
             try:
@@ -127,6 +134,24 @@ class File:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                 raise
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Forget all that is written inside, in whatever transactions, when it ends: for whether it would be refused.
+
+        Raises
+        ------
+        StorageError
+            As `transaction`.
+        """
+        self.begin()
+        self._rehearsed = True
+        try:
+            yield
+        finally:
+            self._rehearsed = False
+            with explained(self.path):
+                self._connection.execute("ROLLBACK")
 
     def begin(self) -> None:
         """Begin a transaction that is open until `commit`; if anything inside fails, `close` forgets it all."""
@@ -163,6 +188,7 @@ class File:
         self._check_format(layout)
         self.execute(f"PRAGMA page_size={layout.page_size}")  # of a file that is made now
         self.execute(f"PRAGMA wal_autocheckpoint={layout.log_pages}")
+        self.execute(f"PRAGMA journal_size_limit={layout.log_pages * layout.page_size}")
         self.execute("PRAGMA journal_mode=WAL")
         self.execute("PRAGMA synchronous=FULL")
         self.execute("PRAGMA fullfsync=ON")
@@ -177,7 +203,7 @@ class File:
                 if found.get(name) != expected:
                     raise WrongStore(
                         f"{self.path} is {layout.what} of {name} {found.get(name)!r}, expected {name} {expected!r}; "
-                        f"name another file for this one"
+                        f"{layout.another}"
                     )
 
     def _fill(self, layout: Format, header: Mapping[str, str]) -> None:
@@ -205,7 +231,7 @@ class File:
         if identifier == 0 and self._empty:
             return
         if identifier != layout.identifier:
-            raise WrongStore(f"{self.path}: expected {layout.what}, found another SQLite file; name another one")
+            raise WrongStore(f"{self.path}: expected {layout.what}, found another SQLite file; {layout.another}")
         if version > layout.version or layout.since(version) is None:
             age = "a newer" if version > layout.version else "an older"
             raise WrongStore(

@@ -187,6 +187,10 @@ class LedgerFile:
         spent = f"the ledger was opened for {most} sums"
         return DurableLawLedger(account, noise, most, what="a masked sum", spent=spent)
 
+    def rehearsal(self) -> AbstractContextManager[None]:
+        """Whatever is done to the ledger inside: nothing of it stays, but what would be refused is."""
+        return self._file.rehearsal()
+
     def transaction(self) -> AbstractContextManager[None]:
         """Whatever is done to the ledger and its contents inside: all of it or nothing."""
         return self._file.transaction()

@@ -31,7 +31,8 @@ FORMAT = Format(
         "CREATE TABLE snapshot (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
     ),
     page_size=1 << 14,
-    log_pages=1 << 12,
+    log_pages=1 << 8,
+    another="give another --store",
 )
 
 

@@ -675,6 +675,52 @@ def test_what_is_left_is_what_is_admitted(opened: Open, folder: Path, delta: str
         data.ledger("last", "a", {exact: 1})
 
 
+# Rows that came late
+
+
+def test_rows_after_all_that_was_accepted_are_no_change_where_they_are_not_used(opened: Open, folder: Path) -> None:
+    opened().check(used=len(ROWS))
+    write(folder / "wards.csv", [*ROWS, "9,9,1"])
+    opened().check(used=len(ROWS))
+    opened().check(used=1)
+    assert opened().file.contents.history("wards")[-1].examples == len(ROWS)
+    with pytest.raises(DataError, match="1 example is new"):
+        opened().check()
+    with pytest.raises(DataError, match="1 example is new"):
+        opened().check(used=len(ROWS) + 1)
+
+
+@pytest.mark.parametrize("change", [lambda rows: ["9,9,1", *rows], lambda rows: ["9,9,1", *rows[1:], "8,8,0"]])
+def test_rows_in_the_place_of_those_that_are_used_are_a_change(opened: Open, folder: Path, change: Any) -> None:
+    opened().check(used=len(ROWS))
+    write(folder / "wards.csv", change(list(ROWS)))
+    with pytest.raises(DataError, match="changed: "):
+        opened().check(used=len(ROWS))
+
+
+def test_late_rows_that_are_accepted_do_not_end_a_run_without_them(opened: Open, folder: Path) -> None:
+    opened().check(used=len(ROWS))
+    write(folder / "wards.csv", [*ROWS, "9,9,1"])
+    opened().update()
+    opened().check(used=len(ROWS))
+
+
+# Rehearsals
+
+
+def test_a_rehearsal_refuses_and_leaves_nothing(opened: Open) -> None:
+    data = opened()
+    data.check()
+    with pytest.raises(BudgetSpent), data.file.rehearsal():
+        data.ledger("one", "a", {KIND: MORE + FIT})
+    with data.file.rehearsal():
+        data.ledger("one", "a", {KIND: FIT})
+    assert opened().file.runs("wards") == []
+    assert opened().file.spent("wards") == 0.0
+    data.ledger("two", "a", {KIND: FIT})
+    assert len(opened().file.runs("wards")) == 1
+
+
 def test_examples_of_a_file_without_a_header_are_all_there(tmp_path: Path) -> None:
     """A first row with a number in it is an example, unless it counts columns; a row of texts alone is a header."""
     for name, first in (("none", "4,5,x"), ("names", "age,beds,label"), ("positions", "0,1,2")):

@@ -354,23 +354,3 @@ class TestTheEnd:
         loop.leave("left", patience=10.0)
         assert 10 <= loop.clock() - began < 12
         assert loop.host.turns[0] == ["stop"]
-
-
-class TestGathering:
-    def test_it_goes_ahead_without_those_who_do_not_come(self, loop: Any) -> None:
-        loop.peers.states_ = {"b": peer("up"), "c": peer("never heard")}
-        loop.gather(["b", "c"], patience=5.0)
-        assert loop.clock() == pytest.approx(105.0)
-        assert "goes ahead without c, not heard within 5 s" in (loop.folder.path / "node.log").read_text()
-
-    def test_it_does_not_wait_when_all_are_there(self, loop: Any) -> None:
-        loop.peers.states_ = {"b": peer("up"), "c": peer("silent")}
-        loop.gather(["b", "c"], patience=5.0)
-        assert loop.clock() == 100.0
-
-    def test_frames_that_come_too_early_come_again(self, loop: Any) -> None:
-        """Nothing is taken before the node begins: what is not acknowledged is retransmitted."""
-        loop.peers.states_ = {"b": peer("never heard")}
-        loop.transport.inbox.append(Datagram("b", b"frame"))
-        loop.gather(["b"], patience=1.0)
-        assert loop.host.turns == []

@@ -186,7 +186,7 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
         ({"features": 4}, {}, DataError, r"own\.csv: expected examples of 4 features .* found 3"),
         ({"labels": ("a", "b")}, {}, DataError, r"own\.csv: training example 3 has the label c, which is none of"),
         ({"divide_by": 1e-38, "task": "classification"}, {}, DataError, "not finite after dataset.divide_by"),
-        ({}, {"examples": 19}, DataError, "expected 19 training examples, as this party has declared, found 20"),
+        ({}, {"examples": 21}, DataError, "expected 21 training examples, as this party has declared, found 20"),
         ({"name": "graph_regression"}, {}, DataError, "graph_regression is drawn, not read"),
     ],
 )
@@ -198,6 +198,28 @@ def test_what_is_not_as_declared_is_one_clear_line(options, asked, error, messag
     with pytest.raises(error, match=message) as found:
         load_party_split(DatasetSettings(**settings), own, **asked)
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(("write", "rows"), [(_csv, CSV_ROWS), (_libsvm, SPARSE_ROWS)])
+@pytest.mark.parametrize("late", [1, 3])
+def test_rows_that_came_late_are_left_out_and_named(write, rows, late: int, tmp_path: Path) -> None:
+    form = "csv" if write is _csv else "libsvm"
+    options = {"owner": "site", "features": 3} if write is _csv else {"features": 60, "layout": "sparse"}
+    labels = ("a", "b", "c") if write is _csv else (0, 1, 2)
+    settings = DatasetSettings(name="mine", format=form, labels=labels, **options)
+    lines: list[str] = []
+    first = load_party_split(settings, write(tmp_path / "first", rows[: 20 - late]), say=lines.append)[0]
+    assert not lines
+    found = load_party_split(settings, write(tmp_path / "all", rows), examples=20 - late, say=lines.append)[0]
+    assert_same(found, first)
+    (line,) = lines
+    named = (
+        "leaves out 1 training example (number 20)"
+        if late == 1
+        else "leaves out 3 training examples (numbers 18 to 20)"
+    )
+    assert named in line
+    assert f"declared {20 - late}" in line
 
 
 def _synthetic() -> Dataset:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.deployment.party.state_folder import NodeRuns, StateFolder
+from gossamer.deployment.party.state_folder import STORE, NodeRuns, StateFolder
 from gossamer.errors import CallerError, GossamerError
 
 HOLD = """
@@ -200,3 +200,40 @@ def test_a_status_is_replaced_whole(folder: StateFolder) -> None:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
         folder.give_back()
+
+
+# A start that fails
+
+
+def test_a_start_that_fails_leaves_nothing(folder: StateFolder) -> None:
+    folder.take()
+    folder.publish({"state": "connecting"})
+    folder.say("connects")
+    folder.forget()
+    folder.give_back()
+    assert not folder.path.exists()
+
+
+def test_it_leaves_what_others_put_there(folder: StateFolder) -> None:
+    """Such as a service manager, which makes the folder, or a file that was there before."""
+    folder.path.mkdir()
+    (folder.path / "notes").write_text("mine")
+    folder.take()
+    folder.publish({"state": "connecting"})
+    folder.forget()
+    folder.give_back()
+    assert [file.name for file in folder.path.iterdir()] == ["notes"]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_what_a_node_goes_on_from_stays(folder: StateFolder, begins: bool) -> None:
+    if not begins:
+        folder.path.mkdir()
+        (folder.path / STORE).write_bytes(b"from before")
+    folder.take()
+    if begins:
+        folder.keep()
+    folder.publish({"state": "failed"})
+    folder.forget()
+    folder.give_back()
+    assert (folder.path / "status.json").exists()

@@ -10,7 +10,7 @@ from tests.reference.linked_peers import RUN, SETTINGS, Linked, identity, member
 
 from gossamer.deployment.channel.sealed_frames import OVERHEAD
 from gossamer.deployment.channel.secure_channel import SecureChannel
-from gossamer.deployment.peers.payloads import Heartbeat, decode_content, encode_content
+from gossamer.deployment.peers.payloads import Counters, Heartbeat, decode_content, encode_content
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.deployment.peers.standing import Limits, SparseLog, Standing
 from gossamer.errors import CallerError, MalformedMessage, SpecError
@@ -555,7 +555,9 @@ def test_nothing_grows_with_what_is_sent() -> None:
 # Words
 
 
-@pytest.mark.parametrize("content", [Heartbeat(1.5, "quota", True), Heartbeat(0.0), FRAME])
+@pytest.mark.parametrize(
+    "content", [Heartbeat(1.5, "quota", True), Heartbeat(0.0), Counters(0, 0, 0), Counters(3, 2, 1 << 40), FRAME]
+)
 def test_contents_come_back(content: Any) -> None:
     assert decode_content(encode_content(content), 100) == content
 
@@ -610,3 +612,12 @@ def test_settings_that_contradict_each_other(settings: dict[str, Any]) -> None:
 def test_limits_that_make_no_sense(limits: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="peers need"):
         Limits(**limits)
+
+
+@pytest.mark.parametrize("fields", [(-1, 0, 0), (0, -1, 0), (0, 0, -1), (True, 0, 0), (0, 1.0, 0), (0, 0, None)])
+def test_counters_of_wrong_content(fields: Any) -> None:
+    made = Counters(0, 0, 0)
+    for name, value in zip(("sent", "acknowledged", "received"), fields):
+        object.__setattr__(made, name, value)
+    with pytest.raises(MalformedMessage):
+        decode_content(encode_content(made), 100)

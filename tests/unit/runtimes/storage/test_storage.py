@@ -207,7 +207,7 @@ def test_a_store_synchronises_every_commit_and_is_its_owners_alone(tmp_path: Pat
     store = SqliteStore(tmp_path / "a.store", "run", "a")
     names = ("journal_mode", "synchronous", "locking_mode", "page_size", "wal_autocheckpoint", "secure_delete")
     values = [store._file.rows(f"PRAGMA {name}")[0][0] for name in names]
-    assert values == ["wal", 2, "exclusive", 1 << 14, 1 << 12, 0]
+    assert values == ["wal", 2, "exclusive", 1 << 14, 1 << 8, 0]
     store.append([b"1"])
     store.commit()
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
@@ -237,10 +237,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_store_of_another_run_or_node_is_refused(path: Path) -> None:
-    assert (
-        refused(path, run="other") == " is the store of run 'run', expected run 'other'; name another file for this one"
-    )
-    assert refused(path, node="b") == " is the store of node 'a', expected node 'b'; name another file for this one"
+    assert refused(path, run="other") == " is the store of run 'run', expected run 'other'; give another --store"
+    assert refused(path, node="b") == " is the store of node 'a', expected node 'b'; give another --store"
 
 
 @pytest.mark.parametrize(("version", "age"), [(FORMAT.version + 1, "a newer"), (FORMAT.version - 1, "an older")])
@@ -580,3 +578,19 @@ def test_what_no_host_writes_is_one_clear_line(
     line = r"^a: its journal holds what this version of gossamer cannot read \([^\n]*\); use the version that wrote it$"
     with pytest.raises(HostBroken, match=line):
         host(reopen())
+
+
+def test_the_log_of_a_store_is_bounded(path: Path) -> None:
+    """By 4 MiB, its pages' headers and one transaction more; an entry that is larger makes it no larger for long."""
+    store = SqliteStore(path, "run", "a")
+    log, most = path.with_name(f"{path.name}-wal"), 0
+    store.append([bytes(12 << 20)])
+    store.commit()
+    store.snapshot([b"state"])
+    store.commit()
+    for number in range(600):
+        store.append([number.to_bytes(4) * 4096])
+        store.commit()
+        most = max(most, log.stat().st_size) if number > 300 else 0
+    store.close()
+    assert 0 < most <= 5 << 20

@@ -1,0 +1,106 @@
+"""Meeting of a node's neighbours, before it draws or charges anything.
+
+A new node says hello, so that it begins together with the others. Any node hears what its peers know of the messages
+between them: a store that has forgotten some of these is an older copy, or another one, and with it the node would
+release anew what it has released, and be refused by its peers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gossamer.deployment.party.loop import Transport
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.deployment.peers.counters import forgotten
+from gossamer.deployment.peers.peers import Peers
+from gossamer.errors import CallerError
+from gossamer.protocol.link import Link
+
+RECALL = 10.0
+"""Most seconds for which a node that goes on waits for what its peers know of it; they may be away for long."""
+
+
+class OlderStore(CallerError):
+    """The store has forgotten what peers know of this node."""
+
+
+@dataclass
+class Gathering:
+    """Waiting for neighbours.
+
+    Attributes
+    ----------
+    peers : Peers
+        Sealed channels to the other parties.
+    transport : Transport
+        Open.
+    folder : StateFolder
+        For the log.
+    clock : callable
+        Seconds.
+    look : callable
+        Called again and again.
+    stopping : str
+        Why the waiting is to end.
+    """
+
+    peers: Peers
+    transport: Transport
+    folder: StateFolder
+    clock: Callable[[], float]
+    look: Callable[[float], object] = field(default=lambda now: None)
+    stopping: str = ""
+
+    def stop(self, why: str) -> None:
+        """Have the waiting end; also from a signal handler."""
+        self.stopping = self.stopping or why
+        self.transport.wake()
+
+    def gather(self, neighbours: Iterable[str], patience: float) -> None:
+        """Wait until all neighbours have said what they know of this node, at most so many seconds."""
+        wanted, until = set(neighbours), self.clock() + patience
+        while not self.stopping and (missing := wanted - self.peers.counters().keys()):
+            now = self.clock()
+            if now >= until:
+                silent = self._unheard(missing, now)
+                if silent:
+                    self.folder.warn(f"goes ahead without {', '.join(sorted(silent))}, not heard within {patience:g} s")
+                return
+            self._turn(min(0.5, until - now), now)
+
+    def _turn(self, patience: float, now: float) -> None:
+        """Send what is due, and take what comes; frames among it come again, since nothing acknowledges them."""
+        self._publish(self.peers.wake(now))
+        datagram = self.transport.receive(patience)
+        if datagram is not None:
+            self._publish(self.peers.open(datagram.sender, datagram.payload, self.clock())[1])
+        self.look(self.clock())
+
+    def _unheard(self, names: Collection[str], now: float) -> set[str]:
+        states = self.peers.states(now)
+        return {name for name in names if states[name].state in ("never heard", "gone")}
+
+    def _publish(self, datagrams: Iterable[tuple[str, bytes]]) -> None:
+        for to, datagram in datagrams:
+            self.transport.send(to, datagram)
+
+
+def check_memory(links: Mapping[str, Link], peers: Peers, state: Path) -> None:
+    """Compare a store with what its peers know.
+
+    Raises
+    ------
+    OlderStore
+        If the store has forgotten something.
+    """
+    lost = forgotten(links, peers.counters())
+    if lost:
+        known = "; ".join(f"{name} {what}" for name, what in lost.items())
+        raise OlderStore(
+            f"{state}: this is not the newest state of the node: {known} "
+            "than the store holds, so it is a backup, or a new one; nothing was charged. Put the newest state back, or "
+            "name it by --store; if it is lost, the node's part in this run is over, and the others go on without it "
+            "(--believe-store, if you know that these peers are wrong)"
+        )

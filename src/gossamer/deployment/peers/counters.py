@@ -1,0 +1,43 @@
+"""Counters of the messages between two parties, which tell a party that its store is older than what it did.
+
+A party that is given back an old copy of its store, or that has lost it, cannot tell: the copy is whole. Its peers can.
+So each tells the other, as soon as there is a channel, how much it has sent, received and had acknowledged, and a party
+compares that with its store before it draws or charges anything. A peer's counters never run ahead of a store that is
+the newest: whatever a node puts on a link, or acknowledges, is durable before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gossamer.deployment.peers.payloads import Counters
+from gossamer.errors import counted
+from gossamer.protocol.link import Link
+
+
+def counters_of(link: Link | None) -> Counters:
+    """Counters of a link, for the party at its other end."""
+    if link is None:
+        return Counters(0, 0, 0)
+    return Counters(link.transmitted, link.acknowledged, max(link.early, default=link.delivered))
+
+
+def forgotten(links: Mapping[str, Link], said: Mapping[str, Counters]) -> dict[str, str]:
+    """Return in words, by peer, the messages that peers know of and the store does not.
+
+    Parameters
+    ----------
+    links : mapping of str to Link
+        Of the store.
+    said : mapping of str to Counters
+        Of each peer that has told them.
+    """
+    found = {}
+    for name, theirs in said.items():
+        own = counters_of(links.get(name))
+        sent, received = theirs.received - own.sent, theirs.acknowledged - own.received
+        parts = [f"has {counted(sent, 'message')} more of it"] * (sent > 0)
+        parts += [f"knows that it took {counted(received, 'message')} more"] * (received > 0)
+        if parts:
+            found[name] = " and ".join(parts)
+    return found

@@ -1,0 +1,152 @@
+"""Meeting of neighbours: who is waited for, and whether they know more than the store."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.deployment.party.gathering import Gathering, OlderStore, check_memory
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.deployment.peers.counters import counters_of, forgotten
+from gossamer.deployment.peers.payloads import Counters
+from gossamer.deployment.peers.peers import PeerState
+from gossamer.protocol.link import Link
+from gossamer.runtimes.mqtt.inbox import Datagram
+
+NEW = Counters(0, 0, 0)
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Peers:
+    """Peers of whom a datagram tells what they know."""
+
+    names: tuple[str, ...] = ("b", "c")
+    said: dict[str, Counters] = field(default_factory=dict)
+
+    def wake(self, now: float) -> list[tuple[str, bytes]]:
+        return [(name, b"hello") for name in self.names]
+
+    def open(self, sender: str, datagram: bytes, now: float) -> tuple[list[Any], list[tuple[str, bytes]]]:
+        self.said[sender] = NEW
+        return ["a frame"], [(sender, b"answer")]
+
+    def counters(self) -> dict[str, Counters]:
+        return self.said
+
+    def states(self, now: float) -> dict[str, PeerState]:
+        return {n: PeerState("up" if n in self.said else "never heard", 0.0, True, "", {}) for n in self.names}
+
+
+@dataclass
+class Transport:
+    clock: Clock
+    inbox: deque[Datagram] = field(default_factory=deque)
+    sent: list[tuple[str, bytes]] = field(default_factory=list)
+    connected: bool = True
+    reason: str = ""
+
+    def send(self, to: str, payload: bytes) -> bool:
+        self.sent.append((to, payload))
+        return True
+
+    def receive(self, timeout: float) -> Datagram | None:
+        if self.inbox:
+            return self.inbox.popleft()
+        self.clock.now += timeout
+        return None
+
+    def wake(self) -> None:
+        pass
+
+
+@pytest.fixture
+def gathering(tmp_path: Path) -> Iterator[Any]:
+    clock, folder = Clock(), StateFolder(tmp_path)
+    folder.take()
+    folder.keep()
+    yield Gathering(Peers(), Transport(clock), folder, clock)  # type: ignore[arg-type]
+    folder.give_back()
+
+
+def test_it_goes_ahead_without_those_who_do_not_come(gathering: Any) -> None:
+    gathering.transport.inbox.append(Datagram("b", b"counters"))
+    gathering.gather(["b", "c"], patience=5.0)
+    assert gathering.clock() == pytest.approx(105.0)
+    log = (gathering.folder.path / "node.log").read_text()
+    assert "goes ahead without c, not heard within 5 s" in log
+
+
+def test_it_does_not_wait_when_all_have_said_what_they_know(gathering: Any) -> None:
+    gathering.transport.inbox += [Datagram("b", b"counters"), Datagram("c", b"counters")]
+    gathering.gather(["b", "c"], patience=5.0)
+    assert gathering.clock() == 100.0
+    assert ("b", b"answer") in gathering.transport.sent
+
+
+def test_nobody_is_waited_for_where_there_is_nobody(gathering: Any) -> None:
+    gathering.gather([], patience=5.0)
+    assert gathering.transport.sent == []
+
+
+def test_whoever_looks_can_end_it(gathering: Any) -> None:
+    gathering.look = lambda now: gathering.stop("stopped") if now >= 101.0 else None
+    gathering.gather(["b"], patience=60.0)
+    assert gathering.clock() == pytest.approx(101.0)
+    assert gathering.stopping == "stopped"
+
+
+# What peers know
+
+
+def link(transmitted: int, acknowledged: int, delivered: int, early: tuple[int, ...] = ()) -> Link:
+    return Link(1.0, queued=transmitted, transmitted=transmitted, acknowledged=acknowledged, delivered=delivered,
+                early=dict.fromkeys(early))  # type: ignore[arg-type]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "words"),
+    [
+        (None, NEW, ""),
+        (None, Counters(7, 0, 0), ""),  # what they sent may be on its way, or lost
+        (link(5, 3, 4), Counters(9, 4, 5), ""),
+        (link(5, 3, 4), Counters(9, 4, 3), ""),
+        (link(5, 3, 4, early=(6,)), Counters(9, 4, 5), ""),
+        (link(5, 3, 4), Counters(4, 4, 6), "has 1 message more of it"),
+        (link(5, 3, 4), Counters(9, 6, 5), "knows that it took 2 messages more"),
+        (None, Counters(0, 0, 2), "has 2 messages more of it"),
+        (link(5, 3, 4), Counters(9, 5, 8), "has 3 messages more of it and knows that it took 1 message more"),
+    ],
+)
+def test_what_a_store_has_forgotten(own: Link | None, theirs: Counters, words: str) -> None:
+    links = {} if own is None else {"b": own}
+    assert forgotten(links, {"b": theirs}) == ({"b": words} if words else {})
+
+
+def test_two_ends_of_a_link_agree() -> None:
+    """Whatever is under way: what either end says is never more than what the other has done."""
+    ours, theirs = link(5, 3, 4), link(6, 4, 5)
+    assert forgotten({"b": ours}, {"b": counters_of(theirs)}) == {}
+    assert forgotten({"a": theirs}, {"a": counters_of(ours)}) == {}
+
+
+def test_an_older_store_is_explained(gathering: Any, tmp_path: Path) -> None:
+    gathering.peers.said = {"b": Counters(9, 4, 6), "c": NEW}
+    check_memory({"b": link(6, 3, 4)}, gathering.peers, tmp_path)
+    with pytest.raises(OlderStore, match="not the newest state of the node: b has 1 message more of it than") as error:
+        check_memory({"b": link(5, 3, 4)}, gathering.peers, tmp_path)
+    for words in ("nothing was charged", "--store", "backup", str(tmp_path)):
+        assert words in str(error.value)
+    assert error.value.exit_code == 2
