@@ -24,6 +24,10 @@ DECLARED = ["--target", "ill", "--labels", "no,yes", "--range", "age=0..100", "-
 WHOLE = [*DECLARED, "--owner", "who"]
 
 
+TOLD = pytest.mark.filterwarnings("always::gossamer.errors.RunWarning")
+"""Warnings are printed, as to a user."""
+
+
 def new(*arguments: str, data: str = "t.csv") -> int:
     return main(["new", "small", "--data", data, *arguments])
 
@@ -78,9 +82,10 @@ def test_other_rows_of_the_same_counts_make_the_same_spec() -> None:
     assert Path("small.yaml").read_bytes() == first
 
 
+@TOLD
 def test_a_number_without_a_range_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert new("--target", "ill", "--labels", "no,yes", "--categories", "sex=f,m", "--drop", "who") == 0
-    assert "warning: no range for age" in capsys.readouterr().err
+    assert "nothing says how large numbers in age are" in capsys.readouterr().err
     assert written()["dataset"]["columns"]["age"] == "number"
     assert re.search(
         r"age: number # used as it is: better a range .* such as \[0, 100\]", Path("small.yaml").read_text()
@@ -274,6 +279,7 @@ def test_questions_lead_to_the_same_spec_as_flags(terminal: Callable[..., list[s
     assert Path("small.yaml").read_bytes() == by_flags
 
 
+@TOLD
 def test_a_wrong_answer_is_asked_again(terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]) -> None:
     terminal("illness", "ill", "", "no", "same", "-", "a..b", "", "f", "same")
     assert new() == 0
@@ -285,6 +291,7 @@ def test_a_wrong_answer_is_asked_again(terminal: Callable[..., list[str]], capsy
     assert written()["dataset"]["columns"] == {"age": "number", "sex": ["f", "m"]}
 
 
+@TOLD
 def test_numbers_of_rows_are_never_offered(
     terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,11 +105,13 @@ def write(path: Path, rows: Iterator[Row], without: tuple[str, ...] = ()) -> Non
         writer.writerows(rows)
 
 
-def main() -> None:
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def main(examples: Path = EXAMPLES) -> None:
     """Write the examples anew."""
-    examples = Path(__file__).resolve().parents[2] / "examples"
     write(examples / "wards.csv", ward_table(17))
-    write(examples / "wards-new.csv", ward_table(18, 12), without=(TARGET,))
+    write(examples / "wards-new.csv", ward_table(34, 12), without=(TARGET,))
 
 
 if __name__ == "__main__":

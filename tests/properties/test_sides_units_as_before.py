@@ -32,7 +32,7 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.masking import MaskingServer, Step, packed, unpacked
 from gossamer.privacy.masking.messages import MaskedVector
 from gossamer.privacy.masking.sizes import REPLIES
-from gossamer.privacy.masking.steps import REFUSED, MaskingStep
+from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
 from gossamer.privacy.streams.kept_records import Record

@@ -10,7 +10,7 @@ from tests.reference.ledgers import AgentLedger
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import DataError
-from gossamer.privacy.masking.steps import REFUSED, MaskingStep
+from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.answers import Answer
 from gossamer.sides.masked_side import MaskedSide, Members, Signing

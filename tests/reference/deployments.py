@@ -36,7 +36,7 @@ from gossamer.experiment.spec import Experiment
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.keys.identity import Identity
 from gossamer.privacy.curated_tasks import CuratedSum
-from gossamer.privacy.masking.steps import step_of
+from gossamer.privacy.masking_step import step_of
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Answered, Completed, Received

@@ -23,7 +23,7 @@ from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.mapa import box as mapa
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
-from gossamer.privacy.masking.steps import MaskingStep
+from gossamer.privacy.masking_step import MaskingStep
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

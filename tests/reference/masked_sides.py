@@ -16,7 +16,7 @@ from gossamer.algorithms.graph_federated.box import local_queries
 from gossamer.algorithms.graph_federated.coins import Sampling
 from gossamer.algorithms.graph_federated.masking import unit_of
 from gossamer.algorithms.graph_federated.settings import Settings, units_of
-from gossamer.privacy.masking.steps import MaskingStep
+from gossamer.privacy.masking_step import MaskingStep
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.answers import Answer

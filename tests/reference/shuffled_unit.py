@@ -15,7 +15,7 @@ from gossamer.algorithms.graph_federated.coins import Sampling
 from gossamer.algorithms.graph_federated.masking import MaskingServerNode, unit_of
 from gossamer.algorithms.graph_federated.messages import Contribution
 from gossamer.algorithms.graph_federated.settings import Settings, units_of
-from gossamer.privacy.masking.steps import MaskingStep
+from gossamer.privacy.masking_step import MaskingStep
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

@@ -17,7 +17,7 @@ from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.masking import MaskingServer, packed, unpacked
 from gossamer.privacy.masking.messages import MaskedVector
 from gossamer.privacy.masking.sizes import REPLIES
-from gossamer.privacy.masking.steps import MASK, REFUSED, MaskingStep
+from gossamer.privacy.masking_step import MASK, REFUSED, MaskingStep
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson

@@ -17,7 +17,7 @@ from gossamer.algorithms.masking_messages import MaskingReply
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.masking.steps import MASK
+from gossamer.privacy.masking_step import MASK
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.messages import decode_message
 from gossamer.sides.making import open_pool

@@ -16,7 +16,7 @@ from gossamer.privacy.masking import Group, MaskingMessage, Step, unpacked
 from gossamer.privacy.masking.messages import DeliveredShares, Roster
 from gossamer.privacy.masking.packed_server import reply_bytes
 from gossamer.privacy.masking.sizes import REPLIES, REQUESTS, agents_in
-from gossamer.privacy.masking.steps import MaskingStep
+from gossamer.privacy.masking_step import MaskingStep
 from gossamer.vectors import Masked, Public
 
 UPDATE = -1

@@ -75,7 +75,7 @@ def delta_of(rows: int) -> float:
 
 def draft(given: Draft) -> str:
     """Write the spec of a table, as YAML with comments."""
-    return _HEAD.format(name=given.name, path=_line(given.path)) + _dataset(given) + _rest(given)
+    return _HEAD.format(name=_line(given.name), path=_line(given.path)) + _dataset(given) + _rest(given)
 
 
 def _dataset(given: Draft) -> str:
@@ -114,12 +114,12 @@ def _remark(column: Any) -> str:
 
 
 def _rest(given: Draft) -> str:
-    fewest = max(1, int(given.fewest * (1 - _TESTED)))
+    half = max(1, int(given.fewest * (1 - _TESTED)) // 2)
     return (_OWNERS if given.owner is not None else _ALONE).format(
         objective=_objective(len(given.labels)),
         owners=given.owners,
         topology="complete" if given.owners <= _FEW else "exponential",
-        batch=max(1, min(fewest // 2, _MOST_BATCH)),
+        batch=f"{half} # about half" if half <= _MOST_BATCH else f"{_MOST_BATCH} # some",
         epsilon=f"{given.epsilon:g}",
         delta=_value(delta_of(given.rows) if given.delta is None else given.delta),
         which=f"at most a tenth of 1 over the {given.rows:,} rows" if given.delta is None else "as asked for",
@@ -138,7 +138,7 @@ def _objective(classes: int) -> str:
 def _value(value: Any) -> str:
     """A value in one line of YAML."""
     text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9)
-    return text.removesuffix("...\n").strip()
+    return text.removesuffix("...\n").strip("\n")
 
 
 def _line(text: str) -> str:
@@ -168,7 +168,7 @@ algorithm:
   name: gossip # nodes average their models in pairs, without a server
   nodes: {owners}
   topology: {topology} # who may talk to whom
-  batch_size: {batch} # about half of the rows that the smallest owner trains on
+  batch_size: {batch} of the rows that the smallest owner trains on
   learning_rate: 0.5
   updates_per_node: 100
 """
@@ -180,7 +180,7 @@ _ALONE = (
 objective: {objective}
 algorithm:
   name: central # all rows are in one place; with dataset.owner and gossip each owner keeps its own
-  batch_size: {batch} # about half of the rows to train on
+  batch_size: {batch} of the rows to train on
   learning_rate: 0.5
   updates_per_node: 100
 """

@@ -13,7 +13,7 @@ from gossamer.keys.identity import Identity, PublicKey
 from gossamer.privacy.masking import Identities, MaskingAgent, Step, UintArray, packed, reproducible_secret, unpacked
 from gossamer.privacy.masking.roster import check_identities
 from gossamer.privacy.masking.sizes import REQUESTS
-from gossamer.privacy.masking.steps import REFUSED, MaskingStep
+from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.answers import Answer
 from gossamer.sides.number_source import numbers_of

@@ -8,7 +8,7 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
-from gossamer.privacy.masking.steps import REFUSED, MaskingStep
+from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt

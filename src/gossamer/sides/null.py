@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gossamer.errors import SpecError
-from gossamer.privacy.masking.steps import MaskingStep
+from gossamer.privacy.masking_step import MaskingStep
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.sides.answers import Answer

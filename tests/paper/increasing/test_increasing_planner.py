@@ -436,6 +436,7 @@ def test_left_to_itself_the_search_takes_the_largest_rounds() -> None:
     assert (found.power, found.initial_size, found.rounds) == (0.0, 500, 10)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_the_least_noise(relation: NeighboringRelation) -> None:
     """No worse than the fewest rounds, which are among what it tries, nor than the constant schedule."""
@@ -448,6 +449,7 @@ def test_the_least_noise(relation: NeighboringRelation) -> None:
     assert quiet.aggregate_noise <= quiet.constant_noise * 1.002
 
 
+@pytest.mark.slow
 def test_a_bound_on_the_noise_is_kept() -> None:
     arguments = (0.1, 1e-6, 5000, 5000, ADD, (1.0,), (32,))
     free = checked(search_rounds(RoundSearch(Objective.ROUNDS, *arguments, most_sigma=100.0)))

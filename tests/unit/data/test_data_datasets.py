@@ -133,6 +133,7 @@ def test_usps_rows_are_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert flat.features.shape == (20, 256)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("objective", "size"), [("softmax", 2570), ("cnn_mapa", 2880)])
 def test_usps_suits_linear_models_and_networks(
     objective: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ from tests.unit.sides.test_masked_side import NAMES, ask, give_updates, sides
 
 from gossamer.algorithms.graph_federated.messages import Assignment
 from gossamer.privacy.masking import FixedPoint, Group, Step
-from gossamer.privacy.masking.steps import REFUSED, MaskingStep
+from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate, TrainingQuery, UpdateQuery
 from gossamer.sides.round_terms import RoundTerms, inputs_digest

@@ -29,7 +29,7 @@ from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.privacy.accounting.analytic import GaussianFull
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.curated_tasks import CuratedSum
-from gossamer.privacy.masking.steps import REFUSED
+from gossamer.privacy.masking_step import REFUSED
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.streams.agent_noise import own_server_guarantee

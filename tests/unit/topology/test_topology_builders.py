@@ -199,6 +199,7 @@ def test_more_edges_than_fit_are_refused_before_they_are_made(settings):
         build(settings, 100_000)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_nodes_are_no_problem():
     graph = build("exponential", 100_000)
     # Offsets 2^0 to 2^16, none of them half of 100,000 or another's negative.

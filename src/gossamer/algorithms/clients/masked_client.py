@@ -14,7 +14,7 @@ from gossamer.algorithms.masked_steps import UPDATE, check_request, speakers_in,
 from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.algorithms.worker import Words, WorkerNode, WorkerState
 from gossamer.privacy.masking import Group, Step
-from gossamer.privacy.masking.steps import REFUSED, step_of
+from gossamer.privacy.masking_step import REFUSED, step_of
 from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.events import Answered, Resumed, Started

@@ -24,7 +24,7 @@ from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, W
 from gossamer.errors import PeerError, TooFewAgents
 from gossamer.privacy.masking import Step
 from gossamer.privacy.masking.packed_server import server_of, start_sum
-from gossamer.privacy.masking.steps import REFUSED, step_of
+from gossamer.privacy.masking_step import REFUSED, step_of
 from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import Answered
 from gossamer.protocol.messages import check_sender

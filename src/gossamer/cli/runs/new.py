@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import warn
-from gossamer.errors import CallerError, RunWarning, counted, did_you_mean
+from gossamer.errors import CallerError, counted, did_you_mean
 
 if TYPE_CHECKING:
     from gossamer.cli.runs.declaring import Declaring
@@ -66,8 +65,6 @@ def new_command(options: argparse.Namespace) -> int:
     text = _tried(given, out)
     _write(out, text)
     print(_report(given, out))
-    if plain := [name for name, column in given.columns.items() if column == "number"]:
-        warn([f"no range for {', '.join(plain)}: used as they are, and private learning does badly on large numbers"])
     if given.owner is not None and given.fewest < _FEW:
         warn([f"an owner has only {counted(given.fewest, 'row')}, and the noise of all is what these need"])
     return 0
@@ -224,9 +221,7 @@ def _tried(given: Draft, out: Path) -> str:
     from gossamer.experiment.spec import resolved
 
     text = draft(given)
-    with warnings.catch_warnings():  # columns without a range are named once, by the command itself
-        warnings.filterwarnings("ignore", ".*used as they are", RunWarning)
-        plan_run(prepare(resolved(read_text(text), out.resolve().parent)))
+    plan_run(prepare(resolved(read_text(text), out.resolve().parent)))
     return text
 
 

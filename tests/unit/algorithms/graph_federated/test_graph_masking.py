@@ -21,7 +21,7 @@ from gossamer.errors import PeerError, SpecError, TooFewAgents
 from gossamer.privacy.masking import Announcement, Group, Step, packed, unpacked
 from gossamer.privacy.masking.packed_server import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
 from gossamer.privacy.masking.sizes import REPLIES, REQUESTS, agents_in, packed_size
-from gossamer.privacy.masking.steps import REFUSED, MaskingStep
+from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

@@ -12,7 +12,7 @@ from tests.unit.sides.test_masked_side import CLIP, NAMES, SIZE, Sum, ask, give_
 
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.masking import Step
-from gossamer.privacy.masking.steps import REFUSED, MaskingStep
+from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.sides.machine import NOTHING_PROVIDED, Ticket
 from gossamer.sides.number_source import Numbers, numbers_of

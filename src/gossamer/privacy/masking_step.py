@@ -1,4 +1,7 @@
-"""What an agent's data side is asked for while its unit's sum is masked: the agent's message of one step."""
+"""Question to an agent's data side while its unit's sum is masked: for its message of one step.
+
+It is known without cryptography, which masks need and is optional: whoever meets tasks has to tell these apart.
+"""
 
 from __future__ import annotations
 
@@ -55,12 +58,12 @@ class MaskingStep:
 
     @property
     def label(self) -> type[Masked] | type[Public]:
-        """Of the answer."""
+        """Label of the answer's vector."""
         return Masked if self.step == MASK else Public
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Of the answer."""
+        """Type of the answer's numbers."""
         return np.dtype(f"u{self.bits // 8}")
 
 
