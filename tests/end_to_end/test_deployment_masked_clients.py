@@ -15,7 +15,7 @@ pytest.importorskip("amqtt", reason="needs the extra broker")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.end_to_end.test_deployment_refusals import Party
-from tests.reference.deployments import Life, Parties, check_lives, experiment, keep_history, parties, until
+from tests.reference.deployments import Life, Parties, charge, check_lives, experiment, keep_history, parties, until
 from tests.reference.founded_broker import free_port
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave, Newest
@@ -116,7 +116,7 @@ def test_who_relies_on_nobody_s_noise_has_to_trust_nobody(tmp_path: Path, capsys
 @pytest.mark.parametrize(("honest", "counted"), [(SHARED, 2), ("", 1), (", honest: 1.0", 3)])
 @pytest.mark.parametrize("algorithm", [FEDAVG % 3, FEDBUFF % 3], ids=["fedavg", "fedbuff"])
 def test_a_ledger_is_charged_what_is_proved_of_the_noise_that_counts(
-    algorithm: str, honest: str, counted: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    algorithm: str, honest: str, counted: int, tmp_path: Path
 ) -> None:
     """Three sums of h discrete Gaussians: (D/s)^2/(2 h) each, times the order of the ledger."""
     found = nowhere(tmp_path / "f", algorithm=algorithm, honest=honest)
@@ -125,8 +125,7 @@ def test_a_ledger_is_charged_what_is_proved_of_the_noise_that_counts(
     steps = 2 * CLIP * 2.0**found.plan.unit.fixed.fraction_bits  # type: ignore[attr-defined]
     assert noise.sensitivity == pytest.approx(steps)
     assert 2 * noise.scale * math.sqrt(counted) / steps == pytest.approx(20.0, rel=1e-3)
-    assert main(found.command(A, "--connect-timeout", "0.1")) == 1
-    capsys.readouterr()
+    charge(found, A)
     (spent,) = spendings(read_policy(found.folder / A / "policy.yaml"))
     assert spent.filter is not None
     order = yaml.safe_load((found.folder / A / "policy.yaml").read_text())["data"][A]["order"]
@@ -143,7 +142,7 @@ def test_data_are_in_a_sum_of_shared_noise_once(party: Party) -> None:
     data = {A: {**policy.rules["data"][A], "epsilon": 4.0}}
     policy.write(data=data, trusted_clients=sorted({*policy.known, *theirs}))
 
-    assert party.started(A)[0] == 1  # no broker; its plan is in the ledger
+    charge(party.federation, A)
     before = spendings(read_policy(policy.path))
     code, said = party.started(other)
     assert f"node-1: examples of data set '{A}' are in this run already, at {A}" in said

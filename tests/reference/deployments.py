@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,10 +21,14 @@ from typing import Any
 import numpy as np
 
 from gossamer.algorithms.context import InFlight
-from gossamer.cli.federation.local_federation import POLICY, STATE, LocalFederation
+from gossamer.cli.federation.local_federation import DATA, POLICY, STATE, LocalFederation
+from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.deployment.founding.invitations import parse_invitation
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.data_side import DataHeld
+from gossamer.deployment.party.joining import accept
+from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.state_folder import ENDED, StateFolder
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_text
@@ -375,3 +379,23 @@ def own_updates(lives: Mapping[str, Life], names: Collection[str]) -> dict[str, 
 def spec_of(path: Path) -> Experiment:
     """A spec in a file."""
     return read_text(path.read_text(encoding="utf-8"))
+
+
+def charge(federation: LocalFederation, name: str) -> None:
+    """Enter a party's plan in the ledger of its data, as its node does once it has met its peers."""
+    place = federation.folder / name
+    options = PartyOptions(
+        invitation=place / "invitation.yaml",
+        organiser=federation.organiser,
+        data=place / DATA,
+        policy=place / POLICY,
+        modules=own_code(federation.prepared.experiment),
+        quiet=True,
+    )
+    folder = StateFolder(place / STATE)
+    folder.take()
+    try:
+        with closing(DataHeld(options, accept(options), folder)) as held:
+            held.charge()
+    finally:
+        folder.give_back()
