@@ -26,7 +26,7 @@ from gossamer.bounded import read_file
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.broker_layout import has_tls, host_and_port, is_loopback
 from gossamer.deployment.founding.invitations import Invitation, content_of, parse_signed
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, SpecError
 from gossamer.keys.errors import InvitationError
 from gossamer.keys.private_files import read_private
 from gossamer.runtimes.mqtt.broker_config import ServerTls, access_list, mosquitto_config
@@ -212,7 +212,13 @@ def _authority(folder: Path) -> Authority:
         raise CallerError(
             f"{folder / papers.AUTHORITY_CERTIFICATE}: cannot read the authority's certificate: {error.strerror}"
         ) from None
-    return Authority.load(certificate, read_private(folder / papers.AUTHORITY_KEY))
+    key = read_private(folder / papers.AUTHORITY_KEY)
+    try:
+        return Authority.load(certificate, key)
+    except SpecError as error:
+        raise SpecError(
+            f"{folder}: {error}; restore {papers.AUTHORITY_CERTIFICATE} and {papers.AUTHORITY_KEY}"
+        ) from None
 
 
 def _check_successor(before: Invitation, after: Invitation) -> None:

@@ -217,6 +217,16 @@ def test_what_cannot_share_a_broker(tmp_path: Path, one: Founded) -> None:
     refused("expected a path that mosquitto.conf can hold", lambda: share([folder], out, Path("/a\nuser root")))
 
 
+def test_a_broker_whose_authority_is_damaged(tmp_path: Path, one: Founded, shared: SharedBroker) -> None:
+    certificate = tmp_path / "hub" / "authority.crt"
+    certificate.write_bytes((tmp_path / "one" / "authority.crt").read_bytes())
+    refused("hub: the authority's .* do not belong together; restore", lambda: join([], tmp_path / "hub"))
+    certificate.write_text("x")
+    refused("hub: expected the certificate of an authority", lambda: join([], tmp_path / "hub"))
+    certificate.unlink()
+    refused("authority.crt: cannot read the authority's certificate: No such", lambda: join([], tmp_path / "hub"))
+
+
 def test_the_command(tmp_path: Path, one: Founded, other: Founded, capsys: pytest.CaptureFixture[str]) -> None:
     hub = tmp_path / "hub"
     assert main(["federation", "broker", str(tmp_path / "one"), "--out", str(hub)]) == 0
