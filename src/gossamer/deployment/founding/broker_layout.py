@@ -74,7 +74,7 @@ def check_secrecy(broker: str, insecure: bool) -> None:
 
 
 def host_and_port(parts: SplitResult) -> tuple[str, int]:
-    """Where a broker listens, of an invitation's URL."""
+    """Host and port of a broker, from an invitation's URL."""
     assert parts.hostname is not None  # an invitation has been checked
     assert parts.port is not None
     return parts.hostname, parts.port

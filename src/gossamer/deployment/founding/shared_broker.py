@@ -85,7 +85,7 @@ class SharedBroker:
 
 
 def papers_of(run: str) -> str:
-    """Where the certificates of a run's parties lie in the broker's folder."""
+    """Folder of the certificates of a run's parties, in the broker's folder."""
     return f"{PARTIES}/{run}"
 
 
