@@ -131,7 +131,7 @@ def _other_neither_reads_nor_writes(home: Path, a: MqttTransport, server: MqttTr
     """A client with papers of the other federation, of the name of the party that it tries to be."""
     one, other = run(home, "one"), run(home, "other")
     seen: queue.Queue[str] = queue.Queue()
-    with Client(port(home), tls(home, "other", "server")) as client:
+    with Client(port(home), tls(home, "other", "server"), client_id=f"{one}/server") as client:  # as transports name it
         client.client.on_message = lambda client, _, message: seen.put(message.topic)
         for where in ("#", topic(one, "server", "+"), presence_topic(one, "+")):
             client.subscribe(where)
@@ -143,6 +143,7 @@ def _other_neither_reads_nor_writes(home: Path, a: MqttTransport, server: MqttTr
         topics = {seen.get(timeout=LONG)}
         topics |= {seen.get() for _ in range(seen.qsize())}
     assert topics == {presence_topic(other, "server")}
+    assert (a.counts["disconnected"], server.counts["disconnected"]) == (0, 0)
 
 
 def test_a_federation_that_comes_later(home: Path) -> None:

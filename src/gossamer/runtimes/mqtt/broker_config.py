@@ -89,6 +89,8 @@ def mosquitto_config(
             f"keyfile {tls.key}",
             "require_certificate true",
             "use_subject_as_username true" if tls.whole_subject else "use_identity_as_username true",
+            # Subjects are of one node each, so nobody can end another's connection with its client identifier.
+            *(["use_username_as_clientid true"] if tls.whole_subject else []),
             "tls_version tlsv1.2",  # or later
         ]
     if access is not None:

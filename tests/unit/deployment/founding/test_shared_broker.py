@@ -132,6 +132,7 @@ def test_the_configuration_has_absolute_paths(tmp_path: Path, shared: SharedBrok
         "listener 8883",
         "require_certificate true",
         "use_subject_as_username true",
+        "use_username_as_clientid true",
         f"cafile {tmp_path}/hub/broker/ca.crt",
         f"certfile {tmp_path}/hub/broker/broker.crt",
         f"keyfile {tmp_path}/hub/broker/broker.key",
