@@ -81,7 +81,7 @@ def said(problem: Any) -> str:
     """One of the problems of a ``ValidationError`` in words, without the place and without what was found."""
     message = str(_SAID.get(problem["type"], problem["msg"])).removeprefix("Value error, ")
     if problem["type"] == "too_short":
-        message = "expected {min_length} or more, found {actual_length}".format_map(problem["ctx"])
+        message = "expected {min_length} or more of them, found {actual_length}".format_map(problem["ctx"])
     message = re.sub(r"\b0\.0{5,}\d+", lambda found: f"{float(found[0]):g}", message)
     return message[0].lower() + message[1:]
 

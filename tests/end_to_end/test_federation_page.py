@@ -67,11 +67,11 @@ def test_the_walk(capsys: pytest.CaptureFixture[str]) -> None:
         steps += 1
         if words[2] == "identity":
             Path("hospital-a/hospital-a.pub").rename("keys/hospital-a.pub")
-        if words[2] == "new":
+        if words[2:4] == ["new", "stays"]:
             (organiser,) = re.findall(r"organiser +(\S+)", captured.out)
             for file in ("invitation.yaml", "tls.crt", "ca.crt"):
                 Path("stays/hospital-a", file).rename(Path("hospital-a", file))
-    assert steps == 5
+    assert steps == 7
     Path("policy.yaml").write_text(policy)
     assert list(read_policy("policy.yaml").data) == ["stays"]
 

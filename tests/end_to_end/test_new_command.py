@@ -83,12 +83,13 @@ def test_other_rows_of_the_same_counts_make_the_same_spec() -> None:
 
 
 @TOLD
-def test_a_number_without_a_range_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_number_without_a_range_is_scaled_privately(capsys: pytest.CaptureFixture[str]) -> None:
     assert new("--target", "ill", "--labels", "no,yes", "--categories", "sex=f,m", "--drop", "who") == 0
-    assert "nothing says how large numbers in age are" in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
     assert written()["dataset"]["columns"]["age"] == "number"
+    assert written()["dataset"]["scale"] == "private"
     assert re.search(
-        r"age: number # used as it is: better a range .* such as \[0, 100\]", Path("small.yaml").read_text()
+        r"age: number # scaled privately; better a range .* such as \[0, 100\]", Path("small.yaml").read_text()
     )
 
 

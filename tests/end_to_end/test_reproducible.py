@@ -135,7 +135,7 @@ def test_the_command_says_it(capsys: pytest.CaptureFixture[str], command: str, h
     assert "With a noise secret it would be (" in said
     assert "epsilon spent" not in captured.err + captured.out
     assert said.count("-differential privacy for each") == said.count("With a noise secret it would be (")
-    table = captured.out.partition("epsilon\n")[2].partition("\n\n")[0].splitlines()
+    table = captured.out.partition("epsilon planned\n")[2].partition("\n\n")[0].splitlines()
     assert table
     assert {line.split()[-1] for line in table} == {"none"}
     assert main([command, "spec.yaml", *more, "--json", *(["--overwrite"] if command == "run" else [])]) == 0

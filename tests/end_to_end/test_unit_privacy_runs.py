@@ -112,7 +112,7 @@ def test_nothing_proved_is_written_as_none(sections: dict[str, Any], tmp_path: P
 
 def test_a_run_that_is_cut_short_is_charged_for_all_rounds() -> None:
     whole, cut = gs.run(spec()), gs.run(spec(stop={"virtual_seconds": 3}, speeds={"name": "constant"}))
-    assert cut.summary["status"] == "virtual_seconds"
+    assert cut.summary["virtual_seconds"] == 3
     assert cut.summary["updates"] < whole.summary["updates"] == 24
     assert cut.guarantee == whole.guarantee
     assert 0 < cut.metrics[-1]["epsilon_so_far"] < cut.guarantee.epsilon

@@ -16,9 +16,9 @@ HOST, LONG = "127.0.0.1", 15.0
 class Client:
     """A connection to a broker on this machine, and the broker's answers, in order."""
 
-    def __init__(self, port: int, tls: Tls) -> None:
+    def __init__(self, port: int, tls: Tls, client_id: str = "") -> None:
         self.answers: queue.Queue[object] = queue.Queue()
-        self.client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+        self.client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5)
         self.client.tls_set(str(tls.authority), str(tls.certificate), str(tls.key), tls_version=ssl.PROTOCOL_TLS_CLIENT)
         self.client.on_publish = lambda client, _, mid, code, properties: self.answers.put(str(code))
         self.client.on_subscribe = lambda client, _, mid, codes, properties: self.answers.put(str(codes[0]))

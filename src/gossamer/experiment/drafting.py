@@ -93,7 +93,20 @@ def _dataset(given: Draft) -> str:
     left = f"; left out: {', '.join(map(_line, given.left_out))}" if given.left_out else ""
     lines.append(f"  columns: # the features, in this order{left}")
     lines += [f"    {_value(name)}: {_value(column)} # {_remark(column)}" for name, column in given.columns.items()]
+    if any(_unscaled(column) for column in given.columns.values()):
+        lines.append(
+            "  scale: private # of numbers without a range: found by a noisy release before the run, in the budget"
+        )
     return "\n".join(lines) + "\n"
+
+
+def _unscaled(column: Any) -> bool:
+    """Whether a column is a number that no constants are declared for."""
+    whole = column if isinstance(column, Mapping) else {"kind": column}
+    return whole.get("kind", "number") == "number" and not isinstance(column, list) and not whole.keys() & _SAID
+
+
+_SAID = {"range", "mean", "categories"}
 
 
 def _remark(column: Any) -> str:
@@ -107,7 +120,7 @@ def _remark(column: Any) -> str:
     if column == "boolean" or whole.get("kind") == "boolean":
         return f"0 or 1{gaps}"
     if not items:
-        return f"used as it is: better a range that is known without these rows, such as [0, 100]{gaps}"
+        return f"scaled privately; better a range that is known without these rows, such as [0, 100]{gaps}"
     if isinstance(items[0], str):
         return f"a feature for each, 1 where a row has it{gaps}"
     return f"mapped to -1 .. 1; beyond, the nearer end{gaps}"

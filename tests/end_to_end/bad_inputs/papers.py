@@ -70,6 +70,15 @@ LEDGERS: tuple[tuple[str, dict[str, str | bytes], Make | None], ...] = (
     ("a pipe", {}, called(pipe, "policy.ledger")),
 )
 
+BROKERS = (
+    ("no federation", "federation/node-0 --out hub", "federation/node-0: no federation, for it has no federation.yaml"),
+    ("without TLS", "federation --out hub", "has no TLS, without which a broker cannot tell federations apart"),
+    ("a folder that exists", "federation --out federation", "federation: exists and is not an empty folder"),
+    ("a folder that is no broker's", "federation --join federation", "federation: no shared broker"),
+    ("a key in the place of a federation", "federation/node-0/identity.key --out hub", "expected an invitation"),
+)
+"""Folders that ``gossamer federation broker`` is called with."""
+
 NODE = "node --invitation federation/node-0/invitation.yaml --quiet --connect-timeout 0.1"
 """Starts a party of a federation whose broker is not there."""
 OWN = f"{NODE} --data federation/node-0/data.npz --policy federation/node-0/policy.yaml"
@@ -208,6 +217,10 @@ CASES: tuple[Case, ...] = (
         "federation show federation/node-0/identity.key",
         "identity.key",
         of="federation",
+    ),
+    *(
+        Case(f"broker: {name}", KIND, f"federation broker {words}", says, of="federation")
+        for name, words, says in BROKERS
     ),
     accepted(
         Case("policy with CRLF", KIND, "data show policy.yaml", "", {"policy.yaml": GOOD.replace("\n", "\r\n")}),

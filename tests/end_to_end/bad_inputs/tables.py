@@ -50,7 +50,7 @@ DECLARED: tuple[tuple[str, str, str, str], ...] = (
         "columns.sex",
     ),
     ("a filling that is no number", COLUMNS.replace("missing: 70", "missing: many"), "", "columns.weight"),
-    ("no columns", "", "", "dataset.columns: expected 1 or more, found 0"),
+    ("no columns", "", "", "dataset.columns: expected 1 or more of them, found 0"),
     ("features as well", COLUMNS, ", features: [age]", "features"),
     ("ignore as well", COLUMNS, ", ignore: [age]", "ignore"),
     ("an unknown scale", COLUMNS, ", scale: standard", "scale"),

@@ -54,7 +54,7 @@ def test_each_kind_of_column_has_its_comment() -> None:
     }
     text = draft(replace(PLAIN, columns=columns, left_out=["name"]))
     lines = {line.split(":")[0].strip(): line.partition(" # ")[2] for line in text.splitlines() if line[:4] == "    "}
-    as_it_is = "used as it is: better a range that is known without these rows, such as [0, 100]"
+    as_it_is = "scaled privately; better a range that is known without these rows, such as [0, 100]"
     assert lines == {
         "plain": as_it_is,
         "gaps": f"{as_it_is}; an empty cell counts as 3",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.bounded import read_text as text_of
 from gossamer.bounded import real_path
+from gossamer.cli.federation.broker import add_broker, broker_command
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, warn
 from gossamer.errors import CallerError
@@ -36,6 +37,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     _add_joining(actions)
     _add_renewing(actions)
     _add_show(actions)
+    _finish(add_broker(actions), broker_command)
 
 
 def _add_identity(actions: Any) -> None:

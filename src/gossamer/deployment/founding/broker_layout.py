@@ -28,7 +28,7 @@ _NOTE_TLS = """\
 def configuration(broker: str) -> dict[str, bytes]:
     """``mosquitto.conf`` for the broker at a URL."""
     parts = urlsplit(broker)
-    host, port = _host_and_port(parts)
+    host, port = host_and_port(parts)
     listen = host if is_loopback(host) else ""
     if not has_tls(broker):
         return {f"{papers.BROKER}/mosquitto.conf": (_NOTE + mosquitto_config(port, listen)).encode()}
@@ -39,7 +39,7 @@ def configuration(broker: str) -> dict[str, bytes]:
 
 def for_broker(invitation: Invitation, authority: Authority, key: bytes | None = None) -> dict[str, bytes]:
     """A new certificate for the broker, its key unless it has one already, and who may do what there."""
-    host, _ = _host_and_port(urlsplit(invitation.broker))
+    host, _ = host_and_port(urlsplit(invitation.broker))
     broker = authority.server("broker", [host], invitation.expires, key)
     made = {papers.BROKER_KEY: broker.key} if key is None else {}
     return {
@@ -65,7 +65,7 @@ def is_loopback(host: str) -> bool:
 
 def check_secrecy(broker: str, insecure: bool) -> None:
     """Raise SpecError if a broker on another machine is to be used without TLS, and nobody said so."""
-    host, _ = _host_and_port(urlsplit(broker))
+    host, _ = host_and_port(urlsplit(broker))
     if not has_tls(broker) and not is_loopback(host) and not insecure:
         raise SpecError(
             f"{broker} is another machine and has no TLS, so anybody on the way may cut parties off and see who talks "
@@ -73,7 +73,8 @@ def check_secrecy(broker: str, insecure: bool) -> None:
         )
 
 
-def _host_and_port(parts: SplitResult) -> tuple[str, int]:
+def host_and_port(parts: SplitResult) -> tuple[str, int]:
+    """Host and port of a broker, from an invitation's URL."""
     assert parts.hostname is not None  # an invitation has been checked
     assert parts.port is not None
     return parts.hostname, parts.port

@@ -43,10 +43,10 @@ Files = Mapping[str, bytes]
 """What to write, by its place in the folder."""
 
 
-def check_empty(folder: Path) -> None:
+def check_empty(folder: Path, what: str = "a new federation") -> None:
     """Raise CallerError if ``folder`` exists and is not an empty folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise CallerError(f"{folder}: exists and is not an empty folder; choose another one for a new federation")
+        raise CallerError(f"{folder}: exists and is not an empty folder; choose another one for {what}")
 
 
 def write(folder: Path, files: Files) -> None:
@@ -54,7 +54,7 @@ def write(folder: Path, files: Files) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for place in sorted(files, key=lambda place: (not _is_key(place), place == RECORD)):
         path = folder / place
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _is_key(place):
             write_private(path, files[place])
         else:

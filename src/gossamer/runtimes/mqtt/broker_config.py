@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(frozen=True)
 class ServerTls:
-    """Files in PEM format: who signs the certificates of clients, and the broker's own certificate and key."""
+    """Files in PEM format: who signs the certificates of clients, and the broker's own certificate and key.
+
+    With ``whole_subject`` the broker knows clients by all that a certificate's subject says, not by its common name.
+    """
 
     authority: Path
     certificate: Path
     key: Path
+    whole_subject: bool = False
 
 
 _AROUND = 1 << 12
 """Bytes of a packet beside its payload: its topic, of three names of at most 64, and what MQTT adds."""
 
 
-def access_list(run: str, nodes: Iterable[str]) -> str:
+def access_list(run: str, nodes: Iterable[str], user: Callable[[str], str] = str) -> str:
     """An ACL file: each node reads what is for it, publishes in its own name, and knows who is present.
 
-    Nobody else may do anything. The names are those in the clients' certificates.
+    Nobody else may do anything. The broker knows a node by its name in its certificate, or as ``user`` calls it.
     """
-    return "\n".join(_access(run, node) for node in nodes)
+    return "\n".join(_access(run, node, user(node)) for node in nodes)
 
 
-def _access(run: str, node: str) -> str:
+def _access(run: str, node: str, user: str) -> str:
     return (
-        f"user {node}\n"
+        f"user {user}\n"
         f"topic read gossamer/{run}/to/{node}/from/+\n"
         f"topic write gossamer/{run}/to/+/from/{node}\n"
         f"topic read gossamer/{run}/presence/+\n"
@@ -84,7 +88,9 @@ def mosquitto_config(
             f"certfile {tls.certificate}",
             f"keyfile {tls.key}",
             "require_certificate true",
-            "use_identity_as_username true",
+            "use_subject_as_username true" if tls.whole_subject else "use_identity_as_username true",
+            # Subjects are of one node each, so nobody can end another's connection with its client identifier.
+            *(["use_username_as_clientid true"] if tls.whole_subject else []),
             "tls_version tlsv1.2",  # or later
         ]
     if access is not None:

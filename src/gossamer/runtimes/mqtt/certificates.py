@@ -78,7 +78,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
         own = (
-            _builder(name, _common_name(name), key.public_key(), now + datetime.timedelta(days=days))
+            _builder(_subject(name), _subject(name), key.public_key(), now + datetime.timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
             .sign(key, hashes.SHA256())
@@ -140,23 +140,28 @@ class Authority:
         """
         private = ec.generate_private_key(ec.SECP256R1()) if key is None else _private_key(key)
         names = x509.SubjectAlternativeName([_host(host) for host in hosts])
-        issued = self._issue(name, private.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, until, names)
+        issued = self._issue(_subject(name), private.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, until, names)
         return Certificate(issued, _key_pem(private))
 
     def client(self, name: str, until: datetime.datetime | None = None) -> Certificate:
         """A certificate for the node of this name, which the broker knows it by, with a key of its own."""
         private = ec.generate_private_key(ec.SECP256R1())
-        issued = self._issue(name, private.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, until)
+        issued = self._issue(_subject(name), private.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, until)
         return Certificate(issued, _key_pem(private))
 
-    def client_of(self, name: str, identity: PublicKey, until: datetime.datetime | None = None) -> bytes:
-        """A certificate, in PEM format, for the node of this name, to be used with its identity's private key."""
+    def client_of(
+        self, name: str, identity: PublicKey, until: datetime.datetime | None = None, run: str | None = None
+    ) -> bytes:
+        """A certificate, in PEM format, for the node of this name, to be used with its identity's private key.
+
+        With a ``run`` its subject names that as well, so that nodes of one name in two runs are told apart.
+        """
         key = ed25519.Ed25519PublicKey.from_public_bytes(identity.raw)
-        return self._issue(name, key, ExtendedKeyUsageOID.CLIENT_AUTH, until)
+        return self._issue(_subject(name, run), key, ExtendedKeyUsageOID.CLIENT_AUTH, until)
 
     def _issue(
         self,
-        name: str,
+        name: x509.Name,
         key: _PublicKey,
         purpose: x509.ObjectIdentifier,
         until: datetime.datetime | None,
@@ -179,10 +184,15 @@ class Authority:
         return _pem(builder.sign(self._key, hashes.SHA256()))
 
 
-def _builder(name: str, issuer: x509.Name, key: _PublicKey, until: datetime.datetime) -> x509.CertificateBuilder:
+def user_name(name: str, run: str) -> str:
+    """Name by which a broker that goes by whole subjects knows the node of this name in a run (RFC 2253)."""
+    return _subject(name, run).rfc4514_string()
+
+
+def _builder(name: x509.Name, issuer: x509.Name, key: _PublicKey, until: datetime.datetime) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
-        .subject_name(_common_name(name))
+        .subject_name(name)
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
@@ -192,8 +202,9 @@ def _builder(name: str, issuer: x509.Name, key: _PublicKey, until: datetime.date
     )
 
 
-def _common_name(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+def _subject(name: str, run: str | None = None) -> x509.Name:
+    unit = [] if run is None else [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, run)]
+    return x509.Name([*unit, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -239,7 +239,7 @@ def test_folders_without_public_keys(tmp_path: Path) -> None:
             read_keys(tmp_path)
     (tmp_path / "a.pub").unlink()
     (tmp_path / "a.pub").mkdir()
-    with pytest.raises(CallerError, match=f"{tmp_path}/a.pub: cannot read the public key: Is a directory"):
+    with pytest.raises(CallerError, match=f"{tmp_path}/a.pub: cannot read the public key: it is a folder"):
         read_keys(tmp_path)
 
 

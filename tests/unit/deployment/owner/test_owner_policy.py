@@ -94,7 +94,7 @@ def test_paths_are_taken_from_the_policys_folder(policy: Any, tmp_path: Path) ->
     [
         ("", "expected rules such as data: and organisers:, found None"),
         ("- data", "expected rules such as data:"),
-        ("data: {}", "line 1: data: dictionary should have at least 1 item"),
+        ("data: {}", "line 1: data: expected 1 or more of them, found 0"),
         ("organisers: []", "line 1: data is missing"),
         ("data:\n  wards:\n    epsilon: 4\n", "line 2: data.wards.delta is missing"),
         (f"{DATA}algorithm: [gossip]", "line 5: unknown key algorithm; did you mean algorithms?"),
