@@ -82,8 +82,9 @@ def check_target(to: str) -> Target:
     CallerError
         If there is no such target, or a package is not installed.
     """
-    if to not in TARGETS:
-        raise CallerError(f"models are exported to {', '.join(TARGETS)}, found {to!r}{did_you_mean(to, TARGETS)}")
+    if not isinstance(to, str) or to not in TARGETS:
+        found = str(to)[:40]
+        raise CallerError(f"models are exported to {', '.join(TARGETS)}, found {found!r}{did_you_mean(found, TARGETS)}")
     target = TARGETS[to]
     missing = [package for package in target.needs if find_spec(package) is None]
     if missing:

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
-from gossamer.errors import RunWarning, counted
+from gossamer.errors import DataError, RunWarning, counted
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import unpack
 from gossamer.trained.card import FILE, Card
@@ -184,8 +185,14 @@ class Model(Mapping[str, FloatArray]):
         """
         # Named, not imported: exports are made of models, so they know this module.
         exporting = import_module("gossamer.trained.exporting")
-        place: Path = exporting.export_model(self, to, Path(out))
+        place: Path = exporting.export_model(self, to, _path(out, "a file or a folder to write to"))
         return place
+
+
+def _path(place: Any, what: str) -> Path:
+    if not isinstance(place, str | PathLike):
+        raise DataError(f"expected {what}, found {type(place).__name__}; give its path")
+    return Path(place)
 
 
 def _clipped(outside: Mapping[str, int], rows: int) -> str:
@@ -223,7 +230,7 @@ def load_model(place: str | Path, module: Any = None) -> Model:
     ModelError
         If its network cannot be built.
     """
-    path = Path(place)
+    path = _path(place, "a run's results folder, or a model's file")
     card, vector = read_model(path)
     where = path / FILE if path.is_dir() else path
     return Model(card, rebuilt(card, where, module), vector)
