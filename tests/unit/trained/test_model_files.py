@@ -242,7 +242,7 @@ def test_what_is_no_path_is_no_model(place: Any) -> None:
 
 def test_an_export_to_no_path_or_no_program_is_refused(folder: Path) -> None:
     model = gs.load_model(folder)
-    with pytest.raises(CallerError, match="^expected a file or a folder to write to, found int; give its path"):
+    with pytest.raises(CallerError, match=r"^expected a file or a folder to write to, found int; give its path"):
         model.export("sklearn", 5)  # type: ignore[arg-type]
     with pytest.raises(CallerError, match=r"^models are exported to torch, onnx, sklearn, found '\[\]'"):
         model.export([], folder)  # type: ignore[arg-type]
