@@ -13,7 +13,7 @@ import numpy as np
 
 from gossamer.data.columns import Column, Columns, feature_names
 from gossamer.data.dialect import CsvSettings
-from gossamer.data.examples import Labels
+from gossamer.data.examples import Labels, Places
 from gossamer.data.preparing import Treatment
 from gossamer.data.scaling import NoScale, ScaleSettings
 from gossamer.data.settings import DatasetSettings, Format, Layout
@@ -169,7 +169,7 @@ class Declaration(Section):
             raise DataError(f"{source}: features are not finite after dataset.divide_by, scale and normalise")
         return found
 
-    def targets(self, labels: Labels, source: str = "the rows") -> Labels:
+    def targets(self, labels: Labels, source: str = "the rows", places: Places | None = None) -> Labels:
         """The class number of each label [n], or the real target.
 
         Raises
@@ -184,7 +184,6 @@ class Declaration(Section):
         unknown = next((row for row, text in enumerate(texts) if text not in numbers), None)
         if unknown is not None:
             known = ", ".join(list(numbers)[:20])
-            raise DataError(
-                f"{source}: example {unknown + 1} has the label {texts[unknown]}, which is none of {known}; correct it"
-            )
+            place = f"{source}: example {unknown + 1}" if places is None else places.at(unknown)
+            raise DataError(f"{place} has the label {texts[unknown]}, which is none of {known}; correct it")
         return np.array([numbers[text] for text in texts], np.int64)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from pydantic import ValidationError
 
 from gossamer.data.datasets import Dataset, dataset_of
-from gossamer.data.examples import Examples, Labels, Owners, as_float32
+from gossamer.data.examples import Examples, Labels, Owners, Places, as_float32
 from gossamer.data.features import with_entries
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.data.split import Features
@@ -78,7 +78,11 @@ class Data:
     ) -> None:
         features = _features(x, "x")
         self.train = Examples(
-            features, _labels(y, "y", features), _who(owners, "owners", features), _who(persons, "persons", features)
+            features,
+            _labels(y, "y", features),
+            _who(owners, "owners", features),
+            _who(persons, "persons", features),
+            places=_rows("y", features),
         )
         self.test = _tested(x_test, y_test, features)
         self.feature_names = _names(_columns(x) if feature_names is None else feature_names, features)
@@ -198,7 +202,7 @@ def _array(values: Any, name: str) -> npt.NDArray[Any]:
 
 def _check_there(missing: npt.NDArray[np.bool_], name: str) -> None:
     """Refuse examples of which something is ``missing`` [n, ...]."""
-    rows = np.flatnonzero(missing.reshape(len(missing), -1).any(axis=1)) if missing.ndim else []
+    rows = np.unique(np.argwhere(np.atleast_1d(missing))[:, 0])
     if len(rows):
         raise DataError(
             f"{name}: expected a value everywhere, found {counted(len(rows), 'row')} without, the first row {rows[0]}; "
@@ -274,7 +278,12 @@ def _tested(x: Any, y: Any, train: Features) -> Examples | None:
         )
     if sp.issparse(features) != sp.issparse(train):
         raise DataError("x_test: expected a sparse array where x is one, and no other, found one of each")
-    return Examples(features, _labels(y, "y_test", features))
+    return Examples(features, _labels(y, "y_test", features), places=_rows("y_test", features))
+
+
+def _rows(name: str, features: Features) -> Places:
+    """Places of arrays' examples, counted from 0 as arrays are."""
+    return Places(name, np.arange(features.shape[0]), "row")
 
 
 def _columns(x: Any) -> list[str] | None:

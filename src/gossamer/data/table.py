@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gossamer.data.cells import CellError, Cells, as_number, codes, numbers, outside, scaled, truths
 from gossamer.data.columns import Column, Columns, feature_names
-from gossamer.data.examples import Labels, Owners, as_float32
+from gossamer.data.examples import Labels, Owners, Places, as_float32
 from gossamer.errors import DataError, did_you_mean
 
 BLOCK = 8192
@@ -161,6 +161,8 @@ class Rows:
         The name of the target's column, where there is one.
     outside : dict of str to int
         How many values of each column are outside of its range, where they were counted.
+    places : Places, optional
+        Where they stand.
     """
 
     features: npt.NDArray[np.float32]
@@ -171,6 +173,7 @@ class Rows:
     columns: Columns
     target: str | None
     outside: Mapping[str, int] = field(default_factory=dict)
+    places: Places | None = None
 
 
 def read_rows(table: Table, wanted: Wanted) -> Rows:
@@ -188,7 +191,9 @@ def read_rows(table: Table, wanted: Wanted) -> Rows:
     texts: dict[str, list[Labels]] = {what: [] for what, name in whose if name is not None}
     counts = dict.fromkeys(columns, 0)
     reader = _Reader(table, columns, {name: table.names.index(name) for name in columns}, wanted, counts)
+    places: list[npt.NDArray[np.int64]] = []
     for block in table.blocks:
+        places.append(np.asarray(block.places, np.int64))
         features.append(reader.features(block))
         for what, name in whose:
             if name is not None:
@@ -207,6 +212,7 @@ def read_rows(table: Table, wanted: Wanted) -> Rows:
         columns,
         target,
         {name: count for name, count in counts.items() if count},
+        Places(table.source, np.concatenate(places), table.unit),
     )
 
 

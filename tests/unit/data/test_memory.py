@@ -138,6 +138,13 @@ def test_what_is_wrong_is_said_in_a_line(given: dict[str, Any], said: str) -> No
     assert "\n" not in str(caught.value)
 
 
+def test_a_wrong_label_is_named_by_its_row() -> None:
+    with pytest.raises(gs.DataError, match=r"^y, row 3 has the label maybe, which is none of the 2 classes no, yes;"):
+        made(Data(X, ["no", "yes", "no", "maybe", "no", "yes"], labels=["no", "yes"], x_test=X, y_test=Y))
+    with pytest.raises(gs.DataError, match=r"^y_test, row 5 has the label maybe"):
+        made(Data(X, Y, x_test=X, y_test=[*Y[:5], "maybe"]))
+
+
 def test_a_mask_that_hides_nothing_and_labels_of_numpy_are_taken() -> None:
     data = Data(np.ma.masked_array(X), np.array([0, 1] * 3), labels=np.array([1, 0]), x_test=X, y_test=[0, 1] * 3)
     assert made(data).labels == ("1", "0")
