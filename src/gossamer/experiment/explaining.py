@@ -199,7 +199,7 @@ def _public(prepared: Prepared) -> str:
 
 
 def _found_labels(prepared: Prepared) -> str:
-    """What to say of labels that nobody declared, so that those in private rows are written beside the model."""
+    """Sentence about labels that nobody declared, so that those in private rows are written beside the model."""
     data = prepared.experiment.dataset
     known = data.labels is not None or data.name in KNOWN or data.name == IN_MEMORY
     if known or data.path is None or data.task == "regression" or not prepared.experiment.private:

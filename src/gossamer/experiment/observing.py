@@ -200,7 +200,7 @@ class Evaluator:
 
 
 def _figures(found: Any) -> dict[str, float]:
-    """What ``measure`` returned, if it is figures by name."""
+    """Figures that ``measure`` returned, if they are by name."""
     if not isinstance(found, Mapping):
         raise CallerError(
             f"measure: expected figures by name, such as {{'recall': 0.9}}, found {type(found).__name__}; return some"
