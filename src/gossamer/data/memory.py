@@ -198,7 +198,7 @@ def _array(values: Any, name: str) -> npt.NDArray[Any]:
 
 def _check_there(missing: npt.NDArray[np.bool_], name: str) -> None:
     """Refuse examples of which something is ``missing`` [n, ...]."""
-    rows = np.flatnonzero(missing.reshape(len(missing), -1).any(axis=1)) if missing.ndim else []
+    rows = np.unique(np.argwhere(np.atleast_1d(missing))[:, 0])
     if len(rows):
         raise DataError(
             f"{name}: expected a value everywhere, found {counted(len(rows), 'row')} without, the first row {rows[0]}; "
