@@ -183,7 +183,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "a header alone": (lambda: ("predict", "out", text("h.csv", "age,sex\n")), "no column 'income'"),
     "an empty file": (
         lambda: ("predict", "out", text("e.csv", "")),
-        "e.csv: expected rows with commas, found an empty file",
+        "commas, found an empty file; correct the path",
     ),
     "rows as the model": (lambda: ("predict", "new.csv", "new.csv"), "new.csv: expected a run's results"),
     "no model of ours": (

@@ -37,8 +37,6 @@ def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2
     dialect = settings or CsvSettings()
     rows = _rows(path, dialect)
     line, first = next(rows, (1, []))
-    if not first:
-        raise DataError(f"{path}: expected rows with {_separator(dialect)}, found an empty file; correct the path")
     if dialect.header is False:
         names = tuple(str(number) for number in range(len(first)))
         _check_names(path, names, dialect, least)
@@ -64,21 +62,17 @@ def _even(path: Path, rows: Iterator[tuple[int, list[str]]], columns: int) -> It
 
 
 def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings, least: int) -> None:
+    sign = {",": "commas", "\t": "tabs"}.get(dialect.separator, repr(dialect.separator))
     few = len(names) < least or bool(_other_sign(names, dialect))
     if few or len(set(names)) < len(names):
         what = "two or more columns" if dialect.header is False else "a header of two or more different names"
-        raise DataError(
-            f"{path}: expected {what} with {_separator(dialect)}, found {list(names)}{_other_sign(names, dialect)}"
-        )
+        found = f"{list(names)}{_other_sign(names, dialect)}" if names else "an empty file; correct the path"
+        raise DataError(f"{path}: expected {what} with {sign}, found {found}")
     if dialect.header is None and all(map(_is_number, names)) and not _are_positions(names):
         raise DataError(
             f"{path}: expected the columns' names in the first row, found numbers alone; say dataset.csv: "
             "{header: false} if it is an example, and {header: true} if these are names"
         )
-
-
-def _separator(dialect: CsvSettings) -> str:
-    return {",": "commas", "\t": "tabs"}.get(dialect.separator, repr(dialect.separator))
 
 
 def _other_sign(names: tuple[str, ...], dialect: CsvSettings) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from gossamer.errors import ModelError
 from gossamer.objectives.torch_module import TorchModule
-from gossamer.objectives.torch_network import scores_of
+from gossamer.objectives.torch_network import Loss, scores_of
 from gossamer.trained.arithmetic import Arithmetic
 from gossamer.trained.card import METADATA
 from gossamer.trained.model import Model
@@ -50,12 +50,14 @@ class Exported(nn.Module):
         for name in ("filling", "low", "high", "shift", "unit"):
             self.register_buffer(name, torch.tensor(getattr(steps, name)))
         self.linear = model.card.objective.linear
+        self.loss: Loss | None = None
         if self.linear:
             self.register_buffer("weight", torch.tensor(model["weight"], dtype=torch.float64))
             bias = model["bias"] if "bias" in model else np.zeros(len(model["weight"]))
             self.register_buffer("bias", torch.tensor(bias, dtype=torch.float64))
         else:
             self.network = trained_network(model)
+            self.loss = loss_in(model)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Predict for raw ``inputs`` [n, ...]."""
@@ -79,7 +81,8 @@ class Exported(nn.Module):
         if self.linear:
             return features.flatten(1).double() @ self.weight.T + self.bias
         found = scores_of(self.network(features))
-        scores: Tensor = found.reshape(found.shape[0], -1).double()
+        assert self.loss is not None
+        scores: Tensor = self.loss.scores(found).reshape(found.shape[0], -1).double()
         return scores
 
     def _finished(self, scores: Tensor) -> Tensor:
@@ -98,6 +101,12 @@ def trained_network(model: Model) -> nn.Module:
     module = copy.deepcopy(model.objective.network.module)
     module.load_state_dict({name: torch.tensor(array) for name, array in model.items()}, strict=False)
     return module.requires_grad_(False).eval()
+
+
+def loss_in(model: Model) -> Loss:
+    """The loss of a network, which says what its outputs mean."""
+    assert isinstance(model.objective, TorchModule)
+    return model.objective.network.loss
 
 
 def torch_file(model: Model) -> bytes:
