@@ -66,7 +66,8 @@ def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings, least
     few = len(names) < least or bool(_other_sign(names, dialect))
     if few or len(set(names)) < len(names):
         what = "two or more columns" if dialect.header is False else "a header of two or more different names"
-        raise DataError(f"{path}: expected {what} with {sign}, found {list(names)}{_other_sign(names, dialect)}")
+        found = f"{list(names)}{_other_sign(names, dialect)}" if names else "an empty file; correct the path"
+        raise DataError(f"{path}: expected {what} with {sign}, found {found}")
     if dialect.header is None and all(map(_is_number, names)) and not _are_positions(names):
         raise DataError(
             f"{path}: expected the columns' names in the first row, found numbers alone; say dataset.csv: "

@@ -27,7 +27,7 @@ Owners = npt.NDArray[np.str_] | npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where examples stand, for errors.
+    """Places of examples, for errors.
 
     Attributes
     ----------
