@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         StopSettings,
     )
     from gossamer.objectives.glm import LinearModel
+    from gossamer.objectives.loss_settings import OwnLoss
     from gossamer.objectives.torch_module import TorchModule
     from gossamer.parameters import unpack
     from gossamer.privacy.clipping import FixedClip, NoClip, QuantileClip, StageClip
@@ -136,6 +137,7 @@ __all__ = [
     "NoClip",
     "NoiseSecret",
     "ObjectiveSettings",
+    "OwnLoss",
     "OwnTopology",
     "Pathological",
     "PeerError",
@@ -238,6 +240,7 @@ _HOMES = {
         "StopSettings",
     ),
     "gossamer.objectives.glm": ("LinearModel",),
+    "gossamer.objectives.loss_settings": ("OwnLoss",),
     "gossamer.objectives.torch_module": ("TorchModule",),
     "gossamer.parameters": ("unpack",),
     "gossamer.privacy.clipping": ("FixedClip", "NoClip", "QuantileClip", "StageClip"),

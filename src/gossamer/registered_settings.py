@@ -20,7 +20,7 @@ from gossamer.registering import MODULES, Registered, one_of, registered_in
 from gossamer.section import Section
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """A kind of settings.
 
@@ -34,6 +34,8 @@ class Kind:
         Of the classes that others register.
     own : tuple of type
         Gossamer's own classes.
+    promise : str
+        Of code of this kind that a guarantee trusts; by default that it is public.
     """
 
     noun: str
@@ -41,6 +43,7 @@ class Kind:
     group: str
     base: type[Section]
     own: tuple[type[Section], ...]
+    promise: str = ""
     loaded: dict[str, tuple[Registered, type[Section]]] = field(default_factory=dict, repr=False)
 
     @property

@@ -73,9 +73,8 @@ def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings, least
     few = len(names) < least or bool(other)
     if few or len(set(names)) < len(names):
         what = "two or more columns" if dialect.header is False else "a header of two or more different names"
-        raise DataError(
-            f"{path}: expected {what} with {sign}, found {list(names) if names else 'an empty file'}{other}"
-        )
+        found = f"{list(names)}{other}" if names else "an empty file; correct the path"
+        raise DataError(f"{path}: expected {what} with {sign}, found {found}")
     if dialect.header is None and all(map(_is_number, names)) and not _are_positions(names):
         remedy = (
             "save it with their names"

@@ -8,6 +8,7 @@ from threading import Thread
 from gossamer.data.declared import declared_form
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.glm_losses import LOSSES
+from gossamer.objectives.loss_settings import said_of
 
 
 def compile_ahead(experiment: Experiment) -> None:
@@ -26,7 +27,10 @@ def compile_ahead(experiment: Experiment) -> None:
         from gossamer.objectives.torch_ahead import kernel_ahead
 
         form = declared_form(experiment.dataset)
-        loss = settings.loss or ("cross_entropy" if form.classes else "mse")
+        usual = "cross_entropy" if form.classes else "mse"
+        loss = usual if settings.loss is None else said_of(settings.loss)
+        if not isinstance(loss, str):  # there are no kernels for it
+            return
         shape, outputs, name = form.shape, form.classes or 1, settings.name
         exact = experiment.compute.rounding == "exact"
         work = kernel_ahead(lambda: build_model(name, shape, outputs), shape, loss, exact)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from gossamer.data.partition import KIND as PARTITIONS
 from gossamer.experiment.spec import Experiment
+from gossamer.objectives.loss_settings import KIND as LOSSES
 from gossamer.registered_settings import Kind, used
 from gossamer.registering import Registered
 from gossamer.topology.settings import KIND as TOPOLOGIES
 
-KINDS = (TOPOLOGIES, PARTITIONS)
-TRUSTED = "the code of {code} is trusted: its {noun} is public, and it does nothing else"
-"""Assumption of a guarantee for a topology or a partition that another distribution registers."""
+KINDS = (TOPOLOGIES, PARTITIONS, LOSSES)
+TRUSTED = "the code of {code} is trusted: {promise}, and it does nothing else"
+"""Assumption of a guarantee for a topology, a partition or a loss that another distribution registers."""
 
 
 def of_others(experiment: Experiment) -> list[tuple[Kind, Registered]]:
-    """Topologies and partitions of a spec that other distributions register."""
+    """Topologies, partitions and losses of a spec that other distributions register."""
     return used(experiment, KINDS)
 
 
@@ -34,4 +35,7 @@ def described(experiment: Experiment) -> list[dict[str, str]]:
 
 def assumptions(experiment: Experiment) -> list[str]:
     """Assumptions of a guarantee on them."""
-    return [TRUSTED.format(code=one, noun=kind.noun) for kind, one in of_others(experiment)]
+    return [
+        TRUSTED.format(code=one, promise=kind.promise or f"its {kind.noun} is public")
+        for kind, one in of_others(experiment)
+    ]

@@ -29,6 +29,7 @@ from gossamer.experiment.pretrained import read_pretrained
 from gossamer.experiment.spec import Experiment, ObjectiveSettings
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
+from gossamer.objectives.loss_settings import said_of
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
@@ -324,7 +325,7 @@ def _built(experiment: Experiment, dataset: Dataset, memory: FromMemory) -> tupl
         return build_objective(experiment, dataset), b""
     from gossamer.objectives.models.given import made
 
-    found = made(memory.module, tuple(dataset.train.features.shape[1:]), dataset.classes or 1)
+    found = made(memory.module, tuple(dataset.train.features.shape[1:]), _outputs(experiment, dataset))
     return _trained(found.module, experiment, dataset, started=found.started), found.code
 
 
@@ -340,7 +341,9 @@ def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:
     name = settings.name or ("softmax" if dataset.classes else "squared")
     if settings.module is None and name in LOSSES:
         if settings.loss is not None:
-            raise SpecError(f"objective.loss is for networks; {name} is a loss itself, so leave it out")
+            raise SpecError(
+                f"objective.loss is for networks; {name} is a loss itself, so leave it out, or name a network"
+            )
         return _linear(name, settings, dataset)
     return _network(name, experiment, dataset)
 
@@ -359,9 +362,18 @@ def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
     if settings.module is None and name not in MODELS:
         raise SpecError(f"objective.name: unknown name {name!r}{did_you_mean(name, [*LOSSES, *MODELS])}")
     shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
-    outputs = dataset.classes or 1
+    outputs = _outputs(experiment, dataset)
     module = load_module(settings.module, shape, outputs) if settings.module else build_model(name, shape, outputs)
     return _trained(module, experiment, dataset)
+
+
+def _outputs(experiment: Experiment, dataset: Dataset) -> int:
+    """Number of outputs that the network is to have."""
+    from gossamer.objectives.torch_losses import loss_of
+
+    classes, loss = dataset.classes, experiment.objective.loss
+    found = None if loss is None else loss_of(said_of(loss), classes).wanted
+    return found or classes or 1
 
 
 def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: bool = False) -> Objective:
@@ -373,16 +385,17 @@ def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: 
         raise SpecError(f"objective.dtype of a network must be float32, found {settings.dtype}")
     if not settings.intercept:
         raise SpecError("objective.intercept: false is for linear models; a network's module says where it has biases")
-    loss = settings.loss or ("cross_entropy" if dataset.classes else "mse")
+    usual = "cross_entropy" if dataset.classes else "mse"
     compute = experiment.compute
     network: Objective = TorchModule(
         module,
-        loss=loss,
+        loss=usual if settings.loss is None else said_of(settings.loss),
         l2=settings.l2,
         memory_mib=compute.memory_mib,
         strategy=compute.strategy,
         pretrained=started,
         exact=compute.rounding == "exact",
+        classes=dataset.classes,
     )
     if len(dataset.train.targets):  # a server has none
         _try(network, dataset)
@@ -395,4 +408,4 @@ def _try(network: Objective, dataset: Dataset) -> None:
     network.clipped_gradients(model, dataset.train, [np.arange(1)], 1.0)
     one = Split(dataset.train.features[:1], dataset.train.targets[:1])
     if not np.isfinite(network.evaluate(model, one).loss).all():
-        raise ModelError("the module's loss is not finite at its initial parameters; check its outputs")
+        raise ModelError("the module's loss is not finite at its initial parameters; check its outputs and its loss")

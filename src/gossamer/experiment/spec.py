@@ -30,6 +30,7 @@ from gossamer.data.settings import DatasetSettings
 from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
 from gossamer.experiment.personal_settings import PersonalisationSettings
 from gossamer.experiment.pretrained import PretrainedSettings
+from gossamer.objectives.loss_settings import LossSettings
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
@@ -52,8 +53,9 @@ class ObjectiveSettings(Section):
         One's own ``torch.nn.Module`` as ``package.module:Class``, instead of a name.
     l2 : float
         Strength of the L2 term; its gradient depends on no data and is added after the noise.
-    loss : {"cross_entropy", "mse"}, optional
-        Of a network; by default what the targets ask for.
+    loss : str or mapping, optional
+        Of a network: ``cross_entropy``, ``mse``, or one that another distribution registers, by its name or with its
+        settings. By default what the targets ask for.
     dtype : {"float32", "float64"}
         Of linear models; networks are float32.
     intercept : bool
@@ -66,7 +68,7 @@ class ObjectiveSettings(Section):
     name: str | None = None
     module: str | None = None
     l2: float = Field(default=0.0, ge=0)
-    loss: Literal["cross_entropy", "mse"] | None = None
+    loss: LossSettings | None = None
     dtype: Literal["float32", "float64"] = "float32"
     intercept: bool = True
     pretrained: Annotated[PretrainedSettings | None, bare("path"), NEWER] = None

@@ -100,7 +100,9 @@ def _described(outputs: Any) -> str:
 
 
 def layers_problem(network: Network) -> str | None:
-    """Why no rule of `torch_layers` covers some layer; None if all are covered."""
+    """Why gradients are not taken layer by layer: the loss, or a layer that no rule of `torch_layers` covers."""
+    if network.loss.wanted is not None:
+        return "a loss of another distribution is computed one example at a time"
     for name, layer in network.module.named_modules():
         if any(p.requires_grad for p in layer.parameters(recurse=False)) and not handles(layer):
             return f"layer {name!r} ({type(layer).__name__}) has no rule of its own"

@@ -35,11 +35,13 @@ from gossamer.objectives.chains.compiled import MADE
 from gossamer.objectives.computing import Computing
 from gossamer.objectives.local_steps import checked
 from gossamer.objectives.local_training import Packed
+from gossamer.objectives.loss_settings import OwnLoss
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_batching import Piece, in_order, pieces, without_subnormals
 from gossamer.objectives.torch_checks import private_copy
 from gossamer.objectives.torch_examples import Tensors, check_indices, check_split
-from gossamer.objectives.torch_network import LOSSES, Network, flat_parameters, frozen_digest
+from gossamer.objectives.torch_losses import loss_of
+from gossamer.objectives.torch_network import Network, flat_parameters, frozen_digest
 from gossamer.objectives.torch_plan import COMPILED, STRATEGIES, Plan, make_plan
 from gossamer.objectives.torch_stand_ins import check_embedded, embeddings
 from gossamer.threads import available_cores
@@ -62,9 +64,9 @@ class TorchModule(Objective):
     ----------
     module : torch.nn.Module
         Takes examples [n, ...] and returns what the loss needs.
-    loss : str
-        ``cross_entropy`` (outputs [n, classes], targets are class numbers) or ``mse`` (outputs [n] or [n, 1]; the
-        squared error of an example, not halved).
+    loss : str or OwnLoss
+        ``cross_entropy`` (outputs [n, classes], targets are class numbers), ``mse`` (outputs [n] or [n, 1]; the
+        squared error of an example, not halved), or one's own, which sees one example at a time.
     l2 : float
         Strength of the L2 term, at least 0.
     memory_mib : int
@@ -81,6 +83,8 @@ class TorchModule(Objective):
     exact : bool
         Whether also each example's gradient has the same bits whatever examples are computed with it. Kernels'
         have anyway; other strategies take examples one at a time, and ``vmap`` cannot.
+    classes : int, optional
+        How many there are; it counts for a loss of one's own alone, and is None if that is of real targets.
 
     Attributes
     ----------
@@ -90,9 +94,10 @@ class TorchModule(Objective):
     Raises
     ------
     SpecError
-        For an unknown loss or strategy, or a number out of range.
+        For an unknown loss or strategy, a loss of other targets, or a number out of range.
     ModelError
-        If the module cannot be trained with per-example gradients; see `torch_checks.private_copy`.
+        If the module cannot be trained with per-example gradients (see `torch_checks.private_copy`), or a loss of one's
+        own does not do what `OwnLoss` asks for.
 
     Warns
     -----
@@ -109,15 +114,16 @@ class TorchModule(Objective):
         self,
         module: nn.Module,
         *,
-        loss: str = "cross_entropy",
+        loss: str | OwnLoss = "cross_entropy",
         l2: float = 0.0,
         memory_mib: int = 512,
         strategy: str = "auto",
         threads: int | None = None,
         pretrained: bool = False,
         exact: bool = False,
+        classes: int | None = None,
     ) -> None:
-        _check_settings(loss, l2, memory_mib, strategy, threads)
+        _check_settings(l2, memory_mib, strategy, threads)
         if exact and strategy == "vmap":
             raise SpecError("strategy 'vmap' rounds by what is computed together, which exact rules out; choose 'auto'")
         own = private_copy(module)
@@ -125,6 +131,7 @@ class TorchModule(Objective):
         self.size = len(self._given)
         self.dtype = self._given.dtype
         self.loss = loss
+        known = loss_of(loss, classes)
         self.squared_error = 1.0 if loss == "mse" else None
         self.l2 = l2
         self.memory_mib = memory_mib
@@ -132,8 +139,8 @@ class TorchModule(Objective):
         self.threads = threads or available_cores()
         self.pretrained = pretrained
         self.exact = exact
-        self._network = Network(own, self.parts, LOSSES[loss])
-        self._tensors = Tensors(torch.from_numpy(self._given).dtype, LOSSES[loss].classifies)
+        self._network = Network(own, self.parts, known)
+        self._tensors = Tensors(torch.from_numpy(self._given).dtype, known.classifies)
         self._steady = False
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._checked: WeakKeyDictionary[Split, Plan] = WeakKeyDictionary()
@@ -347,9 +354,7 @@ def _reset(layer: nn.Module) -> None:
             return
 
 
-def _check_settings(loss: str, l2: float, memory_mib: int, strategy: str, threads: int | None) -> None:
-    if loss not in LOSSES:
-        raise SpecError(f"loss is one of {', '.join(LOSSES)}, found {loss!r}")
+def _check_settings(l2: float, memory_mib: int, strategy: str, threads: int | None) -> None:
     if not 0 <= l2 < float("inf"):
         raise SpecError(f"l2 is a number of at least 0, found {l2!r}")
     if not memory_mib >= 1:

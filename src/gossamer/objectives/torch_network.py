@@ -29,19 +29,36 @@ class Loss:
     values : callable
         (outputs [examples, ...], targets [examples]) -> losses [examples].
     classifies : bool
-        Whether targets are class numbers, and outputs one score a class.
+        Whether targets are class numbers, and scores one number a class.
+    scored : callable, optional
+        outputs [examples, ...] -> scores [examples, classes or 1], where outputs are not the scores.
+    wanted : int, optional
+        Of a loss of another distribution, how many numbers the module must return for an example; such a loss is known
+        neither to kernels nor to a pass over a batch.
     """
 
     values: Callable[[Tensor, Tensor], Tensor]
     classifies: bool
+    scored: Callable[[Tensor], Tensor] | None = None
+    wanted: int | None = None
+
+    def scores(self, outputs: Tensor) -> Tensor:
+        """Numbers that examples are predicted by."""
+        return outputs if self.scored is None else self.scored(outputs)
 
     @property
     def outputs(self) -> str:
         """What the module must return, in words."""
+        if self.wanted is not None and self.wanted > 1:
+            return f"outputs [examples, {self.wanted}]"
+        if self.wanted == 1:
+            return "one number an example"
         return "scores [examples, 2 or more classes]" if self.classifies else "one number an example"
 
     def suits(self, shape: tuple[int, ...]) -> bool:
         """Whether a module that returns ``shape`` for one example can be trained with it."""
+        if self.wanted is not None:
+            return shape == (1, self.wanted) or (self.wanted == 1 and shape == (1,))
         return len(shape) == 2 and shape[0] == 1 and shape[1] > 1 if self.classifies else shape in ((1,), (1, 1))
 
 

@@ -4,6 +4,7 @@
 |---|---|
 | a chain of layers with kernels (`torch_chains`), found to agree with torch | ``compiled`` |
 | layers with rules of their own (`torch_layers`), found to agree with the reference | ``layers`` |
+| anything with a loss of another distribution (`torch_losses`) | ``threads`` |
 | anything else that ``torch.func`` can vectorise | ``threads`` |
 
 Processor time of one call for 16 nodes, relative to ``threads`` (torch 2.13, one thread, batch a node):
@@ -149,6 +150,8 @@ def _first_sound(tried: Callable[[], tuple[Kernel, str | None]], other: Kernel) 
 
 def _kernel(network: Network, model: Tensor, shape: tuple[int, ...], single: bool) -> tuple[Kernel | None, str]:
     """The kernel of the network's chain, which agrees with torch, or why there is none; for ``single`` examples."""
+    if network.loss.wanted is not None:
+        return None, "kernels are for the losses cross_entropy and mse"
     try:
         chain = chain_of(network.module, shape, network.parts)
     except Unknown as problem:
@@ -230,6 +233,6 @@ def make_plan(
         1 if exact else row.limit(memory, put_out, network.size, model.itemsize),
         _FORWARD.limit(memory, put_out, network.size, model.itemsize),
         row.nodes,
-        outputs.shape[1] if network.loss.classifies else None,
+        network.loss.scores(outputs).shape[1] if network.loss.classifies else None,
         no_kernel,
     )

@@ -31,7 +31,7 @@ def evaluation(plan: Plan, models: FloatArray, data: Split, tensors: Tensors, th
             outputs = network.outputs(*network.arrange(parameters, tensors.features(data, part)))
             targets = tensors.targets(data, part)
             losses = network.loss.values(outputs, targets).double().sum()
-            correct = (outputs.argmax(1) == targets).sum() if plan.classes else losses * np.nan
+            correct = (network.loss.scores(outputs).argmax(1) == targets).sum() if plan.classes else losses * np.nan
         return np.array([losses, correct], np.float64)
 
     totals = np.zeros((len(models), 2))
@@ -58,14 +58,14 @@ def example_losses(
 
 
 def scores(plan: Plan, model: FloatArray, features: Features, tensors: Tensors) -> npt.NDArray[np.float64]:
-    """What the module returns for each example, [examples, outputs], computed in its own type."""
+    """Scores of each example, [examples, outputs], computed in the module's own type."""
     count = int(features.shape[0])
     data, found = Split(features, np.zeros(count, np.int64)), np.empty((count, plan.classes or 1))
     with plan.networks.lend() as network, torch.no_grad():
         parameters = network.parameters(torch.tensor(model))
         for part in _slices(count, plan.rows):
             outputs = network.outputs(*network.arrange(parameters, tensors.features(data, part)))
-            found[part] = outputs.reshape(-1, found.shape[1]).double().numpy()
+            found[part] = network.loss.scores(outputs).reshape(-1, found.shape[1]).double().numpy()
     return found
 
 

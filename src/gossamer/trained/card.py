@@ -30,6 +30,30 @@ _MOST = 2**31
 Size = Annotated[int, Field(ge=1, le=_MOST)]
 
 
+class LossCard(Section):
+    """A loss that another distribution registers.
+
+    Attributes
+    ----------
+    settings : mapping
+        Its name and its settings.
+    distribution, version : str
+        Who registered it.
+    sha256 : str
+        Of its source.
+    """
+
+    settings: dict[str, Any]
+    distribution: str
+    version: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """As specs say it."""
+        return str(self.settings.get("name"))
+
+
 class ObjectiveCard(Section):
     """The function that the parameters are of.
 
@@ -40,7 +64,9 @@ class ObjectiveCard(Section):
     module : str, optional
         One's own network as ``package.module:Class``. Of a module that was given from memory there is neither.
     loss : str
-        What was minimised: it says what scores mean.
+        What was minimised: it says what scores mean. ``registered`` is one of another distribution.
+    registered : LossCard, optional
+        Which one.
     intercept : bool
         Whether a linear model has a bias.
     dtype : {"float32", "float64"}
@@ -51,7 +77,8 @@ class ObjectiveCard(Section):
 
     name: str | None = None
     module: str | None = None
-    loss: Literal["logistic", "softmax", "squared", "hinge", "cross_entropy", "mse"]
+    loss: Literal["logistic", "softmax", "squared", "hinge", "cross_entropy", "mse", "registered"]
+    registered: Annotated[LossCard | None, NEWER] = None
     intercept: bool = True
     dtype: Literal["float32", "float64"] = "float32"
     frozen: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$"), NEWER] = None
@@ -59,7 +86,13 @@ class ObjectiveCard(Section):
     @property
     def linear(self) -> bool:
         """Whether scores are ``W x + b``."""
-        return self.loss not in ("cross_entropy", "mse")
+        return self.loss not in ("cross_entropy", "mse", "registered")
+
+    @model_validator(mode="after")
+    def _registered_is_said(self) -> ObjectiveCard:
+        if (self.loss == "registered") != (self.registered is not None):
+            raise ValueError("loss: registered goes with what is registered, and no other loss does")
+        return self
 
 
 class PartCard(Section):

@@ -162,7 +162,7 @@ class Model(Mapping[str, FloatArray]):
         errors = self.objective.scores(self.vector, found.features)[:, 0] - found.targets
         return {**figures, **_regression(errors, found.targets.astype(np.float64))}
 
-    def export(self, to: str, out: str | Path = ".") -> Path:
+    def export(self, to: str, out: str | Path = ".", *, overwrite: bool = False) -> Path:
         """Write the model for another program, with all that is done to raw numbers in it.
 
         Parameters
@@ -170,7 +170,9 @@ class Model(Mapping[str, FloatArray]):
         to : {"torch", "onnx", "sklearn"}
             The program.
         out : path
-            A file, or a folder for one of the usual name; one that is there is replaced.
+            A file, or a folder for one of the usual name.
+        overwrite : bool
+            Whether a file that is there is replaced.
 
         Returns
         -------
@@ -180,11 +182,11 @@ class Model(Mapping[str, FloatArray]):
         Raises
         ------
         CallerError
-            If the program's packages are not installed, or it cannot hold the model.
+            If the program's packages are not installed, it cannot hold the model, or the file is there already.
         """
         # Named, not imported: exports are made of models, so they know this module.
         exporting = import_module("gossamer.trained.exporting")
-        place: Path = exporting.export_model(self, to, Path(out))
+        place: Path = exporting.export_model(self, to, Path(out), overwrite=overwrite)
         return place
 
 

@@ -12,8 +12,10 @@ from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import DataError, ModelError
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
+from gossamer.objectives.loss_settings import OwnLoss
 from gossamer.objectives.objective import Objective
 from gossamer.trained.card import Card, ObjectiveCard, damaged
+from gossamer.trained.registered_losses import described, own_loss
 
 
 def describe(objective: Objective, name: str | None, module: str | None) -> ObjectiveCard:
@@ -31,7 +33,8 @@ def describe(objective: Objective, name: str | None, module: str | None) -> Obje
         loss: Any = next(known for known, law in LOSSES.items() if law is objective.loss)
         return ObjectiveCard(name=loss, loss=loss, intercept=objective.intercept, dtype=dtype)
     network: Any = objective
-    return ObjectiveCard(name=name, module=module, loss=network.loss, dtype=dtype, frozen=network.frozen)
+    loss = described(network.loss)
+    return ObjectiveCard(name=name, module=module, dtype=dtype, frozen=network.frozen, **loss)
 
 
 def rebuilt(card: Card, where: Path, module: Any = None) -> Objective:
@@ -83,9 +86,12 @@ def _network(card: Card, where: Path, module: Any) -> Objective:
     # Networks need torch, which is optional, so it is imported only here.
     from gossamer.objectives.models import build_model, load_module
     from gossamer.objectives.models.given import made as made_of
+    from gossamer.objectives.torch_losses import loss_of
     from gossamer.objectives.torch_module import TorchModule
 
-    told, outputs = card.objective, 1 if card.classes is None else len(card.classes)
+    told, classes = card.objective, None if card.classes is None else len(card.classes)
+    loss: str | OwnLoss = told.loss if told.registered is None else own_loss(told.registered, where)
+    outputs = loss_of(loss, classes).wanted or classes or 1
     if module is not None:
         module = made_of(module, card.shape, outputs).module
     elif told.module is not None and not told.module.startswith(f"{IN_MEMORY}:"):
@@ -100,7 +106,7 @@ def _network(card: Card, where: Path, module: Any) -> Objective:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of dropout, which training has warned of
         # Kernels are compiled for many gradients; one model's scores need none.
-        made = TorchModule(module, loss=told.loss, strategy="threads")
+        made = TorchModule(module, loss=loss, strategy="threads", classes=classes)
     if told.frozen != made.frozen:
         raise ModelError(
             f"{where}: numbers of {_named(card)} that are not trained, such as buffers, are not those of the run; give "

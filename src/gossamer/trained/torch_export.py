@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
+import io
 import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from gossamer.errors import ModelError
 from gossamer.objectives.torch_module import TorchModule
-from gossamer.objectives.torch_network import scores_of
+from gossamer.objectives.torch_network import Loss, scores_of
 from gossamer.trained.arithmetic import Arithmetic
 from gossamer.trained.card import METADATA
 from gossamer.trained.model import Model
@@ -50,12 +50,14 @@ class Exported(nn.Module):
         for name in ("filling", "low", "high", "shift", "unit"):
             self.register_buffer(name, torch.tensor(getattr(steps, name)))
         self.linear = model.card.objective.linear
+        self.loss: Loss | None = None
         if self.linear:
             self.register_buffer("weight", torch.tensor(model["weight"], dtype=torch.float64))
             bias = model["bias"] if "bias" in model else np.zeros(len(model["weight"]))
             self.register_buffer("bias", torch.tensor(bias, dtype=torch.float64))
         else:
             self.network = trained_network(model)
+            self.loss = loss_in(model)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Predict for raw ``inputs`` [n, ...]."""
@@ -79,7 +81,8 @@ class Exported(nn.Module):
         if self.linear:
             return features.flatten(1).double() @ self.weight.T + self.bias
         found = scores_of(self.network(features))
-        scores: Tensor = found.reshape(found.shape[0], -1).double()
+        assert self.loss is not None
+        scores: Tensor = self.loss.scores(found).reshape(found.shape[0], -1).double()
         return scores
 
     def _finished(self, scores: Tensor) -> Tensor:
@@ -100,21 +103,28 @@ def trained_network(model: Model) -> nn.Module:
     return module.requires_grad_(False).eval()
 
 
-def write_torch(model: Model, out: Path) -> None:
-    """Write a program of `torch.export`, which `torch.export.load` reads without Gossamer.
+def loss_in(model: Model) -> Loss:
+    """The loss of a network, which says what its outputs mean."""
+    assert isinstance(model.objective, TorchModule)
+    return model.objective.network.loss
+
+
+def torch_file(model: Model) -> bytes:
+    """Content of a file with a program of `torch.export`, which `torch.export.load` reads without Gossamer.
 
     Raises
     ------
     ModelError
         If the network cannot be written as a graph.
     """
-    program = _program(model, "torch.export")
+    program, file = _program(model, "torch.export"), io.BytesIO()
     with _in_words("torch.export"):
-        torch.export.save(program, out, extra_files={"gossamer.json": model.described()})
+        torch.export.save(program, file, extra_files={"gossamer.json": model.described()})
+    return file.getvalue()
 
 
-def write_onnx(model: Model, out: Path) -> None:
-    """Write an ONNX graph, with the model's description in its metadata.
+def onnx_file(model: Model) -> bytes:
+    """Content of a file with an ONNX graph, with the model's description in its metadata.
 
     Raises
     ------
@@ -128,14 +138,22 @@ def write_onnx(model: Model, out: Path) -> None:
         made = torch.onnx.export(program, input_names=["inputs"], output_names=[model.output], verbose=False)
         assert made is not None
         proto = made.model_proto
+        for part in (proto.graph, *proto.functions):
+            for node in part.node:
+                del node.metadata_props[:]  # of the exporter: which class and line each came from
         onnx.helper.set_model_props(proto, {METADATA: model.described()})
-        onnx.save_model(proto, out)
+        content: bytes = proto.SerializeToString()
+    return content
 
 
 def _program(model: Model, what: str) -> Any:
     """The module as a graph, for any number of rows."""
     with _in_words(what):
-        return torch.export.export(Exported(model).eval(), (_example(model),), dynamic_shapes=(_ROWS,))
+        program = torch.export.export(Exported(model).eval(), (_example(model),), dynamic_shapes=(_ROWS,))
+    for part in program.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)  # names files of this machine
+    return program
 
 
 @contextmanager

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "List algorithms: Gossamer's own, and those that other distributions register, with the code that a policy has to "
-    "allow; and topologies and partitions that others register. Nothing of it is imported."
+    "allow; and topologies, partitions and losses that others register. Nothing of it is imported."
 )
 
 
