@@ -132,11 +132,12 @@ class Treatment:
             return features
         if found != (math.prod(self.shape),):
             raise DataError(
-                f"{path}: expected examples of {_in_words(self.shape)} as dataset.features (or the data set's name) "
-                f"says, found {_in_words(found)}; correct the file, or features"
+                f"{path}: expected examples of {in_words(self.shape)} as dataset.features (or the data set's name) "
+                f"says, found {in_words(found)}; correct the file, or features"
             )
         return features if isinstance(features, sp.csr_array) else features.reshape(-1, *self.shape)
 
 
-def _in_words(shape: tuple[int, ...]) -> str:
+def in_words(shape: tuple[int, ...]) -> str:
+    """Say the shape of an example."""
     return counted(shape[0], "feature") if len(shape) == 1 else f"shape {list(shape)}"

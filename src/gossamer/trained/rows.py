@@ -172,7 +172,7 @@ def _table_file(data: Declaration, path: Path, form: Format, labelled: bool) -> 
         from gossamer.data.parquet import parquet_table
 
         return parquet_table(path)
-    return csv_table(path, data.csv, least=2 if labelled else 1)
+    return csv_table(path, data.csv, least=2 if labelled else 1, trained=True)
 
 
 def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> Read:

@@ -195,7 +195,7 @@ def test_numbers_without_names() -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([[1, 2, 3]], "expected examples of 2 features"),
+        ([[1, 2, 3]], "expected rows of 2 features"),
         ([1, 2], r"expected rows \[n, \.\.\.\] of numbers \[2\], found an array \[2\]"),
         ([["a", "b"]], "found cells that are no numbers"),
         ([[1], [1, 2]], "found cells that are no numbers, or rows of several lengths"),
