@@ -105,6 +105,33 @@ def test_a_regression_has_no_labels() -> None:
     assert main(["check", "small.yaml"]) == 0
 
 
+def test_a_regression_warns_of_targets_that_steps_do_not_reach(capsys: pytest.CaptureFixture[str]) -> None:
+    """100 steps of rate 0.5 at clip 1 move an intercept by 50 at most: a target about 130 is out of reach."""
+    assert new("--target", "age", "--regression", "--categories", "sex=f,m", "ill=no,yes", "--drop", "who") == 0
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1
+    assert err.startswith("gossamer: warning: age: a target far from -1 .. 1 is hardly learnt")
+    Path("small.yaml").unlink()
+    assert new(*WHOLE) == 0
+    assert "hardly learnt" not in capsys.readouterr().err
+
+
+def test_the_next_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert new(*WHOLE, "--out", "a b.yaml") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Next: gossamer check 'a b.yaml'"
+
+
+def test_a_wrong_cell_names_the_flags_that_help(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("t.csv").write_text(SMALL.replace("no", "nein").replace("50,m", "5x0,m"))
+    rest = ("--target", "who", "--labels", "a,b", "--categories", "sex=f,m")
+    found = refused(capsys, *T, *rest, "--boolean", "ill", "--drop", "age")
+    assert "line 2, column 'ill': expected true or false (or yes, no, 1, 0), found 'nein'" in found
+    assert found.endswith("correct it, or say --categories ill=A,B,... with all its texts, or --drop ill\n")
+    found = refused(capsys, *T, *rest, "--range", "age=0..100", "--categories", "ill=nein,yes")
+    assert "line 3, column 'age': expected a number, found '5x0'; correct it, or say --categories age=" in found
+    assert "dataset.columns" not in found
+
+
 @pytest.mark.parametrize(
     ("text", "csv"),
     [
@@ -187,6 +214,9 @@ FLAGS: list[tuple[list[str], str]] = [
     ([*T, "--range", "age=0-100", "--target", "ill"], "--range age: expected the least and the most, such as 0..120"),
     ([*T, "--range", "age=9..1", "--target", "ill"], "--range age: range must be [least, most], the least being less"),
     ([*T, "--range", "age=0..inf", "--target", "ill"], "--range age: expected the least and the most"),
+    ([*T, "--range", "age=18,5..95", "--target", "ill"], "found '18,5..95'; write decimals with a point, such as 18.5"),
+    ([*T, "--mean", "age=18,5,2", "--target", "ill"], "found '18,5,2'; write decimals with a point, such as 18.5"),
+    ([*T, "--range", "age=-1e308..1e308", "--target", "ill"], "--range age: numbers must fit float32"),
     ([*T, "--mean", "age=50", "--target", "ill"], "--mean age: expected a mean and a deviation, such as 80,15"),
     ([*T, "--mean", "age=50,0", "--target", "ill"], "--mean age: "),
     ([*T, "--categories", "sex=f", "--target", "ill"], "--categories sex: expected two or more different texts"),
@@ -285,7 +315,7 @@ def test_a_wrong_answer_is_asked_again(terminal: Callable[..., list[str]], capsy
     terminal("illness", "ill", "", "no", "same", "-", "a..b", "", "f", "same")
     assert new() == 0
     err = capsys.readouterr().err
-    assert "did you mean ill?" in err
+    assert "the file has no column 'illness'; did you mean ill?" in err
     assert "rows have 'yes' too" in err
     assert "expected the least and the most" in err
     assert "rows have 'm' too" in err
@@ -310,3 +340,11 @@ def test_the_end_of_answers_is_a_line(terminal: Callable[..., list[str]], capsys
     assert new() == 2
     assert "found the end of the input; start again" in capsys.readouterr().err.splitlines()[-1]
     assert not Path("small.yaml").exists()
+
+
+def test_a_wrong_column_lists_the_columns_once(
+    terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal("xyz", "ill", "who", "no,yes", "0..100", "f,m")
+    assert new() == 0
+    assert capsys.readouterr().err.count("expected one of") == 1

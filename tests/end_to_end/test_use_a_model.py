@@ -103,6 +103,23 @@ def test_an_export_is_beside_the_model(to: str, capsys: pytest.CaptureFixture[st
     assert Path(said(capsys, "export", "out", "--to", to, "--out", "mine")[0].strip()).stat().st_size > 500
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("export", "out", "--to", "sklearn", "--out", "out/model.safetensors"),
+        ("export", "out/model.safetensors", "--to", "sklearn", "--out", "out/spec.yaml"),
+        ("export", "out/model.safetensors", "--to", "sklearn", "--out", "out/../out/model.safetensors"),
+        ("predict", "out", "new.csv", "--out", "new.csv"),
+        ("predict", "out", "new.csv", "--out", "out/summary.json"),
+    ],
+)
+def test_what_is_read_is_not_replaced(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    place = Path(command[-1])
+    before = place.read_bytes()
+    assert "choose another name" in said(capsys, *command, "--overwrite", code=2)[1]
+    assert place.read_bytes() == before
+
+
 def changed(**changes: str) -> str:
     """A table with its first row changed."""
     wards.write(Path("bad.csv"), [{**TABLE[0], **changes}, *TABLE[1:3]])
@@ -127,6 +144,13 @@ def older() -> str:
 
     save_file(load_file("out/model.safetensors"), "old/model.safetensors")
     return "old"
+
+
+def foreign() -> str:
+    from safetensors.numpy import load_file, save_file
+
+    save_file(load_file("out/model.safetensors"), "foreign.safetensors")
+    return "foreign.safetensors"
 
 
 def text(name: str, content: str) -> str:
@@ -157,7 +181,19 @@ BAD: dict[str, tuple[Any, str]] = {
     "no file": (lambda: ("predict", "out", "none.csv"), "there is no file none.csv"),
     "a folder of rows": (lambda: ("predict", "out", "out"), "cannot read out"),
     "a header alone": (lambda: ("predict", "out", text("h.csv", "age,sex\n")), "no column 'income'"),
-    "an empty file": (lambda: ("predict", "out", text("e.csv", "")), "e.csv: "),
+    "an empty file": (
+        lambda: ("predict", "out", text("e.csv", "")),
+        "commas, found an empty file; correct the path",
+    ),
+    "rows as the model": (lambda: ("predict", "new.csv", "new.csv"), "new.csv: expected a run's results"),
+    "no model of ours": (
+        lambda: ("predict", foreign(), "new.csv"),
+        "foreign.safetensors: expected a model with its card, which says how rows are read, found arrays without one",
+    ),
+    "an older run's file": (
+        lambda: ("predict", f"{older()}/model.safetensors", "new.csv"),
+        "gossamer run old/spec.yaml --out NEW",
+    ),
     "bytes": (lambda: ("predict", "out", text("b.parquet", "no")), "expected a Parquet file"),
     "another program": (lambda: ("export", "out", "--to", "tensorflow"), "exported to torch, onnx, sklearn"),
     "no folder": (lambda: ("export", "out", "--to", "torch", "--out", "a/b"), "there is no folder a"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import re
 import stat
 import sys
 import time
@@ -122,12 +123,38 @@ def _handler(path: Path, size: int) -> logging.Handler:
     if path == STDERR:
         return logging.StreamHandler(sys.stderr)
     try:
-        if path.exists() and not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISCHR(mode)):
-            raise CallerError(f"{path}: cannot be a log, since it is no file; give another --log-file")
+        _check_places(path)
         return _File(path, maxBytes=size, backupCount=KEPT, encoding="utf-8", errors="replace")
+    except CallerError:
+        raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise CallerError(f"{path}: cannot write the log: {why}; give another --log-file") from None
+
+
+def _check_places(path: Path) -> None:
+    """Refuse what is no log of ours: a new line, or a file that is moved on when it is full, would damage it."""
+    if path.exists() and not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISCHR(mode)):
+        raise CallerError(f"{path}: cannot be a log, since it is no file; give another --log-file")
+    for place in (path, *(path.with_name(f"{path.name}.{number}") for number in range(1, KEPT + 1))):
+        if place.is_file() and not _is_log(place):
+            raise CallerError(
+                f"{place}: expected a log, or a file that is not there yet, found a file with something else in it; "
+                "give another --log-file"
+            )
+
+
+def _is_log(path: Path) -> bool:
+    """Whether a file is empty, or begins as a log of ours does."""
+    with open(path, "rb") as file:
+        first = file.read(100)
+    return not first or _BEGINNING.match(first) is not None
+
+
+_TIME = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+_LEVEL = rb"(debug|info|warning|error|critical)"
+_BEGINNING = re.compile(rb'%b %b +\S|\{"time": "%b", "level": "%b", "event": "' % (_TIME, _LEVEL, _TIME, _LEVEL))
+"""First letters of a log, as `_Text` and as `_Json` write them."""
 
 
 class _Fields(logging.Filter):

@@ -32,11 +32,17 @@ class CellError(ValueError):
     ----------
     row : int
         Which, from 0.
+    empty : bool
+        Whether it says nothing.
     """
 
-    def __init__(self, row: int, problem: str) -> None:
+    def __init__(self, row: int, problem: str, *, empty: bool = False) -> None:
         super().__init__(problem)
-        self.row = row
+        self.row, self.empty = row, empty
+
+
+def _empty(row: int) -> CellError:
+    return CellError(row, "the cell is empty, and nothing says what it is read as", empty=True)
 
 
 def is_missing(cell: str) -> bool:
@@ -96,7 +102,7 @@ def _number(row: int, cell: str, column: Column, decimal: str) -> float:
 
 def _filling(row: int, column: Column) -> Any:
     if column.missing is None:
-        raise CellError(row, "the cell is empty, and nothing says what it is read as")
+        raise _empty(row)
     return column.missing
 
 
@@ -171,7 +177,7 @@ def _looked_up(
 def _unknown(row: int, text: str, known: dict[str, Any], filling: Any, problem: Callable[[str], str]) -> Any:
     if is_missing(text):
         if filling is None:
-            raise CellError(row, "the cell is empty, and nothing says what it is read as")
+            raise _empty(row)
         return filling
     # Programs write whole numbers as 1.0 where a cell of their column is empty.
     try:

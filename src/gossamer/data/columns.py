@@ -16,6 +16,9 @@ from gossamer.errors import SpecError
 from gossamer.section import NEWER, Section
 from gossamer.strict_yaml import load_yaml
 
+_LEAST, _MOST = 1.1754944e-38, 3.4028234e38
+"""The least and the most of the normal numbers of float32."""
+
 Kind = Literal["number", "category", "boolean"]
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -47,6 +50,12 @@ class Constants(Section):
             raise ValueError(f"range must be [least, most], the least being less, found [{low:g}, {high:g}]")
         if (self.mean is None) != (self.deviation is None):
             raise ValueError("give a mean and a deviation, found one of them")
+        held = [abs(number) for number in (*(self.range or ()), self.mean) if number is not None]
+        spans = [self.shift_and_unit[1], *(number for number in held if number)] if self.scaled else []
+        if not all(_LEAST <= number <= _MOST for number in spans):
+            raise ValueError(
+                f"numbers must fit float32, as features do: 0, or from {_LEAST:.2g} to {_MOST:.2g} in size"
+            )
         return self
 
     @property

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gossamer.data.compression import opened
 from gossamer.data.dialect import CsvSettings
+from gossamer.data.remedies import of_dialect
 from gossamer.data.table import Table, in_blocks
 from gossamer.errors import DataError
 
@@ -16,7 +17,7 @@ _USUAL = (";", "\t", "|", ",")
 """Signs that often stand between cells."""
 
 
-def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2) -> Table:
+def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2, trained: bool = False) -> Table:
     """A CSV file as a table; its rows are read as they are asked for.
 
     Parameters
@@ -28,6 +29,9 @@ def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2
     least : int
         Fewest columns: a feature and a target, or 1 where no target is needed.
 
+    trained : bool
+        Whether a model reads it, so that errors name no key of a spec.
+
     Raises
     ------
     DataError
@@ -35,18 +39,19 @@ def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2
         another number of cells. Errors name the file and the line.
     """
     dialect = settings or CsvSettings()
-    rows = _rows(path, dialect)
+    told = of_dialect(dialect) if trained else ""
+    rows = _rows(path, dialect, told)
     line, first = next(rows, (1, []))
     if dialect.header is False:
         names = tuple(str(number) for number in range(len(first)))
-        _check_names(path, names, dialect, least)
+        _check_names(path, names, dialect, least, told)
         rest = _chained((line, first), rows)
     else:
         names = tuple(name.strip() for name in first)
-        _check_names(path, names, dialect, least)
+        _check_names(path, names, dialect, least, told)
         rest = rows
     blocks = in_blocks(_even(path, rest, len(names)), len(names))
-    return Table(str(path), names, blocks, decimal=dialect.decimal, numbered=dialect.header is False)
+    return Table(str(path), names, blocks, csv=dialect, numbered=dialect.header is False)
 
 
 def _chained(first: tuple[int, list[str]], rest: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
@@ -61,24 +66,31 @@ def _even(path: Path, rows: Iterator[tuple[int, list[str]]], columns: int) -> It
         yield line, row
 
 
-def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings, least: int) -> None:
+def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings, least: int, told: str) -> None:
+    """Refuse a first row that cannot be names; ``told`` is what to do about the dialect, if no spec says it."""
     sign = {",": "commas", "\t": "tabs"}.get(dialect.separator, repr(dialect.separator))
-    few = len(names) < least or bool(_other_sign(names, dialect))
+    other = _other_sign(names, dialect, told)
+    few = len(names) < least or bool(other)
     if few or len(set(names)) < len(names):
         what = "two or more columns" if dialect.header is False else "a header of two or more different names"
-        raise DataError(f"{path}: expected {what} with {sign}, found {list(names)}{_other_sign(names, dialect)}")
+        found = f"{list(names)}{other}" if names else "an empty file; correct the path"
+        raise DataError(f"{path}: expected {what} with {sign}, found {found}")
     if dialect.header is None and all(map(_is_number, names)) and not _are_positions(names):
-        raise DataError(
-            f"{path}: expected the columns' names in the first row, found numbers alone; say dataset.csv: "
-            "{header: false} if it is an example, and {header: true} if these are names"
+        remedy = (
+            "save it with their names"
+            if told
+            else "say dataset.csv: {header: false} if it is an example, and {header: true} if these are names"
         )
+        raise DataError(f"{path}: expected the columns' names in the first row, found numbers alone; {remedy}")
 
 
-def _other_sign(names: tuple[str, ...], dialect: CsvSettings) -> str:
+def _other_sign(names: tuple[str, ...], dialect: CsvSettings, told: str) -> str:
     """The end of an error about a single column that looks like several with another sign between them."""
     signs = [sign for sign in _USUAL if sign != dialect.separator and any(sign in name for name in names)]
     if len(names) > 1 or not signs:
         return ""
+    if told:
+        return f"; {told}"
     return f"; for another separator say dataset.csv: {{separator: {'tab' if signs[0] == chr(9) else repr(signs[0])}}}"
 
 
@@ -95,9 +107,9 @@ def _are_positions(names: tuple[str, ...]) -> bool:
     return names == tuple(map(str, range(len(names))))
 
 
-def _rows(path: Path, dialect: CsvSettings) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Path, dialect: CsvSettings, told: str) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, each with the number of its (last) line."""
-    encoding = "utf-8-sig" if dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else dialect.encoding
+    encoding = "utf-8-sig" if dialect.in_utf8 else dialect.encoding
     with opened(path) as file, io.TextIOWrapper(file, encoding, newline="") as text:
         reader = csv.reader(text, strict=True, delimiter=dialect.separator)
         try:
@@ -107,7 +119,7 @@ def _rows(path: Path, dialect: CsvSettings) -> Iterator[tuple[int, list[str]]]:
         except UnicodeError as error:
             raise DataError(
                 f"{path}{_undecoded(path, encoding)}: expected text in {dialect.encoding.upper()}, found bytes that "
-                "are not; save it so, or say how it is written, such as dataset.csv: {encoding: latin-1}"
+                f"are not; {told or 'save it so, or say how it is written, such as dataset.csv: {encoding: latin-1}'}"
             ) from error
         except csv.Error as error:
             raise DataError(f"{path}, line {reader.line_num}: not a CSV row ({error})") from error

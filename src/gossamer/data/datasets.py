@@ -207,7 +207,7 @@ def _derived(
 
     def split(examples: Examples, which: str) -> Split:
         features = treatment.apply(examples.features, where)
-        return Split(features, targets_of(examples.labels, classes, which))
+        return Split(features, targets_of(examples.labels, classes, which, examples.places))
 
     made = split(train, "training"), split(test, "test")
     for each in made:
@@ -282,7 +282,8 @@ def _hold_out(examples: Examples, settings: DatasetSettings) -> tuple[Examples, 
 def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
     owners, persons = (None if who is None else who[chosen] for who in (examples.owners, examples.persons))
     features, labels = examples.features[chosen], examples.labels[chosen]
-    return replace(examples, features=features, labels=labels, owners=owners, persons=persons)
+    places = None if examples.places is None else examples.places.take(chosen)
+    return replace(examples, features=features, labels=labels, owners=owners, persons=persons, places=places)
 
 
 def _describe(origin: _Origin, held: bool, settings: DatasetSettings) -> str:

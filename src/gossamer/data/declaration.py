@@ -6,6 +6,7 @@ are called.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -13,8 +14,8 @@ import numpy as np
 
 from gossamer.data.columns import Column, Columns, feature_names
 from gossamer.data.dialect import CsvSettings
-from gossamer.data.examples import Labels
-from gossamer.data.preparing import Treatment
+from gossamer.data.examples import Labels, Places
+from gossamer.data.preparing import Treatment, in_words
 from gossamer.data.scaling import NoScale, ScaleSettings
 from gossamer.data.settings import DatasetSettings, Format, Layout
 from gossamer.data.split import Features
@@ -151,6 +152,7 @@ class Declaration(Section):
                 real=self.task == "regression",
                 labelled=labelled,
                 counted=True,
+                trained=True,
             ),
         )
 
@@ -163,13 +165,19 @@ class Declaration(Section):
             If examples have another shape, or are not finite then.
         """
         scale = self.scale if self.scale is not None and self.scale.name == "constant" else None
+        found_shape = tuple(features.shape[1:])
+        if found_shape not in (self.shape, (math.prod(self.shape),)):
+            raise DataError(
+                f"{source}: expected rows of {in_words(self.shape)}, as the model was trained on, found "
+                f"{in_words(found_shape)}; correct them"
+            )
         treatment = Treatment(self.layout, self.shape, self.divisor, self.normalise, scale)
         found = treatment.apply(features, source)
         if not np.isfinite(found if isinstance(found, np.ndarray) else found.data).all():
-            raise DataError(f"{source}: features are not finite after dataset.divide_by, scale and normalise")
+            raise DataError(f"{source}: features are not finite once they are scaled as the model's were; correct them")
         return found
 
-    def targets(self, labels: Labels, source: str = "the rows") -> Labels:
+    def targets(self, labels: Labels, source: str = "the rows", places: Places | None = None) -> Labels:
         """The class number of each label [n], or the real target.
 
         Raises
@@ -184,7 +192,6 @@ class Declaration(Section):
         unknown = next((row for row, text in enumerate(texts) if text not in numbers), None)
         if unknown is not None:
             known = ", ".join(list(numbers)[:20])
-            raise DataError(
-                f"{source}: example {unknown + 1} has the label {texts[unknown]}, which is none of {known}; correct it"
-            )
+            place = f"{source}: example {unknown + 1}" if places is None else places.at(unknown)
+            raise DataError(f"{place} has the label {texts[unknown]}, which is none of {known}; correct it")
         return np.array([numbers[text] for text in texts], np.int64)

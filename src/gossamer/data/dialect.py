@@ -47,6 +47,11 @@ class CsvSettings(Section):
     encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"
     header: Annotated[bool | None, NEWER] = None
 
+    @property
+    def in_utf8(self) -> bool:
+        """Whether letters are written in UTF-8."""
+        return self.encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
+
     @model_validator(mode="after")
     def _decimals_do_not_separate(self) -> CsvSettings:
         if self.separator == self.decimal:

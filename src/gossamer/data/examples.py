@@ -26,6 +26,33 @@ Owners = npt.NDArray[np.str_] | npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
+class Places:
+    """Places of examples, for errors.
+
+    Attributes
+    ----------
+    source : str
+        The file, or the argument.
+    numbers : ndarray [n] of int64
+        The line or the row of each example.
+    unit : str
+        What is numbered: ``line`` or ``row``.
+    """
+
+    source: str
+    numbers: npt.NDArray[np.int64]
+    unit: str = "line"
+
+    def at(self, example: int) -> str:
+        """Place of an example, counted from 0."""
+        return f"{self.source}{', ' if self.source else ''}{self.unit} {self.numbers[example]}"
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> Places:
+        """Places of those examples that are ``chosen`` [n]."""
+        return Places(self.source, self.numbers[chosen], self.unit)
+
+
+@dataclass(frozen=True, eq=False)
 class Examples:
     """Examples as a file gives them.
 
@@ -45,6 +72,8 @@ class Examples:
         The columns that they were made of.
     target : str, optional
         The column of the labels.
+    places : Places, optional
+        Where they stand, if that can be told.
     """
 
     features: Features
@@ -54,6 +83,7 @@ class Examples:
     names: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     target: str | None = None
+    places: Places | None = None
 
 
 Pair = tuple[Examples, Examples | None]

@@ -95,7 +95,7 @@ def _examples(table: Table, settings: DatasetSettings) -> Examples:
     if rows.labels is None:
         raise AssertionError("rows to train on were read without their target")
     whose = rows.owners, rows.persons
-    return Examples(rows.features, rows.labels, *whose, rows.names, tuple(rows.columns), rows.target)
+    return Examples(rows.features, rows.labels, *whose, rows.names, tuple(rows.columns), rows.target, rows.places)
 
 
 def _libsvm(path: Path, settings: DatasetSettings) -> Pair:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.data.examples import Examples, as_float32, read_bytes, require_finite
+from gossamer.data.examples import Examples, Places, as_float32, read_bytes, require_finite
 from gossamer.errors import DataError
 
 # Possessive quantifiers: a malformed line is refused in one pass. Underscores would pass float() and int();
@@ -56,7 +56,7 @@ def read_libsvm(path: Path, features: int | None = None) -> Examples:
     require_finite(rows, lambda row, column: f"{path}, line {lines[row]}, index {column + 1}")
     _check_labels(path, labels, lines)
     rows.eliminate_zeros()
-    return Examples(rows, labels)
+    return Examples(rows, labels, places=Places(str(path), np.array(lines, np.int64)))
 
 
 def _parse(

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from pydantic import ValidationError
 
 from gossamer.data.datasets import Dataset, dataset_of
-from gossamer.data.examples import Examples, Labels, Owners, as_float32
+from gossamer.data.examples import Examples, Labels, Owners, Places, as_float32
 from gossamer.data.features import with_entries
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.data.split import Features
 from gossamer.errors import DataError, SpecError, counted
+from gossamer.section import place, said
 
 _APPLY = frozenset(
     ("name", "task", "labels", "positive", "features", "layout", "divide_by", "normalise", "scale", "test_fraction")
@@ -76,11 +78,15 @@ class Data:
     ) -> None:
         features = _features(x, "x")
         self.train = Examples(
-            features, _labels(y, "y", features), _who(owners, "owners", features), _who(persons, "persons", features)
+            features,
+            _labels(y, "y", features),
+            _who(owners, "owners", features),
+            _who(persons, "persons", features),
+            places=_rows("y", features),
         )
         self.test = _tested(x_test, y_test, features)
         self.feature_names = _names(_columns(x) if feature_names is None else feature_names, features)
-        self.labels = None if labels is None else tuple(labels)
+        self.labels = _labels_named(labels)
         if task not in (None, "classification", "regression"):
             raise DataError(f"task: expected 'classification' or 'regression', found {str(task)[:40]!r}")
         self.task = task
@@ -94,21 +100,21 @@ class Data:
         names = [f"feature_names=[{len(self.feature_names)}]"] if self.feature_names else []
         return f"Data({', '.join([*shown, *names])})"
 
-    def settings(self, said: DatasetSettings | None) -> DatasetSettings:
-        """The section ``dataset`` of a run with these examples; ``said`` is what the spec has, if it has one.
+    def settings(self, spec: DatasetSettings | None) -> DatasetSettings:
+        """The section ``dataset`` of a run with these examples; ``spec`` is what the spec has, if it has one.
 
         Raises
         ------
         SpecError
             If the spec names other examples, or contradicts what was given with the arrays.
         """
-        content = {} if said is None else said.model_dump(exclude_defaults=True)
-        if said is not None and said.name != IN_MEMORY:
+        content = {} if spec is None else spec.model_dump(exclude_defaults=True)
+        if spec is not None and spec.name != IN_MEMORY:
             raise SpecError(
-                f"the spec's dataset is {said.name!r}, and data= gives other examples; leave one of them out, or call "
+                f"the spec's dataset is {spec.name!r}, and data= gives other examples; leave one of them out, or call "
                 f"the spec's {IN_MEMORY!r}"
             )
-        if content.get("target") == _TARGET and said is not None and said.named is not None:
+        if content.get("target") == _TARGET and spec is not None and spec.named is not None:
             del content["target"]  # as such a run wrote it
         if foreign := sorted(content.keys() - _APPLY):
             raise SpecError(f"dataset.{foreign[0]} is about files, and data= gives arrays; leave it out")
@@ -117,7 +123,12 @@ class Data:
         if twice := [key for key in given if content.get(key) not in (None, given[key])]:
             raise SpecError(f"dataset.{twice[0]} of the spec is not what data= says; leave one of them out")
         named = {"target": _TARGET} if self.feature_names else {}
-        return DatasetSettings.model_validate({**content, **given, **named, "name": IN_MEMORY})
+        try:
+            return DatasetSettings.model_validate({**content, **given, **named, "name": IN_MEMORY})
+        except ValidationError as error:
+            one = error.errors()[0]
+            where = ".".join(["dataset", *(str(part) for part in place(one) if "[" not in str(part))])
+            raise SpecError(f"{where}: {said(one)}") from None
 
     def dataset(self, settings: DatasetSettings) -> Dataset:
         """The data set that ``settings`` make of these examples.
@@ -173,13 +184,44 @@ def _check_finite(features: Features, name: str) -> None:
 
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:
+    if isinstance(values, np.ma.MaskedArray):
+        _check_there(np.ma.getmaskarray(values), name)
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError):  # rows of different lengths; a tensor that requires a gradient
         raise DataError(
             f"{name}: expected an array, found {type(values).__name__} that is none; give rows of one length, and "
             "detached tensors"
         ) from None
+    mixed = array.dtype.kind == "U" and isinstance(values, list | tuple)  # where NaN has become the text 'nan'
+    held = np.asarray(values, object) if mixed else array
+    if held.dtype.kind == "O" and held.ndim == 1:
+        _check_there(np.array([_is_missing(each) for each in held], bool), name)
+    return array
+
+
+def _check_there(missing: npt.NDArray[np.bool_], name: str) -> None:
+    """Refuse examples of which something is ``missing`` [n, ...]."""
+    rows = np.unique(np.argwhere(np.atleast_1d(missing))[:, 0])
+    if len(rows):
+        raise DataError(
+            f"{name}: expected a value everywhere, found {counted(len(rows), 'row')} without, the first row {rows[0]}; "
+            "fill in what is missing, or leave the example out"
+        )
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # pandas' NA is neither equal nor different
+        return True
+
+
+def _not_empty(texts: npt.NDArray[np.str_], name: str) -> npt.NDArray[np.str_]:
+    _check_there(np.char.strip(texts) == "", name)
+    return texts
 
 
 def _labels(values: Any, name: str, features: Features) -> Labels:
@@ -187,7 +229,7 @@ def _labels(values: Any, name: str, features: Features) -> Labels:
     if array.dtype.kind not in "biufU":
         raise DataError(f"{name}: expected numbers or texts, found {array.dtype}; convert it, such as with astype(str)")
     if array.dtype.kind == "U":
-        return array
+        return _not_empty(array, name)
     numbers = array.astype(np.float64)
     if not np.isfinite(numbers).all():
         raise DataError(
@@ -201,9 +243,11 @@ def _who(values: Any, name: str, features: Features) -> Owners | None:
     if values is None:
         return None
     array = _of_length(_texts(_array(values, name)), name, features)
+    if array.dtype.kind == "f":
+        _check_there(np.isnan(array), name)
     if array.dtype.kind not in "iuU":
         raise DataError(f"{name}: expected texts or whole numbers, found {array.dtype}; convert it, with astype(str)")
-    return array.astype(np.str_) if array.dtype.kind == "U" else array.astype(np.int64)
+    return _not_empty(array.astype(np.str_), name) if array.dtype.kind == "U" else array.astype(np.int64)
 
 
 def _texts(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -234,7 +278,12 @@ def _tested(x: Any, y: Any, train: Features) -> Examples | None:
         )
     if sp.issparse(features) != sp.issparse(train):
         raise DataError("x_test: expected a sparse array where x is one, and no other, found one of each")
-    return Examples(features, _labels(y, "y_test", features))
+    return Examples(features, _labels(y, "y_test", features), places=_rows("y_test", features))
+
+
+def _rows(name: str, features: Features) -> Places:
+    """Places of arrays' examples, counted from 0 as arrays are."""
+    return Places(name, np.arange(features.shape[0]), "row")
 
 
 def _columns(x: Any) -> list[str] | None:
@@ -243,13 +292,44 @@ def _columns(x: Any) -> list[str] | None:
     return columns if columns and all(isinstance(column, str) for column in columns) else None
 
 
+def _labels_named(labels: Any) -> tuple[int | str, ...] | None:
+    """The labels as a spec has them: whole numbers or texts, two at least."""
+    if labels is None:
+        return None
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise DataError(f"labels: expected a list of whole numbers or texts, found {type(labels).__name__}; give one")
+    found = tuple(_label(label) for label in labels)
+    if len(set(found)) < max(2, len(found)):
+        raise DataError(
+            f"labels: expected two different ones at least, and none twice, found {len(set(found))} different of "
+            f"{len(found)}; name every class once"
+        )
+    return found
+
+
+def _label(label: Any) -> int | str:
+    if isinstance(label, str):
+        return str(label)
+    if isinstance(label, int | float | np.number | np.bool_) and float(label).is_integer():
+        return int(label)
+    raise DataError(f"labels: expected whole numbers or texts, found {type(label).__name__}; convert it")
+
+
 def _names(names: Sequence[str] | None, features: Features) -> tuple[str, ...] | None:
     if names is None:
         return None
-    found = tuple(names) if not isinstance(names, str) else (names,)
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise DataError(
+            f"feature_names: expected a list of texts, found {type(names).__name__}; give one, such as ['x']"
+        )
+    found = tuple(names)
     if features.ndim != 2:
         raise DataError(f"feature_names: expected none for examples of shape {list(features.shape[1:])}; leave it out")
-    if len(found) != features.shape[1] or not all(isinstance(name, str) for name in found):
+    if other := [name for name in found if not isinstance(name, str)]:
+        raise DataError(
+            f"feature_names: expected texts, found {type(other[0]).__name__}; convert them, such as with map(str, ...)"
+        )
+    if len(found) != features.shape[1]:
         raise DataError(
             f"feature_names: expected {counted(features.shape[1], 'text')}, one for each feature, found {len(found)}"
         )

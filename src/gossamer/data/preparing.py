@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gossamer.data.catalogue import KNOWN
-from gossamer.data.examples import Labels
+from gossamer.data.examples import Labels, Places
 from gossamer.data.features import as_layout, by_constants, divided, unit_norm
 from gossamer.data.formats import default_divisor
 from gossamer.data.scaling import ConstantScale
@@ -64,8 +64,10 @@ def classes_of(labels: Labels, settings: DatasetSettings) -> Classes | None:
     return Classes(found, positive_classes(found, settings.positive).astype(np.int64))
 
 
-def targets_of(labels: Labels, classes: Classes | None, which: str) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
-    """The class number or the real target of each label, [n]; ``which`` examples they are, for the error.
+def targets_of(
+    labels: Labels, classes: Classes | None, which: str, places: Places | None = None
+) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
+    """The class number or the real target of each label, [n]; ``which`` examples they are and where, for the error.
 
     Raises
     ------
@@ -73,8 +75,8 @@ def targets_of(labels: Labels, classes: Classes | None, which: str) -> npt.NDArr
         For a label that is of no class, or no finite number.
     """
     if classes is None:
-        return real_targets(labels, which)
-    return classes.numbers[class_numbers(labels, classes.labels, which)]
+        return real_targets(labels, which, places)
+    return classes.numbers[class_numbers(labels, classes.labels, which, places)]
 
 
 @dataclass(frozen=True)
@@ -130,11 +132,12 @@ class Treatment:
             return features
         if found != (math.prod(self.shape),):
             raise DataError(
-                f"{path}: expected examples of {_in_words(self.shape)} as dataset.features (or the data set's name) "
-                f"says, found {_in_words(found)}; correct the file, or features"
+                f"{path}: expected examples of {in_words(self.shape)} as dataset.features (or the data set's name) "
+                f"says, found {in_words(found)}; correct the file, or features"
             )
         return features if isinstance(features, sp.csr_array) else features.reshape(-1, *self.shape)
 
 
-def _in_words(shape: tuple[int, ...]) -> str:
+def in_words(shape: tuple[int, ...]) -> str:
+    """Say the shape of an example."""
     return counted(shape[0], "feature") if len(shape) == 1 else f"shape {list(shape)}"

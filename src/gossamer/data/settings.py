@@ -209,6 +209,8 @@ class DatasetSettings(Section):
             return self
         if len(set(columns)) < len(features):
             raise ValueError(f"features must be sizes, or different names of columns, found {list(features)}")
+        if isinstance(self.target, int) and self.name == IN_MEMORY:
+            raise ValueError("arrays have no columns to name; leave features out, and give gs.Data feature_names=")
         if self.ignore:
             raise ValueError("features names the columns, so that others are left out already; leave ignore out")
         if isinstance(self.target, int):
@@ -223,6 +225,10 @@ class DatasetSettings(Section):
             if isinstance(self.scale, PrivateScale):
                 raise ValueError("scale: private is for numbers among columns, and there are none; declare columns")
             return self
+        if self.name == IN_MEMORY:
+            raise ValueError(
+                "columns is about files, and data= gives arrays; leave it out, and scale the arrays by public numbers"
+            )
         for key in ("features", "ignore", "divide_by"):
             if getattr(self, key) not in (None, ()):
                 raise ValueError(f"columns says which columns are features and how they are scaled; leave {key} out")

@@ -15,11 +15,29 @@ import numpy.typing as npt
 
 from gossamer.data.cells import CellError, Cells, as_number, codes, numbers, outside, scaled, truths
 from gossamer.data.columns import Column, Columns, feature_names
-from gossamer.data.examples import Labels, Owners, as_float32
+from gossamer.data.dialect import CsvSettings
+from gossamer.data.examples import Labels, Owners, Places, as_float32
+from gossamer.data.remedies import of_cell, of_letters
 from gossamer.errors import DataError, did_you_mean
 
 BLOCK = 8192
 """Rows that are read at a time."""
+
+
+class WrongCell(DataError):
+    """A cell that its column does not allow, with what is wrong apart from what to do.
+
+    Attributes
+    ----------
+    problem : str
+        What was expected where, and found.
+    column : str
+        The column's name.
+    """
+
+    def __init__(self, message: str, problem: str = "", column: str = "") -> None:
+        super().__init__(message)
+        self.problem, self.column = problem, column
 
 
 @dataclass(frozen=True)
@@ -52,8 +70,8 @@ class Table:
         The rows, once.
     unit : str
         What places count: ``line`` or ``row``.
-    decimal : str
-        Stands before the decimals of numbers in texts.
+    csv : CsvSettings
+        How texts are written.
     numbered : bool
         Whether the names are mere positions.
     """
@@ -62,8 +80,13 @@ class Table:
     names: tuple[str, ...]
     blocks: Iterator[Block]
     unit: str = "line"
-    decimal: str = "."
+    csv: CsvSettings = field(default_factory=CsvSettings)
     numbered: bool = False
+
+    @property
+    def decimal(self) -> str:
+        """Sign before the decimals of numbers in texts."""
+        return self.csv.decimal
 
     def at(self, place: int | None = None, column: str | None = None) -> str:
         """Place of something, for an error."""
@@ -126,6 +149,8 @@ class Wanted:
         Whether the target's column has to be there.
     counted : bool
         Whether values outside of their column's range are counted. Not for private rows.
+    trained : bool
+        Whether a model reads the rows, so that errors name no key of a spec.
     """
 
     columns: Columns | None = None
@@ -139,6 +164,7 @@ class Wanted:
     real: bool = False
     labelled: bool = True
     counted: bool = False
+    trained: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +187,8 @@ class Rows:
         The name of the target's column, where there is one.
     outside : dict of str to int
         How many values of each column are outside of its range, where they were counted.
+    places : Places, optional
+        Where they stand.
     """
 
     features: npt.NDArray[np.float32]
@@ -171,6 +199,7 @@ class Rows:
     columns: Columns
     target: str | None
     outside: Mapping[str, int] = field(default_factory=dict)
+    places: Places | None = None
 
 
 def read_rows(table: Table, wanted: Wanted) -> Rows:
@@ -188,7 +217,9 @@ def read_rows(table: Table, wanted: Wanted) -> Rows:
     texts: dict[str, list[Labels]] = {what: [] for what, name in whose if name is not None}
     counts = dict.fromkeys(columns, 0)
     reader = _Reader(table, columns, {name: table.names.index(name) for name in columns}, wanted, counts)
+    places: list[npt.NDArray[np.int64]] = []
     for block in table.blocks:
+        places.append(np.asarray(block.places, np.int64))
         features.append(reader.features(block))
         for what, name in whose:
             if name is not None:
@@ -207,6 +238,7 @@ def read_rows(table: Table, wanted: Wanted) -> Rows:
         columns,
         target,
         {name: count for name, count in counts.items() if count},
+        Places(table.source, np.concatenate(places), table.unit),
     )
 
 
@@ -219,14 +251,15 @@ def _target(table: Table, wanted: Wanted) -> str | None:
             raise DataError(f"{table.at()}: no column {target}; it has {len(names)}, numbered from 0")
         return None
     if target is not None and target not in names and wanted.labelled:
-        raise _absent(table, target)
+        raise _absent(table, target, wanted)
     return target if target in names else None
 
 
-def _absent(table: Table, name: str) -> DataError:
+def _absent(table: Table, name: str, wanted: Wanted) -> DataError:
     shown = ", ".join(table.names)
     near = did_you_mean(name, table.names) if len(shown) > 500 else ""
-    return DataError(f"{table.at()}: no column {name!r}; its columns are {shown[:500]}{near}")
+    letters = of_letters(name, table.names, table.csv, trained=wanted.trained)
+    return DataError(f"{table.at()}: no column {name!r}; its columns are {shown[:500]}{letters or near}")
 
 
 def _columns(table: Table, wanted: Wanted, target: str | None) -> Columns:
@@ -234,7 +267,7 @@ def _columns(table: Table, wanted: Wanted, target: str | None) -> Columns:
     apart = [*filter(None, (target, *whose)), *wanted.ignore]
     absent = [name for name in [*apart, *(wanted.columns or ())] if name not in names]
     if absent:
-        raise _absent(table, absent[0])
+        raise _absent(table, absent[0], wanted)
     chosen = [name for name in names if name not in apart] if wanted.columns is None else list(wanted.columns)
     taken = {"owner": whose[:1], "person": whose[1:], "ignore": wanted.ignore, "features": chosen}
     for key, other in taken.items():
@@ -272,8 +305,10 @@ class _Reader:
             try:
                 self._fill(rows[:, start : start + width], block.cells[self.positions[name]], name, column)
             except CellError as error:
-                place = self.table.at(block.places[error.row], name)
-                raise DataError(f"{place}: {error}; {_remedy(name, column, self.wanted)}") from None
+                problem = f"{self.table.at(block.places[error.row], name)}: {error}"
+                told = {"declared": self.wanted.declared, "trained": self.wanted.trained}
+                remedy = of_cell(name, column, empty=error.empty, **told)
+                raise WrongCell(f"{problem}; {remedy}", problem, name) from None
             start += width
         return rows
 
@@ -290,15 +325,6 @@ class _Reader:
             if (wrong := ~np.isfinite(found)).any():
                 row = int(wrong.argmax())
                 raise CellError(row, f"expected a finite number that fits float32, found {values[row]}")
-
-
-def _remedy(name: str, column: Column, wanted: Wanted) -> str:
-    if not wanted.declared:
-        return "declare what its cells are under dataset.columns, or name the column under 'ignore'"
-    filling = {"category": (column.categories or ("",))[0], "boolean": "false"}.get(column.kind, "0")
-    if column.missing is None:
-        return f"correct it, or say in dataset.columns.{name} what else it may be (such as missing: {filling})"
-    return f"correct it, or dataset.columns.{name}"
 
 
 def _reals(table: Table, block: Block, name: str) -> npt.NDArray[np.float64]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.examples import Labels
+from gossamer.data.examples import Labels, Places
 from gossamer.errors import DataError
 
 
@@ -84,7 +84,7 @@ def _found(labels: Labels) -> Labels:
     return found
 
 
-def class_numbers(labels: Labels, classes: Labels, which: str) -> npt.NDArray[np.int64]:
+def class_numbers(labels: Labels, classes: Labels, which: str, places: Places | None = None) -> npt.NDArray[np.int64]:
     """The class number 0..classes-1 of each label, [n].
 
     Parameters
@@ -95,6 +95,8 @@ def class_numbers(labels: Labels, classes: Labels, which: str) -> npt.NDArray[np
         The label of each class number.
     which : str
         ``training`` or ``test``, for the error.
+    places : Places, optional
+        Where the examples stand, for the error.
 
     Raises
     ------
@@ -110,13 +112,17 @@ def class_numbers(labels: Labels, classes: Labels, which: str) -> npt.NDArray[np
     if unknown.any():
         row = int(np.argmax(unknown))
         raise DataError(
-            f"{which} example {row + 1} has the label {written(labels[row])}, which is none of the "
-            f"{len(classes)} classes {_listed(classes)}"
+            f"{_place(row, which, places)} has the label {written(labels[row])}, which is none of the "
+            f"{len(classes)} classes {_listed(classes)}; correct it, or name all classes under 'labels'"
         )
     return numbers
 
 
-def real_targets(labels: Labels, which: str) -> npt.NDArray[np.float32]:
+def _place(row: int, which: str, places: Places | None) -> str:
+    return f"{which} example {row + 1}" if places is None else places.at(row)
+
+
+def real_targets(labels: Labels, which: str, places: Places | None = None) -> npt.NDArray[np.float32]:
     """Targets of a regression, [n].
 
     Raises
@@ -130,7 +136,8 @@ def real_targets(labels: Labels, which: str) -> npt.NDArray[np.float32]:
         targets = labels.astype(np.float32)
     if not np.isfinite(targets).all():
         row = int(np.argmin(np.isfinite(targets)))
-        raise DataError(f"{which} example {row + 1} has the target {labels[row]}; expected a finite number")
+        place = _place(row, which, places)
+        raise DataError(f"{place} has the target {labels[row]}; expected a finite number that fits float32")
     return targets
 
 

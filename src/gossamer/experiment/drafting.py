@@ -86,7 +86,7 @@ def _dataset(given: Draft) -> str:
         lines.append(f"  target: {_value(given.target)} # what is predicted")
         lines.append(f"  labels: {_value(list(given.labels))} # its classes; predictions are given in these words")
     else:
-        lines.append(f"  target: {_value(given.target)} # what is predicted; best in a unit in which it is about 1")
+        lines.append(f"  target: {_value(given.target)} # what is predicted; one far from -1 .. 1 is hardly learnt")
         lines.append("  task: regression")
     if given.owner is not None:
         lines.append(f"  owner: {_value(given.owner)} # whose row it is; an owner's rows stay at its node")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan
+from gossamer.errors import CallerError
 from gossamer.experiment.deviation import FloatVector, best_model, deviations, units_of
 from gossamer.experiment.early_stopping import PUBLIC, decisive
 from gossamer.experiment.prepare import Prepared
@@ -63,6 +65,19 @@ class Evaluator:
             self.every_updates = max(1, plan.updates // LOOKS)
         self.seconds_looks, self.update_looks, self.seen = 0, 1, 0
         self.last: Row | None = None
+        self._measured: dict[str, float] | None = None
+
+    def rehearse(self) -> None:
+        """Measure the model that the run starts from, so that figures of the wrong form are refused before it.
+
+        Raises
+        ------
+        CallerError
+            If ``measure`` returns no mapping of names to numbers.
+        """
+        found = self._further(np.asarray(self.prepared.algorithm.output(self.simulator.present).values))
+        if self.on:  # the first evaluation is of the same model
+            self._measured = found
 
     @property
     def timed(self) -> bool:
@@ -131,7 +146,7 @@ class Evaluator:
             "consensus_distance": _distance((model_of(nodes[name]).values for name in holders), mean),
             **self._public(mean),
             **self._of_units(nodes),
-            **(self.measure(self.prepared, mean) if self.measure is not None else {}),
+            **self._further(mean),
         }
         classes = self.prepared.dataset.classes is not None
         # Of a model that diverged a figure is not a number, which JSON has no word for.
@@ -147,6 +162,13 @@ class Evaluator:
             return {}
         scores = self.prepared.objective.evaluate(mean[None], self.prepared.public)
         return {PUBLIC: float(scores.accuracy[0]), "public_loss": float(scores.loss[0])}
+
+    def _further(self, mean: npt.NDArray[np.floating]) -> dict[str, float]:
+        """Figures that the caller measures, if there are some."""
+        if self._measured is not None:
+            found, self._measured = self._measured, None
+            return found
+        return {} if self.measure is None else _figures(self.measure(self.prepared, mean))
 
     @cached_property
     def _holders(self) -> tuple[str, ...]:
@@ -175,6 +197,23 @@ class Evaluator:
         if limit is None or limit >= len(names):
             return names
         return [names[int(i)] for i in np.linspace(0, len(names) - 1, limit)]
+
+
+def _figures(found: Any) -> dict[str, float]:
+    """Figures that ``measure`` returned, if they are by name."""
+    if not isinstance(found, Mapping):
+        raise CallerError(
+            f"measure: expected figures by name, such as {{'recall': 0.9}}, found {type(found).__name__}; return some"
+        )
+    for name, value in found.items():
+        if not isinstance(name, str):
+            raise CallerError(f"measure: expected texts as names, found {type(name).__name__}; return figures by name")
+        if not isinstance(value, Real) and not (isinstance(value, np.ndarray) and value.ndim == 0):
+            raise CallerError(
+                f"measure: expected a number as {name[:40]!r}, found {type(value).__name__}; return a number, or "
+                "nan where there is none"
+            )
+    return {name: float(value) for name, value in found.items()}
 
 
 def _distance(models: Iterator[npt.NDArray[np.floating]], mean: npt.NDArray[np.floating]) -> float:

@@ -246,6 +246,7 @@ class _Run:
         self.progress.planned(self.plan)
         if (remark := self.prepared.objective.computing().remark) is not None:
             self.progress.remarked(remark)
+        self.evaluator.rehearse()
         if self.folder is not None:
             self.folder.clear()
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))

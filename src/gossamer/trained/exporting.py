@@ -9,6 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gossamer.errors import CallerError, did_you_mean
+from gossamer.files import write_own
+from gossamer.trained.card import FILE
+from gossamer.trained.files import ARRAYS
 from gossamer.trained.model import Model
 
 
@@ -19,7 +22,7 @@ class Target:
     Attributes
     ----------
     module, function : str
-        What writes the file, below `gossamer.trained`.
+        Maker of the file's content, below `gossamer.trained`.
     file : str
         The usual name.
     needs : tuple of str
@@ -36,14 +39,14 @@ class Target:
 
 
 TARGETS: Mapping[str, Target] = {
-    "torch": Target("torch_export", "write_torch", "model.pt2", ("torch",), "torch"),
-    "onnx": Target("torch_export", "write_onnx", "model.onnx", ("torch", "onnx", "onnxscript"), "onnx"),
-    "sklearn": Target("sklearn_export", "write_sklearn", "model.joblib", ("sklearn",), "sklearn"),
+    "torch": Target("torch_export", "torch_file", "model.pt2", ("torch",), "torch"),
+    "onnx": Target("torch_export", "onnx_file", "model.onnx", ("torch", "onnx", "onnxscript"), "onnx"),
+    "sklearn": Target("sklearn_export", "sklearn_file", "model.joblib", ("sklearn",), "sklearn"),
 }
 
 
-def export_model(model: Model, to: str, out: Path) -> Path:
-    """Write a model for another program.
+def export_model(model: Model, to: str, out: Path, *, overwrite: bool = False) -> Path:
+    """Write a model for another program, for its owner alone.
 
     Parameters
     ----------
@@ -53,24 +56,33 @@ def export_model(model: Model, to: str, out: Path) -> Path:
         A key of `TARGETS`.
     out : path
         A file, or a folder for one of the usual name.
+    overwrite : bool
+        Whether a file that is there is replaced.
 
     Returns
     -------
     Path
-        The file. One that was there is replaced.
+        The file.
 
     Raises
     ------
     CallerError
-        If there is no such target, its packages are not installed, it cannot hold the model, or the file cannot be
-        written.
+        If there is no such target, its packages are not installed, it cannot hold the model, or the file is there
+        already or cannot be written.
     """
     target = check_target(to)
     place = out / target.file if out.is_dir() else out
     if not place.parent.is_dir():
         raise CallerError(f"{place}: there is no folder {place.parent}; make it, or choose another")
-    write = getattr(import_module(f"gossamer.trained.{target.module}"), target.function)
-    write(model, place)
+    if place.exists() and not overwrite:
+        raise CallerError(f"{place} exists; choose another name, or replace it with overwrite=True")
+    if place.name in (ARRAYS, FILE):
+        raise CallerError(f"{place}: {place.name} is the name of a run's own file; choose another")
+    content = getattr(import_module(f"gossamer.trained.{target.module}"), target.function)(model)
+    try:
+        write_own(place, content)
+    except OSError as error:
+        raise CallerError(f"{place}: cannot be written: {error.strerror or error}; choose another place") from None
     return place
 
 
@@ -82,8 +94,9 @@ def check_target(to: str) -> Target:
     CallerError
         If there is no such target, or a package is not installed.
     """
-    if to not in TARGETS:
-        raise CallerError(f"models are exported to {', '.join(TARGETS)}, found {to!r}{did_you_mean(to, TARGETS)}")
+    if not isinstance(to, str) or to not in TARGETS:
+        found = str(to)[:40]
+        raise CallerError(f"models are exported to {', '.join(TARGETS)}, found {found!r}{did_you_mean(found, TARGETS)}")
     target = TARGETS[to]
     missing = [package for package in target.needs if find_spec(package) is None]
     if missing:

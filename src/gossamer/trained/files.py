@@ -14,6 +14,7 @@ from gossamer.parameters import pack, unpack
 from gossamer.trained.card import FILE, LARGEST, METADATA, Card, damaged, read_card
 
 ARRAYS = "model.safetensors"
+_SUFFIX = ".safetensors"
 
 
 def saved(model: FloatArray, card: Card) -> bytes:
@@ -41,6 +42,11 @@ def read_model(place: Path) -> tuple[Card, FloatArray]:
             f"{place}: expected the folder of a run, with {ARRAYS}, found none; give a run's results, or a party's "
             "--store, or such a file itself"
         )
+    if not folder and place.suffix != _SUFFIX and not _is_model(place):
+        raise DataError(
+            f"{place}: expected a run's results, a party's --store, or a file that ends in {_SUFFIX}, found a file of "
+            "another kind; give the model there"
+        )
     inside = _card_inside(arrays)
     beside = _card_beside(place / FILE) if folder else None
     if inside is not None and beside is not None and inside != beside:
@@ -51,8 +57,22 @@ def read_model(place: Path) -> tuple[Card, FloatArray]:
     return card, _vector(arrays, card)
 
 
+def _is_model(path: Path) -> bool:
+    """Whether a file has the form of safetensors, whatever its name."""
+    try:
+        with safe_open(path, "np"):
+            return True
+    except (OSError, ValueError, SafetensorError):
+        return False
+
+
 def _without_card(place: Path) -> DataError:
-    spec = place / "spec.yaml"
+    spec = (place if place.is_dir() else place.parent) / "spec.yaml"
+    if not spec.is_file() or not (place.is_dir() or place.name == ARRAYS):
+        return DataError(
+            f"{place}: expected a model with its card, which says how rows are read, found arrays without one: another "
+            "program wrote them, or an older Gossamer; give the results folder or file of a run of this one"
+        )
     return DataError(
         f"{place}: expected {FILE}, which says how rows are read, found none: an older Gossamer wrote this model; run "
         f"its spec again (gossamer run {spec} --out NEW), which is another run, with releases of its own"

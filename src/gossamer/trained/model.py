@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
-from gossamer.errors import RunWarning, counted
+from gossamer.errors import DataError, RunWarning, counted
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import unpack
 from gossamer.trained.card import FILE, Card
@@ -162,7 +163,7 @@ class Model(Mapping[str, FloatArray]):
         errors = self.objective.scores(self.vector, found.features)[:, 0] - found.targets
         return {**figures, **_regression(errors, found.targets.astype(np.float64))}
 
-    def export(self, to: str, out: str | Path = ".") -> Path:
+    def export(self, to: str, out: str | Path = ".", *, overwrite: bool = False) -> Path:
         """Write the model for another program, with all that is done to raw numbers in it.
 
         Parameters
@@ -170,7 +171,9 @@ class Model(Mapping[str, FloatArray]):
         to : {"torch", "onnx", "sklearn"}
             The program.
         out : path
-            A file, or a folder for one of the usual name; one that is there is replaced.
+            A file, or a folder for one of the usual name.
+        overwrite : bool
+            Whether a file that is there is replaced.
 
         Returns
         -------
@@ -180,12 +183,19 @@ class Model(Mapping[str, FloatArray]):
         Raises
         ------
         CallerError
-            If the program's packages are not installed, or it cannot hold the model.
+            If the program's packages are not installed, it cannot hold the model, or the file is there already.
         """
         # Named, not imported: exports are made of models, so they know this module.
         exporting = import_module("gossamer.trained.exporting")
-        place: Path = exporting.export_model(self, to, Path(out))
+        where = _path(out, "a file or a folder to write to")
+        place: Path = exporting.export_model(self, to, where, overwrite=overwrite)
         return place
+
+
+def _path(place: Any, what: str) -> Path:
+    if not isinstance(place, str | PathLike):
+        raise DataError(f"expected {what}, found {type(place).__name__}; give its path")
+    return Path(place)
 
 
 def _clipped(outside: Mapping[str, int], rows: int) -> str:
@@ -223,7 +233,7 @@ def load_model(place: str | Path, module: Any = None) -> Model:
     ModelError
         If its network cannot be built.
     """
-    path = Path(place)
+    path = _path(place, "a run's results folder, or a model's file")
     card, vector = read_model(path)
     where = path / FILE if path.is_dir() else path
     return Model(card, rebuilt(card, where, module), vector)

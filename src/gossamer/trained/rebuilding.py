@@ -56,7 +56,7 @@ def rebuilt(card: Card, where: Path, module: Any = None) -> Objective:
     ModelError
         If the module cannot be made, or is another one.
     """
-    made = _linear(card, where) if card.objective.linear else _network(card, where, module)
+    made = _linear(card, where, module) if card.objective.linear else _network(card, where, module)
     if made.parts != card.arrays:
         missing = next(
             (f"{wanted.name} {list(wanted.shape)}" for wanted in card.arrays if wanted not in made.parts), "an order"
@@ -72,8 +72,10 @@ def _named(card: Card) -> str:
     return card.objective.module or card.objective.name or "the module"
 
 
-def _linear(card: Card, where: Path) -> Objective:
+def _linear(card: Card, where: Path, module: Any) -> Objective:
     told = card.objective
+    if module is not None:
+        raise ModelError(f"{where}: the model is linear ({told.loss}), and has no module; leave module= out")
     features = int(np.prod(card.shape))
     classes = None if card.classes is None else len(card.classes)
     try:

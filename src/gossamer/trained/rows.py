@@ -95,7 +95,7 @@ def _labels(targets: Any) -> Labels:
 
 def _of_table(data: Declaration, table: Table, labelled: bool) -> Read:
     found, source = data.read(table, labelled=labelled), table.source or "the rows"
-    targets = None if found.labels is None else data.targets(found.labels, source)
+    targets = None if found.labels is None else data.targets(found.labels, source, found.places)
     return Read(data.prepare(found.features, source), targets, found.outside)
 
 
@@ -172,7 +172,7 @@ def _table_file(data: Declaration, path: Path, form: Format, labelled: bool) -> 
         from gossamer.data.parquet import parquet_table
 
         return parquet_table(path)
-    return csv_table(path, data.csv, least=2 if labelled else 1)
+    return csv_table(path, data.csv, least=2 if labelled else 1, trained=True)
 
 
 def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> Read:
@@ -186,4 +186,5 @@ def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> R
     features = [data.prepare(part.features, str(path)) for part in parts]
     joined: Features = sp.csr_array(sp.vstack(features)) if data.layout == "sparse" else np.concatenate(features)
     labels = np.concatenate([part.labels for part in parts])
-    return Read(joined, data.targets(labels, str(path)) if labelled else None)
+    places = parts[0].places if len(parts) == 1 else None
+    return Read(joined, data.targets(labels, str(path), places) if labelled else None)

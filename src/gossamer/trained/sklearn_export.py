@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import joblib
@@ -20,15 +20,17 @@ from gossamer.errors import ModelError
 from gossamer.trained.model import Model
 
 
-def write_sklearn(model: Model, out: Path) -> None:
-    """Write a pipeline that ``joblib.load`` reads without Gossamer.
+def sklearn_file(model: Model) -> bytes:
+    """Content of a file with a pipeline that ``joblib.load`` reads without Gossamer.
 
     Raises
     ------
     ModelError
         If the model is not linear.
     """
-    joblib.dump(pipeline(model), out)
+    file = io.BytesIO()
+    joblib.dump(pipeline(model), file)
+    return file.getvalue()
 
 
 def pipeline(model: Model) -> Pipeline:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
+import io
 import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,21 +109,22 @@ def loss_in(model: Model) -> Loss:
     return model.objective.network.loss
 
 
-def write_torch(model: Model, out: Path) -> None:
-    """Write a program of `torch.export`, which `torch.export.load` reads without Gossamer.
+def torch_file(model: Model) -> bytes:
+    """Content of a file with a program of `torch.export`, which `torch.export.load` reads without Gossamer.
 
     Raises
     ------
     ModelError
         If the network cannot be written as a graph.
     """
-    program = _program(model, "torch.export")
+    program, file = _program(model, "torch.export"), io.BytesIO()
     with _in_words("torch.export"):
-        torch.export.save(program, out, extra_files={"gossamer.json": model.described()})
+        torch.export.save(program, file, extra_files={"gossamer.json": model.described()})
+    return file.getvalue()
 
 
-def write_onnx(model: Model, out: Path) -> None:
-    """Write an ONNX graph, with the model's description in its metadata.
+def onnx_file(model: Model) -> bytes:
+    """Content of a file with an ONNX graph, with the model's description in its metadata.
 
     Raises
     ------
@@ -137,14 +138,22 @@ def write_onnx(model: Model, out: Path) -> None:
         made = torch.onnx.export(program, input_names=["inputs"], output_names=[model.output], verbose=False)
         assert made is not None
         proto = made.model_proto
+        for part in (proto.graph, *proto.functions):
+            for node in part.node:
+                del node.metadata_props[:]  # of the exporter: which class and line each came from
         onnx.helper.set_model_props(proto, {METADATA: model.described()})
-        onnx.save_model(proto, out)
+        content: bytes = proto.SerializeToString()
+    return content
 
 
 def _program(model: Model, what: str) -> Any:
     """The module as a graph, for any number of rows."""
     with _in_words(what):
-        return torch.export.export(Exported(model).eval(), (_example(model),), dynamic_shapes=(_ROWS,))
+        program = torch.export.export(Exported(model).eval(), (_example(model),), dynamic_shapes=(_ROWS,))
+    for part in program.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)  # names files of this machine
+    return program
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pytest
 
 from gossamer.cli import main
 from gossamer.cli.logs import KEPT, LOG, add_log, logged
-from gossamer.errors import BudgetSpent, DataError
+from gossamer.errors import BudgetSpent, CallerError, DataError
 
 SPEC = """
 dataset: digits
@@ -113,7 +113,8 @@ def test_errors_are_logged_without_what_they_quote_of_data(
     [
         (["--log-level", "debug"], "--log-level is about the log, and there is none; give --log-file FILE as well"),
         (["--log-file", "no/a.log"], "no/a.log: cannot write the log: No such file or directory; give another"),
-        (["--log-file", "."], ".: cannot be a log, since it is no file; give another --log-file"),
+        (["--log-file", "."], ".: cannot be a log, since it is no file; give another --log-file\n"),
+        (["--log-file", "spec.yaml"], "spec.yaml: expected a log, or a file that is not there yet, found a file with"),
         (["--log-file", ""], "--log-file: expected the name of a file or folder, found an empty one"),
     ],
 )
@@ -127,6 +128,31 @@ def test_a_log_that_cannot_be_is_refused(
     assert (out, len(err.splitlines())) == ("", 1)
     assert said in err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("of", ["table.csv", "table.csv.1", "table.csv.5"])
+@pytest.mark.parametrize("content", ["age,ill\n40,no\n", "\n", '{"time": 3}\n', "2026-01-01,3\n"])
+def test_a_file_that_is_no_log_stays_as_it_is(tmp_path: Path, of: str, content: str) -> None:
+    """Nor may it become one of the older files."""
+    (tmp_path / of).write_text(content)
+    with (
+        pytest.raises(CallerError, match=rf"{of}: expected a log"),
+        logged(options("--log-file", f"{tmp_path}/table.csv")),
+    ):
+        LOG.info("event")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(of, content)]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_a_log_is_written_after_what_is_there(tmp_path: Path, form: str, level: str) -> None:
+    file = tmp_path / "a.log"
+    file.touch()
+    for _ in range(2):
+        with logged(options("--log-file", str(file), "--log-format", form, "--log-level", "debug")):
+            getattr(LOG, level)("event")
+    assert file.read_text().count("event") >= 2
+    assert len(file.read_text().splitlines()) == 2
 
 
 @pytest.mark.usefixtures("called_here")

@@ -74,8 +74,23 @@ def test_files_of_a_known_set_have_its_width(tmp_path: Path) -> None:
 def test_a_test_label_that_training_lacks(tmp_path: Path) -> None:
     train = _write(tmp_path, "mine", "1 1:1\n-1 2:2\n")
     test = _write(tmp_path, "mine.t", "1 1:1\n0 1:1\n")
-    with pytest.raises(DataError, match="test example 2 has the label 0"):
+    with pytest.raises(
+        DataError,
+        match=r"mine\.t, line 2 has the label 0, which is none of the 2 classes -1, 1; correct it, or name all",
+    ):
         load_dataset(DatasetSettings(name="mine", path=train, test_path=test))
+
+
+def test_a_wrong_label_of_a_held_out_table_is_named_by_its_line(tmp_path: Path) -> None:
+    """The split puts the row into training or test examples, and a blank line is a line."""
+    for wrong in range(6):
+        rows = [f"{row},{'maybe' if row == wrong else 'ny'[row % 2]}" for row in range(6)]
+        path = _write(tmp_path, f"own{wrong}.csv", "x,y\n\n" + "\n".join(rows) + "\n")
+        said = (
+            rf"own{wrong}\.csv, line {wrong + 3} has the label maybe, which is none of the 2 classes n, y; correct it"
+        )
+        with pytest.raises(DataError, match=said):
+            load_dataset(DatasetSettings(name="own", path=path, target="y", labels=("n", "y"), test_fraction=0.4))
 
 
 def test_two_classes_from_many() -> None:

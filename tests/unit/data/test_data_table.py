@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from gossamer.data.columns import Column
 from gossamer.data.csv_files import csv_table
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.declared import declared_form
@@ -100,7 +101,7 @@ def test_values_of_private_rows_are_not_counted(tmp_path: Path, recwarn: pytest.
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("42000", "", r"line 3, column 'income': the cell is empty.*dataset\.columns\.income .*missing: 0"),
+        ("42000", "", r"line 3, column 'income': the cell is empty.*dataset\.columns\.income .*missing: 30000"),
         ("42000", "much", "line 3, column 'income': expected a number, found 'much'; correct it"),
         ("42000", "inf", "line 3, column 'income': expected a finite number"),
         ("71.5", "1e39", "line 2, column 'weight': expected a finite number that fits float32, found 1e"),
@@ -309,3 +310,34 @@ def test_categories_that_are_numbers_match_by_value(tmp_path: Path) -> None:
 def test_a_category_may_be_called_as_what_is_missing(tmp_path: Path) -> None:
     data = load_dataset(_settings(tmp_path, "a,y\nNA,0\nEU,1\n", {"a": ["NA", "EU"]}, target="y"))
     assert data.train.features.tolist() == [[1, 0], [0, 1]]
+
+
+WRONG_CELLS = [
+    ({"a": "boolean"}, "nein", r"correct it, or declare its texts: dataset.columns.a: \[A, B\]$"),
+    ({"a": [5, 9]}, "5x0", "found '5x0'; correct it, or leave a out of dataset.columns$"),
+    ({"a": ["u", "v"]}, "w", "found 'w'; correct it, or add it to dataset.columns.a$"),
+    ({"a": {"categories": ["u", "v"], "missing": "u"}}, "w", "found 'w'; correct it, or add it to dataset.columns.a$"),
+    ({"a": [5, 9]}, "", "fill it in, or say in dataset.columns.a what it is read as, such as missing: 7$"),
+    ({"a": "boolean"}, "NA", "fill it in, or say in dataset.columns.a what it is read as, such as missing: false$"),
+]
+
+
+@pytest.mark.parametrize(("columns", "cell", "expected"), WRONG_CELLS, ids=range(len(WRONG_CELLS)))
+def test_advice_about_a_cell_can_be_followed(tmp_path: Path, columns: object, cell: str, expected: str) -> None:
+    """`missing` is what an empty cell is read as, and nothing else: the middle of a range is a value it takes."""
+    with pytest.raises(DataError, match=expected):
+        load_dataset(_settings(tmp_path, f"a,ill\n{cell},1\n", columns))
+
+
+@pytest.mark.parametrize(
+    "column", [[-1e308, 1e308], [0, 1e-320], {"mean": 1e39, "deviation": 1}, {"mean": 0, "deviation": 1e-40}]
+)
+def test_constants_that_float32_cannot_hold_are_refused(column: object) -> None:
+    with pytest.raises(ValidationError, match=r"numbers must fit float32"):
+        Column.model_validate(column)
+
+
+def test_a_file_in_utf_8_that_is_read_as_latin_1_is_named(tmp_path: Path) -> None:
+    settings = _settings(tmp_path, "Größe,ill\n1,0\n", {"Größe": "number"}, csv={"encoding": "latin-1"})
+    with pytest.raises(DataError, match=r"no column 'Größe'; .*: the file is in UTF-8.*say dataset.csv: {encoding: u"):
+        load_dataset(settings)

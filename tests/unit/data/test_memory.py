@@ -85,6 +85,7 @@ def test_real_targets_are_a_regression() -> None:
     np.testing.assert_allclose(found.train.targets, np.linspace(0, 1, 6), rtol=1e-6)
 
 
+MISSING = "expected a value everywhere"
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "one axis": ({"x": X[:, 0]}, r"^x: expected .*\[n, \.\.\.\], found \[6\]$"),
     "no rows": ({"x": X[:0], "y": Y[:0]}, r"^x: expected at least one example .* found \[0, 2\]$"),
@@ -107,6 +108,25 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "other test features": ({"x_test": X[:, :1], "y_test": Y}, r"^x_test: expected .* \[2\] as in x, found \[1\]$"),
     "too few names": ({"feature_names": ["age"]}, r"^feature_names: expected 2 texts, one for each .*, found 1$"),
     "names twice": ({"feature_names": ["age", "age"]}, r"^feature_names: expected different names, found 1 twice$"),
+    "names that are no texts": ({"feature_names": [1, 2]}, r"^feature_names: expected texts, found int; convert them"),
+    "names that are no list": ({"feature_names": 5}, r"^feature_names: expected a list of texts, found int;"),
+    "masked features": ({"x": np.ma.masked_equal(X, 0.75)}, rf"^x: {MISSING}, found 1 row without, the first row 2;"),
+    "masked labels": ({"y": np.ma.masked_array(Y, [0, 0, 0, 1, 0, 1])}, rf"^y: {MISSING}, found 2 rows .* row 3;"),
+    "no label": ({"y": np.array(["no", None, *Y[2:]], object)}, rf"^y: {MISSING}, found 1 row without, .* row 1;"),
+    "no label in a list": ({"y": ["no", *Y[1:5], None]}, rf"^y: {MISSING}, .* row 5;"),
+    "nan among texts": ({"y": ["no", "yes", float("nan"), *Y[3:]]}, rf"^y: {MISSING}, .* row 2;"),
+    "empty label": ({"y": ["", *Y[1:]]}, rf"^y: {MISSING}, .* row 0;"),
+    "no owner": ({"owners": np.array([1.0, np.nan, 1, 2, 2, 2])}, rf"^owners: {MISSING}, .* row 1;"),
+    "nan among owners": ({"owners": np.array(["a", np.nan, *"abab"], object)}, rf"^owners: {MISSING}, .* row 1;"),
+    "empty owner": ({"owners": ["a", " ", *"abab"]}, rf"^owners: {MISSING}, .* row 1;"),
+    "empty person": ({"persons": [*"ababa", ""]}, rf"^persons: {MISSING}, .* row 5;"),
+    "a single name of a label": (
+        {"labels": ["yes"]},
+        r"^labels: expected two different ones .* found 1 different of 1;",
+    ),
+    "a label twice": ({"labels": ["no", "yes", "no"]}, r"^labels: expected two .*, found 2 different of 3;"),
+    "labels in one text": ({"labels": "no, yes"}, r"^labels: expected a list .*, found str;"),
+    "labels that are neither": ({"labels": [0.5, 1.5]}, r"^labels: expected whole numbers or texts, found float;"),
     "unknown task": ({"task": "ranking"}, r"^task: expected 'classification' or 'regression', found 'ranking'$"),
 }
 
@@ -116,6 +136,34 @@ def test_what_is_wrong_is_said_in_a_line(given: dict[str, Any], said: str) -> No
     with pytest.raises(gs.DataError, match=said) as caught:
         Data(**{"x": X, "y": Y, **given})
     assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_label_is_named_by_its_row() -> None:
+    with pytest.raises(gs.DataError, match=r"^y, row 3 has the label maybe, which is none of the 2 classes no, yes;"):
+        made(Data(X, ["no", "yes", "no", "maybe", "no", "yes"], labels=["no", "yes"], x_test=X, y_test=Y))
+    with pytest.raises(gs.DataError, match=r"^y_test, row 5 has the label maybe"):
+        made(Data(X, Y, x_test=X, y_test=[*Y[:5], "maybe"]))
+
+
+def test_a_mask_that_hides_nothing_and_labels_of_numpy_are_taken() -> None:
+    data = Data(np.ma.masked_array(X), np.array([0, 1] * 3), labels=np.array([1, 0]), x_test=X, y_test=[0, 1] * 3)
+    assert made(data).labels == ("1", "0")
+    assert data.settings(None).labels == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ({"columns": {"age": [0, 120]}}, r"columns is about files, and data= gives arrays; leave it out"),
+        (
+            {"features": ["age", "dose"]},
+            r"arrays have no columns to name; leave features out, and give .*feature_names=",
+        ),
+    ],
+)
+def test_no_column_of_arrays_is_asked_for(said: dict[str, Any], line: str) -> None:
+    with pytest.raises(gs.SpecError, match=line):
+        gs.run({"dataset": {"name": IN_MEMORY, **said}, "privacy": "none"}, data=Data(X, Y))
 
 
 def test_real_targets_without_a_task_are_asked_about_and_not_shown() -> None:

@@ -202,3 +202,30 @@ def test_no_warning_comes_with_it() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         gs.run({**SPEC, "privacy": "none"}, data=examples())
+
+
+@pytest.mark.parametrize(
+    ("figures", "line"),
+    [
+        (5, "expected figures by name, .* found int; return some"),
+        (None, "expected figures by name, .* found NoneType; return some"),
+        ({"recall": "high"}, "expected a number as 'recall', found str;"),
+        ({3: 0.5}, "expected texts as names, found int;"),
+    ],
+)
+def test_what_is_no_measure_is_refused_before_anything_is_written(tmp_path: Path, figures: Any, line: str) -> None:
+    with pytest.raises(gs.CallerError, match=f"^measure: {line}"):
+        gs.run(SPEC, tmp_path / "out", data=examples(), measure=lambda prepared, model: figures)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_measure_is_asked_once_an_evaluation() -> None:
+    seen: list[float] = []
+
+    def measure(prepared: Any, model: Any) -> dict[str, Any]:
+        seen.append(float(np.square(model).sum()))
+        return {"square": np.float32(seen[-1]), "none": np.nan}
+
+    run = gs.run(SPEC, data=examples(), measure=measure)
+    assert [row["square"] for row in run.metrics] == pytest.approx(seen)
+    assert {row["none"] for row in run.metrics} == {None}

@@ -114,6 +114,9 @@ def test_a_greedy_loss_reaches_one_example_alone(strategy: str) -> None:
     """Whatever one row is, the others' sum stays, so that a change of a row moves a sum by a clip at most."""
     objective, data = made(Greedy(), strategy=strategy)
     model = objective.initial(np.random.default_rng(0))[None]
+    splits = [Split(data.features[[n]], data.targets[[n]]) for n in range(ROWS)]
+    apart = [objective.losses(model, split)[0, 0] for split in splits]
+    np.testing.assert_allclose(objective.losses(model, data)[0], apart, rtol=1e-10)
     clip, batch = 0.1, np.arange(ROWS)
     without = objective.clipped_gradients(model, data, [batch[1:]], clip)[0]
     alone = sum(objective.clipped_gradients(model, data, [batch[[n]]], clip)[0] for n in range(1, ROWS))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -206,3 +208,29 @@ def test_the_package_is_imported_without_them() -> None:
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("to", exporting.TARGETS)
+def test_an_export_is_for_its_owner_and_names_no_file_of_the_machine(to: str, tmp_path: Path) -> None:
+    kind = "logistic" if to == "sklearn" else "mlp"
+    place = trained(tmp_path, kind, wards.dataset(wards.write(tmp_path / "wards.csv", TABLE))).export(to, tmp_path)
+    if os.name == "posix":
+        assert place.stat().st_mode & 0o777 == 0o600
+    contents = [place.read_bytes()]
+    if zipfile.is_zipfile(place):
+        with zipfile.ZipFile(place) as archive:
+            contents = [archive.read(name) for name in archive.namelist()]
+    for word in (".py", str(tmp_path), str(Path.home()), str(Path(exporting.__file__).parent)):
+        assert not any(word.encode() in content for content in contents), word
+
+
+def test_an_export_replaces_nothing_unless_told(tmp_path: Path) -> None:
+    model = trained(tmp_path, "logistic", wards.dataset(wards.write(tmp_path / "wards.csv", TABLE)))
+    before = (tmp_path / "wards.csv").read_bytes(), (tmp_path / "out" / "model.safetensors").read_bytes()
+    with pytest.raises(CallerError, match=r"wards\.csv exists; .* overwrite=True"):
+        model.export("sklearn", tmp_path / "wards.csv")
+    with pytest.raises(CallerError, match="a run's own file; choose another"):
+        model.export("sklearn", tmp_path / "out" / "model.safetensors", overwrite=True)
+    assert ((tmp_path / "wards.csv").read_bytes(), (tmp_path / "out" / "model.safetensors").read_bytes()) == before
+    place = model.export("sklearn", tmp_path)
+    assert model.export("sklearn", tmp_path, overwrite=True) == place

@@ -232,3 +232,22 @@ def test_a_private_scale_is_in_the_card(tmp_path: Path) -> None:
 
 def _outside(columns: Any, rows: list[dict[str, Any]]) -> bool:
     return any(abs(float(row[name])) > columns[name].range[1] for name in ("age", "income") for row in rows)
+
+
+@pytest.mark.parametrize("place", [5, None, [], b"x"])
+def test_what_is_no_path_is_no_model(place: Any) -> None:
+    with pytest.raises(CallerError, match=r"^expected a run's results folder, or a model's file, found \w+; give its"):
+        gs.load_model(place)
+
+
+def test_an_export_to_no_path_or_no_program_is_refused(folder: Path) -> None:
+    model = gs.load_model(folder)
+    with pytest.raises(CallerError, match=r"^expected a file or a folder to write to, found int; give its path"):
+        model.export("sklearn", 5)  # type: ignore[arg-type]
+    with pytest.raises(CallerError, match=r"^models are exported to torch, onnx, sklearn, found '\[\]'"):
+        model.export([], folder)  # type: ignore[arg-type]
+
+
+def test_a_linear_model_has_no_module(folder: Path) -> None:
+    with pytest.raises(CallerError, match=r"the model is linear \(logistic\), and has no module; leave module= out"):
+        gs.load_model(folder, module=5)

@@ -171,7 +171,7 @@ def test_rows_that_do_not_fit_are_named(kind: str) -> None:
 def test_an_evaluation_needs_known_targets() -> None:
     with pytest.raises(DataError, match="no column 'ill'"):
         model().evaluate([ROW])
-    with pytest.raises(DataError, match=r"example 1 has the label maybe, which is none of no, yes"):
+    with pytest.raises(DataError, match=r"^row 1 has the label maybe, which is none of no, yes"):
         model().evaluate([{**ROW, "ill": "maybe"}])
 
 
@@ -195,7 +195,7 @@ def test_numbers_without_names() -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([[1, 2, 3]], "expected examples of 2 features"),
+        ([[1, 2, 3]], "expected rows of 2 features"),
         ([1, 2], r"expected rows \[n, \.\.\.\] of numbers \[2\], found an array \[2\]"),
         ([["a", "b"]], "found cells that are no numbers"),
         ([[1], [1, 2]], "found cells that are no numbers, or rows of several lengths"),

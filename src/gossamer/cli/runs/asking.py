@@ -53,7 +53,7 @@ def ask_column(question: str, names: Mapping[str, Any], *, optional: bool = Fals
         if optional and not answer:
             return None
         if answer not in names:
-            raise CallerError(f"expected one of {', '.join(names)}, found {answer!r}{did_you_mean(answer, names)}")
+            raise CallerError(f"the file has no column {answer!r}{did_you_mean(answer, names)}")
         return answer
 
     return ask(question, read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,17 +104,24 @@ def range_of(what: str, text: str) -> list[float]:
     low, dots, high = text.partition("..")
     numbers = [_number(part) for part in (low, high)]
     if not dots or None in numbers:
-        raise CallerError(f"{what}: expected the least and the most, such as 0..120, found {text!r}")
+        raise CallerError(f"{what}: expected the least and the most, such as 0..120, found {text!r}{_comma(text)}")
     found = [number for number in numbers if number is not None]
     checked(what, found)
     return found
+
+
+def _comma(text: str) -> str:
+    """The end of an error about numbers that may have decimal commas, as the table may."""
+    found = re.search(r"\d+,\d+", text)
+    commas = found is not None and (".." in text or text.count(",") > 1)
+    return f"; write decimals with a point, such as {found[0].replace(',', '.')}" if found and commas else ""
 
 
 def mean_of(what: str, text: str) -> dict[str, float]:
     """The mean and the deviation, of ``80,15``."""
     numbers = [_number(part) for part in text.split(",")]
     if len(numbers) != 2 or None in numbers:
-        raise CallerError(f"{what}: expected a mean and a deviation, such as 80,15, found {text!r}")
+        raise CallerError(f"{what}: expected a mean and a deviation, such as 80,15, found {text!r}{_comma(text)}")
     mean, deviation = (number for number in numbers if number is not None)
     found = {"mean": mean, "deviation": deviation}
     checked(what, found)

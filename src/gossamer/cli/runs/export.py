@@ -27,8 +27,8 @@ def export_command(options: argparse.Namespace) -> int:
 
     check_target(options.to)
     out = options.out or _beside(options.results) / TARGETS[options.to].file
-    check_out(out, options.overwrite)
-    print(export_model(load_model(options.results), options.to, out))
+    check_out(out, options.overwrite, options.results)
+    print(export_model(load_model(options.results), options.to, out, overwrite=options.overwrite))
     return 0
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,9 +67,20 @@ def new_command(options: argparse.Namespace) -> int:
     text = _tried(given, out)
     _write(out, text)
     print(_report(given, out))
-    if given.owner is not None and given.fewest < _FEW:
-        warn([f"an owner has only {counted(given.fewest, 'row')}, and the noise of all is what these need"])
+    warn(_remarks(given))
     return 0
+
+
+def _remarks(given: Draft) -> Iterator[str]:
+    """Say what will hardly be learnt."""
+    if given.owner is not None and given.fewest < _FEW:
+        yield f"an owner has only {counted(given.fewest, 'row')}, and the noise of all is what these need"
+    if not given.labels:
+        yield (
+            f"{given.target}: a target far from -1 .. 1 is hardly learnt, and nothing scales it; if it is, write "
+            "(value - middle) / half the range into the table, by a range that is known without these rows, and say new"
+            " again"
+        )
 
 
 _FEW = 50
@@ -214,6 +227,7 @@ def _draft(
 
 def _tried(given: Draft, out: Path) -> str:
     """The spec's text, once a run was planned by it on the rows."""
+    from gossamer.data.table import WrongCell
     from gossamer.experiment.drafting import draft
     from gossamer.experiment.planning import plan_run
     from gossamer.experiment.prepare import prepare
@@ -221,7 +235,13 @@ def _tried(given: Draft, out: Path) -> str:
     from gossamer.experiment.spec import resolved
 
     text = draft(given)
-    plan_run(prepare(resolved(read_text(text), out.resolve().parent)))
+    try:
+        plan_run(prepare(resolved(read_text(text), out.resolve().parent)))
+    except WrongCell as error:
+        texts, drop = shlex.quote(f"{error.column}=A,B,..."), shlex.quote(error.column)
+        raise CallerError(
+            f"{error.problem}; correct it, or say --categories {texts} with all its texts, or --drop {drop}"
+        ) from None
     return text
 
 
@@ -239,5 +259,5 @@ def _report(given: Draft, out: Path) -> str:
     return (
         f"{out}: predicts {given.target} from {counted(len(given.columns), 'column')}{left}; "
         f"{counted(given.rows, 'row', form=',')}{owners}, epsilon {given.epsilon:g}\n"
-        f"Next: gossamer check {out}"
+        f"Next: gossamer check {shlex.quote(str(out))}"
     )

@@ -43,7 +43,7 @@ def predict_command(options: argparse.Namespace) -> int:
     from gossamer.trained.model import load_model
 
     if options.out is not None:
-        check_out(options.out, options.overwrite)
+        check_out(options.out, options.overwrite, options.results, options.data)
     found = load_model(options.results).predict(options.data)
     text = _document(found) if options.json else _table(found)
     if options.out is None:
@@ -54,14 +54,34 @@ def predict_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def check_out(out: Path, overwrite: bool) -> None:
-    """Refuse a file that is there already, or has no place to be."""
+def check_out(out: Path, overwrite: bool, results: Path, *inputs: Path) -> None:
+    """Refuse a file that is there already, or has no place to be; and to replace the model or the rows at all."""
     if out.is_dir():
         raise CallerError(f"--out: {out} is a folder; give the name of a file")
     if out.exists() and not overwrite:
         raise CallerError(f"--out: {out} exists; choose another name, or replace it with --overwrite")
     if not out.parent.is_dir():
         raise CallerError(f"--out: there is no folder {out.parent}; make it, or choose another")
+    if not out.exists():
+        return
+    if any(given.exists() and out.samefile(given) for given in (results, *inputs)):
+        raise CallerError(f"--out: {out} is what is read here, and is not replaced; choose another name")
+    if out.suffix not in _REPLACED and (folder := _folder(results)) is not None and out.parent.samefile(folder):
+        raise CallerError(
+            f"--out: {out} is beside the model, where only files that end in {', '.join(_REPLACED)} are replaced; "
+            "choose another name"
+        )
+
+
+_REPLACED = (".pt2", ".onnx", ".joblib", ".csv")
+"""Ends of names of exports and predictions, which are those of no file of a run's or a party's own."""
+
+
+def _folder(results: Path) -> Path | None:
+    """Folder of a run or a party, none of a file that was handed on alone."""
+    if results.is_dir():
+        return results
+    return results.parent if results.name == "model.safetensors" else None
 
 
 def _document(found: Predictions) -> str:

@@ -108,9 +108,9 @@ def _declared_ones(train: Examples, number: int, path: Path, say: Callable[[str]
 
 def _split(examples: Examples, classes: Classes | None, treatment: Treatment, path: Path, which: str) -> Split:
     try:
-        targets = targets_of(examples.labels, classes, which)
+        targets = targets_of(examples.labels, classes, which, examples.places)
     except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+        raise DataError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
     features = treatment.apply(examples.features, path)
     if not np.isfinite(_entries(features)).all():
         raise DataError(f"{path}: features are not finite after dataset.divide_by and normalise; correct divide_by")

@@ -145,7 +145,7 @@ def test_a_wrong_test_file_is_the_one_named(tmp_path: Path) -> None:
     settings = DatasetSettings(name="mine", format="csv", features=1, labels=(0, 1))
     own = _csv(tmp_path / "own.csv", ["3,1"], "age,died")
     test = _csv(tmp_path / "test.csv", ["3,1", "4,2"], "age,died")
-    with pytest.raises(DataError, match=r"test\.csv: test example 2 has the label 2, which is none of"):
+    with pytest.raises(DataError, match=r"test\.csv, line 3 has the label 2, which is none of"):
         load_party_split(settings, own, test)
 
 
@@ -184,7 +184,7 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
         ({"features": None}, {}, SpecError, "missing: features"),
         ({"labels": None}, {}, SpecError, "missing: labels"),
         ({"features": 4}, {}, DataError, r"own\.csv: expected examples of 4 features .* found 3"),
-        ({"labels": ("a", "b")}, {}, DataError, r"own\.csv: training example 3 has the label c, which is none of"),
+        ({"labels": ("a", "b")}, {}, DataError, r"own\.csv, line 4 has the label c, which is none of"),
         ({"divide_by": 1e-38, "task": "classification"}, {}, DataError, "not finite after dataset.divide_by"),
         ({}, {"examples": 21}, DataError, "expected 21 training examples, as this party has declared, found 20"),
         ({"name": "graph_regression"}, {}, DataError, "graph_regression is drawn, not read"),
