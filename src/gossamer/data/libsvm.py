@@ -72,6 +72,8 @@ def _parse(
                 continue
             raise _malformed(path, number, line)
         tokens = line.replace(b":", b" ").split()
+        if len(tokens) % 2 == 0:  # the pattern lets an empty value through in Python 3.11.2, whose ++ gives back
+            raise _malformed(path, number, line)
         try:
             labels.append(float(tokens[0]))
             values.extend(map(float, tokens[2::2]))
