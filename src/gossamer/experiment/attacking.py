@@ -17,6 +17,7 @@ from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.private_scale import check_not_private
 from gossamer.experiment.releasing import released_gradients
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
 from gossamer.randomness import derive
@@ -144,6 +145,7 @@ def invert(
             f"inversion is of the gradient of one batch, and {prepared.experiment.algorithm.name} releases sums of "
             f"whole rounds; take another algorithm, or audit this one with gossamer attack audit{how}"
         )
+    check_not_private(prepared, "inversion")
     node, shard = prepared.names[0], prepared.shards[0]
     if examples * batch_size > len(shard):
         raise DataError(

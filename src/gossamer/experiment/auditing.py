@@ -24,6 +24,7 @@ from gossamer.experiment.eavesdropper import Listener, rows_of
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.private_scale import check_not_private, rescaled
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.results import ResultsFolder, read_summary
 from gossamer.experiment.running import Progress, Result, run_prepared
@@ -100,6 +101,7 @@ def audit_run(
         raise SpecError(f"expected 1 to {canaries} guesses, at most one a canary, found {guesses}")
     epsilon_one_run(canaries, guesses, guesses, experiment.delta, experiment.privacy.relation, confidence)  # or raise
     prepared = prepare(experiment)
+    check_not_private(prepared, "an audit with canaries")
     if experiment.terms.unit != EXAMPLE and score == "gradient":
         raise SpecError(
             f"canaries are scored by gradients that nodes release, and {experiment.algorithm.name} releases "
@@ -233,7 +235,7 @@ def audit_membership(path: str | Path) -> MembershipAudit:
     """
     path = Path(path)
     summary = read_summary(path)
-    prepared = prepare(read_spec(path / "spec.yaml"))
+    prepared = rescaled(prepare(read_spec(path / "spec.yaml")), summary.get("private_ranges", {}))
     model = _read_model(path, prepared)[None]
     rows = np.concatenate(prepared.shards)
     one_run = summary["privacy"].get("audits", {}).get("one_run")

@@ -173,7 +173,7 @@ def scaled(prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None =
     typical = magnitudes.typical(total, deviation)
     # Three digits, so that the file of the model says it shortly.
     ranges = {name: float(f"{WIDTH * value:.3g}") for name, value in zip(columns, typical, strict=True)}
-    told = replace(prepared, dataset=_with_ranges(prepared.dataset, columns, ranges))
+    told = rescaled(prepared, ranges)
     return Scaled(told, ranges, {name: side.ledger for name, side in sides.sides.items() if side.ledger is not None})
 
 
@@ -189,13 +189,21 @@ def _warn_of_noise(columns: list[str], total: FloatArray, deviation: float) -> N
         )
 
 
-def _with_ranges(dataset: Dataset, columns: Mapping[str, int], ranges: Mapping[str, float]) -> Dataset:
-    """The data set scaled, with a declaration by which further rows are scaled alike."""
-    declaration = dataset.declaration
-    assert declaration is not None
-    assert declaration.columns is not None
-    bounds = np.array([ranges[name] for name in columns], np.float32)
-    places = list(columns.values())
+def rescaled(prepared: Prepared, ranges: Mapping[str, float]) -> Prepared:
+    """All examples scaled by ranges that a run has found, and a declaration by which further rows are scaled alike.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        With the values of its columns as they are.
+    ranges : mapping of str to float
+        Of a run of the same spec, as its summary has them; none where it found none.
+    """
+    declaration = prepared.dataset.declaration
+    if not ranges or declaration is None or declaration.columns is None:
+        return prepared
+    places = [place for name, place in found_by_release(prepared.dataset).items() if name in ranges]
+    bounds = np.array([ranges[name] for name in found_by_release(prepared.dataset) if name in ranges], np.float32)
 
     def apply(split: Split) -> Split:
         features = np.array(split.features)
@@ -207,7 +215,25 @@ def _with_ranges(dataset: Dataset, columns: Mapping[str, int], ranges: Mapping[s
         for name, column in declaration.columns.items()
     }
     told = declaration.model_copy(update={"columns": found, "scale": DeclaredScale()})
-    return replace(dataset, train=apply(dataset.train), test=apply(dataset.test), declaration=told)
+    dataset = replace(
+        prepared.dataset, train=apply(prepared.dataset.train), test=apply(prepared.dataset.test), declaration=told
+    )
+    return replace(prepared, dataset=dataset, public=None if prepared.public is None else apply(prepared.public))
+
+
+def check_not_private(prepared: Prepared, what: str) -> None:
+    """Refuse a measurement that is made on features before their scale is found: it would find less than there is.
+
+    Raises
+    ------
+    SpecError
+        If the spec has the scale found privately; ``what`` is measured.
+    """
+    if found_by_release(prepared.dataset):
+        raise SpecError(
+            f"dataset.scale: {what} looks at features as they are before the run, and scale: private is found in it; "
+            "declare ranges under dataset.columns, or scale: none"
+        )
 
 
 def _with_range(column: Column, bound: float) -> Column:

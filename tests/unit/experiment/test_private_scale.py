@@ -13,6 +13,8 @@ import pytest
 from gossamer.data.declaration import Declaration
 from gossamer.data.table import table_of
 from gossamer.errors import CallerError, RunWarning
+from gossamer.experiment.attacking import invert
+from gossamer.experiment.auditing import audit_membership, audit_run
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.private_scale import WIDTH, beforehand, scaled
@@ -153,3 +155,27 @@ def test_settings_that_do_not_fit_are_refused(table: Path, keys: dict[str, Any],
     dataset = _spec(table).dataset.model_dump() | {"scale": "private"} | keys
     with pytest.raises(ValueError, match=words):
         _spec(table, dataset={key: value for key, value in dataset.items() if value is not None})
+
+
+def test_public_examples_are_scaled_alike(table: Path) -> None:
+    """A run that ends by their accuracy looks at features as its model was trained on."""
+    prepared = prepare(_spec(table, evaluation={"public_path": table}, privacy={"mechanism": "none"}, budget=None))
+    found = scaled(prepared, plan_run(prepared), 0)
+    assert prepared.public is not None
+    assert np.abs(prepared.public.features).max() > 1
+    assert found.prepared.public is not None
+    assert np.abs(found.prepared.public.features).max() <= 1
+
+
+def test_members_are_looked_for_by_the_features_that_the_model_has_seen(table: Path, tmp_path: Path) -> None:
+    run(_spec(table, privacy={"mechanism": "none"}, budget=None), tmp_path / "out")
+    found = audit_membership(tmp_path / "out")
+    # Unscaled features are above 10,000: losses of a model of scaled ones would be in the thousands.
+    assert max(found.members.max(), found.non_members.max()) < 10
+
+
+def test_what_looks_at_unscaled_features_is_refused(table: Path) -> None:
+    with pytest.raises(CallerError, match="an audit with canaries looks at features as they are before the run"):
+        audit_run(_spec(table), canaries=10, guesses=5)
+    with pytest.raises(CallerError, match="inversion looks at features as they are before the run"):
+        invert(prepare(_spec(table)), examples=1, batch_size=1, epsilons=(1.0,))
