@@ -26,12 +26,17 @@ class FileName(argparse.Action):
         setattr(namespace, self.dest, paths if isinstance(values, list) else paths[0])
 
 
-def seconds(text: str) -> float:
-    """Read a length of time; the parser prints what is wrong with it."""
+def at_least_zero(text: str, what: str = "a number") -> float:
+    """Read a finite number, ``what`` it is; the parser prints what is wrong with it."""
     try:
         found = float(text)
     except ValueError:
         found = math.nan
     if not 0 <= found < math.inf:
-        raise argparse.ArgumentTypeError(f"expected seconds, 0 or more, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected {what}, 0 or more, found {text!r}")
     return found
+
+
+def seconds(text: str) -> float:
+    """Read a length of time."""
+    return at_least_zero(text, "seconds")

@@ -10,13 +10,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.option_values import FileName
+from gossamer.cli.option_values import FileName, at_least_zero
 from gossamer.cli.printing import print_json, say, table
 from gossamer.deployment.party.health import Level, Limits, level_of, problems
 from gossamer.errors import CallerError
@@ -31,14 +30,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print one JSON document on stdout")
     add(
         "--warn-days",
-        type=_number,
+        type=at_least_zero,
         default=usual.days,
         metavar="N",
         help=f"warn so many days before papers expire (default: {usual.days:g})",
     )
     add(
         "--warn-budget",
-        type=_number,
+        type=at_least_zero,
         default=usual.share,
         metavar="SHARE",
         help=f"warn once so much of the policy's budget is charged; 1 for never (default: {usual.share:g})",
@@ -50,16 +49,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="also write metrics to FILE, which ends with .prom, for the textfile collector of Prometheus",
     )
     command.set_defaults(command=status_command)
-
-
-def _number(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 <= found < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number, 0 or more, found {text!r}")
-    return found
 
 
 def status_command(options: argparse.Namespace) -> int:

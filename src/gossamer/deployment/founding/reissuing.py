@@ -106,16 +106,27 @@ def _spec(before: Invitation, parties: Mapping[str, int]) -> str:
     return with_parties(before.spec, len(everybody))
 
 
-def _authority(folder: Path, broker: str) -> tuple[Authority | None, bytes | None]:
-    """Who signs certificates, and the broker's key if it is still here."""
-    if not has_tls(broker):
-        return None, None
+def kept_authority(folder: Path) -> Authority:
+    """Authority whose certificate and key are in a folder.
+
+    Raises
+    ------
+    CallerError
+        If they cannot be read, or are none.
+    """
     try:
         certificate = read_file(folder / papers.AUTHORITY_CERTIFICATE)
     except OSError as error:
         raise CallerError(
             f"{folder / papers.AUTHORITY_CERTIFICATE}: cannot read the authority's certificate: {error.strerror}"
         ) from None
-    authority = Authority.load(certificate, read_private(folder / papers.AUTHORITY_KEY))
+    return Authority.load(certificate, read_private(folder / papers.AUTHORITY_KEY))
+
+
+def _authority(folder: Path, broker: str) -> tuple[Authority | None, bytes | None]:
+    """Who signs certificates, and the broker's key if it is still here."""
+    if not has_tls(broker):
+        return None, None
+    authority = kept_authority(folder)
     key = folder / papers.BROKER_KEY
     return authority, read_private(key) if key.exists() else None

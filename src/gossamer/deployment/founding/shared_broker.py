@@ -22,13 +22,12 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gossamer.bounded import read_file
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.broker_layout import has_tls, host_and_port, is_loopback
 from gossamer.deployment.founding.invitations import Invitation, content_of, parse_signed
+from gossamer.deployment.founding.reissuing import kept_authority
 from gossamer.errors import CallerError, SpecError
 from gossamer.keys.errors import InvitationError
-from gossamer.keys.private_files import read_private
 from gossamer.runtimes.mqtt.broker_config import ServerTls, access_list, mosquitto_config
 from gossamer.runtimes.mqtt.certificates import Authority, user_name
 
@@ -207,14 +206,7 @@ def _authority(folder: Path) -> Authority:
     if not (folder / FEDERATIONS).is_dir():
         raise CallerError(f"{folder}: no shared broker; name a folder that `federation broker --out` made")
     try:
-        certificate = read_file(folder / papers.AUTHORITY_CERTIFICATE)
-    except OSError as error:
-        raise CallerError(
-            f"{folder / papers.AUTHORITY_CERTIFICATE}: cannot read the authority's certificate: {error.strerror}"
-        ) from None
-    key = read_private(folder / papers.AUTHORITY_KEY)
-    try:
-        return Authority.load(certificate, key)
+        return kept_authority(folder)
     except SpecError as error:
         raise SpecError(
             f"{folder}: {error}; restore {papers.AUTHORITY_CERTIFICATE} and {papers.AUTHORITY_KEY}"
