@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from gossamer.experiment.noise_secret import NoiseSecret
     from gossamer.experiment.personal_settings import PersonalisationSettings
     from gossamer.experiment.planning import plan_run
-    from gossamer.experiment.prepare import Prepared, prepare
+    from gossamer.experiment.prepare import prepare
+    from gossamer.experiment.prepared import Prepared
     from gossamer.experiment.pretrained import PretrainedSettings
     from gossamer.experiment.reading import override, parse_spec, read_spec
     from gossamer.experiment.repeating import repeat_run
@@ -224,7 +225,8 @@ _HOMES = {
     "gossamer.experiment.noise_secret": ("NoiseSecret",),
     "gossamer.experiment.personal_settings": ("PersonalisationSettings",),
     "gossamer.experiment.planning": ("plan_run",),
-    "gossamer.experiment.prepare": ("Prepared", "prepare"),
+    "gossamer.experiment.prepare": ("prepare",),
+    "gossamer.experiment.prepared": ("Prepared",),
     "gossamer.experiment.pretrained": ("PretrainedSettings",),
     "gossamer.experiment.reading": ("override", "parse_spec", "read_spec"),
     "gossamer.experiment.repeating": ("repeat_run",),

@@ -28,7 +28,8 @@ from gossamer.experiment import results, secrets
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import sides_of
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run_prepared
 from gossamer.protocol import encoding

@@ -23,7 +23,8 @@ from gossamer.errors import DataError, SpecError
 from gossamer.experiment.eavesdropper import Listener, rows_of
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import check_not_private, rescaled
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.results import ResultsFolder, read_summary

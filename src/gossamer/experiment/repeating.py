@@ -20,7 +20,8 @@ from gossamer.experiment.comparing import Earlier
 from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.noise_secret import FILE, KeptSecret, mark
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.results import ResultsFolder
 from gossamer.experiment.running import Progress, Result, run_prepared

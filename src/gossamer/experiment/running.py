@@ -27,7 +27,8 @@ from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.personalising import personalised
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import nodes_of, sides_of
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import scaled
 from gossamer.experiment.reading import spec_of, write_spec
 from gossamer.experiment.results import ResultsFolder

@@ -11,7 +11,8 @@ from safetensors.numpy import load_file
 
 from gossamer.errors import SpecError
 from gossamer.experiment.personalising import NOTE, personal_models
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import Result, run
 from gossamer.parameters import pack
@@ -48,7 +49,7 @@ def by_hand(of: Prepared, name: str, start: np.ndarray) -> np.ndarray:
     Each pass is a permutation of all rows, by the public coins of the node.
     """
     torch = pytest.importorskip("torch", reason="needs the extra torch")
-    from gossamer.experiment.prepare import public_seed
+    from gossamer.experiment.prepared import public_seed
     from gossamer.randomness import stream
 
     rows = of.shards[of.names.index(name)]
