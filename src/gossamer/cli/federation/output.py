@@ -83,7 +83,7 @@ def _entry(member: Member, agreed: Agreed) -> dict[str, Any]:
 
 _SCALING = [
     "Each party: `gossamer federation scale INVITATION --policy FILE`, and sends the file NAME.scale that it writes.",
-    f"`gossamer federation combine` with these files, and the {papers.SCALE} that it writes goes to every party, beside "
+    f"`gossamer federation combine` with these files; the {papers.SCALE} that it writes goes to every party, beside "
     "its invitation.",
 ]
 

@@ -62,9 +62,9 @@ def add_combine(actions: Any) -> argparse.ArgumentParser:
 
 def combine_command(options: argparse.Namespace) -> int:
     """Write the scale, and say what it is."""
-    from gossamer.deployment.founding.layout import ORGANISER_KEY, RECORD, SCALE, START, write
     from gossamer.deployment.founding.federation_spec import own_code
     from gossamer.deployment.founding.invitations import read_signed
+    from gossamer.deployment.founding.layout import ORGANISER_KEY, RECORD, SCALE, START, write
     from gossamer.deployment.founding.scale_papers import content_of
     from gossamer.deployment.party.agreement import Agreed, Terms
     from gossamer.deployment.party.scaling import combined

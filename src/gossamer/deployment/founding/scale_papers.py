@@ -9,9 +9,9 @@ Both are YAML for people (see `plain_yaml`), hold no secret and may be mailed. A
     values: ...                       base64 of numbers of 8 bytes, the least byte first
     signature: ...                    base64, over all of the above
 
-The organiser puts the releases of all parties into one file, in the order of the invitation, with the ranges that follow
-from them, and signs that. So all parties have the same releases, and the same ranges to the last bit: a party that made
-two releases cannot show one to some and the other to the rest.
+The organiser puts the releases of all parties into one file, in the order of the invitation, with the ranges that
+follow from them, and signs that. So all parties have the same releases, and the same ranges to the last bit: a party
+that made two releases cannot show one to some and the other to the rest.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.side_file import SideFile
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import DataError
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.keys.membership import AGENT
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.guarantees import Guarantee
@@ -38,7 +38,6 @@ from gossamer.sides.charges import NO_CHARGES
 from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import SidePlan, Trust
-
 
 NO_RANGES: Mapping[str, float] = MappingProxyType({})
 

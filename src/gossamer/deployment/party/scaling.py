@@ -1,14 +1,14 @@
 """A scale that parties find together before they start: one release of each, charged, and what follows from all.
 
-The release is that of a simulation (`experiment.private_scale`), by a deployed data side. The plan of the whole run enters
-the ledger first, as at a start; the release is then the first that is charged to it. It is made once: if its file is
-lost, no second one with other noise takes its place.
+The release is that of a simulation (`experiment.private_scale`), by a deployed data side. The plan of the whole run
+enters the ledger first, as at a start; the release is then the first that is charged to it. It is made once: if its
+file is lost, no second one with other noise takes its place.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
