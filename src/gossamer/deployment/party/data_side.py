@@ -108,7 +108,8 @@ class DataHeld:
         DataError
             If it has not: then it is an older copy, or another file.
         """
-        if self.planned_releases is not None and not self.charged:
+        charges = self.agreed.plan.side(self._name).charges()
+        if charges is not None and charges.most is not None and not self.charged:
             raise DataError(
                 f"{self._name}: the scale holds a release of this data that its ledger does not have, so the ledger is "
                 "an older copy, or that of another policy; put the newest back, or found a new federation"
