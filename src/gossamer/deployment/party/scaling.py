@@ -43,8 +43,8 @@ from gossamer.sides.samples import Shard
 
 SUFFIX = ".scale"
 """Of a party's release, after its name."""
-_FAR = 50.0
-"""Standard deviations that no noise is away from 0: the chance is below 1e-500."""
+_FAR = 10.0
+"""Standard deviations that no noise is away from 0: the chance is below 2e-23 a number."""
 _DIGIT = 0.0101
 """Most that ranges of three digits differ by, where machines differ in the last bit of what is rounded to these."""
 
@@ -210,7 +210,7 @@ def agreed_ranges(options: PartyOptions, invited: Invited, folder: StateFolder) 
 def _check_values(agreed: Agreed, release: ScaleRelease) -> None:
     """Refuse what no sum over a party's declared examples, with its noise, can be.
 
-    So a dishonest party moves the scale as far as its examples could, and no further.
+    So a dishonest party moves the scale as far as its examples and unlucky noise could, and no further.
     """
     magnitudes, task = question(agreed.prepared)
     if len(release.values) != magnitudes.size:
