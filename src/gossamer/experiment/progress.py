@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gossamer.algorithms.plan import Plan
 from gossamer.experiment.observing import Row
-
-if TYPE_CHECKING:
-    pass
 
 
 class Progress(Protocol):
