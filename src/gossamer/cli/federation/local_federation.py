@@ -8,7 +8,6 @@ party's own folder.
 from __future__ import annotations
 
 import json
-import math
 import multiprocessing
 import os
 import sys
@@ -20,40 +19,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
-from gossamer.cli.federation.local_scale import find_scale
+from gossamer.cli.federation.local_policy import Asking, policy_for
+from gossamer.cli.federation.local_scale import hand_round
 from gossamer.data.split import Split
 from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.deployment.founding.founding import found
-from gossamer.deployment.founding.invitations import Invitation, read_signed
+from gossamer.deployment.founding.invitations import read_signed
 from gossamer.deployment.founding.layout import START
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.data import shard_settings, write_party_file
-from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.table_shards import table_settings, write_party_table
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.private_scale import found_by_release
+from gossamer.experiment.private_scale import found_by_release, rescaled
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.regression import regression_figures
 from gossamer.experiment.spec import Experiment
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
-from gossamer.keys.membership import AGENT
-from gossamer.privacy.accounting.release_times import without_late
-from gossamer.privacy.accounting.renyi import renyi_epsilon
-from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.protocol.node import Node
 from gossamer.runtimes.storage.store import SqliteStore
 
 POLICY, DATA, TABLE, STATE, OUTPUT = "policy.yaml", "data.npz", "data.csv", "state", "output.log"
-ORDERS = range(2, 129)
 _LOOK = 0.2
 
 
@@ -134,61 +127,9 @@ class LocalFederation:
                 write_party_table(folder / name / TABLE, own, prepared.dataset, persons)
             else:
                 write_party_file(folder / name / DATA, own, prepared.dataset, persons=persons)
-            write_own(folder / name / POLICY, federation._policy(name, founded.invitation))
+            asked = Asking(prepared, plan, founded.invitation, name)
+            write_own(folder / name / POLICY, policy_for(asked, federation.data_name(name)))
         return federation
-
-    def _policy(self, name: str, invitation: Invitation) -> str:
-        """Policy that an owner would write who wants just this run."""
-        spec = self.prepared.experiment
-        rule = {
-            "path": self.data_name(name),
-            "delta": spec.delta,
-            "relation": str(self._relation),
-            **self._budget(name),
-        }
-        rule |= {"accept_weak": True} if spec.privacy.accept_weak else {}
-        rules: dict[str, Any] = {
-            "data": {name: rule},
-            "organisers": [self.organiser],
-            "algorithms": [spec.algorithm.name],
-            "smallest_noise_multiplier": 0.0,
-        }
-        if code := own_code(spec):
-            rules |= {"modules": code}
-        scope, members = self.plan.side(name).scope, {member.name: member for member in invitation.members}
-        if scope and members[name].role == AGENT:
-            rules |= {"trust_own_server": True, "smallest_sum": 1}
-        elif scope:
-            rules |= {"trusted_servers": [members[other].key.fingerprint for other in sorted(scope - {name})]}
-        if (others_noise := self.plan.side(name).counts_on(name)) is not None:
-            others = sorted({other for group in others_noise.groups for other in group} - {name})
-            rules |= {"trusted_clients": [members[other].key.fingerprint for other in others]}
-            rules |= {"dishonest_clients": others_noise.dishonest}
-        if not (spec.private and math.isfinite(self.plan.epsilons[name])):
-            rules |= {"without_privacy": True}
-        return "# The owner of this party's data allows one run, and no more.\n" + yaml.safe_dump(
-            rules, sort_keys=False
-        )
-
-    @property
-    def _relation(self) -> NeighboringRelation:
-        """Relation by which examples are accounted for: those of whole clients take one alone."""
-        spec = self.prepared.experiment
-        return NeighboringRelation.REPLACE_ONE if spec.terms.unit == "client" else spec.privacy.relation
-
-    def _budget(self, name: str) -> dict[str, float]:
-        """An order, and the epsilon that the run's plan takes of a budget that is kept at that order."""
-        delta, relation = self.prepared.experiment.delta, self._relation
-        found = [
-            # The share of delta that a Renyi filter has.
-            (renyi_epsilon(order, spent, without_late(delta) / 2), float(order))
-            for order in ORDERS
-            if math.isfinite(spent := planned_divergence(self.prepared, self.plan, name, order, relation))
-        ]
-        if not found:
-            return {"epsilon": 1.0}  # nothing is proved, so no budget is enough, and none is asked
-        epsilon, order = min(found)
-        return {"epsilon": float(f"{epsilon * 1.001 + 1e-9:.4g}"), "order": order}
 
     def command(self, name: str, *more: str) -> list[str]:
         """The arguments with which ``gossamer`` starts a party."""
@@ -246,13 +187,28 @@ class LocalFederation:
         """
         with orderly():  # or the processes would outlive this one
             try:
-                find_scale(self, say)
+                self._find_scale(say)
                 for name in self.members:
                     self.start(name, *(more or {}).get(name, ()))
                 self._wait(say)
             finally:
                 self.stop()
         return self.outcome()
+
+    def _find_scale(self, say: Callable[[str], None]) -> None:
+        """Have the parties find their scale before they start, where the spec asks for one."""
+        if not found_by_release(self.prepared.dataset):
+            return
+        say("each party releases, once and with noise, how large the values of its columns are")
+        for name in self.prepared.names:
+            self.begin(name, self.scale_command(name))
+        for name in self.prepared.names:
+            self.processes[name].join()
+            if self.processes[name].exitcode:
+                raise CallerError(f"{name}: {self.last_line(name)}")
+        self.processes.clear()
+        self.ranges = hand_round(self.prepared, self.folder, self.members, self.start_file)
+        self.prepared = rescaled(self.prepared, self.ranges)
 
     def _wait(self, say: Callable[[str], None]) -> None:
         told: dict[str, str] = {}

@@ -74,7 +74,7 @@ class ScalePaper:
 
 
 def content_of(path: Path, what: str) -> bytes:
-    """What is in a file.
+    """Return the bytes of a file.
 
     Raises
     ------
