@@ -11,6 +11,7 @@ from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.renewing import RECORD, open_host
 from gossamer.deployment.party.state_folder import STORE, StateFolder, opened
 from gossamer.errors import CallerError
+from gossamer.files import named
 from gossamer.protocol.link import Link
 from gossamer.protocol.trace import Step, whole_steps, write_step
 from gossamer.runtimes.host import Host
@@ -80,4 +81,9 @@ def _watch(path: Path | None, stack: ExitStack) -> Callable[[Step], None] | None
             file.truncate(whole_steps(before))
     except OSError as error:
         raise CallerError(f"{path}: cannot write the trace: {error.strerror}; choose another file") from None
-    return lambda step: write_step(file, step)
+
+    def write(step: Step) -> None:
+        with named(path):
+            write_step(file, step)
+
+    return write
