@@ -22,7 +22,7 @@ from gossamer.data.scaling import DeclaredScale, PrivateScale
 from gossamer.data.split import Split
 from gossamer.errors import BudgetUnreachable, RunWarning, SpecError
 from gossamer.experiment.plans import shards_of
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.spec import Budget, Experiment
 from gossamer.objectives.magnitudes import Magnitudes
 from gossamer.privacy.accounting.accountants import epsilon

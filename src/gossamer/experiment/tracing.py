@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.files import for_owner, named
 from gossamer.protocol.trace import Step, check_is_trace, write_step
 

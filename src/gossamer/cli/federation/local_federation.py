@@ -35,7 +35,8 @@ from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.regression import regression_figures
 from gossamer.experiment.spec import Experiment

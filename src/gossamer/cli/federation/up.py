@@ -55,7 +55,7 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
     from gossamer.cli.federation.local_federation import LocalFederation
     from gossamer.deployment.founding.federation_spec import left_out
     from gossamer.experiment.diverging import in_words, initial_loss, worse
-    from gossamer.experiment.results import to_json
+    from gossamer.experiment.results_folder import to_json
     from gossamer.experiment.summarising import all_finite
     from gossamer.files import write_own
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto

@@ -17,7 +17,7 @@ from gossamer.errors import BudgetSpent, CallerError, counted
 
 if TYPE_CHECKING:
     from gossamer.algorithms.words import Words
-    from gossamer.experiment.running import Result
+    from gossamer.experiment.result import Result
 
 DESCRIPTION = "Run an experiment."
 

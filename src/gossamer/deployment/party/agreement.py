@@ -21,7 +21,8 @@ from gossamer.errors import SpecError
 from gossamer.experiment.estimates import estimates_on, needs_estimates
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import nodes_of
-from gossamer.experiment.prepare import Prepared, assemble, servers
+from gossamer.experiment.prepare import assemble, servers
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
 from gossamer.keys.errors import InvitationError

@@ -20,7 +20,7 @@ from gossamer.deployment.party.joining import Invited, asked
 from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.side_file import SideFile
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.keys.membership import AGENT
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.guarantees import Guarantee
