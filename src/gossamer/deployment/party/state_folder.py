@@ -99,6 +99,7 @@ class StateFolder:
         with named(self.path / "lock"):
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n".encode())
+        opened(self.path / "node.log").close()
 
     def keep(self) -> None:
         """Have what is in the folder stay: the node begins."""
