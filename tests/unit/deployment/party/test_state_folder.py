@@ -68,6 +68,7 @@ def test_what_finds_a_full_disk_is_named(folder: StateFolder, name: str) -> None
         pytest.skip("this system has no /dev/full")
     folder.take()
     place = folder.path / name
+    place.unlink(missing_ok=True)
     (folder.path / f".{name}.new" if name == "status.json" else place).symlink_to("/dev/full")
     writes = {
         "node.log": lambda: folder.say("begins"),
