@@ -57,9 +57,9 @@ def run_party(options: PartyOptions) -> str:
         invited = accept(options)
         terms = invited.agreed.terms
         folder.named(terms.invitation.run, terms.me.name)
-        folder.take()
         stack.callback(folder.give_back)
         stack.callback(folder.forget)
+        folder.take()
         invited = fitting(options, invited, folder)
         while (state := _take_part(options, invited, folder)) == _RENEWED:
             try:
@@ -78,8 +78,8 @@ def _take_part(options: PartyOptions, invited: Invited, folder: StateFolder) -> 
     try:
         with ExitStack() as stack:
             return _run(options, invited, folder, reporter, stack)
-    except GossamerError as error:
-        reporter.ended("failed", str(error))
+    except (GossamerError, OSError) as error:
+        reporter.failed(str(error))
         raise
 
 
