@@ -10,7 +10,7 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import FloatArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
-from gossamer.experiment.estimating import estimate_problem, public_sample, synthetic_sample
+from gossamer.experiment.problem_constants import estimate_problem, public_sample, synthetic_sample
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.objective import Objective
 

@@ -16,7 +16,7 @@ from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.settings import DatasetSettings
 from gossamer.data.unscaled import unscaled
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.ahead import compile_ahead
+from gossamer.experiment.compiling_ahead import compile_ahead
 from gossamer.experiment.early_stopping import read_public
 from gossamer.experiment.estimates import needs_estimates, with_estimates
 from gossamer.experiment.from_memory import NOTHING, FromMemory
