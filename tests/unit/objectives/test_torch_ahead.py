@@ -71,7 +71,7 @@ def started(monkeypatch: pytest.MonkeyPatch, **spec: Any) -> int:
             count += 1
 
     monkeypatch.setattr(compiling_ahead, "Thread", Thread)
-    ahead.compile_ahead(Experiment.model_validate({"privacy": "none", **spec}))
+    compiling_ahead.compile_ahead(Experiment.model_validate({"privacy": "none", **spec}))
     return count
 
 
