@@ -21,7 +21,7 @@ def needs_estimates(experiment: Experiment) -> bool:
 
 
 def estimates_on(experiment: Experiment) -> str | None:
-    """On what an algorithm's constants are estimated; None if it has none to estimate."""
+    """Name of the sample that an algorithm's constants are estimated on; None if it has none to estimate."""
     estimates = ALGORITHMS[experiment.algorithm.name].estimates
     return None if estimates is None else estimates.source(experiment.algorithm)
 

@@ -69,7 +69,7 @@ def _advise(settings: DatasetSettings, dataset: Dataset) -> None:
 
 
 def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]) -> Holdings | None:
-    """How persons' examples lie at nodes; nobody may have more than the budget says."""
+    """Find how persons' examples lie at nodes; nobody may have more than the budget says."""
     if dataset.persons is None:
         return None
     if experiment.budget is not None and experiment.budget.rows_per_person is not None:
