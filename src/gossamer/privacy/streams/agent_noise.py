@@ -75,7 +75,7 @@ class AgentNoise:
             raise SpecError(f"an agent's noise is on a whole number of coordinates, found {self.size!r}")
 
     def rho(self, honest: int = 1) -> float:
-        """Return rho (zero-concentrated differential privacy) of one sum by the noise of so many agents, itself included.
+        """Return rho (zero-concentrated differential privacy) of one sum by the noise of so many agents, its own too.
 
         Raises
         ------
