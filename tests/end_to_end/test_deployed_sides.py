@@ -181,7 +181,7 @@ def run(prepared: Prepared, plan: Any, computer: Any | None = None) -> tuple[Sim
     return simulator, computer
 
 
-@pytest.mark.some(10)
+@pytest.mark.some(5)
 @pytest.mark.filterwarnings("ignore:mapa")
 @pytest.mark.parametrize("name", SPECS)
 def test_a_run_charges_what_the_simulated_one_charges(name: str) -> None:
