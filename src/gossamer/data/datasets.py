@@ -207,7 +207,7 @@ def _derived(
 
     def split(examples: Examples, which: str) -> Split:
         features = treatment.apply(examples.features, where)
-        return Split(features, targets_of(examples.labels, classes, which, examples.places))
+        return Split(features, targets_of(examples.labels, classes, which, examples.places, settings.target_scale))
 
     made = split(train, "training"), split(test, "test")
     for each in made:

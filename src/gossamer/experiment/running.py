@@ -354,7 +354,7 @@ class _Run:
         last = dict(self.rows[-1]) if self.rows else {}
         return {
             "gossamer": __version__,
-            **outcome(self.prepared, self.simulator, self.status, last),
+            **outcome(self.prepared, self.simulator, self.status, last, self.evaluator.fit),
             **self.diverged,
             **({"private_ranges": dict(self.scaled.ranges)} if self.scaled.ranges else {}),
             **({"personalisation": self.personal} if self.personal else {}),
