@@ -56,12 +56,14 @@ if TYPE_CHECKING:
     from gossamer.experiment.noise_secret import NoiseSecret
     from gossamer.experiment.personal_settings import PersonalisationSettings
     from gossamer.experiment.planning import plan_run
-    from gossamer.experiment.prepare import Prepared, prepare
+    from gossamer.experiment.prepare import prepare
+    from gossamer.experiment.prepared import Prepared
     from gossamer.experiment.pretrained import PretrainedSettings
     from gossamer.experiment.reading import override, parse_spec, read_spec
     from gossamer.experiment.repeating import repeat_run
     from gossamer.experiment.replaying import replay_run
-    from gossamer.experiment.running import Result, run
+    from gossamer.experiment.result import Result
+    from gossamer.experiment.running import run
     from gossamer.experiment.spec import (
         Budget,
         ComputeSettings,
@@ -224,12 +226,14 @@ _HOMES = {
     "gossamer.experiment.noise_secret": ("NoiseSecret",),
     "gossamer.experiment.personal_settings": ("PersonalisationSettings",),
     "gossamer.experiment.planning": ("plan_run",),
-    "gossamer.experiment.prepare": ("Prepared", "prepare"),
+    "gossamer.experiment.prepare": ("prepare",),
+    "gossamer.experiment.prepared": ("Prepared",),
     "gossamer.experiment.pretrained": ("PretrainedSettings",),
     "gossamer.experiment.reading": ("override", "parse_spec", "read_spec"),
     "gossamer.experiment.repeating": ("repeat_run",),
     "gossamer.experiment.replaying": ("replay_run",),
-    "gossamer.experiment.running": ("Result", "run"),
+    "gossamer.experiment.result": ("Result",),
+    "gossamer.experiment.running": ("run",),
     "gossamer.experiment.spec": (
         "Budget",
         "ComputeSettings",

@@ -17,7 +17,8 @@ from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.experiment.driving import Blind, drive
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import sides_of
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
 from gossamer.keys.identity import Identity

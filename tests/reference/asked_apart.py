@@ -17,7 +17,8 @@ from gossamer.deployment.party.side_file import SideFile
 from gossamer.errors import TooFewAgents
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.plans import sides_of
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum, Step
 from gossamer.privacy.masking.packed_server import PackedServer, start_sum

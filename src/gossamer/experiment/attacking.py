@@ -16,7 +16,7 @@ from gossamer.attacks.inversion import clipped_similarity, cosine_similarity, is
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import check_not_private
 from gossamer.experiment.releasing import released_gradients
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise

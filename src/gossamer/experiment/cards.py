@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gossamer.data.declaration import Declaration
 from gossamer.data.settings import Layout
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.trained.card import Card, PartCard
 from gossamer.trained.rebuilding import describe
 

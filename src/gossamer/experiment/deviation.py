@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.split import Split
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
 from gossamer.objectives.objective import Objective

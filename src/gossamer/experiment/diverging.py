@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import counted
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 
 Figures = dict[str, Any]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.attacks.canaries import Canaries, gradient_scores
 from gossamer.data.split import Split
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed

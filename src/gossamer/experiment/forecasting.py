@@ -8,7 +8,7 @@ import numpy as np
 
 from gossamer.algorithms.plan import Plan
 from gossamer.experiment.driving import Observer, drive, few_collections
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.objectives.glm import LinearModel
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.null import DryRun

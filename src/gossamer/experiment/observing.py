@@ -14,7 +14,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.errors import CallerError
 from gossamer.experiment.deviation import FloatVector, best_model, deviations, units_of
 from gossamer.experiment.early_stopping import PUBLIC, decisive
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.regression import Fit, regression_figures
 from gossamer.protocol.node import Node
 from gossamer.runtimes.simulator import Simulator

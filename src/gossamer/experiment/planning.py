@@ -18,7 +18,7 @@ from gossamer.experiment import others_code
 from gossamer.experiment.driving import Blind, drive, few_collections
 from gossamer.experiment.early_stopping import assumptions
 from gossamer.experiment.estimates import estimates_on
-from gossamer.experiment.prepare import Prepared, public_seed
+from gossamer.experiment.prepared import Prepared, public_seed
 from gossamer.experiment.private_scale import beforehand
 from gossamer.experiment.spec import Experiment
 from gossamer.privacy.mechanisms import Mechanism, NoNoise

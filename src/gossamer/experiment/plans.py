@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import IndexArray
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.protocol.node import Node
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.making import open_pool

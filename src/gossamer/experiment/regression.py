@@ -44,7 +44,7 @@ def regression_figures(
     error = _mean_square(objective, model, loss, examples)
     if not math.isfinite(error):
         return {"test_rmse": None, "test_r2": None}
-    scale = None if dataset.declaration is None else dataset.declaration.target_range
+    scale = dataset.target_range
     variance = float(np.var(examples.targets, dtype=np.float64))
     return {
         "test_rmse": math.sqrt(error) * (1.0 if scale is None else scale.unit),

@@ -33,7 +33,7 @@ from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.experiment.noise_secret import NoiseSecret, mark
 from gossamer.experiment.others_code import of_others
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.spec import Experiment
 from gossamer.randomness import derive
 from gossamer.version import __version__

@@ -15,7 +15,7 @@ from gossamer.algorithms.plan import Plan, differing
 from gossamer.algorithms.table import registered_as
 from gossamer.experiment.early_stopping import decisive
 from gossamer.experiment.others_code import described
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.regression import Fit
 from gossamer.runtimes.simulator import Simulator
 

@@ -22,7 +22,8 @@ from gossamer.data.split import Split
 from gossamer.errors import RunWarning, SpecError, TopologyError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import nodes_of
-from gossamer.experiment.prepare import Prepared, assemble, public_seed
+from gossamer.experiment.prepare import assemble
+from gossamer.experiment.prepared import Prepared, public_seed
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.spec import Experiment
 from gossamer.faults.schedules import SETTINGS

@@ -18,7 +18,8 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import sides_of
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 
 GRAPH = {"name": "graph_federated", "units": 2, "agents": 3, "rounds": 4}

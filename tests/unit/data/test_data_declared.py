@@ -13,7 +13,7 @@ from gossamer.data.catalogue import KNOWN
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.declared import blank_dataset, declared, declared_form
 from gossamer.errors import DataError, SpecError
-from gossamer.experiment.prepare import build_objective
+from gossamer.experiment.objective import build_objective
 
 WARDS = {"name": "wards", "format": "csv", "features": 3, "labels": ("home", "ward")}
 

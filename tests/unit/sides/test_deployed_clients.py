@@ -18,7 +18,8 @@ from gossamer.deployment.party.computing import deployed_computer
 from gossamer.deployment.party.side_file import SideFile
 from gossamer.errors import BudgetSpent
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum, Step, packed, unpacked
 from gossamer.privacy.masking.messages import Announcement, Roster

@@ -15,7 +15,7 @@ from gossamer.errors import counted
 if TYPE_CHECKING:
     from gossamer.algorithms.plan import Plan
     from gossamer.experiment.forecasting import Forecast
-    from gossamer.experiment.prepare import Prepared
+    from gossamer.experiment.prepared import Prepared
 
 DESCRIPTION = "Check a spec: load its data, fix its schedule and noise, and say in plain words what a run would do."
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.deployment.party.pacing import Paced, has_deadline
 from gossamer.errors import DataError
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.sides.answers import Computer

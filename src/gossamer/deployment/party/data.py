@@ -174,19 +174,12 @@ def shard_settings(dataset: Dataset) -> DatasetSettings:
         layout="sparse" if dataset.train.sparse else "dense",
         divide_by=1.0,
         normalise="none",
-        target_range=_target_range(dataset),
+        target_range=dataset.target_range,
     )
 
 
-def _target_range(dataset: Dataset) -> TargetRange | None:
-    return None if dataset.declaration is None else dataset.declaration.target_range
-
-
 def _arrays(prefix: str, split: Split, dataset: Dataset) -> dict[str, Any]:
-    labels: Any = split.targets if dataset.labels is None else np.array(dataset.labels)[split.targets]
-    if (scale := _target_range(dataset)) is not None:
-        labels = scale.exactly(split.targets)
-    arrays: dict[str, Any] = {f"{prefix}targets": labels}
+    arrays: dict[str, Any] = {f"{prefix}targets": dataset.as_written(split)}
     name = f"{prefix}features"
     if isinstance(split.features, np.ndarray):
         return arrays | {name: split.features}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 
 
 def neighbours(prepared: Prepared, name: str) -> tuple[str, ...]:

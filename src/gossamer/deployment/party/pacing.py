@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from gossamer.algorithms.plan import Plan
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.objectives.glm import LinearModel
 from gossamer.sides.answers import Answer, Computer
 

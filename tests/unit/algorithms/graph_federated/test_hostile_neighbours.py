@@ -17,7 +17,8 @@ from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.messages import Assignment, Average, Combine
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import nodes_of, sides_of
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
 from gossamer.protocol.effects import Effect, Send

@@ -20,7 +20,8 @@ from gossamer.cli import main
 from gossamer.errors import CallerError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import sides_of
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import _deciding, secret_seed
 from gossamer.privacy.guarantees import SIMULATED_NOISE

@@ -19,7 +19,8 @@ from gossamer.deployment.party.neighbours import neighbours
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import Prepared, prepare
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec, write_spec
 from gossamer.keys.identity import Identity
 from gossamer.keys.membership import Invitation

@@ -16,7 +16,7 @@ import pytest
 from tests.reference.asked_apart import RUN, Party, added, found_in, parties_of, prepared_of
 
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import Prepared
+from gossamer.experiment.prepared import Prepared
 from gossamer.privacy.masking import (
     Announcement,
     DeliveredShares,

@@ -1,0 +1,110 @@
+"""Building the objective that a spec names, in the shape of its data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gossamer.data.datasets import Dataset
+from gossamer.data.split import Split
+from gossamer.errors import ModelError, SpecError, did_you_mean
+from gossamer.experiment.from_memory import FromMemory
+from gossamer.experiment.spec import Experiment, ObjectiveSettings
+from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.glm_losses import LOSSES
+from gossamer.objectives.loss_settings import said_of
+from gossamer.objectives.objective import Objective
+from gossamer.randomness import stream
+
+
+def objective_of(experiment: Experiment, dataset: Dataset, memory: FromMemory) -> tuple[Objective, bytes]:
+    """Build the objective; with it comes a digest of a module that was given from memory, empty if none was."""
+    if memory.module is None:
+        return build_objective(experiment, dataset), b""
+    from gossamer.objectives.models.given import made
+
+    found = made(memory.module, tuple(dataset.train.features.shape[1:]), _outputs(experiment, dataset))
+    return _trained(found.module, experiment, dataset, started=found.started), found.code
+
+
+def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:
+    """Build the objective that the spec names, in the shape of the data.
+
+    Raises
+    ------
+    SpecError
+        If it does not exist.
+    """
+    settings = experiment.objective
+    name = settings.name or ("softmax" if dataset.classes else "squared")
+    if settings.module is None and name in LOSSES:
+        if settings.loss is not None:
+            raise SpecError(
+                f"objective.loss is for networks; {name} is a loss itself, so leave it out, or name a network"
+            )
+        return _linear(name, settings, dataset)
+    return _network(name, experiment, dataset)
+
+
+def _linear(name: str, settings: ObjectiveSettings, dataset: Dataset) -> Objective:
+    features = int(np.prod(dataset.train.features.shape[1:]))
+    dtype = np.dtype(settings.dtype)
+    return LinearModel(name, features, dataset.classes, l2=settings.l2, intercept=settings.intercept, dtype=dtype)
+
+
+def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
+    # Networks need torch, which is optional, so it is imported only here.
+    from gossamer.objectives.models import MODELS, build_model, load_module
+
+    settings = experiment.objective
+    if settings.module is None and name not in MODELS:
+        raise SpecError(f"objective.name: unknown name {name!r}{did_you_mean(name, [*LOSSES, *MODELS])}")
+    shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
+    outputs = _outputs(experiment, dataset)
+    module = load_module(settings.module, shape, outputs) if settings.module else build_model(name, shape, outputs)
+    return _trained(module, experiment, dataset)
+
+
+def _outputs(experiment: Experiment, dataset: Dataset) -> int:
+    """Number of outputs that the network is to have."""
+    from gossamer.objectives.torch_losses import loss_of
+
+    classes, loss = dataset.classes, experiment.objective.loss
+    found = None if loss is None else loss_of(said_of(loss), classes).wanted
+    return found or classes or 1
+
+
+def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: bool = False) -> Objective:
+    """The loss of a ``torch.nn.Module``; ``started`` from its own parameters."""
+    from gossamer.objectives.torch_module import TorchModule
+
+    settings = experiment.objective
+    if settings.dtype != "float32":
+        raise SpecError(f"objective.dtype of a network must be float32, found {settings.dtype}")
+    if not settings.intercept:
+        raise SpecError("objective.intercept: false is for linear models; a network's module says where it has biases")
+    usual = "cross_entropy" if dataset.classes else "mse"
+    compute = experiment.compute
+    network: Objective = TorchModule(
+        module,
+        loss=usual if settings.loss is None else said_of(settings.loss),
+        l2=settings.l2,
+        memory_mib=compute.memory_mib,
+        strategy=compute.strategy,
+        pretrained=started,
+        exact=compute.rounding == "exact",
+        classes=dataset.classes,
+    )
+    if len(dataset.train.targets):  # a server has none
+        _try(network, dataset)
+    return network
+
+
+def _try(network: Objective, dataset: Dataset) -> None:
+    """Take one gradient, so that a module that cannot be trained is refused before anything is written."""
+    model = network.initial(stream(0))[None]
+    network.clipped_gradients(model, dataset.train, [np.arange(1)], 1.0)
+    one = Split(dataset.train.features[:1], dataset.train.targets[:1])
+    if not np.isfinite(network.evaluate(model, one).loss).all():
+        raise ModelError("the module's loss is not finite at its initial parameters; check its outputs and its loss")

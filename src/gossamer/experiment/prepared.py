@@ -1,0 +1,206 @@
+"""Parts of a run, as prepared from its spec: data, shards, objective, graph, starting point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.algorithms.context import Context, Workload
+from gossamer.algorithms.interface import Algorithm, Cast
+from gossamer.algorithms.table import ALGORITHMS
+from gossamer.data.datasets import Dataset
+from gossamer.data.partition import Natural
+from gossamer.data.persons import Holdings
+from gossamer.data.split import Split
+from gossamer.experiment.estimates import Estimated
+from gossamer.experiment.spec import Experiment
+from gossamer.objectives.objective import Objective
+from gossamer.privacy.clipping import Clipping
+from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
+from gossamer.privacy.streams.model_radius import ModelLengths
+from gossamer.privacy.tasks import Query
+from gossamer.protocol.node import Node
+from gossamer.randomness import derive, stream
+from gossamer.runtimes.simulator import World
+from gossamer.topology.graphs import Graph
+from gossamer.vectors import Blank, Public
+
+_SAMPLINGS: dict[str, Callable[[int, int], Sampling]] = {
+    "poisson": Poisson.of_batch,
+    "fixed_size": FixedSize.of_batch,
+    "with_replacement": WithReplacement.of_batch,
+}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything public and private that a run needs, before any noise is decided.
+
+    Attributes
+    ----------
+    experiment : Experiment
+        The spec.
+    dataset : Dataset
+        Training and test examples.
+    names : tuple of str
+        The nodes.
+    shards : tuple of index arrays
+        The rows of the training split that each node holds.
+    objective : Objective
+        What is minimised.
+    graph : Graph
+        Who may talk to whom: of the nodes, or of those that the algorithm has it join, such as the servers of units.
+    estimates : Estimated or None
+        What was guessed from public or synthetic examples, because the spec does not say it.
+    run : str
+        Name of the deployed run, whose parties have identities; empty in a simulation.
+    holdings : Holdings or None
+        How persons' examples lie at nodes, where the data say whose they are. Of other parties' data nobody knows.
+    pretrained : Public or None
+        The model of ``objective.pretrained``, if there is one.
+    public : Split or None
+        The public examples of ``evaluation.public_path``, if there are some.
+    code : bytes
+        Digest of a module that was given from memory; empty if none was.
+    """
+
+    experiment: Experiment
+    dataset: Dataset
+    names: tuple[str, ...]
+    shards: tuple[npt.NDArray[np.int64], ...]
+    objective: Objective
+    graph: Graph
+    estimates: Estimated | None = None
+    run: str = ""
+    holdings: Holdings | None = None
+    pretrained: Public | None = field(default=None, repr=False)
+    public: Split | None = field(default=None, repr=False)
+    code: bytes = b""
+
+    @property
+    def algorithm(self) -> Algorithm[Any]:
+        """The algorithm."""
+        return ALGORITHMS[self.experiment.algorithm.name]
+
+    @cached_property
+    def cast(self) -> Cast:
+        """Who is in the run."""
+        return self.algorithm.cast(self.experiment.algorithm, self.names)
+
+    @property
+    def owners(self) -> tuple[str, ...] | None:
+        """Owners of the nodes' examples, in order, where the spec names them: a column alone makes no name public."""
+        scheme = self.experiment.partition
+        return scheme.owners if isinstance(scheme, Natural) else None
+
+    @property
+    def world(self) -> World:
+        """What the nodes live in."""
+        spec = self.experiment
+        vector = self.objective.size * self.objective.dtype.itemsize
+        # Models, sums, noise and answers of a call: about four vectors for each computation gathered.
+        width = min(spec.compute.width, max(1, spec.compute.memory_mib * 2**20 // (4 * vector)))
+        return World(spec.speeds, spec.links, spec.faults, public_seed(spec), width, self.cast.servers, self.units)
+
+    @cached_property
+    def units(self) -> dict[str, str]:
+        """The federated unit of each node that is in one."""
+        return dict(self.cast.trust)
+
+    @cached_property
+    def initial(self) -> Public:
+        """The common starting model."""
+        return self.drawn_initial()
+
+    def drawn_initial(self) -> Public:
+        """The same, drawn anew if it is drawn."""
+        if self.pretrained is not None:
+            return self.pretrained
+        vector = self.objective.initial(stream(public_seed(self.experiment), "initial model"))
+        return Public(np.asarray(vector, self.objective.dtype))
+
+    @cached_property
+    def shard_sizes(self) -> dict[str, int]:
+        """Examples at each node; public."""
+        return {name: len(shard) for name, shard in zip(self.names, self.shards, strict=True)}
+
+    @cached_property
+    def workload(self) -> Workload:
+        """How many examples each update of each node takes.
+
+        Raises
+        ------
+        CallerError
+            If a node cannot make the first update, or the settings do not fit together.
+        """
+        spec = self.experiment
+        found = self.algorithm.workload(spec.algorithm, self.shard_sizes, public_seed(spec))
+        found.check(1)
+        return found
+
+    def sampling(self, name: str, batch: int) -> Sampling:
+        """How node ``name`` draws so many examples."""
+        spec = self.experiment
+        scheme = spec.terms.sampling or spec.privacy.sampling
+        return _SAMPLINGS[scheme](self.shard_sizes[name], batch)
+
+    def context(
+        self,
+        mechanisms: Mapping[str, Mechanism],
+        quotas: Mapping[str, int] | None,
+        *,
+        blank: bool = False,
+        lengths: ModelLengths | None = None,
+    ) -> Context:
+        """What the algorithm is built from; with ``blank`` vectors for a run of the schedule alone."""
+        spec = self.experiment
+        workload = self.workload
+        batches = {name: workload.of(name, 0) for name in self.names}
+        initial = Public(Blank(self.objective.size, self.objective.dtype)) if blank else self.initial
+        return Context(
+            seed=public_seed(spec),
+            names=self.names,
+            graph=self.graph,
+            initial=initial,
+            queries=self._queries(batches, mechanisms),
+            shard_sizes=self.shard_sizes,
+            quotas=quotas,
+            deadline=spec.stop.virtual_seconds,
+            updates=spec.stop.updates,
+            clipping=self.clipping,
+            agent_noise=spec.privacy.agent_noise or 0.0,
+            run=self.run,
+            lengths=lengths,
+        )
+
+    def _queries(self, batches: Mapping[str, int], mechanisms: Mapping[str, Mechanism]) -> dict[str, Query]:
+        """A query of each node; those that are equal are one object, of which what follows is computed once."""
+        found: dict[Query, Query] = {}
+        queries = {n: Query(self.sampling(n, batch), mechanisms[n], float(batch)) for n, batch in batches.items()}
+        return {name: found.setdefault(query, query) for name, query in queries.items()}
+
+    @property
+    def count(self) -> Callable[[Mapping[str, Node]], int] | None:
+        """How many updates the nodes have made, where a computation is not one."""
+        return self.algorithm.count
+
+    @property
+    def clipping(self) -> Clipping:
+        """How clips move; without a clip they do not."""
+        clip = self.experiment.privacy.clip
+        return Clipping() if clip is None else Clipping(clip)
+
+    def advice(self, mechanisms: Mapping[str, Mechanism], quotas: Mapping[str, int] | None, updates: int) -> list[str]:
+        """What the algorithm warns of before a run of so many updates."""
+        return self.algorithm.advice(self.experiment.algorithm, self.context(mechanisms, quotas), updates)
+
+
+def public_seed(experiment: Experiment) -> int:
+    """The seed of what all nodes know: topology, partition, initial model, speeds, links, who asks whom."""
+    return derive(experiment.seed, "public")
