@@ -98,7 +98,7 @@ class DatasetRecord:
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where and how to read, once names are resolved."""
+    """Files to read and their format, once names are resolved."""
 
     train: Path
     test: Path | None

@@ -24,7 +24,7 @@ from gossamer.errors import DataError, counted
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """How labels become class numbers.
+    """Mapping of labels to class numbers.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ def targets_of(
 
 @dataclass(frozen=True)
 class Treatment:
-    """What is done to features.
+    """Treatment of features.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class Treatment:
 
     @classmethod
     def of(cls, settings: DatasetSettings, form: Format, layout: Layout) -> Treatment:
-        """What the settings and the catalogue say of data in this format."""
+        """Return the treatment that the settings and the catalogue name for data in this format."""
         known = KNOWN.get(settings.name)
         divisor = settings.divide_by or (known and known.divisor) or default_divisor(form)
         shape = settings.shape or (known.shape if known else None)

@@ -1,4 +1,4 @@
-"""Which data an experiment uses, as a spec says it."""
+"""Settings of the data that an experiment uses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Range = Annotated[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...]
 
 
 class SyntheticSettings(Section):
-    """How the examples of ``graph_regression`` are drawn: d = u'w + v with one w, but owners that differ.
+    """Law of the examples of ``graph_regression``: d = u'w + v with one w, but owners that differ.
 
     Attributes
     ----------

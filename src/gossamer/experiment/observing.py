@@ -130,7 +130,7 @@ class Evaluator:
         return self.last
 
     def metrics(self) -> dict[str, float | None]:
-        """What the models score on the test split, as they are now; those of nodes that are gone do not count."""
+        """Scores of the models on the test split, as they are now; those of nodes that are gone do not count."""
         nodes, test = self.simulator.present, self.prepared.dataset.test
         model_of, output = self.prepared.algorithm.model_of, self.prepared.algorithm.output
         mean = np.asarray(output(nodes).values)
@@ -175,11 +175,11 @@ class Evaluator:
 
     @cached_property
     def _holders(self) -> tuple[str, ...]:
-        """Whose models are tested."""
+        """Nodes whose models are tested."""
         return self.prepared.cast.holders
 
     def _of_units(self, nodes: Mapping[str, Node]) -> dict[str, float]:
-        """How far units' models are from the best one and from each other, and how good their mean is."""
+        """Deviations of units' models from the best one and from each other, and how good their mean is."""
         found = self.prepared.algorithm.unit_models(nodes)
         if not found:
             return {}

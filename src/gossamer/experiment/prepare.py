@@ -15,7 +15,7 @@ from gossamer.data.partition import partition
 from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.unscaled import undeclared_labels, unlearnable, unscaled
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.ahead import compile_ahead
+from gossamer.experiment.compiling_ahead import compile_ahead
 from gossamer.experiment.early_stopping import read_public
 from gossamer.experiment.estimates import needs_estimates, with_estimates
 from gossamer.experiment.from_memory import NOTHING, FromMemory
@@ -72,7 +72,7 @@ def _advise(experiment: Experiment, dataset: Dataset) -> None:
 
 
 def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]) -> Holdings | None:
-    """How persons' examples lie at nodes; nobody may have more than the budget says."""
+    """Find how persons' examples lie at nodes; nobody may have more than the budget says."""
     if dataset.persons is None:
         return None
     if experiment.budget is not None and experiment.budget.rows_per_person is not None:

@@ -40,6 +40,7 @@ def test_a_guess_has_a_bound_for_any_epsilon() -> None:
     assert guessed(0.0, 0.0) == 0.5
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["digits-edge-cloud", "digits-fedavg-examples", "hospitals"])
 def test_the_forecast_is_what_the_run_then_does(name: str, tmp_path: Path) -> None:
     spec = read_spec(EXAMPLES / f"{name}.yaml", ["evaluation=off"])
@@ -97,6 +98,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("spec", "about", "expected"), CASES)
 def test_other_runs(spec: dict[str, Any], about: str, expected: str) -> None:
     with warnings.catch_warnings():

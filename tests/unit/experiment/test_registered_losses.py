@@ -145,6 +145,7 @@ def test_it_is_listed_and_code_that_is_not_allowed_is_not_imported(
         assert parse_spec(spec("focal"), modules=[allowed]).objective.loss == parse_spec(spec("focal")).objective.loss
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("loss", "keys", "output"),
     [("huber", COST, "prediction"), ("laplace", COST, "prediction"), ("single", {}, "probabilities")],

@@ -89,6 +89,7 @@ GRAPHS = [
 """Graphs of ONNX take seconds each."""
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(("kind", "to"), GRAPHS)
 @pytest.mark.filterwarnings("ignore:values outside")
 def test_a_graph_takes_raw_numbers_of_a_table(kind: str, to: str, tmp_path: Path) -> None:
@@ -137,6 +138,7 @@ ALIKE = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ALIKE)
 def test_exports_of_pictures_take_their_pixels(kind: str, tmp_path: Path) -> None:
     objective, more = ALIKE[kind]
@@ -214,6 +216,7 @@ def test_the_package_is_imported_without_them() -> None:
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("to", exporting.TARGETS)
 def test_an_export_is_for_its_owner_and_names_no_file_of_the_machine(to: str, tmp_path: Path) -> None:
     kind = "logistic" if to == "sklearn" else "mlp"
