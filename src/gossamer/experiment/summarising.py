@@ -24,7 +24,7 @@ _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "
 
 
 def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
-    """Describe what was run and what became of it; ``last`` is the last row of metrics, and ``fit`` of the same moment."""
+    """Describe what was run and what became of it, by the ``last`` row of metrics, and the ``fit`` then."""
     spec = prepared.experiment
     return {
         **algorithm_of(prepared),
