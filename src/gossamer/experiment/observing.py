@@ -15,6 +15,7 @@ from gossamer.errors import CallerError
 from gossamer.experiment.deviation import FloatVector, best_model, deviations, units_of
 from gossamer.experiment.early_stopping import PUBLIC, decisive
 from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.regression import Fit, regression_figures
 from gossamer.protocol.node import Node
 from gossamer.runtimes.simulator import Simulator
 
@@ -65,6 +66,7 @@ class Evaluator:
             self.every_updates = max(1, plan.updates // LOOKS)
         self.seconds_looks, self.update_looks, self.seen = 0, 1, 0
         self.last: Row | None = None
+        self.fit: Fit = {}
         self._measured: dict[str, float] | None = None
 
     def rehearse(self) -> None:
@@ -137,6 +139,7 @@ class Evaluator:
         own = np.stack([model_of(nodes[name]).values for name in chosen])
         scores = self.prepared.objective.evaluate(np.concatenate([own, mean[None]]), test)
         accuracies, losses = scores.accuracy[:-1], scores.loss[:-1]
+        self.fit = regression_figures(self.prepared.objective, mean, float(scores.loss[-1]), self.prepared.dataset)
         found = {
             "test_accuracy": float(accuracies.mean()),
             "mean_model_test_accuracy": float(scores.accuracy[-1]),

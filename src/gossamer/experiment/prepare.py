@@ -13,8 +13,7 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset
 from gossamer.data.partition import partition
 from gossamer.data.persons import Holdings, check_persons
-from gossamer.data.settings import DatasetSettings
-from gossamer.data.unscaled import unscaled
+from gossamer.data.unscaled import undeclared_labels, unlearnable, unscaled
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.compiling_ahead import compile_ahead
 from gossamer.experiment.early_stopping import read_public
@@ -58,13 +57,17 @@ def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
     generator = stream(seed, "partition")
     shards = partition(spec.partition, dataset.train.targets, nodes, generator, dataset.owners, dataset.persons)
     prepared = assemble(spec, names, dataset, tuple(shards), memory)
-    _advise(spec.dataset, dataset)
+    _advise(spec, dataset)
     return replace(prepared, holdings=_holdings(spec, dataset, shards), public=public)
 
 
-def _advise(settings: DatasetSettings, dataset: Dataset) -> None:
-    """Warn of features that nobody scales, by what the spec says of them."""
-    for line in unscaled(settings.complete(), None if dataset.declaration is None else dataset.declaration.format):
+def _advise(experiment: Experiment, dataset: Dataset) -> None:
+    """Warn of numbers that nobody scales and labels that nobody declares, by what the spec says of them."""
+    settings = experiment.dataset.complete()
+    lines = unscaled(settings, None if dataset.declaration is None else dataset.declaration.format)
+    if experiment.private:
+        lines += unlearnable(settings) + undeclared_labels(settings)
+    for line in lines:
         warnings.warn(line, RunWarning, stacklevel=3)
 
 

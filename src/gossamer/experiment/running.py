@@ -230,7 +230,7 @@ class _Run:
             warnings.warn(line, RunWarning, stacklevel=4)
 
     def publish(self, row: Row) -> None:
-        self.records.add(row)
+        self.records.add(row, self.evaluator.fit)
         self.progress.looked(row)
 
     # The observer of `drive`

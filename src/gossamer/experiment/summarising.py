@@ -16,17 +16,16 @@ from gossamer.algorithms.table import registered_as
 from gossamer.experiment.early_stopping import decisive
 from gossamer.experiment.others_code import described
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.regression import regression_figures
+from gossamer.experiment.regression import Fit
 from gossamer.runtimes.simulator import Simulator
 
 _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
 """Of a row of metrics, what is no metric of a model."""
 
 
-def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe what was run and what became of it; ``last`` is the last row of metrics."""
-    spec, test = prepared.experiment, prepared.dataset.test
-    fit = regression_figures(prepared.objective, last["mean_model_test_loss"], test) if last else {}
+def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
+    """Describe what was run and what became of it, by the ``last`` row of metrics, and the ``fit`` then."""
+    spec = prepared.experiment
     return {
         **algorithm_of(prepared),
         "engine": "sim",

@@ -31,18 +31,22 @@ QUICK: dict[str, Any] = {
 }
 TABLE = wards.rows()
 COST = {"target": "cost", "task": "regression", "labels": None}
+RANGED = {**COST, "target_range": [0, 4000]}
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "logistic": ("logistic", {}),
     "softmax of two": ("softmax", {}),
     "hinge": ("hinge", {}),
     "squared": ("squared", COST),
+    "squared, in a range": ("squared", RANGED),
+    "squared, of a mean": ("squared", {**COST, "target_range": {"mean": 2000, "deviation": 800}}),
     "unit norm": ("logistic", {"normalise": "unit_norm"}),
     "unscaled": ("logistic", {"scale": "none", "normalise": "unit_norm"}),
     "mlp": ("mlp", {}),
     "mlp of real targets": ("mlp", COST),
+    "mlp of a range": ("mlp", RANGED),
     "own module": ({"module": "tests.reference.own_module:Small"}, {}),
 }
-IN_TORCH = {"mlp", "mlp of real targets", "own module"}
+IN_TORCH = {"mlp", "mlp of real targets", "mlp of a range", "own module"}
 
 
 def trained(tmp_path: Path, objective: Any, dataset: dict[str, Any]) -> gs.Model:
@@ -78,7 +82,7 @@ def assert_same(found: np.ndarray[Any, Any], predicted: gs.Predictions) -> None:
 
 
 GRAPHS = [
-    pytest.param(kind, to, marks=[] if to == "torch" or kind in ("logistic", "mlp") else pytest.mark.slow)
+    pytest.param(kind, to, marks=[] if to == "torch" or kind in ("logistic", "mlp of a range") else pytest.mark.slow)
     for kind in KINDS
     for to in ("torch", "onnx")
 ]
