@@ -135,7 +135,9 @@ ALIKE = {
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("kind", ALIKE)
+@pytest.mark.parametrize(
+    "kind", [pytest.param("lenet5", marks=pytest.mark.slow), *(kind for kind in ALIKE if kind != "lenet5")]
+)
 def test_exports_of_pictures_take_their_pixels(kind: str, tmp_path: Path) -> None:
     objective, more = ALIKE[kind]
     path = pictures(tmp_path / "pictures.npz", 12)
