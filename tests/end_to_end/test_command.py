@@ -376,6 +376,7 @@ def _start(tmp_path: Path) -> subprocess.Popen[bytes]:
     raise AssertionError("the run did not start")
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("how", "status", "code"),
     [

@@ -61,6 +61,7 @@ def epsilons(value: Any, path: str = "") -> dict[str, Any]:
     return {path: value} if any(word in path for word in ("epsilon", "composition", "proved")) else {}
 
 
+@pytest.mark.some(4)
 def test_nothing_that_is_written_looks_like_a_guarantee(sections: dict[str, Any]) -> None:
     """A number that is called epsilon is a paper's claim, a setting, or said to be what would be."""
     result = gs.run(reproducible(sections), "out")
@@ -112,6 +113,7 @@ def test_it_is_the_same_each_time_and_no_secret_is_kept(sections: dict[str, Any]
     assert Path("one.trace").read_bytes() == Path("two.trace").read_bytes()
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("command", ["run", "check"])
 @pytest.mark.parametrize("how", ["--reproducible", "privacy.noise_secret=reproducible"])
 @pytest.mark.parametrize("name", ["gossip", "masks"])

@@ -287,6 +287,7 @@ def test_lossy_links_and_an_absence_do_not_stop_a_run() -> None:
     assert set(result.summary["finished"].values()) == {"quota"}
 
 
+@pytest.mark.some(6)
 @pytest.mark.usefixtures("called_here")
 @pytest.mark.filterwarnings("ignore")  # advice, which the command prints and goes on
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)

@@ -122,7 +122,7 @@ def test_the_results_that_are_shown_are_as_expected(load: Callable[[str], Any], 
     assert unmet(expected, [spoilt(record) for record in records])
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("paper", "study"), EACH)
 def test_results_are_drawn_from_records_alone(
     load: Callable[[str], Any], paper: str, study: str, tmp_path: Path

@@ -66,7 +66,7 @@ def test_bytes_of_messages(data: bytes) -> None:
             decode_message(candidate)
 
 
-@pytest.mark.some(14)
+@pytest.mark.some(8)
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_layer_refuses_and_goes_on(name: str) -> None:
     layer = LAYERS[name](5)
@@ -115,6 +115,7 @@ def run_among_hostile(name: str, seed: int) -> None:
     assert len(run.lines) < 200
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_hostile_member_stops_no_one(name: str) -> None:
     """It has a true identity, and sends junk to everybody, ten times a second; the others make all their updates."""

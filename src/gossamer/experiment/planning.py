@@ -77,7 +77,7 @@ def _check_looks(spec: Experiment) -> None:
 
 
 def problem_of(prepared: Prepared) -> Problem[Any]:
-    """What the algorithm plans from.
+    """Return the problem that the algorithm plans for.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def _first_clip(prepared: Prepared) -> float:
 
 
 def _dry_run(prepared: Prepared, stop: StopSettings, quotas: Quotas | None) -> DryRun:
-    """What was asked in a run of the schedule: the same nodes on the same clock, with nothing in their vectors."""
+    """Count what is asked in a run of the schedule: the same nodes on the same clock, with nothing in their vectors."""
     context = prepared.context(dict.fromkeys(prepared.names, NoNoise()), quotas, blank=True)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
     sides = DryRun()

@@ -40,6 +40,7 @@ def test_a_guess_has_a_bound_for_any_epsilon() -> None:
     assert guessed(0.0, 0.0) == 0.5
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["digits-edge-cloud", "digits-fedavg-examples", "hospitals"])
 def test_the_forecast_is_what_the_run_then_does(name: str, tmp_path: Path) -> None:
     spec = read_spec(EXAMPLES / f"{name}.yaml", ["evaluation=off"])
@@ -102,28 +103,6 @@ def test_hospitals_in_plain_words() -> None:
     assert "1,578 test examples" in words["public"]
 
 
-def own_table(folder: Path, **more: Any) -> gs.Experiment:
-    (folder / "own.csv").write_text("x,y\n" + "".join(f"0.{row % 10},{'ny'[row % 2]}\n" for row in range(120)))
-    data = {"name": "own", "path": folder / "own.csv", "target": "y", "scale": "none", **more}
-    algorithm = {"name": "gossip", "nodes": 2, "batch_size": 4}
-    privacy = {"privacy": {"noise_multiplier": 1.0}} | ({"privacy": data.pop("privacy")} if "privacy" in data else {})
-    return gs.parse_spec({"dataset": data, "algorithm": algorithm, "stop": {"updates": 4}, **privacy})
-
-
-@pytest.mark.parametrize(
-    ("more", "told"),
-    [({}, True), ({"labels": ["n", "y"]}, False), ({"privacy": "none"}, False)],
-    ids=["not declared", "declared", "not private"],
-)
-def test_labels_that_are_found_in_private_rows_are_told(more: dict[str, Any], told: bool, tmp_path: Path) -> None:
-    words, _ = said(own_table(tmp_path, **more))
-    assert ("no epsilon covers that: declare them" in words["public"]) is told
-
-
-def test_labels_of_the_catalogue_are_no_secret() -> None:
-    assert "declare them" not in said(gs.Experiment(dataset="digits", privacy={"noise_multiplier": 1.0}))[0]["public"]
-
-
 CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"privacy": "none"}, "privacy", "no guarantee. privacy: none"),
     ({"privacy": "none"}, "what leaves", "drawn at random, without noise"),
@@ -139,6 +118,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("spec", "about", "expected"), CASES)
 def test_other_runs(spec: dict[str, Any], about: str, expected: str) -> None:
     with warnings.catch_warnings():

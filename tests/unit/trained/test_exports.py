@@ -31,18 +31,22 @@ QUICK: dict[str, Any] = {
 }
 TABLE = wards.rows()
 COST = {"target": "cost", "task": "regression", "labels": None}
+RANGED = {**COST, "target_range": [0, 4000]}
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "logistic": ("logistic", {}),
     "softmax of two": ("softmax", {}),
     "hinge": ("hinge", {}),
     "squared": ("squared", COST),
+    "squared, in a range": ("squared", RANGED),
+    "squared, of a mean": ("squared", {**COST, "target_range": {"mean": 2000, "deviation": 800}}),
     "unit norm": ("logistic", {"normalise": "unit_norm"}),
     "unscaled": ("logistic", {"scale": "none", "normalise": "unit_norm"}),
     "mlp": ("mlp", {}),
     "mlp of real targets": ("mlp", COST),
+    "mlp of a range": ("mlp", RANGED),
     "own module": ({"module": "tests.reference.own_module:Small"}, {}),
 }
-IN_TORCH = {"mlp", "mlp of real targets", "own module"}
+IN_TORCH = {"mlp", "mlp of real targets", "mlp of a range", "own module"}
 
 
 def trained(tmp_path: Path, objective: Any, dataset: dict[str, Any]) -> gs.Model:
@@ -78,13 +82,14 @@ def assert_same(found: np.ndarray[Any, Any], predicted: gs.Predictions) -> None:
 
 
 GRAPHS = [
-    pytest.param(kind, to, marks=[] if to == "torch" or kind in ("logistic", "mlp") else pytest.mark.slow)
+    pytest.param(kind, to, marks=[] if to == "torch" or kind in ("logistic", "mlp of a range") else pytest.mark.slow)
     for kind in KINDS
     for to in ("torch", "onnx")
 ]
 """Graphs of ONNX take seconds each."""
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(("kind", "to"), GRAPHS)
 @pytest.mark.filterwarnings("ignore:values outside")
 def test_a_graph_takes_raw_numbers_of_a_table(kind: str, to: str, tmp_path: Path) -> None:
@@ -147,6 +152,7 @@ ALIKE = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ALIKE)
 def test_exports_of_pictures_take_their_pixels(kind: str, tmp_path: Path) -> None:
     objective, more = ALIKE[kind]
@@ -224,6 +230,7 @@ def test_the_package_is_imported_without_them() -> None:
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("to", exporting.TARGETS)
 def test_an_export_is_for_its_owner_and_names_no_file_of_the_machine(to: str, tmp_path: Path) -> None:
     kind = "logistic" if to == "sklearn" else "mlp"

@@ -71,6 +71,7 @@ class Fixed(nn.Module):
         return self.layer(rows) + rows.new_zeros(len(rows), 2)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("module", "x"), [(Tied, X), (Named, X), (Reader(), WORDS)])
 def test_a_given_module_is_asked_for_again(module: Any, x: np.ndarray[Any, Any], tmp_path: Path) -> None:
     result = gs.run(QUICK, tmp_path / "out", data=gs.Data(x, Y), module=module)

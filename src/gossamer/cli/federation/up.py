@@ -77,6 +77,7 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
     warn(in_words(ended, experiment.private))
+    document |= {"private_ranges": dict(federation.ranges)} if federation.ranges else {}
     document |= ended | {"failed": dict(found.failed)}
     write_own(out / "summary.json", to_json(all_finite(document), indent=2) + "\n")
     report = _report(document)

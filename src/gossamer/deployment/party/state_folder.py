@@ -10,6 +10,7 @@
 | `summary.json`, `model.safetensors` | at the end: what came of it, and the model that this party would deploy |
 | `model.json` | at the end: what that model is, and how rows are read for it |
 | `personal.safetensors` | at the end, if the spec asks for it: that model trained on with raw data, for this party |
+| `scale.yaml` | the scale that the node began with, where columns are scaled privately |
 | `instance` | a random name of this folder, by which the ledger of an agent's data knows it |
 | `leave` | a request of `gossamer stop --leave` |
 """
