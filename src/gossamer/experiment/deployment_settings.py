@@ -1,4 +1,4 @@
-"""What a spec says of deployments alone."""
+"""Settings of a spec for deployments alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _deadline(value: Any) -> Any:
 
 
 class DeploymentSettings(Section):
-    """What holds where each party runs a process of its own; a simulation is the same whatever it says.
+    """Settings for parties that each run a process of their own; a simulation is the same whatever they say.
 
     Attributes
     ----------

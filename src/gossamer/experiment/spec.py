@@ -42,7 +42,7 @@ Plain: TypeAlias = str | Path | Mapping[str, Any]
 
 
 class ObjectiveSettings(Section):
-    """What is minimised.
+    """Settings of what is minimised.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class ObjectiveSettings(Section):
 
 
 class EvaluationSettings(Section):
-    """When an observer that nodes cannot see looks at their models; always at the end.
+    """Moments at which an observer that nodes cannot see looks at their models; the end is always one.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class EvaluationSettings(Section):
 
 
 class ComputeSettings(Section):
-    """How results are computed; changes only speed, and results in the last digits.
+    """Ways to compute results, which change only speed, and results in the last digits.
 
     Attributes
     ----------
@@ -260,7 +260,7 @@ class Experiment(Section):
 
     @property
     def terms(self) -> Terms:
-        """What the algorithm's settings decide about releases."""
+        """Decisions of the algorithm's settings about releases."""
         return ALGORITHMS[self.algorithm.name].terms(self.algorithm)
 
     @property
@@ -303,12 +303,12 @@ class Experiment(Section):
 
     @property
     def rows_per_person(self) -> int:
-        """How many examples of one person a guarantee covers together."""
+        """The number of examples of one person that a guarantee covers together."""
         return 1 if self.budget is None else self.budget.rows_per_person or 1
 
     @property
     def delta(self) -> float:
-        """At which guarantees are stated."""
+        """The delta at which guarantees are stated."""
         return self.budget.delta if self.budget is not None else self.privacy.delta
 
 

@@ -31,18 +31,22 @@ QUICK: dict[str, Any] = {
 }
 TABLE = wards.rows()
 COST = {"target": "cost", "task": "regression", "labels": None}
+RANGED = {**COST, "target_range": [0, 4000]}
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "logistic": ("logistic", {}),
     "softmax of two": ("softmax", {}),
     "hinge": ("hinge", {}),
     "squared": ("squared", COST),
+    "squared, in a range": ("squared", RANGED),
+    "squared, of a mean": ("squared", {**COST, "target_range": {"mean": 2000, "deviation": 800}}),
     "unit norm": ("logistic", {"normalise": "unit_norm"}),
     "unscaled": ("logistic", {"scale": "none", "normalise": "unit_norm"}),
     "mlp": ("mlp", {}),
     "mlp of real targets": ("mlp", COST),
+    "mlp of a range": ("mlp", RANGED),
     "own module": ({"module": "tests.reference.own_module:Small"}, {}),
 }
-IN_TORCH = {"mlp", "mlp of real targets", "own module"}
+IN_TORCH = {"mlp", "mlp of real targets", "mlp of a range", "own module"}
 
 
 def trained(tmp_path: Path, objective: Any, dataset: dict[str, Any]) -> gs.Model:
@@ -78,7 +82,7 @@ def assert_same(found: np.ndarray[Any, Any], predicted: gs.Predictions) -> None:
 
 
 GRAPHS = [
-    pytest.param(kind, to, marks=[] if to == "torch" or kind in ("logistic", "mlp") else pytest.mark.slow)
+    pytest.param(kind, to, marks=[] if to == "torch" or kind in ("logistic", "mlp of a range") else pytest.mark.slow)
     for kind in KINDS
     for to in ("torch", "onnx")
 ]
@@ -124,6 +128,20 @@ def pictures(path: Path, size: int) -> Path:
     features = generator.integers(0, 256, (60, 1, size, size)) // 2 + 40 * targets[:, None, None, None]
     np.savez(path, features=features, targets=targets)
     return path
+
+
+@pytest.mark.parametrize("to", ["torch", pytest.param("onnx", marks=pytest.mark.slow)])
+def test_a_network_of_sequences_is_exported(to: str, tmp_path: Path) -> None:
+    """The network `lstm`, whose states begin as zeros for as many rows as there are."""
+    generator = np.random.default_rng(2)
+    targets = np.arange(60) % 3
+    features = (generator.standard_normal((60, 5, 4)) + targets[:, None, None]).astype(np.float32)
+    np.savez(tmp_path / "frames.npz", features=features, targets=targets)
+    dataset = {"name": "frames", "path": str(tmp_path / "frames.npz")}
+    model = trained(tmp_path, {"module": "tests.reference.own_module:small_lstm"}, dataset)
+    place, of = model.export(to, tmp_path), {"torch": of_torch, "onnx": of_onnx}[to]
+    for rows in (features, features[:1]):
+        assert_same(of(place, rows), model.predict(rows))
 
 
 ALIKE = {

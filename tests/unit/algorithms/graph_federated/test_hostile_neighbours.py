@@ -15,8 +15,8 @@ import pytest
 
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.messages import Assignment, Average, Combine
+from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec

@@ -12,8 +12,8 @@ from scipy import stats
 
 from gossamer.algorithms.graph_federated.messages import Assignment
 from gossamer.errors import RunWarning, SpecError
+from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
