@@ -313,6 +313,7 @@ def test_a_restarted_server_without_records_is_refused_and_one_with_them_goes_on
 # What is guaranteed
 
 
+@pytest.mark.some(8)
 @pytest.mark.filterwarnings("ignore:mapa")
 @pytest.mark.parametrize("name", [name for name in SPECS if name != "none"])
 def test_the_guarantee_is_the_planned_one_but_for_the_stated_terms(name: str) -> None:
