@@ -27,7 +27,7 @@ def rounded_up(bound: float, digits: int = 4) -> str:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is proved about what an observer can learn.
+    """Proved limit of what an observer can learn.
 
     Attributes
     ----------
@@ -163,7 +163,7 @@ def planned(epsilon: float, delta: float, relation: NeighboringRelation, proof: 
 
 
 class Known(StrEnum):
-    """What is known of where a person's examples are."""
+    """Knowledge of where a person's examples are."""
 
     NOTHING = "nothing"
     TOGETHER = "together"

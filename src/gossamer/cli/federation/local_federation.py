@@ -285,7 +285,7 @@ class LocalFederation:
         metrics = {"test_loss": float(found.loss[0])}
         if self.prepared.dataset.classes is not None:
             metrics["test_accuracy"] = float(found.accuracy[0])
-        further = regression_figures(self.prepared.objective, metrics["test_loss"], self.prepared.dataset.test)
+        further = regression_figures(self.prepared.objective, model, metrics["test_loss"], self.prepared.dataset)
         return metrics | {name: value for name, value in further.items() if value is not None}
 
 

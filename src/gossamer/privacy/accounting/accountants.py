@@ -1,4 +1,4 @@
-"""What epsilon is proved for a number of releases.
+"""Epsilons proved for a number of releases.
 
 `gossamer.privacy.accounting.accountant_table` has the table of what is accounted for, and how; this module has the
 entry points.
@@ -32,7 +32,7 @@ _UP = 1 + 4e-15  # more than the rounding of a few operations
 
 @dataclass(frozen=True)
 class Accounted:
-    """What is proved about a number of releases.
+    """Epsilon proved of a number of releases, and how.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ def _delta(released: _Released, epsilon: float, relation: NeighboringRelation) -
 
 
 class Figures:
-    """What private releases reveal together; made by `quick_figures`."""
+    """Figures of what private releases reveal together; made by `quick_figures`."""
 
     def __init__(self, released: _Released, relation: NeighboringRelation, precision: Precision) -> None:
         self._compositions = _compositions(released, relation, precision)
