@@ -14,6 +14,7 @@ import pytest
 import yaml
 from tests.reference.outside import gossamer, here
 from tests.reference.pages import own_distribution
+from tests.sampling import examples
 
 import gossamer as gs
 from gossamer.algorithms import registered as registering
@@ -156,8 +157,8 @@ def test_settings_that_its_server_does_not_know_are_refused(command: Callable[..
 @pytest.mark.some(1)
 @pytest.mark.parametrize("name", UNITS)
 def test_it_keeps_what_must_hold_in_spite_of_faults(command: Callable[..., str], tmp_path: Path, name: str) -> None:
-    found = command("simulate-faults", written_spec(tmp_path, name), "--seeds", 40)
-    assert found == f"{name}: 40 seeds from 0 on, and everything held\n"
+    found = command("simulate-faults", written_spec(tmp_path, name), "--seeds", (seeds := examples(40)))
+    assert found == f"{name}: {seeds} seeds from 0 on, and everything held\n"
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def test_each_layer_refuses_and_goes_on_and_on(name: str, seed: int) -> None:
         layer.attempt()
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_nodes_state_does_not_grow_with_what_is_sent(name: str) -> None:
     """After 2,000 hostile messages to one node, among which it works, its state is of the size that it has anyway."""

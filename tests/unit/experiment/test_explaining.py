@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import gossamer as gs
-from gossamer.experiment import forecasting
+from gossamer.experiment import forecasting, planning
 from gossamer.experiment.explaining import Words, explain, guessed
 from gossamer.experiment.forecasting import Forecast, forecast
 from gossamer.experiment.planning import plan_run
@@ -54,12 +54,32 @@ def test_the_forecast_is_what_the_run_then_does(name: str, tmp_path: Path) -> No
 
 
 def test_a_long_run_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecasting, "_MOST_MESSAGES", 100)
+    monkeypatch.setattr(forecasting, "_MOST", 100)
     words, found = said(read_spec(EXAMPLES / "hospitals.yaml", []))
     assert not found.whole
     assert 100 <= found.messages < 120
     assert "more than" in words["how long"]
     assert "as far as was looked ahead" in words["how long"]
+
+
+def test_a_long_run_without_messages_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecasting, "_MOST", 100)
+    _, found = said(
+        gs.Experiment(dataset="digits", privacy="none", algorithm={"name": "local", "updates_per_node": 1000})
+    )
+    assert not found.whole
+    assert found.messages == 0
+
+
+def test_a_long_look_ahead_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, with how much of it there is."""
+    monkeypatch.setattr(planning, "_LONG", 50)
+    spec = gs.Experiment(dataset="digits", privacy="none", algorithm={"name": "gossip"}, stop={"updates": 200})
+    with pytest.warns(
+        gs.RunWarning, match=r"looked ahead at, and is long: 50 updates of 200; .*updates_per_node"
+    ) as told:
+        plan_run(prepare(spec))
+    assert len(told) == 1
 
 
 def test_examples_are_weighed() -> None:

@@ -19,7 +19,7 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.models import build_model
 
 
-@pytest.mark.parametrize("objective", ["squared", "mlp"])
+@pytest.mark.parametrize("objective", ["squared", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_figures_are_those_of_the_model_that_is_saved(objective: str) -> None:
     spec = parse_spec(
         {

@@ -361,6 +361,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is in kibibytes on Linux only")
 def test_many_sparse_features_are_never_made_dense() -> None:
     """20,000 x 20,958 numbers would be 1,599 MiB; what is needed is the model, and the compiler where it must run."""

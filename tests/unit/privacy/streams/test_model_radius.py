@@ -128,7 +128,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * ("network" in name)) for name in RUNS])
 def test_honest_runs_stay_within_it(name: str) -> None:
     """False alarms: none in 2^64 runs, by what is proved. No sum is refused and no agent withdraws."""
