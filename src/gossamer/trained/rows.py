@@ -171,7 +171,7 @@ def _of_file(data: Declaration, path: Path, labelled: bool) -> Read:
 
 
 def _format(data: Declaration, path: Path) -> Format:
-    """How a file is read: as its name says, or where that says nothing as the model's own files were.
+    """Return how a file is read: as its name says, or where that says nothing as the model's own files were.
 
     Raises
     ------
