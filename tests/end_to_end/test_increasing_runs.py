@@ -30,7 +30,8 @@ LOSSY = {"latency": 1.0, "jitter": 20.0, "loss": 0.2, "duplicate": 0.2, "retry_a
 
 def spec(*, algorithm: dict[str, Any] | None = None, **sections: Any) -> gs.Experiment:
     looks = {"every_updates": 16}  # each reads an epsilon, which takes a while
-    content = {"dataset": "digits", "privacy": "none", "evaluation": looks, **sections, "algorithm": {**BASE, **(algorithm or {})}}
+    common = {"dataset": "digits", "privacy": "none", "evaluation": looks}
+    content = {**common, **sections, "algorithm": {**BASE, **(algorithm or {})}}
     return parse_spec({key: value for key, value in content.items() if value is not None})
 
 
