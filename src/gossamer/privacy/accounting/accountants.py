@@ -23,11 +23,11 @@ from gossamer.privacy.accounting.analytic import FullBatch, GaussianFull, Profil
 from gossamer.privacy.accounting.group_rows import check_rows, group_pair, group_pure_epsilon
 from gossamer.privacy.accounting.mixtures import merge
 from gossamer.privacy.accounting.pld import FINE, QUICK, Composition, Precision
-from gossamer.privacy.accounting.profile import EVERYTHING, HIGHEST_LOSS, NOTHING, PrivacyProfile
 from gossamer.privacy.accounting.renyi import check_delta, check_order
 from gossamer.privacy.accounting.renyi import renyi_epsilon as renyi_epsilon
 from gossamer.privacy.accounting.renyi import renyi_level as renyi_level
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.profile import EVERYTHING, HIGHEST_LOSS, NOTHING, PrivacyProfile
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 
 _UP = 1 + 4e-15  # more than the rounding of a few operations

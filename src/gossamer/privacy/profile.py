@@ -21,17 +21,18 @@ References
 ----------
 [1] Dong, Roth and Su, "Gaussian differential privacy", JRSS-B 2022.
 [2] Gomez et al., "Gaussian DP for reporting differential privacy guarantees in machine learning", arXiv 2503.10945.
+[3] Kairouz, Oh and Viswanath, "The composition theorem for differential privacy", ICML 2015.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from gossamer.arrays import FloatArray
 
@@ -39,6 +40,10 @@ LEAST_ERROR = 1e-10
 """Least rate of false alarms, and of misses, of the tests that mu is about."""
 HIGHEST_LOSS = -math.log(LEAST_ERROR) + 0.1
 """Losses beyond it say nothing of such tests: their lines (1) are below 0."""
+DELTAS: tuple[float, ...] = tuple(np.geomspace(1e-16, 0.99, 97).tolist())
+"""Deltas at which an epsilon is asked for where nothing but epsilons is known."""
+_POINTS, _FAR = 513, 8.0  # losses of a Gaussian profile, and how many deviations they go
+_ROUNDING = 1e-15  # of a difference of two probabilities
 _SAFE = 1e-9  # relative and absolute, on mu: more than the rounding of quantiles
 
 
@@ -73,6 +78,30 @@ class PrivacyProfile:
         return cls(tuple(losses[kept].tolist()), tuple(falling[kept].tolist()))
 
     @classmethod
+    def through(cls, epsilon: Callable[[float], float]) -> PrivacyProfile:
+        """The profile of what is (``epsilon(delta)``, delta)-differentially private for each delta of `DELTAS`."""
+        found = [(epsilon(delta), delta) for delta in DELTAS]
+        return cls.of_points([(at, delta) for at, delta in found if at < math.inf])
+
+    @classmethod
+    def gaussian(cls, mu: float) -> PrivacyProfile:
+        """The profile of N(0, 1) against N(mu, 1) [1, corollary 2.13]."""
+        if mu == 0:
+            return NOTHING
+        losses = np.linspace(0.0, min(mu * (mu / 2 + _FAR), HIGHEST_LOSS), _POINTS)
+        lost = np.exp(losses + log_ndtr(-mu / 2 - losses / mu))
+        return cls.of(losses, ndtr(mu / 2 - losses / mu) - lost + _ROUNDING)
+
+    @classmethod
+    def of_points(cls, points: Sequence[tuple[float, float]]) -> PrivacyProfile:
+        """The profile of what is differentially private for each of ``points``, an epsilon and a delta."""
+        near = sorted((at, delta) for at, delta in points if 0 < at <= HIGHEST_LOSS)
+        advantage = min([1.0, *(_advantage(at, delta) for at, delta in points)])
+        losses, deltas = np.array([(0.0, advantage), *near]).T
+        kept = np.append(np.diff(losses) > 0, True)
+        return cls.of(losses[kept], deltas[kept])
+
+    @classmethod
     def worst(cls, profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
         """The profile of whichever of ``profiles`` it is."""
         losses = np.unique(np.concatenate([profile.losses for profile in profiles]))
@@ -86,6 +115,14 @@ class PrivacyProfile:
         (low, high), (left, after) = self.losses[right - 1 : right + 1], self.deltas[right - 1 : right + 1]
         return left - (left - after) * math.expm1(epsilon - low) / math.expm1(high - low)
 
+    def moved(self, shift: float, factor: float, failure: float, growing: float = 0.0) -> PrivacyProfile:
+        """The profile of what is ``(e + shift, factor H(e) + failure + growing exp(e))``-private for every e."""
+        # H falls by at most exp(e) (exp(shift) - 1) from e to e + shift.
+        slope = growing + math.expm1(shift)
+        points = zip(self.losses, self.deltas, strict=True)
+        deltas = [min(factor * delta + failure + slope * math.exp(loss), 1.0) for loss, delta in points]
+        return PrivacyProfile.of(np.array(self.losses), np.array(deltas))
+
     @property
     def advantage(self) -> float:
         """The most by which an attacker's true alarms can exceed its false ones."""
@@ -93,7 +130,7 @@ class PrivacyProfile:
 
     @property
     def accuracy(self) -> float:
-        """How often the best attacker is right who would be right half the time without looking."""
+        """Share of right guesses of the best attacker, who would be right half the time without looking."""
         return (1 + self.advantage) / 2
 
     def miss_rate(self, false_alarms: FloatArray) -> FloatArray:
@@ -118,6 +155,11 @@ class PrivacyProfile:
         least = min(float(np.min(deltas + factors * LEAST_ERROR)), 1.0)
         found = np.append(ndtri(hits[seen]) - ndtri(alphas[seen]), ndtri(least) - ndtri(LEAST_ERROR))
         return max(float(np.max(found)), 0.0) * (1 + _SAFE) + _SAFE
+
+
+def _advantage(epsilon: float, delta: float) -> float:
+    """The most of it under (epsilon, delta)-differential privacy [3, theorem 2.1]."""
+    return 1 - 2 * (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
 
 
 def _lower_hull(across: FloatArray, up: FloatArray) -> list[int]:

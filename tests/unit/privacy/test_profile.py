@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from scipy.stats import norm
 from tests.reference.gaussian_mu_slow import both_ways, gdpnum_mu, searched_mu
 
 from gossamer.privacy.accounting.accountants import delta, epsilon, profile
-from gossamer.privacy.accounting.profile import EVERYTHING, LEAST_ERROR, NOTHING, PrivacyProfile
+from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
+from gossamer.privacy.profile import EVERYTHING, HIGHEST_LOSS, LEAST_ERROR, NOTHING, PrivacyProfile
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson
 
@@ -97,6 +99,37 @@ def test_the_best_attackers_accuracy_is_that_of_brute_force(single: float, relea
     found = of({response: releases}, REPLACE)
     exact = best_accuracy(single, releases)
     assert exact * (1 - 1e-12) <= found.accuracy <= exact * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0, 1e4])
+@pytest.mark.parametrize("delta", [0.0, 1e-4, 0.01])
+def test_one_point_allows_the_best_attack_on_the_worst_mechanism(epsilon: float, delta: float) -> None:
+    """A mechanism that tells all with probability delta and else answers at random, e^epsilon to 1, attains it."""
+    honest = 1 / (1 + math.exp(-epsilon))
+    found = PrivacyProfile.of_points([(epsilon, delta)])
+    assert found.accuracy == pytest.approx(delta + (1 - delta) * honest, rel=1e-12)
+    assert found.delta(epsilon) == pytest.approx(delta if epsilon < 20 else found.deltas[-1])
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.5, 2.0, 4.0])
+def test_a_gaussian_profile_is_below_its_points(mu: float) -> None:
+    found = PrivacyProfile.gaussian(mu)
+    assert mu <= found.mu <= mu * (1 + 1e-3)
+    points = [(gaussian_epsilon(mu, delta), delta) for delta in (1e-9, 1e-6, 1e-3)]
+    points = [point for point in points if point[0] < HIGHEST_LOSS]
+    assert all(delta * (1 - 1e-6) <= found.delta(at) <= delta * 1.01 for at, delta in points)
+    through = PrivacyProfile.through(partial(gaussian_epsilon, mu))
+    assert mu <= through.mu <= mu * 1.05
+    assert found.accuracy <= through.accuracy
+
+
+def test_a_moved_profile_holds_for_what_was_moved() -> None:
+    """H'(e + s) = f H(e) + p + g exp(e) at every point, to which the chords add nothing that matters."""
+    found = PrivacyProfile.gaussian(1.0)
+    moved = found.moved(0.01, 1.02, 1e-6, 1e-7)
+    for loss in np.linspace(0, found.losses[-1] - 0.02, 40):
+        assert moved.delta(float(loss) + 0.01) >= min(1.02 * found.delta(float(loss)) + 1e-6, 1.0) * (1 - 1e-3)
+    assert found.moved(0.0, 1.0, 0.0).mu == pytest.approx(found.mu)
 
 
 PLANS: list[tuple[Counts, NeighboringRelation, int]] = [
