@@ -103,7 +103,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         "which means",
         "times in 100 after seeing it all. That promises little",
     ),
-    ({"budget": {"epsilon": 60, "delta": 1e-4}}, "which means", "may be right nearly always"),
+    ({"budget": {"epsilon": 120, "delta": 1e-4}}, "which means", "may be right nearly always"),
     (
         {"budget": {"epsilon": 1, "delta": 1e-4}, "privacy": {"noise_secret": "reproducible"}},
         "privacy",
