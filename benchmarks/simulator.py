@@ -31,8 +31,9 @@ import yaml
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
+from gossamer.experiment.progress import Silence
 from gossamer.experiment.reading import read_spec
-from gossamer.experiment.running import Silence, run
+from gossamer.experiment.running import run
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

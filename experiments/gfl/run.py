@@ -25,7 +25,7 @@ from sweeps import Paper, Record, Variant, main  # noqa: E402
 from gossamer.data.split import Split  # noqa: E402
 from gossamer.experiment.planning import plan_run  # noqa: E402
 from gossamer.experiment.prepare import prepare  # noqa: E402
-from gossamer.experiment.results import ResultsFolder  # noqa: E402
+from gossamer.experiment.results_folder import ResultsFolder  # noqa: E402
 from gossamer.experiment.running import run_prepared  # noqa: E402
 
 STUDIES = ("figure-2", "figure-3", "figure-4", "figure-5", "guarantees")

@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from gossamer.experiment.reading import override, parse_spec, read_spec
     from gossamer.experiment.repeating import repeat_run
     from gossamer.experiment.replaying import replay_run
-    from gossamer.experiment.running import Result, run
+    from gossamer.experiment.result import Result
+    from gossamer.experiment.running import run
     from gossamer.experiment.spec import (
         Budget,
         ComputeSettings,
@@ -231,7 +232,8 @@ _HOMES = {
     "gossamer.experiment.reading": ("override", "parse_spec", "read_spec"),
     "gossamer.experiment.repeating": ("repeat_run",),
     "gossamer.experiment.replaying": ("replay_run",),
-    "gossamer.experiment.running": ("Result", "run"),
+    "gossamer.experiment.result": ("Result",),
+    "gossamer.experiment.running": ("run",),
     "gossamer.experiment.spec": (
         "Budget",
         "ComputeSettings",

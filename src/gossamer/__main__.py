@@ -1,4 +1,4 @@
-"""``gossamer`` and ``python -m gossamer``."""
+"""``python -m gossamer``, and ``gossamer`` after `gossamer_command`."""
 
 import sys
 
@@ -6,7 +6,7 @@ from gossamer.interrupts import leave_at_once
 
 
 def main() -> int:
-    """Run the command; what the console script calls, before anything slow is imported."""
+    """Run the command; interrupts are heard before anything slow is imported."""
     leave_at_once()
     from gossamer.cli import main as command
 

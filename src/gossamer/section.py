@@ -7,7 +7,7 @@ import re
 import typing
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import (
     BaseModel,
@@ -49,6 +49,24 @@ class Section(BaseModel):
     def _newer_settings_are_written_if_set(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         newer = {key for key, field in type(self).model_fields.items() if NEWER in field.metadata}
         return {key: value for key, value in write(self).items() if value is not None or key not in newer}
+
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+
+    class _TakesAnything(ModelMetaclass):
+        """Metaclass for whose classes type checkers make no constructors, as they do for those of pydantic's own."""
+
+else:
+    _TakesAnything = type(Section)
+
+
+class Composite(Section, metaclass=_TakesAnything):
+    """Base of settings that hold sections: names and plain data may stand for these, which fields' types do not say."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **given: Any) -> None: ...
 
 
 def bare(key: str) -> BeforeValidator:

@@ -141,6 +141,15 @@ def test_a_trace_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[s
     assert "nowhere/trace: cannot write" in mistake(capsys, "run", spec, "--out", "x", "--trace", "nowhere/trace")
 
 
+@pytest.mark.parametrize("content", ["age,ill\n40,no\n", "a\n", "\n"])
+def test_a_file_that_is_no_trace_stays_as_it_is(capsys: pytest.CaptureFixture[str], spec: Path, content: str) -> None:
+    Path("rows.csv").write_text(content)
+    said = mistake(capsys, "run", spec, "--out", "x", "--trace", "rows.csv")
+    assert "rows.csv: expected a trace, or a file that is not there yet" in said
+    assert Path("rows.csv").read_text() == content
+    assert not Path("x").exists()
+
+
 def test_a_run_that_cannot_be_leaves_the_earlier_results(capsys: pytest.CaptureFixture[str], spec: Path) -> None:
     assert main(["run", str(spec), "--out", "out"]) == 0
     before = {path.name: path.read_bytes() for path in Path("out").iterdir()}

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,12 +45,6 @@ links: {retry_after: 0.5, silence: 5}
 PATIENT = ("--gone-after", "300", "--connect-timeout", "120")
 """For brokers that are away for as long as a busy machine needs to start one."""
 A, B, C = "node-0", "node-1", "node-2"
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as broker:
-        yield broker
 
 
 def founded(spec: str, updates: int, folder: Path, broker: EmbeddedBroker) -> LocalFederation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -161,12 +160,6 @@ def test_who_masks_with_whom_is_settled_before_the_run(tmp_path: Path, capsys: p
 
 
 # What the server is sent
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as broker:
-        yield broker
 
 
 def vectors(message: Any) -> list[Vector]:

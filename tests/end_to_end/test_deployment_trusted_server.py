@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -99,12 +98,6 @@ def test_data_are_in_a_sum_once(party: Party) -> None:
     code, said = party.started("node-1")
     assert "node-1: examples of data set 'node-0' are in this run already, at node-0" in said
     assert (code, len(said.splitlines())) == (2, 1)
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as broker:
-        yield broker
 
 
 @pytest.mark.slow

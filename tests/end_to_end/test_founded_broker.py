@@ -14,7 +14,7 @@ pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.founded_broker import FoundedBroker, free_port
-from tests.reference.mqtt_client import HOST, LONG, Client
+from tests.reference.mqtt_client import HOST, Client, talk
 from tests.reference.reissued import reissue
 
 from gossamer.deployment.founding.founding import found
@@ -88,13 +88,6 @@ def made(folder: Path, name: str, authority: Authority, until: datetime | None =
 
 def authority(folder: Path) -> Authority:
     return Authority.load(*((folder / f"authority.{kind}").read_bytes() for kind in ("crt", "key")))
-
-
-def talk(one: MqttTransport, other: MqttTransport) -> None:
-    one.send(other.node, b"hello")
-    datagram = other.receive(LONG)
-    assert datagram is not None
-    assert datagram[:2] == (one.node, b"hello")
 
 
 def test_parties_and_servers_talk(folder: Path, broker: FoundedBroker) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,8 @@ from gossamer.sides.pool import Pool
 from gossamer.sides.sums import Run
 from gossamer.vectors import Masked, Released
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 RECORDS = 40
 TRIALS = 40
 MOST = 34
@@ -35,13 +36,6 @@ SPEC: dict[str, Any] = {
     "budget": {"epsilon": 0.1, "delta": 1e-5},
     "evaluation": "off",
 }
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", gs.RunWarning)
-        yield
 
 
 def worlds(folder: Path) -> list[dict[str, Any]]:

@@ -323,7 +323,7 @@ def test_a_claim_that_does_not_apply_says_why(tmp_path: Path, capsys: pytest.Cap
     )
     assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "Theorem 3 (first) claims nothing of such a run: the largest round is" in printed
+    assert "Theorem 3 (first) says nothing of it: the largest round is" in printed
 
 
 def test_under_the_rule_of_tau_a_breach_of_the_condition_means_waiting() -> None:

@@ -9,7 +9,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.end_to_end.bad_inputs.interrupts import OWN, PRESSED, SPEC, Pressed
@@ -75,6 +77,19 @@ def test_a_key_that_is_pressed(pressed: Pressed, tmp_path: Path) -> None:
     if pressed.module:
         assert (found.stdout, found.stderr) == ("", "gossamer: interrupted\n")
         assert not (tmp_path / "out").exists()
+
+
+def test_a_key_that_is_pressed_before_there_is_anything(tmp_path: Path) -> None:
+    """As the script begins: with the first import of the package."""
+    module, _, function = project()["scripts"]["gossamer"].partition(":")
+    program = PRESSING.format(module="gossamer").replace("gossamer.__main__ import main", f"{module} import {function}")
+    assert module in program
+    found = called(tmp_path, program, "datasets")
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "gossamer: interrupted\n")
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]  # type: ignore[no-any-return]
 
 
 def test_a_run_that_is_interrupted_leaves_results(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from gossamer.experiment.auditing import audit_run
 from gossamer.experiment.noise_secret import FILE
 from gossamer.experiment.reading import parse_spec
 
-pytestmark = pytest.mark.usefixtures("called_here")
+pytestmark = pytest.mark.usefixtures("called_here", "quiet")
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -46,13 +45,6 @@ RUNS: dict[str, dict[str, Any]] = {
         "privacy": {"mechanism": "none", "clip": 1.0},
     },
 }
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", gs.RunWarning)
-        yield
 
 
 def spec(**sections: Any) -> gs.Experiment:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.privacy import guarantees
 
-pytestmark = pytest.mark.usefixtures("called_here")
+pytestmark = pytest.mark.usefixtures("called_here", "quiet")
 
 NODES = {"name": "gossip", "nodes": 3, "batch_size": 20, "updates_per_node": 3}
 UNITS = {"name": "graph_federated", "units": 2, "agents": 3, "local_steps": 2, "batch_size": 5, "rounds": 3}
@@ -38,13 +37,6 @@ RUNS: dict[str, dict[str, Any]] = {
         "privacy": {"mechanism": "laplace", "standard_deviation": 0.5, "agent_noise": 4.0},
     },
 }
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", gs.RunWarning)
-        yield
 
 
 @pytest.fixture(params=RUNS)

@@ -16,7 +16,7 @@ pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.founded_broker import free_port
-from tests.reference.mqtt_client import HOST, LONG, Client
+from tests.reference.mqtt_client import HOST, LONG, Client, talk
 
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.invitations import read_signed
@@ -98,13 +98,6 @@ def transport(
 ) -> MqttTransport:
     there = BrokerAddress(HOST, port(home), files or tls(home, federation, party))
     return MqttTransport(run(home, federation), party, there, settings)
-
-
-def talk(one: MqttTransport, other: MqttTransport) -> None:
-    one.send(other.node, b"hello")
-    datagram = other.receive(LONG)
-    assert datagram is not None
-    assert datagram[:2] == (one.node, b"hello")
 
 
 def test_two_federations_share_a_broker(home: Path) -> None:

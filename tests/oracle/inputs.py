@@ -24,7 +24,7 @@ from gossamer import randomness
 from gossamer.algorithms.plan import differing
 from gossamer.deployment.party import side_file
 from gossamer.errors import RunWarning
-from gossamer.experiment import results, secrets
+from gossamer.experiment import results_folder, secrets
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import sides_of
@@ -197,7 +197,7 @@ def _states(planned: dict[str, Planned]) -> Iterator[str]:
 
 
 def _files() -> Iterator[str]:
-    yield f"results: {', '.join(results.FILES)}"
+    yield f"results: {', '.join(results_folder.FILES)}"
     for layout in (storage.FORMAT, storage_account.FORMAT, side_file.FORMAT):
         yield f"{layout.what}: {layout.identifier:08x}, version {layout.version}, pages of {layout.page_size}"
         yield from (f"  {' '.join(statement.split())}" for statement in layout.tables)

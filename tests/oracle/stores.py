@@ -42,7 +42,9 @@ LEDGERS = tuple(sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob
 def unpacked(name: str) -> Iterator[Path]:
     """What was packed under a name, in a folder of this user's alone."""
     with tempfile.TemporaryDirectory(prefix="oracle-") as folder, tarfile.open(FOLDER / f"{name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+        # An argument of `extractall` is there since Python 3.11.4 only, this attribute does no harm before.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
         for path in Path(folder).rglob("*"):
             path.chmod(0o700 if path.is_dir() else 0o600)
         yield Path(folder).resolve()

@@ -6,13 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.reference.splits import split_of
 from tests.sampling import examples
 
-from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
 
 LOSSES = st.sampled_from([("logistic", 2), ("softmax", 3), ("squared", None), ("hinge", 2), ("hinge", 3)])
@@ -26,11 +25,6 @@ batches = st.lists(st.lists(st.integers(0, N - 1), max_size=6), min_size=1, max_
 
 def model_of(kind: tuple[str, int | None], intercept: bool) -> LinearModel:
     return LinearModel(kind[0], FEATURES, kind[1], intercept=intercept)
-
-
-def split_of(kind: tuple[str, int | None], x: np.ndarray, csr: bool) -> Split:
-    y = np.arange(N) % 2 if kind[1] else np.linspace(-1, 1, N, dtype=np.float32)
-    return Split(sp.csr_array(x) if csr else x, y)
 
 
 def models_of(data: st.DataObject, model: LinearModel, width: int, **limits: Any) -> np.ndarray:

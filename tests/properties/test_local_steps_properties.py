@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.reference.splits import split_of
 from tests.sampling import examples
 
-from gossamer.data.split import Split
 from gossamer.objectives.asked import LocalRound
 from gossamer.objectives.coordinates import clipped_on
 from gossamer.objectives.glm import LinearModel
@@ -24,11 +23,6 @@ N, FEATURES = 5, 6
 wild = hnp.arrays(np.float32, (N, FEATURES), elements=st.floats(width=32))
 clips = st.floats(1e-30, 1e30)
 wheres = st.sampled_from([Coordinates(), Coordinates(0, 2), Coordinates(2, 3), Coordinates(5, 6)])
-
-
-def split_of(kind: tuple[str, int | None], x: np.ndarray, csr: bool) -> Split:
-    y = np.arange(N) % 2 if kind[1] else np.linspace(-1, 1, N, dtype=np.float32)
-    return Split(sp.csr_array(x) if csr else x, y)
 
 
 @settings(max_examples=examples(300), deadline=None, derandomize=True)

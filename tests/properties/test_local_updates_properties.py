@@ -6,13 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.reference.splits import split_of
 from tests.sampling import examples
 
-from gossamer.data.split import Split
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.local_updates import step_by_step
 
@@ -22,11 +21,6 @@ N, FEATURES = 5, 6
 
 wild = hnp.arrays(np.float32, (N, FEATURES), elements=st.floats(width=32))
 tame = hnp.arrays(np.float32, (N, FEATURES), elements=st.floats(-2, 2, width=32))
-
-
-def split_of(kind: tuple[str, int | None], x: np.ndarray, csr: bool) -> Split:
-    y = np.arange(N) % 2 if kind[1] else np.linspace(-1, 1, N, dtype=np.float32)
-    return Split(sp.csr_array(x) if csr else x, y)
 
 
 @settings(max_examples=examples(300), deadline=None, derandomize=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+from gossamer.data.split import Split
+from gossamer.objectives.glm import LinearModel
 
 
 class Clipped(NamedTuple):
@@ -65,3 +68,13 @@ def clipped_sum(
         unclipped += int(norm <= clip)
         total += gradient * (min(1.0, clip / norm) if norm > 0 else 1.0)
     return Clipped(total, zeroed, unclipped)
+
+
+def gradient_of(name: str, model: LinearModel, data: Split) -> Callable[[np.ndarray, int], np.ndarray]:
+    """The gradient of one example at weights w, as a function of (w, its number)."""
+
+    def gradient(w: np.ndarray, i: int) -> np.ndarray:
+        target = float(data.targets[i])
+        return example_gradient(name, w, data.features[i], target, model.outputs, model.intercept)
+
+    return gradient

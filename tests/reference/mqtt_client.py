@@ -8,7 +8,7 @@ import ssl
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from gossamer.runtimes.mqtt.transport import Tls
+from gossamer.runtimes.mqtt.transport import MqttTransport, Tls
 
 HOST, LONG = "127.0.0.1", 15.0
 
@@ -41,3 +41,11 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.client.disconnect()
         self.client.loop_stop()
+
+
+def talk(one: MqttTransport, other: MqttTransport) -> None:
+    """Send one greeting, which arrives."""
+    one.send(other.node, b"hello")
+    datagram = other.receive(LONG)
+    assert datagram is not None
+    assert datagram[:2] == (one.node, b"hello")

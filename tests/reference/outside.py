@@ -43,10 +43,11 @@ def written(
 
 
 def python(site: Path | None, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """What Python does with what is installed in ``site``."""
-    paths = {"PYTHONPATH": os.pathsep.join([*([] if site is None else [str(site)])]), "PYTHONDONTWRITEBYTECODE": "1"}
+    """What Python does with what is installed in ``site``, beside what these tests import."""
+    places = [*([] if site is None else [str(site)]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **paths})
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def gossamer(site: Path | None, *arguments: object) -> str:

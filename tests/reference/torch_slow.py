@@ -5,21 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from tests.reference.glm_slow import Clipped
 from threadpoolctl import threadpool_limits
 from torch import nn
-
-
-class Clipped(NamedTuple):
-    """Sum [size] of clipped gradients, how many were not finite, and how many were within the clip."""
-
-    total: np.ndarray
-    zeroed: int
-    unclipped: int
 
 
 @threadpool_limits.wrap(limits=1)  # one example is too small to share

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model_validator
 
 from gossamer.privacy.accounting.group_rows import MOST_ROWS
 from gossamer.privacy.clipping import ClipSettings
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.section import Section
+from gossamer.section import Composite, Section
 
 Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
 # Tags in brackets are left out of error messages.
@@ -23,7 +23,7 @@ Epsilons = Annotated[
 """A number for all nodes, or a list with one for each."""
 
 
-class PrivacySettings(Section):
+class PrivacySettings(Composite):
     """Settings that make releases private.
 
     Attributes
@@ -80,10 +80,6 @@ class PrivacySettings(Section):
     delta: float = Field(default=1e-5, ge=1e-50, lt=1)
     accept_weak: StrictBool | None = None
     noise_secret: Literal["fresh", "reproducible"] = "fresh"
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="after")
     def _levels_belong_to_their_law(self) -> PrivacySettings:

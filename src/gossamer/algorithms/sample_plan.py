@@ -76,7 +76,9 @@ class SamplePlan(NodePlan):
         samples = releases * any(isinstance(law, Poisson) for schedule in self.schedules.values() for law in schedule)
         times = Times(PUBLIC_TIMES, samples) if deadline else Times(OPEN_TIMES)
         if all(isinstance(law, Gaussian) for law in self.mechanisms.values()):
-            return {EVERYBODY: Drawn(releases * (self.size + 1), samples, network=network, times=times)}
+            # What comes before the run is over all examples: no sample, and nothing that a time could tell.
+            before = sum(kind.size * count for kind, count in self.problem.beforehand.items())
+            return {EVERYBODY: Drawn(releases * (self.size + 1) + before, samples, network=network, times=times)}
         return {EVERYBODY: Drawn(floating_point=True, network=network, times=times)}
 
     def releases(self, name: str) -> int:

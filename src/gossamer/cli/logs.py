@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import re
 import stat
 import sys
@@ -63,6 +64,8 @@ def logged(options: argparse.Namespace, run: str | None = None) -> Iterator[None
             raise CallerError(f"{option} is about the log, and there is none; give --log-file FILE as well")
         yield
         return
+    if isinstance(trace := getattr(options, "trace", None), Path):
+        _check_apart(options.log_file, trace)
     handler = _handler(options.log_file, int((options.log_size or 10.0) * 1_000_000))
     handler.addFilter(_Fields(run))
     handler.setFormatter(_Json() if options.log_format == "json" else _Text())
@@ -136,12 +139,25 @@ def _check_places(path: Path) -> None:
     """Refuse what is no log of ours: a new line, or a file that is moved on when it is full, would damage it."""
     if path.exists() and not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISCHR(mode)):
         raise CallerError(f"{path}: cannot be a log, since it is no file; give another --log-file")
-    for place in (path, *(path.with_name(f"{path.name}.{number}") for number in range(1, KEPT + 1))):
+    for place in _files(path):
         if place.is_file() and not _is_log(place):
             raise CallerError(
                 f"{place}: expected a log, or a file that is not there yet, found a file with something else in it; "
                 "give another --log-file"
             )
+
+
+def _check_apart(path: Path, trace: Path) -> None:
+    """Refuse a log whose file, or an older one of it, is the trace's as well."""
+    if os.path.realpath(trace) in map(os.path.realpath, _files(path)) and not trace.is_char_device():
+        raise CallerError(
+            f"{trace}: found as --log-file and as --trace, expected a file for each; give another --trace"
+        )
+
+
+def _files(path: Path) -> tuple[Path, ...]:
+    """The file of a log, and the older ones that it may get."""
+    return (path, *(path.with_name(f"{path.name}.{number}") for number in range(1, KEPT + 1)))
 
 
 def _is_log(path: Path) -> bool:

@@ -41,7 +41,7 @@ class PrivateScale(Section):
     """Numbers that no constants are declared for are scaled by ranges that nodes find together, privately.
 
     Before the run each node releases, once and with noise, how large the values of its columns are; the range is the
-    same for all, and both kinds of releases are within one budget. For simulations.
+    same for all, and both kinds of releases are within one budget.
 
     Attributes
     ----------

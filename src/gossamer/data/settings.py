@@ -132,8 +132,7 @@ class DatasetSettings(Section):
     scale : text or mapping, optional
         ``declared``: numbers are scaled as ``columns`` say, the default where there are any. ``none``: they are left as
         they are, and nothing is said of it. ``private``: numbers without constants are scaled by ranges that nodes
-        find together, with noise and charged (simulations). Or constants for all features, such as
-        ``{range: [0, 255]}``.
+        find together, with noise and charged. Or constants for all features, such as ``{range: [0, 255]}``.
     csv : section, optional
         How CSV files are written, if not with commas, points and in UTF-8.
     """

@@ -26,9 +26,11 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import check_not_private, rescaled
+from gossamer.experiment.progress import Progress
 from gossamer.experiment.reading import read_spec
-from gossamer.experiment.results import ResultsFolder, read_summary
-from gossamer.experiment.running import Progress, Result, run_prepared
+from gossamer.experiment.result import Result
+from gossamer.experiment.results_folder import ResultsFolder, read_summary
+from gossamer.experiment.running import run_prepared
 from gossamer.experiment.spec import Experiment
 from gossamer.parameters import pack
 from gossamer.privacy.mechanisms import NeighboringRelation

@@ -20,8 +20,8 @@ from safetensors.numpy import load_file
 
 from gossamer.bounded import MOST_RECORDS, read_file
 from gossamer.errors import DataError
-from gossamer.experiment.results import read_summary
-from gossamer.experiment.running import Result
+from gossamer.experiment.result import Result
+from gossamer.experiment.results_folder import read_summary
 
 _METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json"
 _LINES = ("ledger.jsonl", "private.jsonl")

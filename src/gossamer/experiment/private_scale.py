@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -62,17 +62,11 @@ def beforehand(prepared: Prepared) -> Counts:
     Raises
     ------
     SpecError
-        If a deployment is to scale privately, or nothing says how much noise there is.
+        If nothing says how much noise there is.
     """
-    columns = found_by_release(prepared.dataset)
-    if not columns:
+    if not found_by_release(prepared.dataset):
         return {}
-    if prepared.run:
-        raise SpecError(
-            "dataset.scale: private is for simulations; in a deployment declare the range of "
-            f"{', '.join(map(repr, columns))} under dataset.columns, or scale: none"
-        )
-    kind = _query(_law(prepared.experiment)).release(_magnitudes(prepared).size)
+    kind = question(prepared)[1].release
     _check_room(prepared.experiment, kind)
     return {kind: 1}
 
@@ -117,14 +111,47 @@ def _law(experiment: Experiment) -> Mechanism:
     return Gaussian(1.0, found.noise_multiplier)
 
 
-def _query(law: Mechanism) -> Query:
-    return Query(Poisson(1.0), law, 1.0)
+def question(prepared: Prepared) -> tuple[Magnitudes, Gradient]:
+    """The sums that are asked for, and the task by which each node's data side releases its own.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        Whose scale is to be found.
+
+    Raises
+    ------
+    SpecError
+        If nothing says how much noise there is.
+    """
+    magnitudes = _magnitudes(prepared)
+    model, query = Public(np.zeros(magnitudes.size)), Query(Poisson(1.0), _law(prepared.experiment), 1.0)
+    return magnitudes, Gradient(0, model, query)
 
 
 def _magnitudes(prepared: Prepared) -> Magnitudes:
     scale = prepared.experiment.dataset.scale
     assert isinstance(scale, PrivateScale)
     return Magnitudes(list(found_by_release(prepared.dataset).values()), *scale.magnitudes)
+
+
+def ranges_of(prepared: Prepared, answers: Sequence[FloatArray]) -> dict[str, float]:
+    """The range of each column that is scaled privately, by what the nodes have released.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        With the values of its columns as they are.
+    answers : sequence of ndarray [size]
+        Of all nodes, in order: sums in floating point depend on it.
+    """
+    columns, (magnitudes, task) = list(found_by_release(prepared.dataset)), question(prepared)
+    total, law = np.sum(np.stack(answers), axis=0), task.query.mechanism
+    deviation = law.noise_multiplier * law.clip * math.sqrt(len(answers)) if isinstance(law, Gaussian) else 0.0
+    _warn_of_noise(columns, total, deviation)
+    typical = magnitudes.typical(total, deviation)
+    # Three digits, so that the file of the model says it shortly.
+    return {name: float(f"{WIDTH * value:.3g}") for name, value in zip(columns, typical, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -160,19 +187,12 @@ def scaled(prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None =
     blank : ndarray of int64, optional
         Rows whose slots hold nothing.
     """
-    columns = found_by_release(prepared.dataset)
-    if not columns:
+    if not found_by_release(prepared.dataset):
         return Scaled(prepared)
-    magnitudes, law = _magnitudes(prepared), _law(prepared.experiment)
+    magnitudes, task = question(prepared)
     sides = open_pool(plan.sides, shards_of(prepared, blank), magnitudes, prepared.dataset.train, Simulated(seed))
-    model, query = Public(np.zeros(magnitudes.size)), _query(law)
-    tickets = [sides.admit(name, Gradient(0, model, query)) for name in prepared.names]
-    total = np.sum([np.asarray(answer.released.values) for answer in sides.compute(tickets)], axis=0)
-    deviation = law.noise_multiplier * law.clip * math.sqrt(len(tickets)) if isinstance(law, Gaussian) else 0.0
-    _warn_of_noise(list(columns), total, deviation)
-    typical = magnitudes.typical(total, deviation)
-    # Three digits, so that the file of the model says it shortly.
-    ranges = {name: float(f"{WIDTH * value:.3g}") for name, value in zip(columns, typical, strict=True)}
+    tickets = [sides.admit(name, task) for name in prepared.names]
+    ranges = ranges_of(prepared, [np.asarray(answer.released.values) for answer in sides.compute(tickets)])
     told = rescaled(prepared, ranges)
     return Scaled(told, ranges, {name: side.ledger for name, side in sides.sides.items() if side.ledger is not None})
 
@@ -185,7 +205,7 @@ def _warn_of_noise(columns: list[str], total: FloatArray, deviation: float) -> N
             f"dataset.scale: the noise hides how large the values of {', '.join(map(repr, unsure))} are, so their "
             "scale is little more than a guess; declare ranges under dataset.columns, or raise dataset.scale.share",
             RunWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
 
 

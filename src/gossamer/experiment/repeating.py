@@ -22,9 +22,11 @@ from gossamer.experiment.noise_secret import FILE, KeptSecret, mark
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.progress import Progress
 from gossamer.experiment.reading import read_spec
-from gossamer.experiment.results import ResultsFolder
-from gossamer.experiment.running import Progress, Result, run_prepared
+from gossamer.experiment.result import Result
+from gossamer.experiment.results_folder import ResultsFolder
+from gossamer.experiment.running import run_prepared
 from gossamer.experiment.secrets import secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing

@@ -1,24 +1,20 @@
-"""``run``: from a spec to results."""
+"""Running: from a spec to results."""
 
 from __future__ import annotations
 
-import platform
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
-from gossamer.algorithms.plan import Plan, differing
-from gossamer.arrays import FloatArray, IndexArray
+from gossamer.algorithms.plan import Plan
+from gossamer.arrays import IndexArray
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
-from gossamer.experiment.cards import card_of
 from gossamer.experiment.diverging import divergence
 from gossamer.experiment.driving import drive, few_collections
 from gossamer.experiment.from_memory import FromMemory
@@ -30,89 +26,22 @@ from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import scaled
+from gossamer.experiment.progress import Progress, Silence
 from gossamer.experiment.reading import spec_of, write_spec
-from gossamer.experiment.results import ResultsFolder
+from gossamer.experiment.records import PrivateRecords, Records
+from gossamer.experiment.result import Result
+from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
-from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.experiment.tracing import tracing
-from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
-from gossamer.trained.card import Card
-from gossamer.trained.model import Model
-from gossamer.trained.predictions import Predictions
-from gossamer.version import __version__
 
 if TYPE_CHECKING:
     from gossamer.objectives.models.given import Given
 
 _RUN = "run"
 """The purpose of all that is no audit."""
-
-
-class Progress(Protocol):
-    """Is told how a run goes."""
-
-    def planned(self, plan: Plan) -> None: ...
-    def remarked(self, line: str) -> None: ...
-    def updated(self, updates: int) -> None: ...
-    def looked(self, row: Row) -> None: ...
-
-
-class Silence:
-    """Progress that nobody hears."""
-
-    def planned(self, plan: Plan) -> None:
-        pass
-
-    def remarked(self, line: str) -> None:
-        pass
-
-    def updated(self, updates: int) -> None:
-        pass
-
-    def looked(self, row: Row) -> None:
-        pass
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run gave.
-
-    Attributes
-    ----------
-    summary : dict
-        As in ``summary.json``.
-    guarantee : Guarantee
-        What is proved about what leaked.
-    metrics : list of dict
-        A row an evaluation, as in ``metrics.jsonl``.
-    model : Model
-        The run's model: its arrays by name, as in ``model.safetensors``, and what it predicts.
-    timing : dict
-        Wall seconds, as in ``timing.json``.
-    folder : Path or None
-        Where the results were written.
-    guarantees : mapping of str to Guarantee
-        By observer, where they differ.
-    secret : NoiseSecret or None
-        What noise and samples came from, if nobody may guess them: ``run(experiment, secret=result.secret)`` is the
-        same run again. It is not shown when the result is printed.
-    """
-
-    summary: dict[str, Any]
-    guarantee: Guarantee
-    metrics: list[Row]
-    model: Model
-    timing: dict[str, Any]
-    folder: Path | None = None
-    guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
-    secret: NoiseSecret | None = field(default=None, repr=False)
-
-    def predict(self, rows: Any) -> Predictions:
-        """Predict for raw rows, with the run's model; see `Model.predict`."""
-        return self.model.predict(rows)
 
 
 def run(
@@ -211,7 +140,7 @@ def run_prepared(
 
 @dataclass
 class _Run:
-    """One run under way: the simulator, what was seen so far, and where it is written."""
+    """A run under way, and the observer of `drive`: it evaluates, and tells its records and its caller."""
 
     prepared: Prepared
     plan: Plan
@@ -223,82 +152,86 @@ class _Run:
     measure: Measure | None = None
     purpose: str = _RUN
     secret: NoiseSecret | None = None
-    rows: list[Row] = field(default_factory=list)
-    status: str = "running"
-    personal: dict[str, Any] = field(default_factory=dict)
-    diverged: dict[str, Any] = field(default_factory=dict)
-    not_finite: int = 0
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
         nodes = nodes_of(prepared, plan)
         seed = secret_seed(prepared, plan.noise, self.purpose, self.secret)
         self.mark = mark(seed)
-        self.scaled = scaled(prepared, plan, seed, self.blank)
-        self.prepared = prepared = self.scaled.prepared
-        self.sides = sides_of(prepared, plan, seed, self.blank, self.scaled.ledgers)
+        found = scaled(prepared, plan, seed, self.blank)
+        self.prepared = prepared = found.prepared
+        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers)
+        self.private = PrivateRecords(self.folder)
         self.simulator = Simulator(
-            nodes, self.sides, prepared.world, watch=self.watch, record=self.record, count=prepared.count
+            nodes, sides, prepared.world, watch=self.watch, record=self.private.add, count=prepared.count
         )
-        self.evaluator = Evaluator(prepared, plan, self.simulator, self.spent, self.publish, self.measure)
-        self.ready = time.perf_counter()
+        self.evaluator = Evaluator(
+            prepared, plan, self.simulator, lambda: plan.spent(sides.ledgers), self.publish, self.measure
+        )
+        self.records = Records(
+            prepared, plan, self.simulator, sides, self.folder, self.started, time.perf_counter(), found.ranges
+        )
 
     def go(self) -> Result:
-        self.progress.planned(self.plan)
-        if (remark := self.prepared.objective.computing().remark) is not None:
-            self.progress.remarked(remark)
-        self.evaluator.rehearse()
-        if self.folder is not None:
-            self.folder.clear()
-            self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
-            if self.secret is not None:
-                tested = test_mark(self.prepared, self.secret)
-                kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=tested)
-                kept.write(self.folder.path)
+        self.begin()
         try:
             if self.evaluator.on:
                 self.evaluator.look(0.0)
             with few_collections():
-                self.status = drive(self.simulator, self.plan.stop, self)
+                self.records.status = drive(self.simulator, self.plan.stop, self)
         except KeyboardInterrupt:
-            self.status = "interrupted"
-            self.save()
+            self.records.status = "interrupted"
+            self.records.save()
             raise
-        if self.status != "finished":
-            self.simulator.stop(self.status)
-        if self.status == "stalled":
+        self.end()
+        return self.records.result(self.secret)
+
+    def begin(self) -> None:
+        """Tell what is run, and write down all that is fixed by now."""
+        self.progress.planned(self.plan)
+        if (remark := self.prepared.objective.computing().remark) is not None:
+            self.progress.remarked(remark)
+        self.evaluator.rehearse()
+        if self.folder is None:
+            return
+        self.folder.clear()
+        self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
+        if self.secret is not None:
+            tested = test_mark(self.prepared, self.secret)
+            KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=tested).write(self.folder.path)
+
+    def end(self) -> None:
+        """Stop the nodes, evaluate for the last time, and write down what became of the run."""
+        records = self.records
+        if records.status != "finished":
+            self.simulator.stop(records.status)
+        self.remark()
+        ended = self.plan.stop.virtual_seconds if records.status == "virtual_seconds" else None
+        self.evaluator.look(self.simulator.elapsed if ended is None else ended)
+        if self.purpose == _RUN:  # what is audited is released, and personal models are not
+            records.personal = personalised(self.prepared, self.simulator.present)
+            records.diverged = divergence(self.prepared, records.rows, self.private.not_finite)
+            if "ended_worse" in records.diverged and records.status != "accuracy":
+                records.status = "diverged"
+        records.save()
+
+    def remark(self) -> None:
+        """Warn of a run that could not go on, and of what the algorithm has to say of its end."""
+        if self.records.status == "stalled":
             warnings.warn(
                 f"no node can make another update, from virtual second {self.simulator.elapsed:g} on or before, and "
                 "the run ends here; look at faults and links, or give stop.virtual_seconds",
                 RunWarning,
-                stacklevel=2,
+                stacklevel=4,
             )
-        self.remark()
-        ended = self.plan.stop.virtual_seconds if self.status == "virtual_seconds" else None
-        self.evaluator.look(self.simulator.elapsed if ended is None else ended)
-        if self.purpose == _RUN:  # what is audited is released, and personal models are not
-            self.personal = personalised(self.prepared, self.simulator.present)
-            self.diverged = divergence(self.prepared, self.rows, self.not_finite)
-            if "ended_worse" in self.diverged and self.status != "accuracy":
-                self.status = "diverged"
-        self.save()
-        return Result(
-            self.summary(),
-            self.plan.guarantee,
-            self.rows,
-            Model(self.card, self.prepared.objective, self.model),
-            self.timing(),
-            self.folder.path if self.folder is not None else None,
-            differing(self.plan.guarantees),
-            self.secret,
-        )
-
-    def remark(self) -> None:
-        """Say what the algorithm has to say of how the run ended."""
         if "diverged" in self.simulator.finished.values():
-            self.status = "diverged"
+            self.records.status = "diverged"
         for line in self.prepared.algorithm.remarks(self.simulator.nodes):
-            warnings.warn(line, RunWarning, stacklevel=3)
+            warnings.warn(line, RunWarning, stacklevel=4)
+
+    def publish(self, row: Row) -> None:
+        self.records.add(row)
+        self.progress.looked(row)
 
     # The observer of `drive`
 
@@ -316,65 +249,3 @@ class _Run:
     @property
     def satisfied(self) -> bool:
         return self.evaluator.satisfied
-
-    def spent(self) -> float | None:
-        return self.plan.spent(self.sides.ledgers)
-
-    # What is written
-
-    def publish(self, row: Row) -> None:
-        self.rows.append(row)
-        if self.folder is not None:
-            self.folder.append("metrics.jsonl", row)
-        self.save()
-        self.progress.looked(row)
-
-    def record(self, seconds: float, node: str, name: str, value: float) -> None:
-        self.not_finite += int(value) if name == "gradients_not_finite" else 0
-        if self.folder is not None:
-            line = {"virtual_seconds": seconds, "node": node, "name": name, "value": value}
-            self.folder.append("private.jsonl", line)
-
-    def save(self) -> None:
-        if self.folder is None:
-            return
-        self.folder.write_lines("ledger.jsonl", (line for ledger in self.sides.ledgers for line in ledger.lines()))
-        self.folder.write_model(self.model, self.card)
-        self.folder.write_json("summary.json", self.summary())
-        self.folder.write_json("timing.json", self.timing())
-
-    @cached_property
-    def card(self) -> Card:
-        return card_of(self.prepared)
-
-    @property
-    def model(self) -> FloatArray:
-        return np.asarray(self.prepared.algorithm.output(self.simulator.present).values)
-
-    def summary(self) -> dict[str, Any]:
-        last = dict(self.rows[-1]) if self.rows else {}
-        return {
-            "gossamer": __version__,
-            **outcome(self.prepared, self.simulator, self.status, last),
-            **self.diverged,
-            **({"private_ranges": dict(self.scaled.ranges)} if self.scaled.ranges else {}),
-            **({"personalisation": self.personal} if self.personal else {}),
-            "privacy": self.privacy.describe(self.sides.releases),
-        }
-
-    @cached_property
-    def privacy(self) -> PrivacyReport:
-        return PrivacyReport(self.prepared, self.plan)
-
-    def timing(self) -> dict[str, Any]:
-        now, counters = time.perf_counter(), self.simulator.counters
-        return {
-            "preparation_seconds": round(self.ready - self.started, 3),
-            "run_seconds": round(now - self.ready, 3),
-            "events": counters.events,
-            "compute_calls": counters.calls,
-            "mean_width": round(counters.computed / counters.calls, 2) if counters.calls else 0.0,
-            **self.prepared.objective.computing().figures(),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        }

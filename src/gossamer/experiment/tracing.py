@@ -11,7 +11,7 @@ from typing import BinaryIO
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.prepared import Prepared
 from gossamer.files import for_owner, named
-from gossamer.protocol.trace import Step, write_step
+from gossamer.protocol.trace import Step, check_is_trace, write_step
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def tracing(path: str | Path | None, prepared: Prepared) -> Iterator[Callable[[S
     Raises
     ------
     SpecError
-        If that file cannot be written.
+        If that file cannot be written, or is something else.
     """
     if path is None:
         yield None
@@ -45,6 +45,7 @@ def tracing(path: str | Path | None, prepared: Prepared) -> Iterator[Callable[[S
 
 def _open_trace(path: Path) -> BinaryIO:
     try:
+        check_is_trace(path)
         # Raw models of units may be in it, so it is for nobody else to read.
         return open(path, "wb", opener=for_owner)
     except OSError as error:

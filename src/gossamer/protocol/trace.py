@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from gossamer.errors import CallerError, MalformedMessage
@@ -55,6 +56,29 @@ def read_steps(file: BinaryIO) -> Iterator[Step]:
         if not isinstance(step, Step):
             raise MalformedMessage(f"expected a step, found {type(step).__name__}")
         yield step
+
+
+_FIRST = b"o\x0atrace.step"
+"""First bytes of every encoded step, by which a trace is told from other files."""
+
+
+def check_is_trace(path: Path) -> None:
+    """Refuse a file that is no trace: a new one would take its place, or be added to it.
+
+    Raises
+    ------
+    CallerError
+        If a file is there with something else in it.
+    """
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        found = file.read(_LENGTH.size + len(_FIRST))
+    if found and not (len(found) > _LENGTH.size and _FIRST.startswith(found[_LENGTH.size :])):
+        raise CallerError(
+            f"{path}: expected a trace, or a file that is not there yet, found a file with something else in it; "
+            "choose another --trace"
+        )
 
 
 def whole_steps(file: BinaryIO) -> int:

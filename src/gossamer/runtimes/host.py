@@ -383,7 +383,9 @@ class Host:
         try:
             store(*data)
         except Exception as error:
-            raise HostBroken(f"{self.node.name}: {error}; nothing came of it, start again from the store") from error
+            broken = HostBroken(f"{self.node.name}: {error}; nothing came of it, start again from the store")
+            broken.exit_code = getattr(error, "exit_code", broken.exit_code)
+            raise broken from error
 
     def state(self) -> HostState:
         """What a snapshot holds; later inputs leave it as it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from pydantic import (
 from gossamer.bounded import read_text
 from gossamer.errors import DataError, SpecError
 from gossamer.randomness import Hand, Stream, stream
-from gossamer.section import Section, bare
+from gossamer.section import Composite, Section, bare
 
 Seconds = Callable[[int, int], float]
 """(node, number of the update) -> virtual seconds."""
@@ -79,7 +79,7 @@ class Even(Section):
 Scenario = Annotated[Annotated[OneSlow | SomeSlow | RandomSlow | Even, Field(discriminator="name")], bare("name")]
 
 
-class SpeedSettings(Section):
+class SpeedSettings(Composite):
     """The section ``speeds``.
 
     Attributes
@@ -108,10 +108,6 @@ class SpeedSettings(Section):
     path: Path | None = None
     scenario: Scenario = Even()
     stagger: NonNegativeFloat = 1.0
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="after")
     def _takes_turns(self) -> Self:

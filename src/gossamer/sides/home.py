@@ -22,6 +22,7 @@ from gossamer.privacy.tasks import Query
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.number_source import Numbers
 from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.round_mark import RoundMark
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided, Sums
 
@@ -40,15 +41,6 @@ class StreamNoise(Protocol):
     def answer(self, number: int, state: FloatArray, before: list[Record]) -> FloatArray:
         """The record [size] with fresh noise."""
         ...
-
-
-class RoundMark(Protocol):
-    """See `gossamer.sides.round_mark.RoundMark`."""
-
-    @property
-    def round(self) -> int: ...
-
-    def reached(self, round: int) -> None: ...
 
 
 class Kept(RoundMark, Records, Protocol):

@@ -46,23 +46,7 @@ TARGETS: Mapping[str, Target] = {
 
 
 def export_model(model: Model, to: str, out: Path, *, overwrite: bool = False) -> Path:
-    """Write a model for another program, for its owner alone.
-
-    Parameters
-    ----------
-    model : Model
-        What is written.
-    to : str
-        A key of `TARGETS`.
-    out : path
-        A file, or a folder for one of the usual name.
-    overwrite : bool
-        Whether a file that is there is replaced.
-
-    Returns
-    -------
-    Path
-        The file.
+    """Write a model for another program, for its owner alone; see `gossamer.Model.export`.
 
     Raises
     ------

@@ -115,6 +115,8 @@ def test_errors_are_logged_without_what_they_quote_of_data(
         (["--log-file", "no/a.log"], "no/a.log: cannot write the log: No such file or directory; give another"),
         (["--log-file", "."], ".: cannot be a log, since it is no file; give another --log-file\n"),
         (["--log-file", "spec.yaml"], "spec.yaml: expected a log, or a file that is not there yet, found a file with"),
+        (["--log-file", "a", "--trace", "./a"], "a: found as --log-file and as --trace, expected a file for each"),
+        (["--log-file", "a", "--trace", "a.1"], "a.1: found as --log-file and as --trace, expected a file for each"),
         (["--log-file", ""], "--log-file: expected the name of a file or folder, found an empty one"),
     ],
 )

@@ -227,3 +227,24 @@ def test_who_learns_alone_is_protected_from_whoever_sees_its_models(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, observer: str
 ) -> None:
     assert f"against {observer}" in unwrapped(printed(capsys, tmp_path, name)[0])
+
+
+@pytest.mark.parametrize(
+    ("noise", "said"),
+    [
+        (4.0, "  - A(DP)2SGD, Theorem 2 claims epsilon "),
+        (0.3, "  - A(DP)2SGD, Theorem 2 promises nothing, since its own conditions do not hold: the first condition"),
+    ],
+)
+def test_a_papers_claim_is_there_for_comparison(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, noise: float, said: str
+) -> None:
+    out, _ = printed(capsys, tmp_path, "gossip", privacy={"noise_multiplier": noise})
+    words = " ".join(out.split())
+    assert "it is not proved here, and nothing above relies on it (docs/privacy/claims.md says more):" in words
+    assert said.strip() in words
+    assert "Claimed" not in words
+
+
+def test_where_no_paper_claims_anything_nothing_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "comparison" not in printed(capsys, tmp_path, "central")[0]

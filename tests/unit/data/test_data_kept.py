@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.architecture_report import modules_imported
 
 from gossamer.data import datasets, derived, kept
 from gossamer.data.catalogue import KNOWN
@@ -132,6 +133,16 @@ def test_other_code_and_other_libraries_make_it_anew(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(np, "__version__", "another version")
     load_dataset(DatasetSettings(name="mnist"))
     assert len(entries()) == 3
+
+
+def test_all_code_that_makes_it_counts() -> None:
+    """Also what stands outside the package, and is imported by what it imports."""
+    imports, here = modules_imported(), Path(derived.__file__).parent
+    reached = {file for file in imports if file.startswith("data/")}
+    while more := {other for file in reached for other in imports[file]} - reached:
+        reached |= more
+    assert {"data/derived.py", "randomness.py", "normals.py"} <= reached
+    assert {here.parent / file for file in reached} <= set(derived._sources())
 
 
 def test_the_same_contents_elsewhere_are_what_was_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

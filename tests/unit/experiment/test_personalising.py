@@ -14,7 +14,8 @@ from gossamer.experiment.personalising import NOTE, personal_models
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.running import Result, run
+from gossamer.experiment.result import Result
+from gossamer.experiment.running import run
 from gossamer.parameters import pack
 
 SETTINGS = {"steps": 7, "learning_rate": 0.05, "momentum": 0.5, "proximal": 0.1, "batch_size": 40}

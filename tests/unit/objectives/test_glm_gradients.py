@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from tests.reference.glm_slow import clipped_sum
+from tests.reference.splits import half_zero
 from threadpoolctl import threadpool_limits
 
 from gossamer.data.split import Split
@@ -21,11 +22,7 @@ N, FEATURES = 12, 19  # 19 is no multiple of a vector register's width
 
 
 def split_for(classes: int | None, seed: int = 0, features: int = FEATURES) -> Split:
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((N, features)).astype(np.float32)
-    x[rng.random(x.shape) < 0.5] = 0
-    y = rng.standard_normal(N).astype(np.float32) if classes is None else rng.integers(0, classes, N)
-    return Split(x, y)
+    return half_zero(classes, N, features, seed)
 
 
 def sparse(split: Split) -> Split:

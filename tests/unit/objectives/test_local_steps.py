@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import torch
 from tests.reference.glm_slow import example_gradient
 from tests.reference.local_steps_slow import Slow, local_round
+from tests.reference.splits import half_zero
 from torch import nn
 
 from gossamer.data.split import Split
@@ -34,11 +35,7 @@ ROUNDING = {np.float32: 1e-4, np.float64: 1e-12}
 
 
 def split_for(classes: int | None, seed: int = 0) -> Split:
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((N, FEATURES)).astype(np.float32)
-    x[rng.random(x.shape) < 0.5] = 0
-    y = rng.standard_normal(N).astype(np.float32) if classes is None else rng.integers(0, classes, N)
-    return Split(x, y)
+    return half_zero(classes, N, FEATURES, seed)
 
 
 def sparse(split: Split) -> Split:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference import glm_slow, torch_slow
+from tests.reference import torch_slow
+from tests.reference.glm_slow import gradient_of
 from tests.reference.local_training_slow import local_training, torch_training
-from tests.reference.local_updates_slow import Gradient
 from tests.unit.objectives.test_local_updates import (
     FEATURES,
     LARGEST,
@@ -52,14 +52,6 @@ def trainings_for(seed: int = 2) -> list[Training]:
 
 def models_for(model: Any, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((WIDTH, model.size)).astype(model.dtype)
-
-
-def gradient_of(name: str, model: LinearModel, data: Split) -> Gradient:
-    def gradient(w: np.ndarray, i: int) -> np.ndarray:
-        target = float(data.targets[i])
-        return glm_slow.example_gradient(name, w, data.features[i], target, model.outputs, model.intercept)
-
-    return gradient
 
 
 Way = Callable[[Any, np.ndarray, Split, list[Training]], LocalUpdates]

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from tests.reference import glm_slow, torch_slow
+from tests.reference import torch_slow
+from tests.reference.glm_slow import gradient_of
 from tests.reference.local_updates_slow import Gradient, Slow, local_update
+from tests.reference.splits import half_zero
 from torch import nn
 
 from gossamer.data.split import Split
@@ -33,11 +35,7 @@ LARGEST = {dtype: float(np.finfo(dtype).max) for dtype in (np.float32, np.float6
 
 
 def split_for(classes: int | None, seed: int = 0) -> Split:
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((N, FEATURES)).astype(np.float32)
-    x[rng.random(x.shape) < 0.5] = 0
-    y = rng.standard_normal(N).astype(np.float32) if classes is None else rng.integers(0, classes, N)
-    return Split(x, y)
+    return half_zero(classes, N, FEATURES, seed)
 
 
 def one_example(x: list[float], y: float) -> Split:
@@ -55,14 +53,6 @@ def models_for(model: Any, seed: int = 1) -> np.ndarray:
 def batches_for(seed: int = 2) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return [rng.integers(0, N, shape) for shape in SHAPES]
-
-
-def gradient_of(name: str, model: LinearModel, data: Split) -> Gradient:
-    def gradient(w: np.ndarray, i: int) -> np.ndarray:
-        target = float(data.targets[i])
-        return glm_slow.example_gradient(name, w, data.features[i], target, model.outputs, model.intercept)
-
-    return gradient
 
 
 def slow_updates(

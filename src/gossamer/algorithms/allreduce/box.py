@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from pydantic import Field, PositiveFloat
 
@@ -33,11 +33,11 @@ from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
 from gossamer.protocol.node import NEWER, Effects, Node, on
-from gossamer.section import Section
+from gossamer.section import Composite
 from gossamer.vectors import Model
 
 
-class Settings(Section):
+class Settings(Composite):
     """Settings of `allreduce`.
 
     Attributes
@@ -68,10 +68,6 @@ class Settings(Section):
     patience: float = Field(default=60.0, ge=1e-3)
     batch_size: int = Field(default=32, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
 
 @dataclass

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -43,11 +43,11 @@ from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
 from gossamer.protocol.node import NEWER, Effects, Node, on
-from gossamer.section import Section
+from gossamer.section import Composite
 from gossamer.vectors import Model
 
 
-class Settings(Section):
+class Settings(Composite):
     """Settings of `local` and `central`.
 
     Attributes
@@ -70,10 +70,6 @@ class Settings(Section):
     optimizer: Optimizer = None
     batch_size: int = Field(default=32, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="before")
     @classmethod

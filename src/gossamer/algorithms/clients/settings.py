@@ -15,7 +15,7 @@ from gossamer.algorithms.learning_rate import OneRate
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.terms import EXAMPLE
 from gossamer.privacy.unit_tasks import TrainingQuery
-from gossamer.section import NEWER, Section
+from gossamer.section import NEWER, Composite
 
 STEPS = 5
 """Local steps where neither these nor epochs are said."""
@@ -30,7 +30,7 @@ PrivacyUnit = Annotated[
 ]
 
 
-class ClientSettings(Section):
+class ClientSettings(Composite):
     """Settings of a client's local training, of the server's steps, and of who adds the noise.
 
     Attributes

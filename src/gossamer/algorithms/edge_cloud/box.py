@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
@@ -61,7 +61,7 @@ from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.protocol.node import Node
-from gossamer.section import Section
+from gossamer.section import Composite
 
 
 class AgarwalDuchiRate(RateSchedule):
@@ -101,7 +101,7 @@ ServerRate = Annotated[
 """A number, or a mapping with a ``schedule``."""
 
 
-class Settings(Section):
+class Settings(Composite):
     """Settings of `audp`, `asgd` and `csgd`.
 
     Attributes
@@ -129,10 +129,6 @@ class Settings(Section):
     staleness: StalenessSettings = StalenessSettings()
     batch_size: int = Field(default=64, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="before")
     @classmethod

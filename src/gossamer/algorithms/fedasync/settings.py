@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -83,10 +83,6 @@ class Settings(ClientSettings):
     name: Literal["fedasync"] = "fedasync"
     mixing: float = Field(default=0.6, gt=0, le=1)
     staleness_weight: Weight = Polynomial()
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
     @property
     def or_trust(self) -> str:

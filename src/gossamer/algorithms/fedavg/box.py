@@ -41,7 +41,7 @@ selected than a round needs).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.following import check_followed, final_clip
@@ -66,10 +66,6 @@ class Settings(RoundSettings):
     """Settings of `fedavg`, which are those of rounds of clients."""
 
     name: Literal["fedavg"] = "fedavg"
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:

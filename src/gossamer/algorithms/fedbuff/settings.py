@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat
 
@@ -33,10 +33,6 @@ class Settings(ClientSettings):
     buffer: int = Field(default=5, ge=1, le=1_000_000)
     staleness_exponent: float | None = Field(default=None, ge=0, le=10)
     timeout: Annotated[PositiveFloat | None, NEWER] = None
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
     def weight(self, stale: int) -> float:
         """s, at most 1, of an update that is so many steps old."""

@@ -34,7 +34,7 @@ Appendix A; Lian et al., "Asynchronous decentralized parallel SGD", ICML 2018.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -55,13 +55,13 @@ from gossamer.protocol.effects import Compute, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Hand, Stream
-from gossamer.section import Section
+from gossamer.section import Composite
 from gossamer.topology.bipartite import bipartite_split
 from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Model
 
 
-class Settings(Section):
+class Settings(Composite):
     """Settings of `gossip`.
 
     Attributes
@@ -91,10 +91,6 @@ class Settings(Section):
     exchange: Literal["any", "bipartite"] = "any"
     batch_size: int = Field(default=32, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
 
 class GossipNode(EndingNode):

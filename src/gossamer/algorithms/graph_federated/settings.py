@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -16,7 +16,7 @@ from pydantic import (
 
 from gossamer.algorithms.graph_federated.masking_settings import Masking
 from gossamer.randomness import stream
-from gossamer.section import Section
+from gossamer.section import Composite
 from gossamer.topology.settings import Ring, Topology
 
 _ONE_OR_MORE = Discriminator(lambda value: "[more]" if isinstance(value, (list, tuple)) else "[one]")
@@ -39,7 +39,7 @@ MOST_EXAMPLES = 10_000_000
 """Of an agent in a round; their numbers are drawn at once."""
 
 
-class Settings(Section):
+class Settings(Composite):
     """Settings of `graph_federated`.
 
     Attributes
@@ -110,10 +110,6 @@ class Settings(Section):
         Masking()
     )
     consensus: int = Field(default=0, ge=0, le=10_000)
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="after")
     def _units_fit(self) -> Self:

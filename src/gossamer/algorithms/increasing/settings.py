@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -11,10 +11,10 @@ from gossamer.algorithms.increasing.size_schedules import ConstantSizes, Sizes
 from gossamer.algorithms.increasing.sizes import Counts, Weights
 from gossamer.algorithms.increasing.steps import ConstantRate, RoundRate
 from gossamer.privacy.tasks import UPDATES
-from gossamer.section import Section
+from gossamer.section import Composite
 
 
-class Settings(Section):
+class Settings(Composite):
     """Settings of `increasing`.
 
     Attributes
@@ -60,10 +60,6 @@ class Settings(Section):
     patience: float = Field(default=60.0, ge=1e-3)
     rounds: int | None = Field(default=None, ge=1, le=10_000_000)
     gradients: int | None = Field(default=None, ge=1)
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="after")
     def _aggregators_have_children(self) -> Self:

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
@@ -44,12 +44,12 @@ from gossamer.algorithms.worker import model_of, output
 from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node
-from gossamer.section import Section
+from gossamer.section import Composite
 
 CONSTANTS = ("gradient_sd", "smoothness", "loss_gap")
 
 
-class Settings(Section):
+class Settings(Composite):
     """Settings of `mapa`.
 
     Attributes
@@ -88,10 +88,6 @@ class Settings(Section):
     staleness: StalenessSettings = StalenessSettings()
     batch_size: int = Field(default=64, ge=1)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
-
-    if TYPE_CHECKING:  # names and plain data may stand for sections, which the fields' types do not say
-
-        def __init__(self, **given: Any) -> None: ...
 
     @model_validator(mode="before")
     @classmethod

@@ -42,7 +42,7 @@ def inversion_command(options: argparse.Namespace) -> int:
     """Recover examples, draw them, and say how like the originals they are."""
     from gossamer.experiment.attacking import invert
     from gossamer.experiment.prepare import prepare
-    from gossamer.experiment.results import to_json
+    from gossamer.experiment.results_folder import to_json
     from gossamer.files import write_own
 
     if not all(1e-9 <= epsilon <= 1e12 for epsilon in options.epsilon):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.bounded import read_text as text_of
 from gossamer.bounded import real_path
 from gossamer.cli.federation.broker import add_broker, broker_command
+from gossamer.cli.federation.scale import add_combine, add_scale, combine_command, scale_command
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, warn
 from gossamer.errors import CallerError
@@ -37,6 +38,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     _add_joining(actions)
     _add_renewing(actions)
     _add_show(actions)
+    _finish(add_scale(actions), scale_command)
+    _finish(add_combine(actions), combine_command)
     _finish(add_broker(actions), broker_command)
 
 
@@ -261,7 +264,7 @@ def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed) -> int
         )
     else:
         print(f"{describe(founded.invitation, agreed)}\n")
-    say(next_steps(options.folder, founded))
+    say(next_steps(options.folder, founded, agreed))
     return 0
 
 

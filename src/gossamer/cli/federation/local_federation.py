@@ -8,7 +8,6 @@ party's own folder.
 from __future__ import annotations
 
 import json
-import math
 import multiprocessing
 import os
 import sys
@@ -20,37 +19,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
+from gossamer.cli.federation.local_policy import Asking, policy_for
+from gossamer.cli.federation.local_scale import hand_round
 from gossamer.data.split import Split
 from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.deployment.founding.founding import found
-from gossamer.deployment.founding.invitations import Invitation, read_signed
+from gossamer.deployment.founding.invitations import read_signed
 from gossamer.deployment.founding.layout import START
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.data import shard_settings, write_party_file
-from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.deployment.party.table_shards import table_settings, write_party_table
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.private_scale import found_by_release, rescaled
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.regression import regression_figures
 from gossamer.experiment.spec import Experiment
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
-from gossamer.keys.membership import AGENT
-from gossamer.privacy.accounting.release_times import without_late
-from gossamer.privacy.accounting.renyi import renyi_epsilon
-from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.protocol.node import Node
 from gossamer.runtimes.storage.store import SqliteStore
 
-POLICY, DATA, STATE, OUTPUT = "policy.yaml", "data.npz", "state", "output.log"
-ORDERS = range(2, 129)
+POLICY, DATA, TABLE, STATE, OUTPUT = "policy.yaml", "data.npz", "data.csv", "state", "output.log"
 _LOOK = 0.2
 
 
@@ -89,6 +85,8 @@ class LocalFederation:
         All parties.
     organiser : str
         Fingerprint.
+    ranges : mapping of str to float
+        Of columns that are scaled privately, once the parties have found them.
     """
 
     folder: Path
@@ -97,6 +95,7 @@ class LocalFederation:
     members: tuple[str, ...]
     organiser: str
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
+    ranges: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def found(cls, experiment: Experiment, folder: Path, broker: str) -> LocalFederation:
@@ -114,7 +113,8 @@ class LocalFederation:
                 "joint guarantee is made; take partition: by_person, or leave budget.rows_per_person out"
             )
         plan = plan_run(prepared)
-        dataset = shard_settings(prepared.dataset)
+        tables = bool(found_by_release(prepared.dataset))
+        dataset = table_settings(prepared.dataset) if tables else shard_settings(prepared.dataset)
         sizes = prepared.shard_sizes
         text = write_spec(prepared.experiment.model_copy(update={"dataset": dataset}))
         founded = found(folder, spec=text, parties=sizes, broker=broker)
@@ -122,80 +122,56 @@ class LocalFederation:
         federation = cls(folder, prepared, plan, members, founded.organiser.fingerprint)
         for name, shard in zip(prepared.names, prepared.shards, strict=True):
             own = Split(prepared.dataset.train.features[shard], prepared.dataset.train.targets[shard])
-            persons = prepared.dataset.persons
-            write_party_file(
-                folder / name / DATA, own, prepared.dataset, persons=None if persons is None else persons[shard]
-            )
-            write_own(folder / name / POLICY, federation._policy(name, founded.invitation))
+            persons = None if prepared.dataset.persons is None else prepared.dataset.persons[shard]
+            if tables:
+                write_party_table(folder / name / TABLE, own, prepared.dataset, persons)
+            else:
+                write_party_file(folder / name / DATA, own, prepared.dataset, persons=persons)
+            asked = Asking(prepared, plan, founded.invitation, name)
+            write_own(folder / name / POLICY, policy_for(asked, federation.data_name(name)))
         return federation
-
-    def _policy(self, name: str, invitation: Invitation) -> str:
-        """Policy that an owner would write who wants just this run."""
-        spec = self.prepared.experiment
-        rule = {"path": DATA, "delta": spec.delta, "relation": str(self._relation), **self._budget(name)}
-        rule |= {"accept_weak": True} if spec.privacy.accept_weak else {}
-        rules: dict[str, Any] = {
-            "data": {name: rule},
-            "organisers": [self.organiser],
-            "algorithms": [spec.algorithm.name],
-            "smallest_noise_multiplier": 0.0,
-        }
-        if code := own_code(spec):
-            rules |= {"modules": code}
-        scope, members = self.plan.side(name).scope, {member.name: member for member in invitation.members}
-        if scope and members[name].role == AGENT:
-            rules |= {"trust_own_server": True, "smallest_sum": 1}
-        elif scope:
-            rules |= {"trusted_servers": [members[other].key.fingerprint for other in sorted(scope - {name})]}
-        if (others_noise := self.plan.side(name).counts_on(name)) is not None:
-            others = sorted({other for group in others_noise.groups for other in group} - {name})
-            rules |= {"trusted_clients": [members[other].key.fingerprint for other in others]}
-            rules |= {"dishonest_clients": others_noise.dishonest}
-        if not (spec.private and math.isfinite(self.plan.epsilons[name])):
-            rules |= {"without_privacy": True}
-        return "# The owner of this party's data allows one run, and no more.\n" + yaml.safe_dump(
-            rules, sort_keys=False
-        )
-
-    @property
-    def _relation(self) -> NeighboringRelation:
-        """Relation by which examples are accounted for: those of whole clients take one alone."""
-        spec = self.prepared.experiment
-        return NeighboringRelation.REPLACE_ONE if spec.terms.unit == "client" else spec.privacy.relation
-
-    def _budget(self, name: str) -> dict[str, float]:
-        """An order, and the epsilon that the run's plan takes of a budget that is kept at that order."""
-        delta, relation = self.prepared.experiment.delta, self._relation
-        found = [
-            # The share of delta that a Renyi filter has.
-            (renyi_epsilon(order, spent, without_late(delta) / 2), float(order))
-            for order in ORDERS
-            if math.isfinite(spent := planned_divergence(self.prepared, self.plan, name, order, relation))
-        ]
-        if not found:
-            return {"epsilon": 1.0}  # nothing is proved, so no budget is enough, and none is asked
-        epsilon, order = min(found)
-        return {"epsilon": float(f"{epsilon * 1.001 + 1e-9:.4g}"), "order": order}
 
     def command(self, name: str, *more: str) -> list[str]:
         """The arguments with which ``gossamer`` starts a party."""
         place = self.folder / name
-        found = ["node", "--invitation", str(place / "invitation.yaml"), "--organiser", self.organiser, "--quiet"]
+        found = ["node", "--invitation", str(place / "invitation.yaml"), "--quiet", *self._terms]
         if name in self.prepared.names:
-            found += ["--data", str(place / DATA), "--policy", str(place / POLICY)]
-        if self._start is not None:
-            found.append(f"--pretrained={self._start}")
-        return [*found, *(f"--module={module}" for module in own_code(self.prepared.experiment)), *more]
+            found += self._data(name)
+        return [*found, *more]
+
+    def scale_command(self, name: str) -> list[str]:
+        """The arguments with which ``gossamer`` makes a party's release for a scale."""
+        place = self.folder / name
+        return ["federation", "scale", str(place / "invitation.yaml"), *self._terms, *self._data(name)]
 
     @property
-    def _start(self) -> Path | None:
+    def _terms(self) -> list[str]:
+        """Arguments on whose invitation it is, and what it may run."""
+        start = [] if self.start_file is None else [f"--pretrained={self.start_file}"]
+        modules = [f"--module={module}" for module in own_code(self.prepared.experiment)]
+        return ["--organiser", self.organiser, *start, *modules]
+
+    def _data(self, name: str) -> list[str]:
+        place = self.folder / name
+        return ["--data", str(place / self.data_name(name)), "--policy", str(place / POLICY)]
+
+    def data_name(self, name: str) -> str:
+        """Name of the file of a party's examples, in its folder."""
+        return TABLE if (self.folder / name / TABLE).exists() else DATA
+
+    @property
+    def start_file(self) -> Path | None:
         """The model that all start from, if there is one: one copy for all."""
         return None if self.prepared.pretrained is None else self.folder / START
 
     def start(self, name: str, *more: str) -> None:
         """Start a party's process."""
+        self.begin(name, self.command(name, *more))
+
+    def begin(self, name: str, command: list[str]) -> None:
+        """Start a process of a party, with the arguments of ``gossamer``."""
         output = str(self.folder / name / OUTPUT)
-        process = _CONTEXT.Process(target=_run_node, args=(self.command(name, *more), output), name=name)
+        process = _CONTEXT.Process(target=_run_node, args=(command, output), name=name)
         process.start()
         self.processes[name] = process
 
@@ -211,12 +187,28 @@ class LocalFederation:
         """
         with orderly():  # or the processes would outlive this one
             try:
+                self._find_scale(say)
                 for name in self.members:
                     self.start(name, *(more or {}).get(name, ()))
                 self._wait(say)
             finally:
                 self.stop()
         return self.outcome()
+
+    def _find_scale(self, say: Callable[[str], None]) -> None:
+        """Have the parties find their scale before they start, where the spec asks for one."""
+        if not found_by_release(self.prepared.dataset):
+            return
+        say("each party releases, once and with noise, how large the values of its columns are")
+        for name in self.prepared.names:
+            self.begin(name, self.scale_command(name))
+        for name in self.prepared.names:
+            self.processes[name].join()
+            if self.processes[name].exitcode:
+                raise CallerError(f"{name}: {self.last_line(name)}")
+        self.processes.clear()
+        self.ranges = hand_round(self.prepared, self.folder, self.members, self.start_file)
+        self.prepared = rescaled(self.prepared, self.ranges)
 
     def _wait(self, say: Callable[[str], None]) -> None:
         told: dict[str, str] = {}
@@ -236,10 +228,10 @@ class LocalFederation:
         try:
             said = StateFolder(self.folder / name / STATE).status()
         except CallerError:
-            return "starting" if process is None or process.is_alive() else f"failed: {self._last_line(name)}"
+            return "starting" if process is None or process.is_alive() else f"failed: {self.last_line(name)}"
         return f"{said['state']} ({said['finished']})" if said.get("finished") else str(said["state"])
 
-    def _last_line(self, name: str) -> str:
+    def last_line(self, name: str) -> str:
         """Last line that a party's process said."""
         lines = (self.folder / name / OUTPUT).read_text(encoding="utf-8").strip().splitlines()
         return lines[-1].removeprefix("gossamer: error: ") if lines else "it says nothing"
@@ -266,7 +258,7 @@ class LocalFederation:
             try:
                 status = folder.status()
             except CallerError:
-                status = {"state": "failed", "why": self._last_line(name)}
+                status = {"state": "failed", "why": self.last_line(name)}
             if status["state"] == "finished":
                 summaries[name] = json.loads((folder.path / "summary.json").read_text(encoding="utf-8"))
             else:
@@ -277,7 +269,7 @@ class LocalFederation:
         """The nodes as their stores have them; while no process runs."""
         found = {}
         invitation = read_signed(self.folder / self.members[0] / "invitation.yaml", self.organiser)
-        agreed = Agreed.on(Terms.of(invitation, own_code(self.prepared.experiment), self._start))
+        agreed = Agreed.on(Terms.of(invitation, own_code(self.prepared.experiment), self.start_file))
         for name in self.members:
             store = SqliteStore(self.folder / name / STATE / "store.sqlite", invitation.run, name)
             try:

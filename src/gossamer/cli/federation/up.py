@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.cli.default_folder import default_folder
 from gossamer.cli.logs import LOG, add_log, logged
 from gossamer.cli.option_values import FileName
+from gossamer.cli.plan_output import epsilon
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_spec, read_experiment, settings_of
 from gossamer.errors import GossamerError, SpecError
@@ -54,7 +55,7 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
     from gossamer.cli.federation.local_federation import LocalFederation
     from gossamer.deployment.founding.federation_spec import left_out
     from gossamer.experiment.diverging import in_words, initial_loss, worse
-    from gossamer.experiment.results import to_json
+    from gossamer.experiment.results_folder import to_json
     from gossamer.experiment.summarising import all_finite
     from gossamer.files import write_own
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
@@ -76,6 +77,7 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
     warn(in_words(ended, experiment.private))
+    document |= {"private_ranges": dict(federation.ranges)} if federation.ranges else {}
     document |= ended | {"failed": dict(found.failed)}
     write_own(out / "summary.json", to_json(all_finite(document), indent=2) + "\n")
     report = _report(document)
@@ -110,11 +112,10 @@ def _report(document: Mapping[str, Any]) -> str:
 
 def _row(summary: Mapping[str, Any]) -> tuple[str, ...]:
     privacy = summary["privacy"]
-    epsilon = privacy.get("epsilon")
     return (
         summary["node"],
         summary["role"],
         summary["finished"] or "-",
         str(privacy.get("releases", "-")),
-        "-" if epsilon is None else f"{epsilon:.4g}",
+        epsilon(privacy["epsilon"]) if "epsilon" in privacy else "-",
     )

@@ -18,7 +18,7 @@ from gossamer.cli.delta_options import check_delta
 from gossamer.cli.patience import patience
 from gossamer.cli.printing import print_json, table, warn, wrapped
 from gossamer.errors import CallerError, SpecError
-from gossamer.experiment.results import to_json
+from gossamer.experiment.results_folder import to_json
 
 DESCRIPTION = "Compute what a run would be made of from public constants. No data is read."
 

@@ -17,7 +17,7 @@ from gossamer.errors import BudgetSpent, CallerError, counted
 
 if TYPE_CHECKING:
     from gossamer.algorithms.words import Words
-    from gossamer.experiment.running import Result
+    from gossamer.experiment.result import Result
 
 DESCRIPTION = "Run an experiment."
 
@@ -156,11 +156,25 @@ def _same_run(repeated: str) -> str:
 
 def _claims(claims: list[dict[str, Any]]) -> str:
     """Claims of papers about such a run, which are not what is proved."""
-    return "".join(f"{wrapped(_claim(claim))}\n\n" for claim in claims)
+    if not claims:
+        return ""
+    lines = "\n".join(wrapped(f"  - {_claim(claim)}") for claim in claims)
+    return f"{wrapped(_COMPARISON)}\n{lines}\n\n"
+
+
+_COMPARISON = (
+    "Only for comparison, what the algorithm's paper says of such a run; it is not proved here, and nothing above "
+    "relies on it (docs/privacy/claims.md says more):"
+)
 
 
 def _claim(claim: dict[str, Any]) -> str:
     if claim["epsilon"] is None:
-        return f"{claim['theorem']} claims nothing of such a run: {claim['why']}"
-    said = f"Claimed, not proved: {claim['theorem']}: epsilon {claim['epsilon']:.4g} at delta {claim['delta']:g}"
-    return said if claim["valid"] else f"{said}, but its own conditions fail: {claim['why']}"
+        return f"{claim['theorem']} says nothing of it: {claim['why']}"
+    figures = f"epsilon {claim['epsilon']:.4g} at delta {claim['delta']:g}"
+    if claim["valid"]:
+        return f"{claim['theorem']} claims {figures}"
+    return (
+        f"{claim['theorem']} promises nothing, since its own conditions do not hold: {claim['why']}; its formula alone "
+        f"would give {figures}"
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from gossamer.deployment.owner.fingerprints import KEY_BYTES
 from gossamer.errors import DataError
 from gossamer.files import write_own
-from gossamer.runtimes.storage.file import StorageError
+from gossamer.runtimes.storage.file import NotWritable, StorageError
 from gossamer.runtimes.storage.ledger import LedgerFile
 
 _PATIENCE = 100
@@ -117,7 +117,9 @@ def _write(path: Path, key: bytes) -> None:
     try:
         write_own(path, f"{key.hex()}\n", durable=True)
     except OSError as error:
-        raise StorageError(f"{path}: the key of the ledger cannot be written: {error.strerror}") from None
+        raise NotWritable(
+            f"{path}: the key of the ledger cannot be written: {error.strerror}; make its folder writable, or make room"
+        ) from None
 
 
 def _read(path: Path) -> bytes:

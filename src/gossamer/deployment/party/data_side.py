@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from gossamer.algorithms.plan import Plan
@@ -20,6 +21,7 @@ from gossamer.deployment.party.joining import Invited, asked
 from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.side_file import SideFile
 from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.errors import DataError
 from gossamer.experiment.prepared import Prepared
 from gossamer.keys.membership import AGENT
 from gossamer.privacy.accounting.ledger import RenyiFilter
@@ -37,6 +39,8 @@ from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import SidePlan, Trust
 
+NO_RANGES: Mapping[str, float] = MappingProxyType({})
+
 
 class DataHeld:
     """Data that a party holds, their ledger and their data side.
@@ -49,6 +53,8 @@ class DataHeld:
         Whose policy has let the run pass.
     folder : StateFolder
         Taken.
+    ranges : mapping of str to float
+        Of columns that are scaled privately, once they are found.
 
     Attributes
     ----------
@@ -58,6 +64,8 @@ class DataHeld:
         Examples to test the model on.
     computer : Computer
         The data side.
+    charged : int
+        Releases of this run that the ledger had before this process.
     ledger : ledger or None
         What was charged; None for a party that releases nothing, and before `charge`.
 
@@ -67,23 +75,45 @@ class DataHeld:
         If the data do not fit, or changed, or have not enough of their budget left.
     """
 
-    def __init__(self, options: PartyOptions, invited: Invited, folder: StateFolder) -> None:
+    def __init__(
+        self, options: PartyOptions, invited: Invited, folder: StateFolder, ranges: Mapping[str, float] = NO_RANGES
+    ) -> None:
         self._invited, self._folder = invited, folder
         self._owned: OwnedData | None = None
         self._kept: SideFile | None = None
         self.ledger: Ledger | None = None
-        self.agreed, self.test = invited.agreed, None
+        self.charged = 0
+        self.agreed, self.test = invited.agreed.scaled_by(ranges), None
         if invited.data is not None:
-            train, self.test = self._load(options, invited)
-            self.agreed = invited.agreed.with_data(train, self.test)
+            train, test = self._load(options, invited)
+            self.agreed = invited.agreed.with_data(train, test).scaled_by(ranges)
+            self.test = None if test is None else self.agreed.prepared.dataset.test
             self._open(options, invited, train, folder)
             self._rehearse()
+            if ranges:
+                self._check_released()
 
     def _rehearse(self) -> None:
         """See whether the ledger would refuse the plan; nothing is entered."""
         assert self._owned is not None
         with self._owned.file.rehearsal():
-            _ledger(self.agreed, self._owned, self._folder)
+            found = _ledger(self.agreed, self._owned, self._folder)
+            self.charged = 0 if found is None else found.releases
+
+    def _check_released(self) -> None:
+        """See whether the ledger has the release that the scale was found by; without noise nothing is counted.
+
+        Raises
+        ------
+        DataError
+            If it has not: then it is an older copy, or another file.
+        """
+        charges = self.agreed.plan.side(self._name).charges()
+        if charges is not None and charges.most is not None and not self.charged:
+            raise DataError(
+                f"{self._name}: the scale holds a release of this data that its ledger does not have, so the ledger is "
+                "an older copy, or that of another policy; put the newest back, or found a new federation"
+            )
 
     def charge(self) -> None:
         """Enter the plan of the whole run in the ledger.

@@ -2,8 +2,8 @@
 
 | level | when |
 |---|---|
-| ok | it runs, has the broker and its peers; or it has finished |
-| warning | it starts, or was stopped; broker, peer or node is silent; papers expire soon; the budget is nearly gone |
+| ok | it runs, has the broker and its peers; or it has finished, whatever of the budget that took |
+| warning | it starts, or was stopped; broker, peer or node is silent; papers expire soon; the budget runs low |
 | critical | it failed or was killed; papers have expired; peers are lost without whom its part in the run cannot end |
 
 Nothing heavy is imported here: monitoring asks every minute.
@@ -121,11 +121,13 @@ def _of_papers(status: Mapping[str, Any], now: float, limits: Limits) -> Iterato
 
 def _of_budget(status: Mapping[str, Any], limits: Limits) -> Iterator[Problem]:
     policy = status.get("policy")
+    if status.get("finished"):  # nothing more is charged to it, and the end of what was planned is no fault
+        return
     if policy and limits.share <= (share := policy["share_charged"]) and limits.share < 1:
         yield Problem(
             Level.WARNING,
-            f"{share:.0%} of the policy's budget is charged (epsilon {policy['epsilon_charged']:.4g} of "
-            f"{policy['epsilon']:.4g}), so hardly another run will be let in",
+            f"has epsilon {policy['epsilon_charged']:.4g} charged to the policy, of {policy['epsilon']:.4g} that it "
+            f"allows ({share:.0%} of its budget), so hardly another run will be let in",
         )
 
 

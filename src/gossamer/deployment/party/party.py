@@ -25,6 +25,7 @@ from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.renewing import Newer, check_newer, fitting
 from gossamer.deployment.party.reporting import Reporter
 from gossamer.deployment.party.results import write_results
+from gossamer.deployment.party.scaling import agreed_ranges
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.stored import Stored
 from gossamer.deployment.party.tasks import Tasks, Worker
@@ -56,9 +57,9 @@ def run_party(options: PartyOptions) -> str:
         invited = accept(options)
         terms = invited.agreed.terms
         folder.named(terms.invitation.run, terms.me.name)
-        folder.take()
         stack.callback(folder.give_back)
         stack.callback(folder.forget)
+        folder.take()
         invited = fitting(options, invited, folder)
         while (state := _take_part(options, invited, folder)) == _RENEWED:
             try:
@@ -77,8 +78,8 @@ def _take_part(options: PartyOptions, invited: Invited, folder: StateFolder) -> 
     try:
         with ExitStack() as stack:
             return _run(options, invited, folder, reporter, stack)
-    except GossamerError as error:
-        reporter.ended("failed", str(error))
+    except (GossamerError, OSError) as error:
+        reporter.failed(str(error))
         raise
 
 
@@ -86,7 +87,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     """All that may refuse the start comes first, then the broker and the neighbours; and only then the ledger."""
     agreed, invitation = invited.agreed, invited.agreed.terms.invitation
     stored = Stored(options, invited, folder, stack)
-    held = DataHeld(options, invited, folder)
+    held = DataHeld(options, invited, folder, agreed_ranges(options, invited, folder))
     stack.callback(held.close)
     reporter.connects()
     transport = stack.enter_context(connected(options, invitation, folder))
@@ -134,7 +135,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         return _RENEWED
     reporter.write(loop, clock())
     transport.close()  # how long this party trains and tests for itself is nobody else's business
-    write_results(folder, agreed, host, held)
+    write_results(folder, held.agreed, host, held)
     state = "finished" if host.finished else _STOPPED
     reporter.ended(state)
     return state

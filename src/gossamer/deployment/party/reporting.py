@@ -130,16 +130,27 @@ class Reporter:
             self._folder.say(f"{counted(updates, 'update')} since this process began")
             self._told, self._next_line = updates, now + _LINE_EVERY
 
-    def ended(self, state: str, why: str = "") -> None:
+    def ended(self, state: str) -> None:
         """The process ends; of a node that has finished it is said who was lost on the way."""
         peers = self._status.get("peers", {})
         lost = [name for name, peer in peers.items() if peer["state"] in LOST and not peer["finished"]]
         if state == "finished" and lost:
             self._status["without"] = lost
             self._folder.warn(f"ends without {', '.join(lost)}, lost before they had finished")
+        self._folder.say(f"{self._status['node']} {state}")
+        self._publish_end(state)
+
+    def failed(self, why: str) -> None:
+        """The process ends with an error, and says what it can: on a full disk the error itself matters more."""
+        node = self._status["node"]
         # Why may quote data; who runs the node decides what of it a log is told.
-        self._folder.tell_owner(f"{self._status['node']} {state}{why and ': ' + why}")
-        self._folder.log(f"{self._status['node']} {state}", logging.ERROR if why else logging.INFO)
+        self._folder.log(f"{node} failed", logging.ERROR)
+        with suppress(OSError):
+            self._folder.tell_owner(f"{node} failed: {why}")
+        with suppress(OSError):
+            self._publish_end("failed", why)
+
+    def _publish_end(self, state: str, why: str = "") -> None:
         self._folder.publish({**self._status, "state": state, "why": why or None, "written": time.time()})
 
     def _changed(self, name: str, peer: PeerState) -> None:

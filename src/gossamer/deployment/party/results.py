@@ -14,7 +14,7 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.experiment.cards import card_of
 from gossamer.experiment.personalising import NOTE, personal_models
 from gossamer.experiment.regression import regression_figures
-from gossamer.experiment.results import to_json
+from gossamer.experiment.results_folder import to_json
 from gossamer.experiment.summarising import algorithm_of
 from gossamer.runtimes.host import Host
 from gossamer.trained.card import FILE as CARD

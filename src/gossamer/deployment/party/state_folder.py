@@ -10,6 +10,7 @@
 | `summary.json`, `model.safetensors` | at the end: what came of it, and the model that this party would deploy |
 | `model.json` | at the end: what that model is, and how rows are read for it |
 | `personal.safetensors` | at the end, if the spec asks for it: that model trained on with raw data, for this party |
+| `scale.yaml` | the scale that the node began with, where columns are scaled privately |
 | `instance` | a random name of this folder, by which the ledger of an agent's data knows it |
 | `leave` | a request of `gossamer stop --leave` |
 """
@@ -32,7 +33,7 @@ from typing import Any, BinaryIO
 
 from gossamer.bounded import read_text
 from gossamer.errors import CallerError, GossamerError
-from gossamer.files import for_owner, make_own_folder, to_json, write_own
+from gossamer.files import append, for_owner, make_own_folder, named, to_json, write_own
 
 LOG = logging.getLogger("gossamer.node")
 STORE = "store.sqlite"
@@ -64,7 +65,6 @@ class StateFolder:
         self._before: set[str] | None = None  # what was there, of a folder that was there
         self.kept = True
         self._lock: BinaryIO | None = None
-        self._log: BinaryIO | None = None
         self._who: dict[str, str] = {}
 
     # For the node
@@ -86,7 +86,7 @@ class StateFolder:
         try:
             self._before = set(os.listdir(self.path)) if self.path.is_dir() else None
             make_own_folder(self.path)
-            lock = opened(self.path / "lock")
+            lock = opened(self.path / "lock", buffering=0)
         except OSError as error:
             raise CallerError(
                 f"{self.path}: cannot be a state folder: {error.strerror}; give another --store"
@@ -96,11 +96,11 @@ class StateFolder:
             raise NodeRuns(
                 f"{self.path}: process {self.process or '?'} runs this node; stop it first, or give another --store"
             )
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n".encode())
-        lock.flush()
-        self._lock, self._log = lock, opened(self.path / "node.log")
-        self.kept = (self.path / STORE).exists()
+        self._lock, self.kept = lock, (self.path / STORE).exists()
+        with named(self.path / "lock"):
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n".encode())
+        opened(self.path / "node.log").close()
 
     def keep(self) -> None:
         """Have what is in the folder stay: the node begins."""
@@ -122,17 +122,15 @@ class StateFolder:
     def tell_owner(self, line: str) -> None:
         """Write a line to `node.log` and to standard error alone, as what tells of the data or of samples."""
         stamped = f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} {' '.join(line.split())}"
-        if self._log is not None:
-            self._log.write(f"{stamped}\n".encode())
-            self._log.flush()
         if self._echo:
             print(stamped, file=sys.stderr, flush=True)
+        if self._lock is not None:
+            append(self.path / "node.log", f"{stamped}\n")
 
     def record(self, seconds: float, name: str, value: float) -> None:
         """Write to the node's private log."""
         line = to_json({"seconds": seconds, "name": name, "value": value})
-        with opened(self.path / "private.jsonl") as file:
-            file.write(f"{line}\n".encode())
+        append(self.path / "private.jsonl", f"{line}\n")
 
     def write(self, name: str, content: str | bytes, *, durable: bool = False) -> None:
         """Replace a file, whole or not at all; it is on disk when this returns, if it has to be ``durable``."""
@@ -157,10 +155,9 @@ class StateFolder:
 
     def give_back(self) -> None:
         """Let others have the folder."""
-        for file in (self._log, self._lock):
-            if file is not None:
-                file.close()
-        self._log = self._lock = None
+        if self._lock is not None:
+            self._lock.close()
+        self._lock = None
 
     def forget(self) -> None:
         """Delete what this process has made, unless the node has begun: what is there stays."""

@@ -11,8 +11,9 @@ from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.renewing import RECORD, open_host
 from gossamer.deployment.party.state_folder import STORE, StateFolder, opened
 from gossamer.errors import CallerError
+from gossamer.files import named
 from gossamer.protocol.link import Link
-from gossamer.protocol.trace import Step, whole_steps, write_step
+from gossamer.protocol.trace import Step, check_is_trace, whole_steps, write_step
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage.store import SqliteStore
 
@@ -74,10 +75,16 @@ def _watch(path: Path | None, stack: ExitStack) -> Callable[[Step], None] | None
     if path is None:
         return None
     try:
+        check_is_trace(path)
         # Raw models of units may be in it, so it is for nobody else to read. Each step is written at once.
         file = stack.enter_context(opened(path, buffering=0))
         with path.open("rb") as before:
             file.truncate(whole_steps(before))
     except OSError as error:
         raise CallerError(f"{path}: cannot write the trace: {error.strerror}; choose another file") from None
-    return lambda step: write_step(file, step)
+
+    def write(step: Step) -> None:
+        with named(path):
+            write_step(file, step)
+
+    return write

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -135,16 +133,3 @@ class Normalisation(Layer):
     weights: Weights
     groups: int
     eps: float
-
-
-def multiplications(chain: Sequence[Layer]) -> int:
-    """Return how many products an example's outputs take."""
-    found = 0
-    for layer in chain:
-        inner = layer.convolution if isinstance(layer, PooledConvolution) else layer
-        if isinstance(inner, Convolution):
-            patch = inner.before.channels * inner.height * inner.width
-            found += inner.after.channels * inner.after.height * inner.after.width * patch
-        elif isinstance(inner, Linear):
-            found += math.prod((inner.before.size, inner.after.size))
-    return found

@@ -7,7 +7,9 @@ it then forgets is not provided for.
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
@@ -25,6 +27,10 @@ IN_MEMORY = Path(":memory:")
 
 class StorageError(GossamerError):
     """Failure to write, or to read, what had to be kept; nothing that depends on it may go on."""
+
+
+class NotWritable(StorageError, CallerError):
+    """The place cannot be written: its disk is full, or its owner does not allow it. What was there is as it was."""
 
 
 class WrongStore(StorageError, CallerError):
@@ -249,7 +255,8 @@ def _make(path: Path) -> None:
     except FileExistsError:
         _check_kind(path)
     except OSError as error:
-        raise StorageError(f"{path} cannot be made: {error.strerror}; name a file in a folder of your own") from error
+        remedy = "make room and start again" if error.errno in _NO_ROOM else "name a file in a folder of your own"
+        raise NotWritable(f"{path} cannot be made: {error.strerror}; {remedy}") from error
 
 
 def _check_kind(path: Path) -> None:
@@ -262,16 +269,20 @@ def _check_kind(path: Path) -> None:
         raise WrongStore(f"{path}: {wrong_kind(mode)}; name another one")
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_LEAST_ROOM = 1 << 16
+"""Bytes without which SQLite cannot share a file with other processes, and calls that an error of the disk."""
+
 _REASONS: dict[int, tuple[type[StorageError], str]] = {
     sqlite3.SQLITE_BUSY: (WrongStore, "is in use by another process; end that one first"),
     sqlite3.SQLITE_NOTADB: (
         WrongStore,
         "is no file of gossamer's, or is damaged; bring it back from a copy, or name another one if it never was",
     ),
-    sqlite3.SQLITE_FULL: (StorageError, "could not grow: the disk is full; nothing was written. Make room and restart"),
+    sqlite3.SQLITE_FULL: (NotWritable, "could not grow: the disk is full; nothing was written. Make room and restart"),
     sqlite3.SQLITE_IOERR: (StorageError, "could not be read or written: its disk reports an error; see to the disk"),
-    sqlite3.SQLITE_READONLY: (StorageError, "may not be written; give its owner that right, and that to its folder"),
-    sqlite3.SQLITE_CANTOPEN: (StorageError, "cannot be opened; expected a file, in a folder that may be written"),
+    sqlite3.SQLITE_READONLY: (NotWritable, "may not be written; give its owner that right, and that to its folder"),
+    sqlite3.SQLITE_CANTOPEN: (NotWritable, "cannot be opened; expected a file, in a folder that may be written"),
     sqlite3.SQLITE_CORRUPT: (WrongStore, "is damaged; bring back a copy from before"),
 }
 
@@ -283,5 +294,15 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         # The lowest byte is the kind of the error; what is above it are details.
-        kind, reason = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, (StorageError, ""))
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_IOERR and path != IN_MEMORY and _is_full(path.parent):
+            code = sqlite3.SQLITE_FULL
+        kind, reason = _REASONS.get(code, (StorageError, ""))
         raise kind(f"{path} {reason}" if reason else f"{path} failed: {error}") from error
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < _LEAST_ROOM
+    except OSError:
+        return False

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference import client_specs
 
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave, Newest, Push
@@ -20,8 +21,6 @@ from gossamer.algorithms.fedasync import box as fedasync
 from gossamer.algorithms.fedasync.box import Settings
 from gossamer.cli import main
 from gossamer.errors import BudgetUnreachable, PeerError, SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
@@ -51,7 +50,7 @@ BARE = {"mechanism": "none", "noise_multiplier": None, "clip": None}
 
 def spec(**changes: Any) -> dict[str, Any]:
     """The spec with other sections, or other keys in them."""
-    return {**SPEC, **{key: {**SPEC[key], **value} if key in SPEC else value for key, value in changes.items()}}
+    return client_specs.changed(SPEC, **changes)
 
 
 def context(nodes: int, **changes: Any) -> Context:
@@ -103,9 +102,7 @@ def told(node: Node, sender: str, message: Message) -> list[Effect]:
 
 
 def planned(**changes: Any) -> ClientPlan:
-    found = plan_run(prepare(parse_spec(spec(**changes))))
-    assert isinstance(found, ClientPlan)
-    return found
+    return client_specs.planned(spec(**changes))
 
 
 def test_the_servers_model_is_what_a_loop_gives() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
+from tests.reference import client_specs
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.clients.plan import ClientPlan
@@ -21,8 +22,6 @@ from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedavg.box import Settings
 from gossamer.cli import main
 from gossamer.errors import PeerError, SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run
 from gossamer.privacy.curated_tasks import Cohort, CuratedSum
@@ -49,16 +48,11 @@ SECRET = {**TRUSTED, "cohorts": "secret", "clients_per_round": 3}
 
 def spec(**changes: Any) -> dict[str, Any]:
     """The spec with other sections, or other keys in them."""
-    return {
-        **SPEC,
-        **{key: {**SPEC[key], **value} if key in SPEC else value for key, value in changes.items()},
-    }
+    return client_specs.changed(SPEC, **changes)
 
 
 def planned(**changes: Any) -> ClientPlan:
-    found = plan_run(prepare(parse_spec(spec(**changes))))
-    assert isinstance(found, ClientPlan)
-    return found
+    return client_specs.planned(spec(**changes))
 
 
 def context(nodes: int, law: Any = None) -> Context:

@@ -28,7 +28,8 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.plans import nodes_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.running import Result, run
+from gossamer.experiment.result import Result
+from gossamer.experiment.running import run
 from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Received, Resumed, Started
 from gossamer.sides.plan import Trust

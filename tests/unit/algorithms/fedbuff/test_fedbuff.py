@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference import client_specs
 
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
@@ -22,7 +23,7 @@ from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.fedbuff.box import Settings
 from gossamer.errors import BudgetUnreachable, PeerError, SpecError
 from gossamer.experiment.auditing import audit_run
-from gossamer.experiment.planning import plan_run, problem_of
+from gossamer.experiment.planning import problem_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run
@@ -52,10 +53,7 @@ SPEC: dict[str, Any] = {
 
 def spec(**changes: Any) -> dict[str, Any]:
     """The spec with other sections, or other keys in them."""
-    return {
-        **SPEC,
-        **{key: {**SPEC[key], **value} if key in SPEC else value for key, value in changes.items()},
-    }
+    return client_specs.changed(SPEC, **changes)
 
 
 def context(nodes: int, **changes: Any) -> Context:
@@ -87,9 +85,7 @@ def told(node: Node, sender: str, message: Message) -> list[Effect]:
 
 
 def planned(**changes: Any) -> ClientPlan:
-    found = plan_run(prepare(parse_spec(spec(**changes))))
-    assert isinstance(found, ClientPlan)
-    return found
+    return client_specs.planned(spec(**changes))
 
 
 def test_the_servers_model_is_what_a_loop_over_buffers_gives() -> None:

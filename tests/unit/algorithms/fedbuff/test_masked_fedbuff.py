@@ -27,7 +27,8 @@ from gossamer.cli import main
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.running import Result, run
+from gossamer.experiment.result import Result
+from gossamer.experiment.running import run
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
+from tests.reference import client_specs
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.clients.plan import ClientPlan
@@ -61,16 +62,11 @@ LAW = Gaussian(0.5, 2.0)
 
 def spec(**changes: Any) -> dict[str, Any]:
     """The spec with other sections, or other keys in them."""
-    return {
-        **SPEC,
-        **{key: {**SPEC[key], **value} if key in SPEC else value for key, value in changes.items()},
-    }
+    return client_specs.changed(SPEC, **changes)
 
 
 def planned(**changes: Any) -> ClientPlan:
-    found = plan_run(prepare(parse_spec(spec(**changes))))
-    assert isinstance(found, ClientPlan)
-    return found
+    return client_specs.planned(spec(**changes))
 
 
 def context(nodes: int, **more: Any) -> Context:

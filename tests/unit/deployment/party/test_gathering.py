@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.scripted_transport import Clock, Transport
 
 from gossamer.deployment.party.gathering import Gathering, OlderStore, check_memory
 from gossamer.deployment.party.state_folder import StateFolder
@@ -19,14 +19,6 @@ from gossamer.protocol.link import Link
 from gossamer.runtimes.mqtt.inbox import Datagram
 
 NEW = Counters(0, 0, 0)
-
-
-@dataclass
-class Clock:
-    now: float = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass
@@ -48,28 +40,6 @@ class Peers:
 
     def states(self, now: float) -> dict[str, PeerState]:
         return {n: PeerState("up" if n in self.said else "never heard", 0.0, True, "", {}) for n in self.names}
-
-
-@dataclass
-class Transport:
-    clock: Clock
-    inbox: deque[Datagram] = field(default_factory=deque)
-    sent: list[tuple[str, bytes]] = field(default_factory=list)
-    connected: bool = True
-    reason: str = ""
-
-    def send(self, to: str, payload: bytes) -> bool:
-        self.sent.append((to, payload))
-        return True
-
-    def receive(self, timeout: float) -> Datagram | None:
-        if self.inbox:
-            return self.inbox.popleft()
-        self.clock.now += timeout
-        return None
-
-    def wake(self) -> None:
-        pass
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
 UP = {"state": "up", "seconds": 1.0, "finished": None, "dropped": {}}
 DONE = {**UP, "state": "gone", "finished": "quota"}
 GONE, SILENT = {**UP, "state": "gone", "seconds": 400.0}, {**UP, "state": "silent", "seconds": 60.0}
+USED_UP = {"epsilon": 4.0, "epsilon_charged": 3.99, "share_charged": 1.0}
 WELL = {
     "node": "a",
     "state": "running",
@@ -49,7 +50,14 @@ WELL = {
         ({"expires": {"certificate": "2026-03-15T12:00:00+00:00"}}, Level.WARNING, "expires in 14 days"),
         ({"expires": {"certificate": "2026-03-15T12:00:01+00:00"}}, Level.OK, ""),
         ({"expires": {"invitation": "2026-03-01T12:00:00+00:00"}}, Level.CRITICAL, "its invitation expired at"),
-        ({"policy": {**WELL["policy"], "share_charged": 0.9}}, Level.WARNING, "90% of the policy's budget is charged"),
+        (
+            {"policy": {**WELL["policy"], "share_charged": 0.9}},
+            Level.WARNING,
+            "has epsilon 1 charged to the policy, of 4",
+        ),
+        ({"policy": USED_UP}, Level.WARNING, "of 4 that it allows (100% of its budget), so hardly another run"),
+        ({"policy": USED_UP, "state": "lingering", "finished": "quota"}, Level.OK, ""),
+        ({"policy": USED_UP, "state": "finished", "finished": "quota", "process": None}, Level.OK, ""),
         ({"policy": None}, Level.OK, ""),
         ({"state": "killed", "process": None}, Level.CRITICAL, "was killed; start it again"),
         ({"state": "failed", "process": None, "why": "the disk is full"}, Level.CRITICAL, "failed: the disk is full"),

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.reference.scripted_transport import Clock, Transport
 
 from gossamer.deployment.party.loop import NodeLoop
 from gossamer.deployment.party.state_folder import StateFolder
@@ -28,14 +29,6 @@ FRAME = Acknowledge(1)
 
 def peer(state: Any, finished: str = "", contact: bool = True, knows: bool = True) -> PeerState:
     return PeerState(state, 0.0, contact, finished, {}, knows=knows)
-
-
-@dataclass
-class Clock:
-    now: float = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass
@@ -101,28 +94,6 @@ class Peers:
 
     def states(self, now: float) -> dict[str, PeerState]:
         return self.states_
-
-
-@dataclass
-class Transport:
-    clock: Clock
-    inbox: deque[Datagram] = field(default_factory=deque)
-    sent: list[tuple[str, bytes]] = field(default_factory=list)
-    connected: bool = True
-    reason: str = ""
-
-    def send(self, to: str, payload: bytes) -> bool:
-        self.sent.append((to, payload))
-        return True
-
-    def receive(self, timeout: float) -> Datagram | None:
-        if self.inbox:
-            return self.inbox.popleft()
-        self.clock.now += timeout
-        return None
-
-    def wake(self) -> None:
-        pass
 
 
 @dataclass

@@ -66,7 +66,7 @@ def test_why_a_node_failed_is_for_its_owner(tmp_path: Path, caplog: pytest.LogCa
         folder = found.folders["node-0"]
         reporter = Reporter(found.invited["node-0"], folder)
         with caplog.at_level("DEBUG", "gossamer"):
-            reporter.ended("failed", "wards.csv, line 3: expected a number, found 'Smith'")
+            reporter.failed("wards.csv, line 3: expected a number, found 'Smith'")
         assert "Smith" in (folder.path / "node.log").read_text()
         assert "Smith" in folder.status()["why"]
         assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("ERROR", "node-0 failed")]

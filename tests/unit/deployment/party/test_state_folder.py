@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import io
 import json
 import os
 import signal
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.deployment.party import state_folder
 from gossamer.deployment.party.state_folder import STORE, NodeRuns, StateFolder
 from gossamer.errors import CallerError, GossamerError
 
@@ -57,6 +60,39 @@ def test_only_one_process_has_it(folder: StateFolder, holder: subprocess.Popen[s
     with pytest.raises(NodeRuns, match=f"process {holder.pid} runs this node; stop it first"):
         folder.take()
     assert folder.process == holder.pid
+
+
+@pytest.mark.parametrize("name", ["node.log", "private.jsonl", "status.json"])
+def test_what_finds_a_full_disk_is_named(folder: StateFolder, name: str) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    folder.take()
+    place = folder.path / name
+    place.unlink(missing_ok=True)
+    (folder.path / f".{name}.new" if name == "status.json" else place).symlink_to("/dev/full")
+    writes = {
+        "node.log": lambda: folder.say("begins"),
+        "private.jsonl": lambda: folder.record(1.0, "loss", 2.0),
+        "status.json": lambda: folder.publish({"state": "running"}),
+    }
+    with pytest.raises(OSError, match="No space left") as caught:
+        writes[name]()
+    assert caught.value.filename == str(place)
+    folder.give_back()
+
+
+def test_a_lock_that_cannot_be_written_leaves_no_folder(folder: StateFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.FileIO):
+        def write(self, data: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(state_folder, "opened", lambda path, buffering=-1: Full(path, "a"))
+    with pytest.raises(OSError, match="No space left") as caught:
+        folder.take()
+    assert caught.value.filename == str(folder.path / "lock")
+    folder.forget()
+    folder.give_back()
+    assert not folder.path.exists()
 
 
 def test_it_is_free_when_its_process_is_killed(folder: StateFolder, holder: subprocess.Popen[str]) -> None:

@@ -548,8 +548,9 @@ def test_a_full_disk_breaks_the_host(reopen: Callable[[], SqliteStore]) -> None:
     alive.turn([(Begin(), 0.0), (End("b"), 1.0)])
     before = encode(alive.state())
     fill(alive.journal)  # type: ignore[arg-type]
-    with pytest.raises(HostBroken, match="the disk is full; nothing was written"):
+    with pytest.raises(HostBroken, match=r"a\.store could not grow: the disk is full; nothing was written") as caught:
         alive.arrived("b", Data(1, 0, 0, Note(1, Public(np.ones(100_000)))), 2.0)
+    assert caught.value.exit_code == 2  # as of any command that finds no room
     assert encode(host(reopen(), size=100_000).state()) == before
 
 

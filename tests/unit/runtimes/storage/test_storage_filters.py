@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,23 +40,6 @@ LARGE = ReleaseKind(Gaussian(1.0, 5.0), Poisson(1.0), 3)  # exactly Gaussian
 MILD = ReleaseKind(Gaussian(1.0, 8.0), Poisson(0.1), 3)
 BUDGET = EitherFilter(1.2, 1e-5, ADD, 20.0)
 BARE = ReleaseKind(NoNoise(), Poisson(0.1), 3)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "owner.ledger"
-
-
-@pytest.fixture
-def another(path: Path) -> Iterator[Callable[[], LedgerFile]]:
-    """The ledger as another process finds it."""
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(closing(LedgerFile(path)))
-
-
-@pytest.fixture
-def file(another: Callable[[], LedgerFile]) -> LedgerFile:
-    return another()
 
 
 # Either admits, both count

@@ -6,8 +6,8 @@ import math
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,23 +42,6 @@ LEVEL = renyi_level(16.0, 2.0, 1e-5)
 ONE = renyi_divergence(KIND, 16.0, ADD)
 FIT = int(LEVEL / ONE)
 """How many releases of KIND fit into the budget."""
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "owner.ledger"
-
-
-@pytest.fixture
-def another(path: Path) -> Iterator[Callable[[], LedgerFile]]:
-    """The ledger as another process finds it."""
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(closing(LedgerFile(path)))
-
-
-@pytest.fixture
-def file(another: Callable[[], LedgerFile]) -> LedgerFile:
-    return another()
 
 
 def test_the_budget_of_these_tests_is_for_a_few_releases() -> None:

@@ -1,0 +1,162 @@
+"""Records of a run under way: figures so far, how it goes, and the files that they are written to."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gossamer.algorithms.plan import Plan, differing
+from gossamer.arrays import FloatArray
+from gossamer.experiment.cards import card_of
+from gossamer.experiment.noise_secret import NoiseSecret
+from gossamer.experiment.observing import Row
+from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.result import Result
+from gossamer.experiment.results_folder import ResultsFolder
+from gossamer.experiment.summarising import PrivacyReport, outcome
+from gossamer.runtimes.simulator import Simulator
+from gossamer.sides.pool import Pool
+from gossamer.trained.card import Card
+from gossamer.trained.model import Model
+from gossamer.version import __version__
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass
+class PrivateRecords:
+    """Lines that nodes write down for themselves, in `private.jsonl`; where nothing is written, only a count of some.
+
+    Attributes
+    ----------
+    folder : ResultsFolder or None
+        Where they are written.
+    not_finite : int
+        Gradients that were not finite, so far.
+    """
+
+    folder: ResultsFolder | None
+    not_finite: int = 0
+
+    def add(self, seconds: float, node: str, name: str, value: float) -> None:
+        """Write down a ``value`` that a node records at a moment of virtual time."""
+        self.not_finite += int(value) if name == "gradients_not_finite" else 0
+        if self.folder is not None:
+            line = {"virtual_seconds": seconds, "node": node, "name": name, "value": value}
+            self.folder.append("private.jsonl", line)
+
+
+@dataclass
+class Records:
+    """Records of a run, which are valid at every moment of it.
+
+    Attributes
+    ----------
+    prepared, plan
+        What is run.
+    simulator : Simulator
+        Where.
+    sides : Pool
+        Data sides, whose ledgers are written.
+    folder : ResultsFolder or None
+        Where to.
+    started, ready : float
+        Seconds on the clock of the machine: when the run was asked for, and when all was prepared.
+    ranges : mapping of str to float
+        Ranges of columns that were found privately.
+    rows : list of dict
+        A row an evaluation.
+    status : str
+        How the run goes, or why it ended.
+    personal, diverged : dict
+        Figures of personal models, and of a run that diverged; empty where there are none.
+    """
+
+    prepared: Prepared
+    plan: Plan
+    simulator: Simulator
+    sides: Pool
+    folder: ResultsFolder | None
+    started: float
+    ready: float
+    ranges: Mapping[str, float] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    status: str = "running"
+    personal: dict[str, Any] = field(default_factory=dict)
+    diverged: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        """Write down a row of metrics, and what the run is by now."""
+        self.rows.append(row)
+        if self.folder is not None:
+            self.folder.append("metrics.jsonl", row)
+        self.save()
+
+    def save(self) -> None:
+        """Replace the files that say what the run is by now."""
+        if self.folder is None:
+            return
+        self.folder.write_lines("ledger.jsonl", (line for ledger in self.sides.ledgers for line in ledger.lines()))
+        self.folder.write_model(self.model, self.card)
+        self.folder.write_json("summary.json", self.summary())
+        self.folder.write_json("timing.json", self.timing())
+
+    @cached_property
+    def card(self) -> Card:
+        """The card of the run's model."""
+        return card_of(self.prepared)
+
+    @property
+    def model(self) -> FloatArray:
+        """The run's model as it is now: ndarray [size]."""
+        return np.asarray(self.prepared.algorithm.output(self.simulator.present).values)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `summary.json` says."""
+        last = dict(self.rows[-1]) if self.rows else {}
+        return {
+            "gossamer": __version__,
+            **outcome(self.prepared, self.simulator, self.status, last),
+            **self.diverged,
+            **({"private_ranges": dict(self.ranges)} if self.ranges else {}),
+            **({"personalisation": self.personal} if self.personal else {}),
+            "privacy": self._privacy.describe(self.sides.releases),
+        }
+
+    @cached_property
+    def _privacy(self) -> PrivacyReport:
+        return PrivacyReport(self.prepared, self.plan)
+
+    def timing(self) -> dict[str, Any]:
+        """Return what `timing.json` says: the only figures that differ between two runs of one seed and secret."""
+        now, counters = time.perf_counter(), self.simulator.counters
+        return {
+            "preparation_seconds": round(self.ready - self.started, 3),
+            "run_seconds": round(now - self.ready, 3),
+            "events": counters.events,
+            "compute_calls": counters.calls,
+            "mean_width": round(counters.computed / counters.calls, 2) if counters.calls else 0.0,
+            **self.prepared.objective.computing().figures(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        }
+
+    def result(self, secret: NoiseSecret | None) -> Result:
+        """Return the run as it is now as a value; ``secret`` is what its noise came from."""
+        return Result(
+            self.summary(),
+            self.plan.guarantee,
+            self.rows,
+            Model(self.card, self.prepared.objective, self.model),
+            self.timing(),
+            self.folder.path if self.folder is not None else None,
+            differing(self.plan.guarantees),
+            secret,
+        )

@@ -1,0 +1,38 @@
+"""A transport whose messages a test writes, on a clock that only waiting moves."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from gossamer.runtimes.mqtt.inbox import Datagram
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Transport:
+    clock: Clock
+    inbox: deque[Datagram] = field(default_factory=deque)
+    sent: list[tuple[str, bytes]] = field(default_factory=list)
+    connected: bool = True
+    reason: str = ""
+
+    def send(self, to: str, payload: bytes) -> bool:
+        self.sent.append((to, payload))
+        return True
+
+    def receive(self, timeout: float) -> Datagram | None:
+        if self.inbox:
+            return self.inbox.popleft()
+        self.clock.now += timeout
+        return None
+
+    def wake(self) -> None:
+        pass
