@@ -18,11 +18,11 @@ from gossamer.errors import RunWarning
 from gossamer.experiment.diverging import divergence
 from gossamer.experiment.driving import drive, few_collections
 from gossamer.experiment.from_memory import FromMemory
+from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.personalising import personalised
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import scaled
@@ -230,7 +230,7 @@ class _Run:
             warnings.warn(line, RunWarning, stacklevel=4)
 
     def publish(self, row: Row) -> None:
-        self.records.add(row)
+        self.records.add(row, self.evaluator.fit)
         self.progress.looked(row)
 
     # The observer of `drive`
