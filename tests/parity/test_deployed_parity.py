@@ -99,6 +99,7 @@ def simulations(run: Run, name: str) -> list[dict[str, Any]]:
     return [gs.run(at_its_times(one, run) if name in TIMED else one).summary for one in specs]
 
 
+@pytest.mark.some(1)
 def test_everybody_finishes_and_releases_what_the_simulated_node_does(run: Run, name: str) -> None:
     """And nothing is lost, repeated or charged beyond what was released; see `check_lives`."""
     assert not run.found.failed
