@@ -14,7 +14,7 @@ from gossamer.data.split import Split
 from gossamer.deployment.party.computing import deployed_computer, deployed_epsilon, deployed_guarantees, drawn_by
 from gossamer.deployment.party.side_file import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
-from gossamer.experiment.driving import Blind, drive
+from gossamer.experiment.driving import NullObserver, drive
 from gossamer.experiment.nodes_and_sides import sides_of
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
@@ -177,7 +177,7 @@ def run(prepared: Prepared, plan: Any, computer: Any | None = None) -> tuple[Sim
     if computer is None:
         computer = Parties(prepared, plan, list(nodes))
     simulator = Simulator(nodes, computer, prepared.world, count=prepared.count)
-    drive(simulator, plan.stop, Blind())
+    drive(simulator, plan.stop, NullObserver())
     return simulator, computer
 
 

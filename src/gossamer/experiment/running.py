@@ -26,7 +26,7 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import scaled
-from gossamer.experiment.progress import Progress, Silence
+from gossamer.experiment.progress import NullProgress, Progress
 from gossamer.experiment.reading import spec_of, write_spec
 from gossamer.experiment.records import PrivateRecords, Records
 from gossamer.experiment.result import Result
@@ -97,7 +97,9 @@ def run(
         plan = plan_run(prepared)
         drawn = chosen_secret(prepared.experiment, secret)
         with tracing(trace, prepared) as watch:
-            session = _Run(prepared, plan, folder, progress or Silence(), started, watch, measure=measure, secret=drawn)
+            session = _Run(
+                prepared, plan, folder, progress or NullProgress(), started, watch, measure=measure, secret=drawn
+            )
             return session.go()
 
 
@@ -134,7 +136,9 @@ def run_prepared(
     with threadpool_limits(1):
         started = time.perf_counter()
         drawn = chosen_secret(prepared.experiment, secret)
-        run = _Run(prepared, plan, folder, progress or Silence(), started, watch, blank, purpose=purpose, secret=drawn)
+        run = _Run(
+            prepared, plan, folder, progress or NullProgress(), started, watch, blank, purpose=purpose, secret=drawn
+        )
         return run.go()
 
 

@@ -187,7 +187,7 @@ class LocalFederation:
         """
         with orderly():  # or the processes would outlive this one
             try:
-                self._find_scale(say)
+                self.find_scale(say)
                 for name in self.members:
                     self.start(name, *(more or {}).get(name, ()))
                 self._wait(say)
@@ -195,7 +195,7 @@ class LocalFederation:
                 self.stop()
         return self.outcome()
 
-    def _find_scale(self, say: Callable[[str], None]) -> None:
+    def find_scale(self, say: Callable[[str], None]) -> None:
         """Have the parties find their scale before they start, where the spec asks for one."""
         if not found_by_release(self.prepared.dataset):
             return

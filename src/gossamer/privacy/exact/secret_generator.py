@@ -26,7 +26,7 @@ def secret_generator(source: SecretRandomness | None = None) -> np.random.Genera
     return cast(np.random.Generator, SecretGenerator(source))
 
 
-class Fresh:
+class FreshNumbers:
     """In the place of a `Stream`: whatever its number, a generator that draws what was never drawn before."""
 
     __slots__ = ()
