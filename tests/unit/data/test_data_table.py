@@ -127,7 +127,7 @@ def test_a_cell_that_its_column_does_not_allow(tmp_path: Path, old: str, new: st
         ({}, "at least 1"),
         ({"a": [1]}, "a list of two numbers is a range, found 1"),
         ({"a": [1, 2, 3]}, "a list of two numbers is a range, found 3"),
-        ({"a": [0, "1.0e4"]}, "1.0e4 is a text in YAML, whose exponents have a sign: write 1.0e+4"),
+        ({"a": [0, "1.0e4"]}, "1.0e4 is a text in YAML, whose exponents have a sign"),
         ({"a": ["-1.0e3", "1.0e4"]}, "-1.0e3 is a text in YAML"),
         ({"a": [0, "1e4"]}, "1e4 is a text in YAML"),
         ({"a": [2, 1]}, "the least being less"),
