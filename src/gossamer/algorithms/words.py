@@ -22,7 +22,7 @@ class Words:
     shared : bool
         Whether somebody has the run's model: where each learns alone, nobody has the mean of all.
     figures : str
-        What is to be said below the figures of all parties.
+        Words below the figures of all parties.
     """
 
     party: str = "node"

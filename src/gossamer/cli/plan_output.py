@@ -65,7 +65,7 @@ def node_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def below(words: Words) -> str:
-    """What is to be said below the figures of nodes, if anything."""
+    """Words below the figures of nodes, if there are any."""
     return f"\n{wrapped(words.figures)}" if words.figures else ""
 
 
