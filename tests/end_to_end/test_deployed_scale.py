@@ -181,6 +181,9 @@ def test_on_one_machine_it_is_done_by_itself(called_here: None, capsys: pytest.C
     assert len(papers) == 1
     assert set(found["private_ranges"]) == {"dose", "share"}
     assert found["metrics"]["test_accuracy"] > 0.85
+    # The run's model reads rows as they are in the file.
+    write_data(Path("new.csv"), 200, 99)
+    assert document(capsys, "evaluate", "up", "new.csv", "--json")["accuracy"] > 0.85
     for name in found["parties"]:
         columns = json.loads(Path("up", name, "state", "model.json").read_text())["data"]["columns"]
         assert {column: columns[column]["range"][1] for column in found["private_ranges"]} == found["private_ranges"]

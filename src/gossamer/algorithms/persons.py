@@ -123,12 +123,16 @@ def joint(problem: Problem[Any], counts: Mapping[str, Counts], most: int = MOST_
         If persons' examples lie at nodes in more than ``most`` ways.
     """
     spec = problem.spec
-    persons = kinds_of_persons(problem, {name: frozenset(of.items()) for name, of in counts.items()}, most)
     found: Iterable[Accounted] = (
         joint_epsilon([(counts[name], rows) for name, rows in parts], spec.delta, spec.privacy.relation)
-        for parts in persons
+        for parts in persons_of(problem, counts, most)
     )
     return max(found, key=lambda accounted: accounted.epsilon)
+
+
+def persons_of(problem: Problem[Any], counts: Mapping[str, Counts], most: int = MOST_KINDS) -> list[Parts]:
+    """Kinds of persons, by where their examples are, for nodes that release so much; see `kinds_of_persons`."""
+    return kinds_of_persons(problem, {name: frozenset(of.items()) for name, of in counts.items()}, most)
 
 
 def advice_on_persons(problem: Problem[Any]) -> list[str]:

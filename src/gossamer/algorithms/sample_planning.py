@@ -7,9 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
-from gossamer.algorithms.persons import advice_on_persons, asked, check_room, joint, knowledge, rows_at, spread
+from gossamer.algorithms.persons import (
+    advice_on_persons,
+    asked,
+    check_room,
+    joint,
+    knowledge,
+    persons_of,
+    rows_at,
+    spread,
+)
 from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
 from gossamer.algorithms.sample_plan import SamplePlan, release_counts
@@ -17,9 +28,11 @@ from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError, counted
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.privacy.accounting.worst import worst_profile
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import added
 from gossamer.privacy.sampling import Sampling
 from gossamer.privacy.weakness import remarked
@@ -142,6 +155,22 @@ def _together(
     return joint(problem, counts).epsilon
 
 
+def _profile(
+    problem: Problem[Any], schedules: Mapping[str, Schedule], mechanisms: Mapping[str, Mechanism], bound: float
+) -> PrivacyProfile:
+    """Deltas of all losses, for the example or person of whom most is released, at whatever loss."""
+    counts = {
+        name: added(release_counts(schedules[name], mechanisms[name], problem.size), problem.beforehand)
+        for name in problem.names
+    }
+    rows = rows_at(problem)
+    persons = (
+        persons_of(problem, counts) if spread(problem.spec, problem.holdings) else [((n, rows[n]),) for n in counts]
+    )
+    parts = ([(counts[name], most) for name, most in person] for person in persons)
+    return worst_profile(parts, problem.spec.privacy.relation, (bound, problem.spec.delta))
+
+
 _PAPER_NOISE = (
     "privacy.norm: exponential and privacy.noise_scope: first_layer reproduce a paper's figures; no epsilon is proved "
     "for such noise, and examples may be recovered from the messages"
@@ -191,6 +220,7 @@ def _guarantee(
     more = (guarantees.PUBLIC_EXAMPLES,) if problem.public_examples else ()
     bound = epsilons[worst] if together is None else together
     planned = guarantees.planned(bound, spec.delta, relation, proof, *more)
+    planned = replace(planned, evidence=partial(_profile, problem, schedules, mechanisms, bound))
     if asked(spec):
         planned = guarantees.for_persons(planned, spec.rows_per_person, knowledge(problem.holdings))
     return remarked(planned, min(problem.shard_sizes.values()))

@@ -145,31 +145,18 @@ def _stated(guarantee: Guarantee, by_observer: Mapping[str, Guarantee]) -> Words
 
 
 def _meaning(guarantee: Guarantee) -> str:
-    """Say what epsilon and delta mean for a guess: a bound that holds whatever else is known."""
+    """Say what the whole profile means for a guess: a bound that holds whatever else is known."""
     what = guarantee.unit.split(" of ")[0].split(" with ")[0]
     question = {
         NeighboringRelation.ADD_OR_REMOVE_ONE: f"whether a certain {what} was in the data",
         NeighboringRelation.REPLACE_ONE: f"which of two possible versions of a certain {what} was in the data",
     }[guarantee.neighboring_relation]
-    right = guessed(guarantee.epsilon, guarantee.delta)
+    right = guarantee.profile.accuracy
     often = "may be right nearly always" if right > _ALWAYS else f"is right at most {_percent(right)} times in 100"
     return (
         f"somebody who has to guess {question}, knows everything else, and was right 50 times in 100 before, {often} "
         f"after seeing it all.{_verdict(right)}"
     )
-
-
-def guessed(epsilon: float, delta: float) -> float:
-    """The most probability of a right guess between two equally likely neighbouring data sets.
-
-    Under (epsilon, delta)-differential privacy a test has false alarms a and misses b with a + e^epsilon b >= 1 - delta
-    and b + e^epsilon a >= 1 - delta, so a + b >= 2 (1 - delta) / (1 + e^epsilon), and half of a + b is the error.
-
-    References
-    ----------
-    Kairouz, Oh and Viswanath, "The composition theorem for differential privacy", ICML 2015, theorem 2.1.
-    """
-    return 1.0 - (1.0 - delta) * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
 
 
 def _percent(share: float) -> str:
@@ -182,7 +169,7 @@ def _verdict(right: float) -> str:
     return " That promises little; a smaller epsilon promises more." if right > _LITTLE else ""
 
 
-_LITTLE, _ALWAYS = 0.99, 0.999
+_LITTLE, _ALWAYS = 0.9, 0.999
 
 
 def _public(prepared: Prepared) -> str:

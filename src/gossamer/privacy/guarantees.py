@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Context
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from gossamer.errors import counted
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.profile import EVERYTHING, PrivacyProfile
 
 _NEIGHBORS = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: "whether any one {} was present or absent",
@@ -23,6 +26,13 @@ def rounded_up(bound: float, digits: int = 4) -> str:
     # From the shortest decimal that is this float: the float 0.1 is a little more than 0.1.
     up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(bound)))
     return f"{float(up):.{digits}g}"
+
+
+def guess(profile: PrivacyProfile) -> str:
+    """The whole profile in a sentence with two numbers."""
+    mu = f"mu {rounded_up(profile.mu, 3)}" if profile.mu < math.inf else "no mu"
+    right = float(rounded_up(100 * profile.accuracy, 3))
+    return f"The best guess is right {right:g} times in 100, instead of 50 ({mu})."
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,8 @@ class Guarantee:
         The most examples of one person that are covered together; None where the unit covers however many there are.
     would_be : Guarantee or None
         What would be guaranteed if the noise were secret, where it is reproducible.
+    evidence : callable or None
+        Computes ``profile``, when it is asked for; None where the one point is all that is known.
     """
 
     epsilon: float
@@ -63,6 +75,22 @@ class Guarantee:
     remarks: tuple[str, ...] = ()
     rows_per_person: int | None = None
     would_be: Guarantee | None = None
+    evidence: Callable[[], PrivacyProfile] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def profile(self) -> PrivacyProfile:
+        """The deltas proved for all losses, of which ``epsilon`` and ``delta`` are one point."""
+        if math.isinf(self.epsilon):
+            return EVERYTHING
+        return PrivacyProfile.of_points([(self.epsilon, self.delta)]) if self.evidence is None else self.evidence()
+
+    @property
+    def mu(self) -> float:
+        """The least mu whose Gaussian differential privacy bounds what leaked; infinite where none does.
+
+        The whole of what is proved as one number that can be compared, as an epsilon at one delta cannot.
+        """
+        return self.profile.mu
 
     def __str__(self) -> str:
         """The guarantee in words."""
@@ -87,19 +115,24 @@ class Guarantee:
         return (
             f"({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy for each {self.unit}, "
             f"against {self.observer}:\nit stays hard to tell {told_apart} "
-            f"({self.neighboring_relation.value}).{weak}\nProof: {self.proof}\nThis assumes:\n{assumptions}"
+            f"({self.neighboring_relation.value}).\n{guess(self.profile)}{weak}\n"
+            f"Proof: {self.proof}\nThis assumes:\n{assumptions}"
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; an infinite epsilon becomes None with ``privacy: none``; ``would_be`` only if set."""
-        values = asdict(self)
-        if self.would_be is None:
-            del values["would_be"]
-        else:
+        mu, nothing = self.mu, math.isinf(self.epsilon)
+        strength = {
+            "epsilon": None if nothing else self.epsilon,
+            "delta": None if nothing else self.delta,
+            "mu": mu if mu < math.inf else None,
+            "best_guess": None if nothing else self.profile.accuracy,
+        }
+        shown = [one.name for one in fields(self) if one.name not in (*strength, "would_be", "evidence")]
+        values = {**strength, **{name: getattr(self, name) for name in shown}}
+        if self.would_be is not None:
             values["would_be"] = self.would_be.as_dict()
-        if math.isinf(self.epsilon):
-            return {**values, "epsilon": None, "delta": None, "privacy": "none"}
-        return values
+        return {**values, "privacy": "none"} if nothing else values
 
 
 OTHER_NODES = "all other nodes together, malicious ones included, and anyone on the wires"
@@ -204,7 +237,9 @@ def reproducible(guarantee: Guarantee) -> Guarantee:
     """No guarantee either, where the noise that ``guarantee`` rests on can be drawn again; and what it would be."""
     if math.isinf(guarantee.epsilon):
         return guarantee
-    none = replace(guarantee, epsilon=math.inf, delta=0.0, assumptions=(), proof=REPRODUCIBLE, remarks=())
+    none = replace(
+        guarantee, epsilon=math.inf, delta=0.0, assumptions=(), proof=REPRODUCIBLE, remarks=(), evidence=None
+    )
     return replace(none, would_be=guarantee)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
-from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.guarantees import CODE, SIMULATED_NOISE, Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
@@ -196,6 +197,7 @@ def _guarantee(
         (*trusted, *_ASSUMPTIONS, *blank),
         f"{found.accountant} of {releases} releases of a client's whole update, clipped and noised",
         rows_per_person=None,
+        evidence=partial(profile, ((kinds, 1),), relation),
     )
 
 

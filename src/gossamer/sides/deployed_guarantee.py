@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gossamer.privacy.accounting.release_times import LATE
 from gossamer.privacy.exact.discrete_gaussian_blocks import DISTANCE
 from gossamer.privacy.exact.grid_noise import SMOOTHING, smoothing_error
 from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.profile import PrivacyProfile
 from gossamer.sides.sum_rounding import UNLIKELY
 
 RANDOMNESS = (
@@ -111,8 +113,17 @@ def deployed_guarantee(guarantee: Guarantee, drawn: Drawn) -> Guarantee:
         epsilon=epsilon,
         delta=delta,
         assumptions=(*kept, *more),
+        evidence=partial(_deployed_profile, guarantee, drawn),
         proof=guarantee.proof if drawn.floating_point else f"{guarantee.proof}; {_OF_SUMS}",
     )
+
+
+def _deployed_profile(guarantee: Guarantee, drawn: Drawn) -> PrivacyProfile:
+    """`deployed_bound` of every loss."""
+    eta = drawn.numbers * smoothing_error(SMOOTHING)
+    chance = drawn.numbers * DISTANCE + drawn.samples * UNLIKELY
+    failure = chance + drawn.times.late * LATE
+    return guarantee.profile.moved(2 * eta, math.exp(eta), failure, math.exp(2 * eta) * chance)
 
 
 def deployed_bound(epsilon: float, delta: float, drawn: Drawn) -> tuple[float, float]:

@@ -34,6 +34,8 @@ def test_as_data_it_is_json_with_all_parts() -> None:
     assert set(values) == {
         "epsilon",
         "delta",
+        "mu",
+        "best_guess",
         "unit",
         "neighboring_relation",
         "observer",

@@ -10,21 +10,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, UpdateBound, gaussian_mu_of, laplace_epsilon_of
 from gossamer.privacy.streams.noise_streams import NoiseLaw
 
 
 class Proved(NamedTuple):
-    """An epsilon, the delta that it holds at, and how it was computed."""
+    """An epsilon, the delta that it holds at, how it was computed, and what computes all others."""
 
     epsilon: float
     delta: float
     proof: str
+    evidence: Callable[[], PrivacyProfile] | None = None
 
 
 def proved_epsilon(noise: Noise, bound: UpdateBound, size: int, delta: float) -> Proved:
@@ -44,7 +48,7 @@ def proved_epsilon(noise: Noise, bound: UpdateBound, size: int, delta: float) ->
     if noise.law is NoiseLaw.GAUSSIAN:
         mu = gaussian_mu_of(noise, bound)
         proof = f"{mu:.6g}-Gaussian differential privacy of all messages jointly"
-        return Proved(gaussian_epsilon(mu, delta), delta, proof)
+        return Proved(gaussian_epsilon(mu, delta), delta, proof, partial(PrivacyProfile.gaussian, mu))
     epsilon = laplace_epsilon_of(noise, bound, size)
     return Proved(epsilon, 0.0, "L1 sensitivities of all messages, added up")
 
@@ -91,6 +95,7 @@ def graph_guarantees(
             *(_OF_MASKS if masked and where is GradientAt.RELEASED else ()),
         ),
         found.proof,
+        evidence=found.evidence,
     )
     return {
         "other_units": proved,

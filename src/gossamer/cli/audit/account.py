@@ -18,12 +18,15 @@ from gossamer.cli.delta_options import check_delta
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, warn
 from gossamer.errors import CallerError, counted
-from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.accounting.pure_composition import COMPOSITIONS, compositions
+from gossamer.privacy.guarantees import guess
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.weakness import remarks
 
+_LINES, _SHOWN = 10, 1e-9  # of a printed profile: steps of epsilon, and the delta where it ends
 DESCRIPTION = "Compute the epsilon that is proved for a number of subsampled noisy releases."
 
 
@@ -43,6 +46,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--composition", choices=[*COMPOSITIONS, "all"], help="of l2_laplace: how releases add up (default: tight)"
     )
+    command.add_argument(
+        "--profile", action="store_true", help="the delta at every epsilon, not at one: some in words, all in --json"
+    )
     command.set_defaults(command=account_command)
 
 
@@ -52,16 +58,20 @@ def account_command(options: argparse.Namespace) -> int:
     check_delta(options)
     mechanism, size = _mechanism(options, relation), size_of(options)
     schedule = schedule_of(options)
+    counts = {ReleaseKind(mechanism, sampling, size): n for sampling, n in schedule.items()}
+    found = profile([(counts, options.group)], relation)
     document: dict[str, Any] = {
-        **_accounted(
-            options, {ReleaseKind(mechanism, sampling, size): n for sampling, n in schedule.items()}, relation
-        ),
+        **_accounted(options, counts, relation),
         "delta": options.delta,
+        "mu": found.mu if found.mu < math.inf else None,
+        "best_guess": found.accuracy,
         "neighboring_relation": relation.value,
         "rows_per_person": options.group,
         "releases": sum(schedule.values()),
     }
     warn(remarks(document["epsilon"], options.delta, options.dataset_size, "the data set", options.group))
+    if options.profile:
+        document["profile"] = {"epsilon": found.losses, "delta": found.deltas}
     if options.json:
         print_json(document)
         return 0
@@ -72,7 +82,21 @@ def account_command(options: argparse.Namespace) -> int:
             f"({value:.6g}, {options.delta:g})-differential privacy ({whose(options, relation)}) for "
             f"{counted(document['releases'], 'release')} ({how})"
         )
+    print(guess(found))
+    if options.profile:
+        _print_profile(found)
     return 0
+
+
+def _print_profile(found: PrivacyProfile) -> None:
+    """Some points of the whole: what leaked is (epsilon, delta)-differentially private at each."""
+    end = next(
+        (loss for loss, delta in zip(found.losses, found.deltas, strict=True) if delta < _SHOWN), found.losses[-1]
+    )
+    print(f"\n{'epsilon':<11} delta")
+    for step in range(_LINES + 1):
+        at = end * step / _LINES
+        print(f"{at:<11.6g} {found.delta(at):.3g}")
 
 
 def _accounted(

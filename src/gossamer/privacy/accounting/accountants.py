@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting.accountant_table import PURE
 from gossamer.privacy.accounting.accountant_table import ROWS as ROWS
@@ -25,9 +27,13 @@ from gossamer.privacy.accounting.renyi import check_delta, check_order
 from gossamer.privacy.accounting.renyi import renyi_epsilon as renyi_epsilon
 from gossamer.privacy.accounting.renyi import renyi_level as renyi_level
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.profile import EVERYTHING, HIGHEST_LOSS, NOTHING, PrivacyProfile
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 
 _UP = 1 + 4e-15  # more than the rounding of a few operations
+_POINTS = 257  # losses of a profile
+_TAILS = (1e-16, 1e-12, 1e-8, 1e-4)
+"""Deltas beyond whose epsilon a profile is not looked at; larger ones where there is no epsilon for less."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,22 @@ def delta(counts: Counts, epsilon: float, relation: NeighboringRelation, rows: i
     return _delta(_released([(counts, rows)]), epsilon, NeighboringRelation(relation))
 
 
+def profile(parts: Iterable[tuple[Counts, int]], relation: NeighboringRelation) -> PrivacyProfile:
+    """The whole privacy profile proved for releases that are fixed in advance.
+
+    Parameters
+    ----------
+    parts, relation
+        As for `joint_epsilon`.
+
+    Raises
+    ------
+    AccountingError
+        As for `epsilon`.
+    """
+    return _profile(_released(parts), NeighboringRelation(relation))
+
+
 @lru_cache(maxsize=4096)
 def renyi_divergence(kind: ReleaseKind, order: float, relation: NeighboringRelation) -> float:
     """An upper bound of the Renyi divergence of one release at ``order``, in both directions, for one row.
@@ -139,6 +161,15 @@ def _delta(released: _Released, epsilon: float, relation: NeighboringRelation) -
     return Figures(released, relation, FINE).delta(epsilon)
 
 
+@lru_cache(maxsize=256)
+def _profile(released: _Released, relation: NeighboringRelation) -> PrivacyProfile:
+    if not released:
+        return NOTHING
+    if not _private(released):
+        return EVERYTHING
+    return Figures(released, relation, QUICK).profile(Figures(released, relation, FINE).delta(0.0))
+
+
 class Figures:
     """Figures of what private releases reveal together; made by `quick_figures`."""
 
@@ -157,6 +188,15 @@ class Figures:
         # With that epsilon alone, and a delta of 0, delta is at most this.
         alone = -math.expm1(epsilon - self._largest)
         return min(alone, *(composition.delta(epsilon) for composition in self._compositions))
+
+    def profile(self, advantage: float) -> PrivacyProfile:
+        """The deltas proved for all losses that matter to an attacker; ``advantage`` is proved for the loss 0."""
+        end = min(next((e for e in map(self.epsilon, _TAILS) if e < math.inf), math.inf), HIGHEST_LOSS)
+        losses = np.linspace(0.0, end, _POINTS) if end > 0 else np.zeros(1)
+        deltas = np.min([composition.deltas(losses) for composition in self._compositions], axis=0)
+        alone = -np.expm1(np.minimum(losses - self._largest, 0.0))
+        deltas[0] = min(deltas[0], advantage)
+        return PrivacyProfile.of(losses, np.minimum(deltas, alone))
 
 
 def quick_figures(counts: Counts, relation: NeighboringRelation) -> Figures:

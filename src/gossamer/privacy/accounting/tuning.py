@@ -166,6 +166,11 @@ def quick_delta(releases: Releases, epsilon: float) -> float:
     return _delta(releases, epsilon, _QUICK_EXCESS, _MOST_PRODUCTS / 8)
 
 
+def quick_bound(releases: Releases, epsilon: float) -> FourierBound:
+    """Return upper bounds of the delta of every loss, which are a percent too large near ``epsilon``."""
+    return _bound(releases, epsilon, _QUICK_EXCESS)[0]
+
+
 def _delta(releases: Releases, epsilon: float, least_excess: float, most_products: float) -> float:
     if epsilon > releases.highest * (1 + _SAFE):
         return 0.0

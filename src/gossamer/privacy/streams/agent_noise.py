@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ from gossamer.privacy.accounting.renyi import check_delta, renyi_epsilon
 from gossamer.privacy.exact.nearly_gaussian import NearlyGaussian, sum_of_discrete_gaussians
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.profile import PrivacyProfile
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,16 @@ def own_server_guarantee(noise: AgentNoise | None, rounds: int, delta: float, ho
         (*(part.format(honest=honest) for part in _TRUSTED[trusted]), *ASSUMPTIONS),
         f"{proof} of {rounds} masked sums jointly, by discrete Gaussian noise of "
         f"{'this agent alone' if not trusted else f'{honest} agents'}",
+        evidence=partial(_profile, noise, rounds, honest),
     )
+
+
+def _profile(noise: AgentNoise, rounds: int, honest: int) -> PrivacyProfile:
+    """The deltas of all losses."""
+    gaussian = noise.gaussian(rounds, honest)
+    if gaussian is None:
+        return PrivacyProfile.through(partial(concentrated_epsilon, rounds * noise.rho(honest)))
+    return PrivacyProfile.gaussian(gaussian.mu).moved(2 * gaussian.eta, math.exp(gaussian.eta), 0.0)
 
 
 def _proved(noise: AgentNoise, rounds: int, delta: float, honest: int) -> tuple[float, str]:

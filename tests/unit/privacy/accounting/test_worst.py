@@ -1,0 +1,59 @@
+"""The profile of whoever is exposed most: never below anybody's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gossamer.privacy.accounting.accountants import epsilon, profile
+from gossamer.privacy.accounting.worst import worst_profile
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.sampling import Poisson
+
+ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
+
+
+def node(multiplier: float, rate: float, releases: int) -> Counts:
+    return {ReleaseKind(Gaussian(1.0, multiplier), Poisson(rate), 3): releases}
+
+
+def point(nodes: list[Counts]) -> tuple[float, float]:
+    return max(epsilon(counts, 1e-5, ADD).epsilon for counts in nodes), 1e-5
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node(2.0, 0.1, 10), node(2.0, 0.1, 300), node(2.0, 0.05, 100)],
+        [node(2.0, 0.02, 500), node(1.0, 0.5, 1)],
+        [node(2.0, rate, round(2 / rate)) for rate in np.linspace(0.02, 0.3, 12)],
+        [node(2.0 + rate, rate, round(2 / rate)) for rate in np.linspace(0.05, 0.3, 9)],
+    ],
+)
+def test_it_is_never_below_a_nodes_own(nodes: list[Counts]) -> None:
+    found = worst_profile([[(counts, 1)] for counts in nodes], ADD, point(nodes))
+    own = [profile([(counts, 1)], ADD) for counts in nodes]
+    for loss in np.linspace(0, found.losses[-1], 30):
+        assert found.delta(float(loss)) >= max(one.delta(float(loss)) for one in own) * (1 - 1e-2)
+    assert found.mu >= max(one.mu for one in own) - 1e-6
+
+
+def test_nodes_that_release_less_cost_nothing() -> None:
+    worst = node(2.0, 0.1, 300)
+    less = [node(2.0, 0.1, 300 - n) for n in range(1, 200)]
+    assert worst_profile([[(c, 1)] for c in [*less, worst]], ADD, (9.0, 0.1)) == profile([(worst, 1)], ADD)
+
+
+def test_many_that_differ_are_covered_closely() -> None:
+    """Twelve nodes with as many epochs each: the most sampled one decides, and covers are of neighbouring rates."""
+    nodes = [node(4.0, rate, round(2 / rate)) for rate in np.linspace(0.02, 0.3, 12)]
+    nodes += [node(4.0 - rate, rate, round(2 / rate)) for rate in np.linspace(0.025, 0.295, 12)]
+    found = worst_profile([[(counts, 1)] for counts in nodes], ADD, point(nodes))
+    assert found.mu <= 1.1 * max(profile([(counts, 1)], ADD).mu for counts in nodes)
+
+
+def test_more_rows_of_a_person_are_more_exposed() -> None:
+    counts = node(4.0, 0.1, 50)
+    found = worst_profile([[(counts, 1)], [(counts, 3)]], ADD, (9.0, 0.1))
+    assert found == profile([(counts, 3)], ADD)
