@@ -204,7 +204,8 @@ def test_kernels_that_a_module_has_not_are_refused_with_one_line(
     assert main([command, str(spec), *out]) == 2
     assert capsys.readouterr() == (
         "",
-        "gossamer: error: strategy 'compiled' cannot be used, since the module (Net) has no kernel; choose 'auto'\n",
+        f"gossamer: error: {spec}: strategy 'compiled' cannot be used, since the module (Net) has no kernel; "
+        "choose 'auto'\n",
     )
     assert not (tmp_path / "out").exists()
 

@@ -76,7 +76,8 @@ def test_a_changed_example_changes_the_noise_and_where_the_file_lies_does_not(
     found = []
     for name, changed in (("one", 1.0), ("two", 2.0), ("three", 1.0)):
         (tmp_path / name).mkdir()
-        dataset = {"name": "mine", "path": str(rows(tmp_path / name, changed)), "scale": "none"}
+        path = str(rows(tmp_path / name, changed))
+        dataset = {"name": "mine", "path": path, "labels": [0, 1], "scale": "none"}
         logistic = {"dataset": dataset, "objective": "logistic", **SPEC}
         found.append(weights(gs.run(specified(alike, logistic), **alike)))
     assert unlike(found[0], found[1])
