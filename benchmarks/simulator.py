@@ -31,7 +31,7 @@ import yaml
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
-from gossamer.experiment.progress import Silence
+from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.running import run
 from gossamer.privacy.mechanisms import NoNoise
@@ -80,7 +80,7 @@ def bare_events(nodes: int = 100, updates: int = 500) -> dict[str, Any]:
     }
 
 
-class Clock(Silence):
+class Clock(NullProgress):
     """Processor seconds and updates when the tenth part of all updates is made, and at the last one."""
 
     def __init__(self) -> None:

@@ -52,9 +52,7 @@ if TYPE_CHECKING:
         SpecError,
         TopologyError,
     )
-    from gossamer.experiment.deployment_settings import DeploymentSettings
     from gossamer.experiment.noise_secret import NoiseSecret
-    from gossamer.experiment.personal_settings import PersonalisationSettings
     from gossamer.experiment.planning import plan_run
     from gossamer.experiment.prepare import prepare
     from gossamer.experiment.prepared import Prepared
@@ -64,15 +62,14 @@ if TYPE_CHECKING:
     from gossamer.experiment.replaying import replay_run
     from gossamer.experiment.result import Result
     from gossamer.experiment.running import run
-    from gossamer.experiment.spec import (
-        Budget,
+    from gossamer.experiment.sections import (
         ComputeSettings,
+        DeploymentSettings,
         EvaluationSettings,
-        Experiment,
         ObjectiveSettings,
-        PrivacySettings,
-        StopSettings,
+        PersonalisationSettings,
     )
+    from gossamer.experiment.spec import Budget, Experiment, PrivacySettings, StopSettings
     from gossamer.objectives.glm import LinearModel
     from gossamer.objectives.loss_settings import OwnLoss
     from gossamer.objectives.torch_module import TorchModule
@@ -222,9 +219,7 @@ _HOMES = {
         "SpecError",
         "TopologyError",
     ),
-    "gossamer.experiment.deployment_settings": ("DeploymentSettings",),
     "gossamer.experiment.noise_secret": ("NoiseSecret",),
-    "gossamer.experiment.personal_settings": ("PersonalisationSettings",),
     "gossamer.experiment.planning": ("plan_run",),
     "gossamer.experiment.prepare": ("prepare",),
     "gossamer.experiment.prepared": ("Prepared",),
@@ -234,15 +229,14 @@ _HOMES = {
     "gossamer.experiment.replaying": ("replay_run",),
     "gossamer.experiment.result": ("Result",),
     "gossamer.experiment.running": ("run",),
-    "gossamer.experiment.spec": (
-        "Budget",
+    "gossamer.experiment.sections": (
         "ComputeSettings",
+        "DeploymentSettings",
         "EvaluationSettings",
-        "Experiment",
         "ObjectiveSettings",
-        "PrivacySettings",
-        "StopSettings",
+        "PersonalisationSettings",
     ),
+    "gossamer.experiment.spec": ("Budget", "Experiment", "PrivacySettings", "StopSettings"),
     "gossamer.objectives.glm": ("LinearModel",),
     "gossamer.objectives.loss_settings": ("OwnLoss",),
     "gossamer.objectives.torch_module": ("TorchModule",),

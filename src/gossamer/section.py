@@ -81,7 +81,7 @@ def says(key: str, section: Section) -> bool:
 
 
 def place(problem: Any) -> tuple[str | int, ...]:
-    """Where one of the problems of a ``ValidationError`` is, down to the key."""
+    """Return the place of one of the problems of a ``ValidationError``, down to the key."""
     return (*problem["loc"], problem["ctx"]["key"]) if problem["type"] == TRUTH_VALUE else tuple(problem["loc"])
 
 

@@ -192,7 +192,7 @@ class Public(Vector):
 
 
 class Released(Vector):
-    """What a mechanism released, or post-processing of such."""
+    """Vector that a mechanism released, or post-processing of such."""
 
     __slots__ = ()
 
@@ -338,11 +338,11 @@ class Coordinates:
 
     @property
     def slice(self) -> slice:
-        """What to index a vector with."""
+        """The slice to index a vector with."""
         return slice(self.first, None, self.step)
 
     def count(self, size: int) -> int:
-        """How many coordinates of a vector of ``size`` numbers these are."""
+        """Count the coordinates of a vector of ``size`` numbers that these are."""
         return len(range(self.first, size, self.step))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.contract.test_algorithms_contract import _Units, units
 from tests.reference.masked_sides import MaskedAnswers, client_sides, masked_sides
 
@@ -23,6 +24,7 @@ from gossamer.testing.contracts import SIZE, WORLDS, AlgorithmContract, FixedAns
 CLIP = 100.0
 
 
+@pytest.mark.some(2)
 class _MaskedUnits(_Units):
     agent_noise = 0.0
 

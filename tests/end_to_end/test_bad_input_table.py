@@ -96,9 +96,10 @@ def prepared(case: Case, folder: Path) -> dict[str, object]:
 
 
 def _with_slow_bombs() -> Iterator[object]:
-    """All cases; bombs take a while to make."""
+    """All cases; bombs take a while to make, and so does a second reading of as many values."""
     for case in CASES:
-        yield pytest.param(case, id=case.id, marks=[pytest.mark.slow] if case.apart and case.kind == "data" else [])
+        bomb = (case.apart and case.kind == "data") or case.id == "policy: 300,000 values"
+        yield pytest.param(case, id=case.id, marks=[pytest.mark.slow] if bomb else [])
 
 
 @pytest.mark.usefixtures("called_here", "_no_endless_waiting")

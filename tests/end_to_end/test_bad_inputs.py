@@ -28,6 +28,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

@@ -137,6 +137,25 @@ def test_results_are_not_overwritten_by_accident(capsys: pytest.CaptureFixture[s
     assert main(["run", str(spec), "--out", "out", "--overwrite"]) == 0
 
 
+@pytest.mark.parametrize("command", [["check"], ["run", "--out", "x"]])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("stop.virtual_seconds=1e-9", "no node makes an update before the run ends"),
+        ("budget.epsilon=1e-9", "epsilon"),
+        ("algorithm.batch_size=400", ""),
+        ("evaluation.every_seconds=1e-9", "evaluation.every_seconds is 1e-09, more than"),
+    ],
+)
+def test_a_plan_that_is_refused_names_the_spec(
+    capsys: pytest.CaptureFixture[str], spec: Path, command: list[str], change: str, said: str
+) -> None:
+    line = mistake(capsys, command[0], spec, *command[1:], "--set", change)
+    assert line.startswith(f"gossamer: error: {spec}: ")
+    assert line.count(str(spec)) == 1
+    assert said in line
+
+
 def test_a_trace_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str], spec: Path) -> None:
     assert "nowhere/trace: cannot write" in mistake(capsys, "run", spec, "--out", "x", "--trace", "nowhere/trace")
 
@@ -357,6 +376,7 @@ def _start(tmp_path: Path) -> subprocess.Popen[bytes]:
     raise AssertionError("the run did not start")
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("how", "status", "code"),
     [

@@ -16,9 +16,11 @@ import pytest
 pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
+from tests.reference.deployments import check_lives, experiment, keep_history, parties, until
 from tests.reference.founded_broker import FoundedBroker, free_port
 
 from gossamer.cli import main
+from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.deployment.founding.invitations import read_signed
 from gossamer.runtimes.mqtt.broker import HOST, Mosquitto
 
@@ -147,6 +149,30 @@ def test_from_releases_to_predictions(broker: FoundedBroker, capsys: pytest.Capt
 def _doses(name: str) -> Any:
     lines = Path(name, "train.csv").read_text().splitlines()[1:]
     return np.array([float(line.split(",")[0]) for line in lines])
+
+
+def test_a_node_that_is_killed_goes_on_by_its_scale(called_here: None) -> None:
+    """Nothing is released twice: each ledger has the release for the scale, and one for each answer given or lost."""
+    if (reason := Mosquitto.missing()) is not None:
+        pytest.skip(reason)
+    write_data(Path("stays.csv"), 450, 5)
+    spec = SPEC.replace("format: csv", "path: stays.csv").replace("name: gossip,", "name: gossip, nodes: 3,")
+    spec = spec.replace(f"updates_per_node: {UPDATES}", "updates_per_node: 400")
+    with Mosquitto() as broker:
+        federation = LocalFederation.found(experiment(spec), Path("up"), broker.url)
+        federation.find_scale(lambda line: None)
+        with parties(federation) as there:
+            keep_history(there)
+            there.start()
+            killed = there.names[0]
+            until(lambda: there.updates(killed) >= 3, "updates before the kill")
+            there.kill(killed)
+            there.start(killed)
+            there.finish()
+        check_lives(there, {killed: 1})
+    for name in there.names:
+        columns = json.loads(Path("up", name, "state", "model.json").read_text())["data"]["columns"]
+        assert {column: columns[column]["range"][1] for column in federation.ranges} == federation.ranges
 
 
 def test_on_one_machine_it_is_done_by_itself(called_here: None, capsys: pytest.CaptureFixture[str]) -> None:

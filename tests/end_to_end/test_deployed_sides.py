@@ -14,9 +14,9 @@ from gossamer.data.split import Split
 from gossamer.deployment.party.computing import deployed_computer, deployed_epsilon, deployed_guarantees, drawn_by
 from gossamer.deployment.party.side_file import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
-from gossamer.experiment.driving import Blind, drive
+from gossamer.experiment.driving import NullObserver, drive
+from gossamer.experiment.nodes_and_sides import sides_of
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
@@ -177,11 +177,11 @@ def run(prepared: Prepared, plan: Any, computer: Any | None = None) -> tuple[Sim
     if computer is None:
         computer = Parties(prepared, plan, list(nodes))
     simulator = Simulator(nodes, computer, prepared.world, count=prepared.count)
-    drive(simulator, plan.stop, Blind())
+    drive(simulator, plan.stop, NullObserver())
     return simulator, computer
 
 
-@pytest.mark.some(10)
+@pytest.mark.some(5)
 @pytest.mark.filterwarnings("ignore:mapa")
 @pytest.mark.parametrize("name", SPECS)
 def test_a_run_charges_what_the_simulated_one_charges(name: str) -> None:
@@ -313,6 +313,7 @@ def test_a_restarted_server_without_records_is_refused_and_one_with_them_goes_on
 # What is guaranteed
 
 
+@pytest.mark.some(8)
 @pytest.mark.filterwarnings("ignore:mapa")
 @pytest.mark.parametrize("name", [name for name in SPECS if name != "none"])
 def test_the_guarantee_is_the_planned_one_but_for_the_stated_terms(name: str) -> None:

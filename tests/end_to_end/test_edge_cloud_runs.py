@@ -29,6 +29,7 @@ def spec(**sections: Any) -> gs.Experiment:
     return parse_spec({key: value for key, value in content.items() if value is not None})
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("algorithm", ["audp", MAPA], ids=["audp", "mapa"])
 @pytest.mark.filterwarnings(ENDS_INSIDE)
 def test_a_run_ends_after_exactly_t_updates_within_its_plan(algorithm: Any) -> None:
@@ -137,6 +138,7 @@ def test_noise_larger_than_any_signal_is_warned_of_and_the_advice_helps() -> Non
         gs.run(spec(**{**sections, "privacy": {**PAPER, "epsilon": [100, 0.1, 100, 100]}}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["l2_laplace", "gaussian"])
 def test_pure_noise_of_a_total_budget_trains_about_as_well_as_gaussian_noise(noise: str) -> None:
     """papers.md, section 2: calibrated to a total, the L2-Laplace law costs about what Gaussian noise does."""
@@ -162,6 +164,7 @@ def test_without_noise_there_is_no_guarantee_and_better_accuracy() -> None:
             assert result.summary["csgd"]["staleness_max"] == 0
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "sections",
     [
@@ -243,6 +246,7 @@ def _nodes(result: gs.Result) -> list[dict[str, Any]]:
     return list(result.summary["privacy"]["nodes"].values())
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "cut",
     [

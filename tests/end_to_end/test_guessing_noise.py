@@ -174,6 +174,7 @@ class Seen:
         return computed
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.usefixtures("real_secrets")
 def test_runs_of_one_spec_share_neither_noise_nor_samples(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

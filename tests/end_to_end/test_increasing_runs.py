@@ -124,6 +124,7 @@ def test_a_given_multiplier_is_halved_for_the_accountant_of_a_clipped_sum() -> N
 REPLACED = {"neighboring_relation": "replace_one", "clip": 0.5}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("sampling", "most"), [("fixed_size", 0.502), ("poisson", 0.98)])
 def test_a_clipped_sum_needs_no_more_noise_where_an_example_is_replaced(sampling: str, most: float) -> None:
     """A replaced example moves it by 2C too, from one end of its ball to the other, and the sum of a batch by 2C.

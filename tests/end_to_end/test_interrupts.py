@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from tests.end_to_end.bad_inputs.interrupts import OWN, PRESSED, SPEC, Pressed
 
+from gossamer.cli import main
+
 PRESSING = """
 import os, signal, sys
 
@@ -115,6 +117,7 @@ SHORT = SPEC.replace("100000", "20")
 GOSSAMER = "import sys; sys.argv[0] = 'gossamer'; from gossamer.__main__ import main; sys.exit(main())"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("most", [0, 100, 2_000])
 def test_files_that_cannot_grow(tmp_path: Path, most: int) -> None:
     """As on a full disk, or one whose share is used up: the file is named, and nothing of it is left."""
@@ -135,18 +138,20 @@ def test_files_that_cannot_grow(tmp_path: Path, most: int) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_trace_for_which_there_is_no_room(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("called_here")
+def test_a_trace_for_which_there_is_no_room(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     prepare(tmp_path)
     (tmp_path / "spec.yaml").write_text(SHORT)
-    found = called(tmp_path, GOSSAMER, "run spec.yaml --out out --trace /dev/full")
-    assert found.returncode == 2
+    assert main(["run", "spec.yaml", "--out", "out", "--trace", "/dev/full"]) == 2
+    found = capsys.readouterr().err
     said = "gossamer: error: /dev/full: No space left on device; make room and start again"
-    assert found.stderr.splitlines()[-1] == said
-    assert "Traceback" not in found.stderr
+    assert found.splitlines()[-1] == said
+    assert "Traceback" not in found
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("command", ["datasets", "check spec.yaml --json"])
 def test_output_for_which_there_is_no_room(tmp_path: Path, command: str) -> None:
     if not Path("/dev/full").exists():

@@ -99,21 +99,21 @@ def test_without_an_owner_all_rows_are_in_one_place() -> None:
     assert written()["algorithm"]["batch_size"] == 16  # half of 80 % of 40 rows
 
 
+REAL = ("--target", "age", "--regression", "--categories", "sex=f,m", "ill=no,yes", "--drop", "who")
+
+
 def test_a_regression_has_no_labels() -> None:
-    assert new("--target", "age", "--regression", "--categories", "sex=f,m", "ill=no,yes", "--drop", "who") == 0
+    assert new(*REAL, "--range", "age=0..100") == 0
     assert (written()["dataset"]["task"], written()["objective"]) == ("regression", "squared")
+    assert written()["dataset"]["target_range"] == [0, 100]
+    assert "age" not in written()["dataset"]["columns"]
     assert main(["check", "small.yaml"]) == 0
 
 
-def test_a_regression_warns_of_targets_that_steps_do_not_reach(capsys: pytest.CaptureFixture[str]) -> None:
-    """100 steps of rate 0.5 at clip 1 move an intercept by 50 at most: a target about 130 is out of reach."""
-    assert new("--target", "age", "--regression", "--categories", "sex=f,m", "ill=no,yes", "--drop", "who") == 0
-    err = capsys.readouterr().err
-    assert len(err.splitlines()) == 1
-    assert err.startswith("gossamer: warning: age: a target far from -1 .. 1 is hardly learnt")
-    Path("small.yaml").unlink()
-    assert new(*WHOLE) == 0
-    assert "hardly learnt" not in capsys.readouterr().err
+def test_a_mean_of_the_target_does_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert new(*REAL, "--mean", "age=50,20") == 0
+    assert written()["dataset"]["target_range"] == {"mean": 50, "deviation": 20}
+    assert capsys.readouterr().err == ""
 
 
 def test_the_next_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,6 +226,11 @@ FLAGS: list[tuple[list[str], str]] = [
     ([*T, *WHOLE, "--drop", "ill"], "ill is the target's column, which is no feature"),
     ([*T, *DECLARED, "--drop", "who", "--missing", "age=old"], "--missing age: missing must be a number"),
     ([*T, *DECLARED, "--drop", "who", "--missing", "age=999"], "--missing age: missing must be in the range"),
+    ([*T, *REAL], "age has no range (--range age=LOW..HIGH: from where to where targets mostly lie)"),
+    ([*T, *REAL, "--range", "age=9..1"], "--range age: range must be [least, most], the least being less"),
+    ([*T, *REAL, "--categories", "age=1,2"], "age is the target's column, a number with --regression; declare its"),
+    ([*T, *REAL, "--boolean", "age"], "age is the target's column, a number with --regression; declare its range"),
+    ([*T, *WHOLE, "--boolean", "ill"], "ill is the target's column, and has classes; declare nothing else of it"),
     (
         [*T, *DECLARED, "--drop", "who", "--missing", "sex=x"],
         "--missing sex: missing must be one of the categories f, m",
@@ -320,6 +325,18 @@ def test_a_wrong_answer_is_asked_again(terminal: Callable[..., list[str]], capsy
     assert "expected the least and the most" in err
     assert "rows have 'm' too" in err
     assert written()["dataset"]["columns"] == {"age": "number", "sex": ["f", "m"]}
+
+
+def test_the_range_of_a_target_is_asked_for(
+    terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{place % 3},{100 + place / 7:.2f},{'fm'[place % 2]}" for place in range(60)]
+    Path("t.csv").write_text("\n".join(["who,pressure,sex", *rows]))
+    asked = terminal("pressure", "who", "", "", "80..200", "same")
+    assert new() == 0
+    assert asked[3] == asked[4] == "  range in which most such values lie, such as 80..200: "
+    assert "expected the least and the most" in capsys.readouterr().err
+    assert written()["dataset"]["target_range"] == [80, 200]
 
 
 @TOLD

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.reference.outside import gossamer, installed, python
+from tests.reference.outside import gossamer, here, installed, python
 
+from gossamer.algorithms import registered as registering
 from gossamer.algorithms.table import OWN
 
 SPEC = """
@@ -43,6 +47,20 @@ def spec(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def without(called_here: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The command in this process, where nobody installed it."""
+    return partial(here, capsys)
+
+
+@pytest.fixture
+def command(without: Callable[..., str], site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The command in this process, where it is installed."""
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setattr(registering, "_LOADED", {})
+    return without
+
+
 def refusal(site: Path | None, *arguments: object) -> str:
     """The one line of a command that is the caller's mistake."""
     done = python(site, "-m", "gossamer", *arguments)
@@ -53,9 +71,11 @@ def refusal(site: Path | None, *arguments: object) -> str:
 
 def code(site: Path) -> dict[str, Any]:
     """What the list of algorithms says of it."""
-    (found,) = (
-        one for one in json.loads(gossamer(site, "algorithms", "--json"))["algorithms"] if one["name"] == "mean"
-    )
+    return listed(gossamer(site, "algorithms", "--json"))
+
+
+def listed(output: str) -> dict[str, Any]:
+    (found,) = (one for one in json.loads(output)["algorithms"] if one["name"] == "mean")
     assert found["problem"] is None
     return dict(found)
 
@@ -70,9 +90,10 @@ def test_it_keeps_the_contract(site: Path, tmp_path: Path) -> None:
     assert int(done.stdout.split(" passed")[0].split()[-1]) > 20
 
 
-def test_it_runs(site: Path, spec: Path, tmp_path: Path) -> None:
+def test_it_runs(site: Path, command: Callable[..., str], spec: Path, tmp_path: Path) -> None:
+    """In a process of its own, which finds the code that is listed here."""
     summary = json.loads(gossamer(site, "run", spec, "--json", "--out", tmp_path / "out"))
-    reference = code(site)["code"]
+    reference = listed(command("algorithms", "--json"))["code"]
     assert summary["algorithm"] == "mean"
     known = summary["algorithm_code"]
     assert reference == f"{known['distribution']}=={known['version']}@sha256:{known['sha256']}"
@@ -84,7 +105,7 @@ def test_it_runs(site: Path, spec: Path, tmp_path: Path) -> None:
         "the code of mean-of-gradients 1.0 is trusted: its algorithm plans all that it releases, and sends nothing else"
     )
     assert trusted in summary["privacy"]["guarantee"]["assumptions"]
-    assert "mean on digits" in gossamer(site, "check", spec)
+    assert "mean on digits" in command("check", spec)
 
 
 @pytest.mark.slow
@@ -112,19 +133,19 @@ def test_noise_depends_on_its_source(site: Path, spec: Path, tmp_path: Path) -> 
     assert model(other, "changed") != first
 
 
-def test_what_is_not_installed_is_an_unknown_name(spec: Path) -> None:
+def test_what_is_not_installed_is_an_unknown_name(without: Callable[..., str], spec: Path) -> None:
     known = ", ".join(sorted(OWN))
-    assert refusal(None, "run", spec) == f"{spec}: algorithm: unknown name 'mean'; expected one of {known}"
+    assert without("run", spec, code=2) == f"{spec}: algorithm: unknown name 'mean'; expected one of {known}"
 
 
-def test_mistakes_in_its_settings_are_said_as_of_any_other(site: Path, spec: Path) -> None:
+def test_mistakes_in_its_settings_are_said_as_of_any_other(command: Callable[..., str], spec: Path) -> None:
     for setting, said in (
         ("algorithm.batch_sise=3", "unknown key algorithm.batch_sise; did you mean batch_size?"),
         ("algorithm.learning_rate=-1", "algorithm.learning_rate: input should be greater than 0, found -1"),
         ("algorithm.name=maen", "algorithm: unknown name 'maen'; did you mean mean?"),
     ):
-        assert refusal(site, "check", spec, "--set", setting) == f"{spec}: {said}"
-    assert "mean has no plan of its own" in refusal(site, "plan", "mean")
+        assert command("check", spec, "--set", setting, code=2) == f"{spec}: {said}"
+    assert "mean has no plan of its own" in command("plan", "mean", code=2)
 
 
 # Deployed parties, whose owners' policies list it or do not
@@ -172,9 +193,11 @@ def node(invited: Path, modules: list[str], tmp_path: Path) -> list[object]:
     return ["node", "--invitation", invited / "invitation.yaml", "--policy", policy, "--store", tmp_path / "state"]
 
 
-def test_a_party_that_does_not_allow_it_refuses_before_any_of_its_code_runs(invited: Path, tmp_path: Path) -> None:
+def test_a_party_that_does_not_allow_it_refuses_before_any_of_its_code_runs(
+    site: Path, invited: Path, tmp_path: Path
+) -> None:
     """It has another source here, which leaves a mark if it is imported."""
-    site = installed("mean_of_gradients", tmp_path / "marked")
+    site = Path(shutil.copytree(site, tmp_path / "marked", ignore=shutil.ignore_patterns("__pycache__")))
     source, mark, invitation = site / "mean_of_gradients.py", site / "was_imported", invited / "invitation.yaml"
     source.write_text(source.read_text() + MARK)
     command = node(invited, ["mean-of-gradients==1.1"], tmp_path)
@@ -190,6 +213,6 @@ def test_a_party_that_does_not_allow_it_refuses_before_any_of_its_code_runs(invi
     assert mark.exists()
 
 
-def test_a_party_that_has_not_installed_it(invited: Path, tmp_path: Path) -> None:
+def test_a_party_that_has_not_installed_it(without: Callable[..., str], invited: Path, tmp_path: Path) -> None:
     """Its policy speaks of an algorithm that nobody knows there."""
-    assert "algorithms: unknown name 'mean'" in refusal(None, *node(invited, ["mean-of-gradients"], tmp_path))
+    assert "algorithms: unknown name 'mean'" in without(*node(invited, ["mean-of-gradients"], tmp_path), code=2)

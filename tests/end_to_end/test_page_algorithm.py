@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from tests.reference.outside import gossamer, python
+from tests.reference.outside import gossamer, here
 from tests.reference.pages import own_distribution
+from tests.sampling import examples
 
 import gossamer as gs
 from gossamer.algorithms import registered as registering
@@ -100,7 +103,7 @@ def test_one_step_with_all_examples_is_a_noisy_gradient_at_the_model(registered:
         np.testing.assert_allclose(page.model[part], real.model[part], rtol=1e-4, atol=1e-6)
 
 
-# Installed, in commands of their own
+# Installed, in commands; one of them in a process of its own
 
 
 UNITS = {"my_fedasync": "example of a node's shard", "my_fedasync_clients": "client with all of its data"}
@@ -119,12 +122,18 @@ def written_spec(folder: Path, name: str) -> Path:
     return path
 
 
+@pytest.fixture
+def command(registered: None, called_here: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The command in this process."""
+    return partial(here, capsys)
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("name", UNITS)
-def test_it_is_listed_checked_and_run(site: Path, tmp_path: Path, name: str) -> None:
+def test_it_is_listed_checked_and_run(site: Path, command: Callable[..., str], tmp_path: Path, name: str) -> None:
     path = written_spec(tmp_path, name)
-    assert name in {one["name"] for one in json.loads(gossamer(site, "algorithms", "--json"))["algorithms"]}
-    assert f"{name} on digits" in gossamer(site, "check", path)
+    assert name in {one["name"] for one in json.loads(command("algorithms", "--json"))["algorithms"]}
+    assert f"{name} on digits" in command("check", path)
     summary = json.loads(gossamer(site, "run", path, "--json", "--out", tmp_path / "out"))
     known, guarantee = summary["algorithm_code"], summary["privacy"]["guarantee"]
     assert (known["distribution"], known["version"], summary["updates"]) == ("my-fedasync", "1.0", 12)
@@ -134,26 +143,22 @@ def test_it_is_listed_checked_and_run(site: Path, tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_plan_says_that_check_knows(site: Path, name: str) -> None:
+def test_plan_says_that_check_knows(command: Callable[..., str], name: str) -> None:
     """Like `fedasync`, it has no command of its own among the plans."""
-    done = python(site, "-m", "gossamer", "plan", name)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert f"{name} has no plan of its own; gossamer check SPEC says" in line
+    assert f"{name} has no plan of its own; gossamer check SPEC says" in command("plan", name, code=2)
 
 
-def test_settings_that_its_server_does_not_know_are_refused(site: Path, tmp_path: Path) -> None:
+def test_settings_that_its_server_does_not_know_are_refused(command: Callable[..., str], tmp_path: Path) -> None:
     path = written_spec(tmp_path, "my_fedasync_clients")
-    done = python(site, "-m", "gossamer", "check", path, "--set", "algorithm.learning_rate=0.5")
-    assert done.returncode == 2
-    assert "algorithm.learning_rate: models are mixed in one by one" in done.stderr
+    said = command("check", path, "--set", "algorithm.learning_rate=0.5", code=2)
+    assert "algorithm.learning_rate: models are mixed in one by one" in said
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("name", UNITS)
-def test_it_keeps_what_must_hold_in_spite_of_faults(site: Path, tmp_path: Path, name: str) -> None:
-    found = gossamer(site, "simulate-faults", written_spec(tmp_path, name), "--seeds", 40)
-    assert found == f"{name}: 40 seeds from 0 on, and everything held\n"
+def test_it_keeps_what_must_hold_in_spite_of_faults(command: Callable[..., str], tmp_path: Path, name: str) -> None:
+    found = command("simulate-faults", written_spec(tmp_path, name), "--seeds", (seeds := examples(40)))
+    assert found == f"{name}: {seeds} seeds from 0 on, and everything held\n"
 
 
 @pytest.mark.slow

@@ -143,6 +143,7 @@ def changed(path: Path, change: Any) -> None:
     assert path.read_text() != content
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(
     ("more", "expected"),
     [

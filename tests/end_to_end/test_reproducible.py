@@ -61,6 +61,7 @@ def epsilons(value: Any, path: str = "") -> dict[str, Any]:
     return {path: value} if any(word in path for word in ("epsilon", "composition", "proved")) else {}
 
 
+@pytest.mark.some(3)
 def test_nothing_that_is_written_looks_like_a_guarantee(sections: dict[str, Any]) -> None:
     """A number that is called epsilon is a paper's claim, a setting, or said to be what would be."""
     result = gs.run(reproducible(sections), "out")
@@ -76,6 +77,7 @@ def test_nothing_that_is_written_looks_like_a_guarantee(sections: dict[str, Any]
     assert result.secret is None
 
 
+@pytest.mark.some(3)
 def test_it_says_what_it_would_be_with_a_secret(sections: dict[str, Any]) -> None:
     """The same as of the run that has one."""
     drawn, secret = (
@@ -103,6 +105,7 @@ def test_the_plan_says_the_same(sections: dict[str, Any]) -> None:
     assert drawn.noise == secret.noise
 
 
+@pytest.mark.some(4)
 def test_it_is_the_same_each_time_and_no_secret_is_kept(sections: dict[str, Any]) -> None:
     for folder in ("one", "two"):
         gs.run(reproducible(sections), folder, trace=f"{folder}.trace")
@@ -112,6 +115,7 @@ def test_it_is_the_same_each_time_and_no_secret_is_kept(sections: dict[str, Any]
     assert Path("one.trace").read_bytes() == Path("two.trace").read_bytes()
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("command", ["run", "check"])
 @pytest.mark.parametrize("how", ["--reproducible", "privacy.noise_secret=reproducible"])
 @pytest.mark.parametrize("name", ["gossip", "masks"])

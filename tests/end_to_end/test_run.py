@@ -110,8 +110,9 @@ def test_same_seed_same_bytes_in_other_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("called_here")
-def test_a_repeat_in_another_process_has_the_same_bytes(tmp_path: Path) -> None:
-    spec = write(tmp_path / "spec.yaml", {**SMALL, "objective": "mlp"})
+@pytest.mark.parametrize("objective", ["softmax", pytest.param("mlp", marks=pytest.mark.slow)])
+def test_a_repeat_in_another_process_has_the_same_bytes(tmp_path: Path, objective: str) -> None:
+    spec = write(tmp_path / "spec.yaml", {**SMALL, "objective": objective})
     one, two = tmp_path / "one", tmp_path / "two"
     assert main(["run", str(spec), "--out", str(one), "--trace", str(one.with_suffix(".trace"))]) == 0
     done = gossamer("run", "--repeat", one, "--out", two, "--trace", two.with_suffix(".trace"), **UNLIKE_HERE)
@@ -287,6 +288,7 @@ def test_lossy_links_and_an_absence_do_not_stop_a_run() -> None:
     assert set(result.summary["finished"].values()) == {"quota"}
 
 
+@pytest.mark.some(6)
 @pytest.mark.usefixtures("called_here")
 @pytest.mark.filterwarnings("ignore")  # advice, which the command prints and goes on
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)

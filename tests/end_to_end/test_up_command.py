@@ -82,6 +82,7 @@ def test_gradients_that_depend_on_their_company_are_for_simulations(
 SIMULATED = ["speeds=lognormal", "faults.availability=day_and_night", "links={latency: 0.1, silence: 9}"]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("settings", "losses", "lines"),
     [

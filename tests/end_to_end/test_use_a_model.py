@@ -92,6 +92,7 @@ def test_a_test_says_what_the_predictions_say(capsys: pytest.CaptureFixture[str]
     assert f"accuracy {found['accuracy']:.4g}" in out
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("to", exporting.TARGETS)
 def test_an_export_is_beside_the_model(to: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = said(capsys, "export", "out", "--to", to)

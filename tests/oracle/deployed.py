@@ -31,7 +31,7 @@ from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.results import write_results
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import RunWarning
-from gossamer.experiment.driving import Blind, drive
+from gossamer.experiment.driving import NullObserver, drive
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.reading import parse_spec
 from gossamer.faults.hosts import LinkedHosts
@@ -220,6 +220,6 @@ def _side(name: str) -> Hashes:
         parties = sides.Parties(prepared, plan, list(nodes))
         computer = Parties(known, parties.sides)
         simulator = Simulator(nodes, computer, prepared.world, watch=watch, count=prepared.count)
-        drive(simulator, plan.stop, Blind())
+        drive(simulator, plan.stop, NullObserver())
     lines = [line for ledger in parties.ledgers.values() if ledger is not None for line in ledger.lines()]
     return {"steps": digest.hexdigest(), "ledgers": sha256(repr(lines).encode())}

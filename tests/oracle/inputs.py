@@ -25,9 +25,9 @@ from gossamer.algorithms.plan import differing
 from gossamer.deployment.party import side_file
 from gossamer.errors import RunWarning
 from gossamer.experiment import results_folder, secrets
+from gossamer.experiment.nodes_and_sides import sides_of
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec

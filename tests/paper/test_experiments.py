@@ -101,6 +101,7 @@ def spoilt(record: Record) -> Record:
     return {**record, **steady, "curve": curve, "iterations_to": never, "ssim": 0.0, "cosine": 0.0, "rounds": 10**6}
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize(("paper", "study"), EACH)
 def test_specs_are_sound(load: Callable[[str], Any], paper: str, study: str) -> None:
     studies = load(paper)
@@ -110,6 +111,7 @@ def test_specs_are_sound(load: Callable[[str], Any], paper: str, study: str) -> 
         assert len(places) == len(set(places)) > 0
 
 
+@pytest.mark.some(13)
 @pytest.mark.parametrize(("paper", "study"), EACH)
 def test_the_results_that_are_shown_are_as_expected(load: Callable[[str], Any], paper: str, study: str) -> None:
     """What the README's figures and tables were made from."""
@@ -122,7 +124,7 @@ def test_the_results_that_are_shown_are_as_expected(load: Callable[[str], Any], 
     assert unmet(expected, [spoilt(record) for record in records])
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("paper", "study"), EACH)
 def test_results_are_drawn_from_records_alone(
     load: Callable[[str], Any], paper: str, study: str, tmp_path: Path
@@ -133,6 +135,7 @@ def test_results_are_drawn_from_records_alone(
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.some(11)
 @pytest.mark.parametrize(("paper", "study"), [(paper, study) for paper, study in EACH if paper != "adp2sgd"])
 def test_condensed_records_are_condensed_already(load: Callable[[str], Any], paper: str, study: str) -> None:
     """So drawing again changes nothing."""

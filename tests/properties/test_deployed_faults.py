@@ -119,6 +119,7 @@ def named(run: SmallRun) -> SmallRun:
     return replace(run, prepared=prepared, plan=plan_run(prepared))
 
 
+@pytest.mark.some(9)
 @pytest.mark.parametrize("name", SPECS)
 def test_no_seed_of_faults_fails(name: str) -> None:
     failure = first_failure(trial(name), range(examples(16)))
@@ -195,6 +196,7 @@ def timed(name: str) -> Sequence[SmallRun]:
     return small_runs(parse_spec(spec))[0]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
@@ -240,6 +242,7 @@ def test_a_timed_side_that_does_not_charge_is_found(monkeypatch: pytest.MonkeyPa
     assert "noise was drawn for" in str(failure)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["random walk", "square root"])
 def test_what_servers_answer_over_kills_is_the_planned_stream(name: str, deployed: list[Processes]) -> None:
     """Answers less states, of servers that were started again in 100 seeds, with B undone: independent normal numbers

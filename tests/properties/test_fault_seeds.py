@@ -105,6 +105,7 @@ def test_no_seed_fails(name: str) -> None:
     assert failure is None, str(failure)
 
 
+@pytest.mark.some(9)
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_seed_of_other_settings_fails(name: str) -> None:
     failure = first_failure(trial(name), range(examples(15)))
@@ -118,6 +119,7 @@ def test_no_seed_of_many_of_other_settings_fails(name: str) -> None:
     assert failure is None, str(failure)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bugs_are_found_and_shortened(bug: str) -> None:
     """Within 200 seeds, and to ten faults at most, and by the check that is about them."""

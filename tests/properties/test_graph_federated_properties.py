@@ -20,7 +20,7 @@ from gossamer.algorithms.graph_federated.settings import Settings, drawn, server
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.data.split import Split
 from gossamer.errors import TopologyError
-from gossamer.experiment.driving import Blind, drive
+from gossamer.experiment.driving import NullObserver, drive
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
@@ -301,7 +301,7 @@ def test_a_server_that_is_gone_is_not_waited_for() -> None:
     faults = FaultSettings.model_validate({"absences": [{"node": setup.settings.nodes + 1, "start": 1.5}]})
     links = LinkSettings(latency=0.1, retry_after=1.0, silence=4.0)
     simulator = setup.simulator(World(links=links, faults=faults))
-    assert drive(simulator, StopSettings(), Blind()) == "stalled"
+    assert drive(simulator, StopSettings(), NullObserver()) == "stalled"
     outer = ("server-0", "server-2", "node-0", "node-1", "node-4", "node-5")
     assert {name: simulator.finished[name] for name in outer} == dict.fromkeys(outer, "quota")
     assert [simulator.nodes[name].state.round for name in ("server-0", "server-2")] == [4, 4]

@@ -66,7 +66,7 @@ def test_bytes_of_messages(data: bytes) -> None:
             decode_message(candidate)
 
 
-@pytest.mark.some(14)
+@pytest.mark.some(8)
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_layer_refuses_and_goes_on(name: str) -> None:
     layer = LAYERS[name](5)
@@ -84,7 +84,7 @@ def test_each_layer_refuses_and_goes_on_and_on(name: str, seed: int) -> None:
         layer.attempt()
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_nodes_state_does_not_grow_with_what_is_sent(name: str) -> None:
     """After 2,000 hostile messages to one node, among which it works, its state is of the size that it has anyway."""
@@ -115,6 +115,7 @@ def run_among_hostile(name: str, seed: int) -> None:
     assert len(run.lines) < 200
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_hostile_member_stops_no_one(name: str) -> None:
     """It has a true identity, and sends junk to everybody, ten times a second; the others make all their updates."""

@@ -138,6 +138,7 @@ def noise(count: int, seed: int, genuine: list[bytes]) -> list[bytes]:
     return found
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("established", [True, False])
 def test_noise_is_refused_and_changes_nothing(established: bool) -> None:
     """50,000 inputs each. Two changes of one byte may undo each other: what is as it was is left out."""

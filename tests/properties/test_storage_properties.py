@@ -223,6 +223,7 @@ def survive(contract: AlgorithmContract, world: World) -> int:
     return len(steps)
 
 
+@pytest.mark.some(14)
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_the_nodes_of_every_algorithm_survive(name: str) -> None:
     assert survive(CONTRACTS[name](), WORLDS["uneven"]) > 5

@@ -15,8 +15,8 @@ from gossamer.algorithms.graph_federated.sides import samplings
 from gossamer.deployment.party.computing import deployed_computer
 from gossamer.deployment.party.side_file import SideFile
 from gossamer.errors import TooFewAgents
+from gossamer.experiment.nodes_and_sides import sides_of
 from gossamer.experiment.planning import plan_run, problem_of
-from gossamer.experiment.plans import sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec

@@ -371,11 +371,6 @@ def ended(there: Parties) -> bool:
     return all(there.status(name)["state"] in ENDED for name in there.names)
 
 
-def own_updates(lives: Mapping[str, Life], names: Collection[str]) -> dict[str, int]:
-    """How many updates the nodes themselves have counted."""
-    return {name: int(lives[name].host.node.state.updates) for name in names}
-
-
 def spec_of(path: Path) -> Experiment:
     """A spec in a file."""
     return read_text(path.read_text(encoding="utf-8"))

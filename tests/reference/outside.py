@@ -10,6 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from gossamer.cli import main
+
 SOURCES = Path(__file__).resolve().parents[1] / "outside"
 
 
@@ -55,6 +59,19 @@ def gossamer(site: Path | None, *arguments: object) -> str:
     done = python(site, "-m", "gossamer", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def here(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    """What a command prints in this process, on whose path it is all; its line of error if ``code`` is not 0."""
+    capsys.readouterr()
+    found = main([*map(str, arguments)])
+    out, err = capsys.readouterr()
+    assert found == code, err
+    if not code:
+        return out
+    assert out == ""
+    (line,) = err.splitlines()
+    return line.removeprefix("gossamer: error: ")
 
 
 def _hash(path: Path) -> str:

@@ -7,8 +7,15 @@ import math
 import torch
 from torch import Tensor, nn
 
+from gossamer.objectives.models.lstm import LSTM
+
 CENTRE = 0.5
 """What the buffer holds."""
+
+
+def small_lstm(input_shape: tuple[int, ...], classes: int) -> LSTM:
+    """The network of that name that comes with Gossamer, with few cells."""
+    return LSTM(input_shape, classes, layers=2, cells=3, projection=4)
 
 
 class Small(nn.Module):

@@ -36,7 +36,7 @@ def audit(experiment: Any, **options: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "privacy",
     [

@@ -96,6 +96,7 @@ def test_half_the_noise_is_noticed(relation: NeighboringRelation, sampling: Samp
     assert audit(broken, relation, 10, sampling, 0.05).epsilon > limit
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("size", [1, 2])
 def test_half_the_noise_of_l2_laplace_is_noticed(size: int) -> None:
     assert (
@@ -103,6 +104,7 @@ def test_half_the_noise_of_l2_laplace_is_noticed(size: int) -> None:
     )
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("size", [2, 20])
 def test_an_exponential_norm_is_noticed(size: int) -> None:
     """The noise of MAPA's experiments: in more than one dimension its density is unbounded at 0."""

@@ -48,6 +48,7 @@ def changed(spec: dict[str, Any], key: str, value: str) -> Any:
     return parse_spec({**spec, section: {**spec[section], name: number}, "evaluation": "off"})
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("key", ["epsilon", "delta", "batch"])
 def test_the_noise_is_that_of_the_plan(wards: dict[str, Any], key: str) -> None:
     header, *rows = table(key) if key != "epsilon" else table("epsilon | 0.3")

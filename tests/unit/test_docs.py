@@ -129,6 +129,7 @@ def run_page(page: Path) -> None:
         exec(compile(block, name_of(page), "exec"), namespace)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("page", with_blocks("python"))
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -195,6 +196,7 @@ LONG = {"docs/algorithms/fedavg.md", "docs/algorithms/increasing.md"}
 """Pages whose commands take more than 5 seconds, or nearly."""
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(
     "page",
     [

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gossamer.errors import DataError, counted
+from gossamer.errors import SpecError, counted
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.streams.graph_bounds import Noise
@@ -64,7 +64,7 @@ class Batches:
     def check(self, updates: int) -> None:
         for name, size in self.shard_sizes.items():
             if size < self.batch_size:
-                raise DataError(
+                raise SpecError(
                     f"{name} holds {counted(size, 'example')}, fewer than algorithm.batch_size {self.batch_size}; "
                     "lower batch_size, use fewer nodes or another partition"
                 )

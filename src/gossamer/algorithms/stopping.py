@@ -13,7 +13,8 @@ class StopSettings(Section):
     Attributes
     ----------
     updates : int, optional
-        Updates of all nodes together.
+        Updates of all nodes together. The schedule up to there is looked ahead at before a run, some 10,000 a second;
+        ``updates_per_node`` of the algorithm and ``epochs`` need no such look.
     epochs : float, optional
         Passes of each node over its own shard, in expectation; a node that is done goes on answering.
     virtual_seconds : float, optional
@@ -24,7 +25,7 @@ class StopSettings(Section):
         charged for the whole plan, so another bound is needed too.
     """
 
-    updates: int | None = Field(default=None, ge=1, le=10**9)
+    updates: int | None = Field(default=None, ge=1, le=10**8)
     epochs: float | None = Field(default=None, gt=0, le=1e6)
     virtual_seconds: PositiveFloat | None = None
     accuracy: float | None = Field(default=None, gt=0, le=1)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.option_values import FileName
+from gossamer.errors import AccountingError, BudgetUnreachable, ModelError, SpecError, TopologyError
 
 if TYPE_CHECKING:
     from gossamer.experiment.spec import Experiment
@@ -44,6 +48,28 @@ def read_experiment(options: argparse.Namespace) -> Experiment:
     weak = ["privacy.accept_weak=true"] * options.accept_weak
     reproducible = ["privacy.noise_secret=reproducible"] * getattr(options, "reproducible", False)
     return read_spec(options.spec, [*options.set, *seed, *weak, *reproducible])
+
+
+@contextmanager
+def naming(spec: Path | None, *places: Path | None) -> Iterator[None]:
+    """Have a refusal of what a spec asks for name its file, as one of how it is written does.
+
+    Parameters
+    ----------
+    spec : Path or None
+        The file.
+    *places : Path or None
+        Other files and folders: a refusal that begins with one is about that.
+    """
+    try:
+        yield
+    except _ABOUT_SPECS as error:
+        if spec is None or str(error).startswith(("--", *(str(place) for place in (spec, *places) if place))):
+            raise
+        raise type(error)(f"{spec}: {error}") from error.__cause__
+
+
+_ABOUT_SPECS = (SpecError, TopologyError, AccountingError, BudgetUnreachable, ModelError)
 
 
 def settings_of(options: argparse.Namespace) -> list[str]:

@@ -61,7 +61,7 @@ class KnownDataset:
         return self.picture or (self.features,)
 
     def locate(self, folders: Sequence[Path] | None = None) -> tuple[Path, Path | None]:
-        """Where the training and the test examples are: two files, or one path that holds both.
+        """Find the training and the test examples: two files, or one path that holds both.
 
         Parameters
         ----------

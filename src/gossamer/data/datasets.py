@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from gossamer.data.settings import GENERATED, IN_MEMORY, Format, Layout, Synthet
 from gossamer.data.settings import DatasetSettings as DatasetSettings
 from gossamer.data.split import Split
 from gossamer.data.synthetic import graph_regression
+from gossamer.data.target_range import TargetRange
 from gossamer.data.targets import real_targets
 from gossamer.errors import DataError, counted
 
@@ -63,6 +65,17 @@ class Dataset:
     persons: Owners | None = None
     declaration: Declaration | None = None
 
+    @property
+    def target_range(self) -> TargetRange | None:
+        """Constants that real targets were scaled by, if there are any."""
+        return None if self.declaration is None else self.declaration.target_range
+
+    def as_written(self, split: Split) -> npt.NDArray[Any]:
+        """Labels of examples of this data set, or real targets in their own unit, which are read as just these."""
+        if self.labels is not None:
+            return np.array(self.labels)[split.targets]
+        return split.targets if self.target_range is None else self.target_range.exactly(split.targets)
+
 
 @dataclass(frozen=True)
 class DatasetRecord:
@@ -85,7 +98,7 @@ class DatasetRecord:
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where and how to read, once names are resolved."""
+    """Files to read and their format, once names are resolved."""
 
     train: Path
     test: Path | None
@@ -207,7 +220,7 @@ def _derived(
 
     def split(examples: Examples, which: str) -> Split:
         features = treatment.apply(examples.features, where)
-        return Split(features, targets_of(examples.labels, classes, which, examples.places))
+        return Split(features, targets_of(examples.labels, classes, which, examples.places, settings.target_scale))
 
     made = split(train, "training"), split(test, "test")
     for each in made:

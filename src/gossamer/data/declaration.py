@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from gossamer.data.columns import Column, Columns, feature_names
 from gossamer.data.dialect import CsvSettings
@@ -20,9 +21,10 @@ from gossamer.data.scaling import NoScale, ScaleSettings
 from gossamer.data.settings import DatasetSettings, Format, Layout
 from gossamer.data.split import Features
 from gossamer.data.table import Rows, Table, Wanted, read_rows
+from gossamer.data.target_range import TargetRange
 from gossamer.data.targets import are_numbers, written
 from gossamer.errors import DataError
-from gossamer.section import Section
+from gossamer.section import NEWER, Section
 
 
 class Declaration(Section):
@@ -60,6 +62,8 @@ class Declaration(Section):
         Columns of a table that say whose a row is.
     classes : tuple of tuple of str, optional
         The labels of each class number; None for a regression.
+    target_range : section, optional
+        What targets of a regression are scaled by, and predictions back.
     """
 
     name: str
@@ -78,6 +82,7 @@ class Declaration(Section):
     owner: str | None = None
     person: str | None = None
     classes: tuple[tuple[str, ...], ...] | None = None
+    target_range: Annotated[TargetRange | None, NEWER] = None
 
     @classmethod
     def of(
@@ -112,6 +117,7 @@ class Declaration(Section):
             owner=settings.owner,
             person=settings.person,
             classes=classes,
+            target_range=settings.target_scale,
         )
 
     @property
@@ -177,8 +183,13 @@ class Declaration(Section):
             raise DataError(f"{source}: features are not finite once they are scaled as the model's were; correct them")
         return found
 
+    def own(self, predictions: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Predictions [n] of a regression in the unit of its targets."""
+        found = np.array(predictions, np.float64)
+        return found if self.target_range is None else self.target_range.own(found)
+
     def targets(self, labels: Labels, source: str = "the rows", places: Places | None = None) -> Labels:
-        """The class number of each label [n], or the real target.
+        """The class number of each label [n], or the real target as the model learnt it, but not clipped.
 
         Raises
         ------
@@ -186,7 +197,8 @@ class Declaration(Section):
             For a label that is of no class; it names the row.
         """
         if self.classes is None:
-            return labels.astype(np.float32)
+            scale = self.target_range
+            return labels.astype(np.float32) if scale is None else scale.inside(labels, clipped=False)
         numbers: Mapping[str, int] = {label: number for number, one in enumerate(self.classes) for label in one}
         texts = [written(label) for label in labels.tolist()]
         unknown = next((row for row, text in enumerate(texts) if text not in numbers), None)

@@ -1,4 +1,4 @@
-"""What all parties must know of data that only their owner sees: the shape of an example, and the classes."""
+"""Declared form of data: all parties must know the shape and the classes of examples that only their owner sees."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gossamer.errors import DataError, SpecError
 
 @dataclass(frozen=True)
 class Form:
-    """What examples look like, by their declaration alone.
+    """Form of examples, by their declaration alone.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ def _by_suffix(settings: DatasetSettings) -> Format | None:
 
 
 def declared_form(settings: DatasetSettings) -> Form:
-    """What examples look like, without any.
+    """Return the form of examples without reading any.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def _scaled(settings: DatasetSettings) -> bool:
 
 
 def _absent(settings: DatasetSettings) -> dict[str, bool]:
-    """Which keys are left to the data."""
+    """Keys, and whether each is left to the data."""
     # Without a format each file says its own; then the two that would follow from it must be given.
     scaled = settings.divide_by is not None or _scaled(settings)
     open_format = settings.format is None and not (settings.layout and scaled)

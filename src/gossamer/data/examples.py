@@ -1,4 +1,4 @@
-"""What a file holds, before labels become class numbers, and the checks that every format shares."""
+"""Content of a file before labels become class numbers, and the checks that every format shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be done to features: each step uses the example itself and public constants only."""
+"""Steps on features, each of which uses the example itself and public constants only."""
 
 from __future__ import annotations
 

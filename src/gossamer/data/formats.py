@@ -39,7 +39,7 @@ _SUFFIXES: dict[str, Format] = {
 
 @dataclass(frozen=True)
 class _Reader:
-    """How a format is read.
+    """Reader of a format.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ def infer_format(path: Path) -> Format:
 
 
 def default_divisor(form: Format) -> float:
-    """What features of this format are divided by if nobody says: 255 for pictures, else 1."""
+    """Return the divisor of this format's features if nobody says one: 255 for pictures, else 1."""
     return _READERS[form].divisor
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,11 +16,13 @@ from gossamer.data.examples import Examples, Labels, Owners, Places, as_float32
 from gossamer.data.features import with_entries
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.data.split import Features
+from gossamer.data.target_range import NoTargetRange, TargetRange, range_given
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.section import place, said
 
 _APPLY = frozenset(
-    ("name", "task", "labels", "positive", "features", "layout", "divide_by", "normalise", "scale", "test_fraction")
+    DatasetSettings.model_fields.keys()
+    - {"path", "test_path", "format", "target", "owner", "person", "ignore", "synthetic", "columns", "csv"}
 )
 """Keys of the section ``dataset`` that say something of arrays; the others are about files."""
 _TARGET = "target"
@@ -51,6 +53,9 @@ class Data:
         The labels in the order of their class numbers; by default those found, sorted.
     task : {"classification", "regression"}, optional
         By default as the spec says, which is ``classification`` unless it says otherwise.
+    target_range : sequence of float, or mapping, optional
+        The least and the most that real targets can be, or their ``mean`` and ``deviation``, from public knowledge; see
+        ``dataset.target_range``.
 
     Raises
     ------
@@ -75,6 +80,7 @@ class Data:
         feature_names: Sequence[str] | None = None,
         labels: Sequence[int | str] | None = None,
         task: Literal["classification", "regression"] | None = None,
+        target_range: Sequence[float] | Mapping[str, float] | TargetRange | NoTargetRange | None = None,
     ) -> None:
         features = _features(x, "x")
         self.train = Examples(
@@ -90,6 +96,7 @@ class Data:
         if task not in (None, "classification", "regression"):
             raise DataError(f"task: expected 'classification' or 'regression', found {str(task)[:40]!r}")
         self.task = task
+        self.target_range = range_given(target_range)
 
     def __repr__(self) -> str:
         train, test = self.train, self.test
@@ -119,8 +126,8 @@ class Data:
         if foreign := sorted(content.keys() - _APPLY):
             raise SpecError(f"dataset.{foreign[0]} is about files, and data= gives arrays; leave it out")
         own = {"labels": self.labels, "task": self.task, "features": self.feature_names}
-        given = {key: value for key, value in own.items() if value is not None}
-        if twice := [key for key in given if content.get(key) not in (None, given[key])]:
+        given = {key: value for key, value in (own | {"target_range": self.target_range}).items() if value is not None}
+        if twice := [key for key in given if key in content and getattr(spec, key) != given[key]]:
             raise SpecError(f"dataset.{twice[0]} of the spec is not what data= says; leave one of them out")
         named = {"target": _TARGET} if self.feature_names else {}
         try:

@@ -1,4 +1,4 @@
-"""How examples are dealt to nodes. Every scheme gives each node at least one example, none to two nodes."""
+"""Schemes that deal examples to nodes: each node gets at least one example, and none goes to two nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows are one person's, and at which nodes they lie."""
+"""Persons: the rows of each, and the nodes that they lie at."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Held = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Holdings:
-    """How persons' training examples lie at nodes.
+    """Distribution of persons' training examples over nodes.
 
     Attributes
     ----------

@@ -17,13 +17,14 @@ from gossamer.data.formats import default_divisor
 from gossamer.data.scaling import ConstantScale
 from gossamer.data.settings import DatasetSettings, Format, Layout
 from gossamer.data.split import Features
+from gossamer.data.target_range import TargetRange
 from gossamer.data.targets import class_labels, class_numbers, positive_classes, real_targets, written
 from gossamer.errors import DataError, counted
 
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """How labels become class numbers.
+    """Mapping of labels to class numbers.
 
     Attributes
     ----------
@@ -65,9 +66,26 @@ def classes_of(labels: Labels, settings: DatasetSettings) -> Classes | None:
 
 
 def targets_of(
-    labels: Labels, classes: Classes | None, which: str, places: Places | None = None
+    labels: Labels,
+    classes: Classes | None,
+    which: str,
+    places: Places | None = None,
+    target_range: TargetRange | None = None,
 ) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
-    """The class number or the real target of each label, [n]; ``which`` examples they are and where, for the error.
+    """The class number of each label [n], or the real target as a model learns it.
+
+    Parameters
+    ----------
+    labels : ndarray [n]
+        As written.
+    classes : Classes, optional
+        None for a regression.
+    which : {"training", "test"}
+        What the examples are for: those to train on are within the range.
+    places : Places, optional
+        Where they stand, for the error.
+    target_range : TargetRange, optional
+        What real targets are scaled by.
 
     Raises
     ------
@@ -75,13 +93,14 @@ def targets_of(
         For a label that is of no class, or no finite number.
     """
     if classes is None:
-        return real_targets(labels, which, places)
+        targets = real_targets(labels, which, places)
+        return targets if target_range is None else target_range.inside(labels, clipped=which == "training")
     return classes.numbers[class_numbers(labels, classes.labels, which, places)]
 
 
 @dataclass(frozen=True)
 class Treatment:
-    """What is done to features.
+    """Treatment of features.
 
     Attributes
     ----------
@@ -105,7 +124,7 @@ class Treatment:
 
     @classmethod
     def of(cls, settings: DatasetSettings, form: Format, layout: Layout) -> Treatment:
-        """What the settings and the catalogue say of data in this format."""
+        """Return the treatment that the settings and the catalogue name for data in this format."""
         known = KNOWN.get(settings.name)
         divisor = settings.divide_by or (known and known.divisor) or default_divisor(form)
         shape = settings.shape or (known.shape if known else None)

@@ -1,4 +1,4 @@
-"""Where data files are looked for. Nothing is ever downloaded."""
+"""Folders in which data files are looked for. Nothing is ever downloaded."""
 
 from __future__ import annotations
 

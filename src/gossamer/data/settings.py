@@ -1,4 +1,4 @@
-"""Which data an experiment uses, as a spec says it."""
+"""Settings of the data that an experiment uses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from gossamer.data.columns import DeclaredColumns, feature_names, read_columns
 from gossamer.data.dialect import CsvSettings
 from gossamer.data.scaling import ConstantScale, DeclaredScale, PrivateScale, ScaleSettings
+from gossamer.data.target_range import TargetRange, TargetSettings
 from gossamer.errors import SpecError
 from gossamer.section import NEWER, Section, place, said
 
@@ -30,7 +31,7 @@ Range = Annotated[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...]
 
 
 class SyntheticSettings(Section):
-    """How the examples of ``graph_regression`` are drawn: d = u'w + v with one w, but owners that differ.
+    """Law of the examples of ``graph_regression``: d = u'w + v with one w, but owners that differ.
 
     Attributes
     ----------
@@ -135,6 +136,10 @@ class DatasetSettings(Section):
         find together, with noise and charged. Or constants for all features, such as ``{range: [0, 255]}``.
     csv : section, optional
         How CSV files are written, if not with commas, points and in UTF-8.
+    target_range : list of float or mapping, optional
+        Regressions: the least and the most that targets can be, ``[80, 200]``, or ``{mean: 130, deviation: 20}``. So
+        models learn targets near -1 to 1; predictions and errors are in the target's own unit. ``none``: targets are
+        learnt as they are, and nothing is said of it.
     """
 
     name: str = Field(min_length=1)
@@ -157,6 +162,7 @@ class DatasetSettings(Section):
     columns: Annotated[DeclaredColumns | None, NEWER] = None
     scale: Annotated[ScaleSettings | None, NEWER] = None
     csv: Annotated[CsvSettings | None, NEWER] = None
+    target_range: Annotated[TargetSettings | None, NEWER] = None
 
     def complete(self) -> DatasetSettings:
         """These settings with the columns that a file of its own declares.
@@ -174,6 +180,11 @@ class DatasetSettings(Section):
         except ValidationError as error:
             found = "; ".join(f"{_key(place(one))}: {said(one)}" for one in error.errors())
             raise SpecError(f"{self.columns}: {found}") from None
+
+    @property
+    def target_scale(self) -> TargetRange | None:
+        """Constants that real targets are scaled by, if there are any."""
+        return self.target_range if isinstance(self.target_range, TargetRange) else None
 
     @property
     def named(self) -> tuple[str, ...] | None:
@@ -252,6 +263,12 @@ class DatasetSettings(Section):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"columns makes two features called {twice!r}; rename a column")
+        return self
+
+    @model_validator(mode="after")
+    def _ranges_are_of_numbers(self) -> DatasetSettings:
+        if self.target_range is not None and self.task != "regression":
+            raise ValueError("target_range is for targets that are numbers; say task: regression, or leave it out")
         return self
 
     @model_validator(mode="after")

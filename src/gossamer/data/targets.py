@@ -38,7 +38,7 @@ def class_labels(labels: Labels, given: tuple[int | str, ...] | None) -> Labels:
 
 
 def positive_classes(classes: Labels, given: tuple[int | str, ...]) -> npt.NDArray[np.bool_]:
-    """Which classes the labels ``given`` name, [classes].
+    """Mark the classes that the labels ``given`` name, [classes].
 
     Raises
     ------

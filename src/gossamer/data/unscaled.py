@@ -1,12 +1,13 @@
-"""Advice on tables whose features differ in size, by their declaration alone: no value is looked at."""
+"""Advice on numbers that nobody scales and labels that nobody declares, by settings alone: no value is looked at."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from gossamer.data.catalogue import KNOWN
 from gossamer.data.columns import Column
 from gossamer.data.scaling import NoScale
-from gossamer.data.settings import TABLES, DatasetSettings, Format
+from gossamer.data.settings import GENERATED, IN_MEMORY, TABLES, DatasetSettings, Format
 
 _RATIO = 10.0
 _MOST = 5
@@ -60,3 +61,26 @@ def _size(column: Column) -> float | None:
     if column.range is not None:
         return max(map(abs, column.range))
     return None if column.mean is None or column.deviation is None else abs(column.mean) + column.deviation
+
+
+def unlearnable(settings: DatasetSettings) -> list[str]:
+    """Return what to say, in a private run, of a target that nobody scales: at most a line."""
+    if settings.task != "regression" or settings.target_range is not None or settings.name == GENERATED:
+        return []
+    return [
+        f"data set {settings.name!r}: nothing says how large targets are, so they are learnt as they are; private "
+        "learning clips every example's gradient, so that a target far from -1 .. 1 is hardly learnt; give "
+        "dataset.target_range its public range, such as [80, 200], or say none"
+    ]
+
+
+def undeclared_labels(settings: DatasetSettings) -> list[str]:
+    """Return what to say, in a private run, of labels that are found in rows, and told by a model: at most a line."""
+    if settings.task == "regression" or settings.labels is not None or settings.name in KNOWN:
+        return []
+    if settings.path is None and settings.name != IN_MEMORY:
+        return []
+    return [
+        f"data set {settings.name!r}: its labels are not declared, so which ones occur in the private rows is told by "
+        "model.json and every prediction, and no epsilon covers that; declare them as dataset.labels, such as [no, yes]"
+    ]

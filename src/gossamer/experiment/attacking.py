@@ -30,7 +30,7 @@ _NO_CLIP = 1.0
 
 @dataclass(frozen=True)
 class Level:
-    """What came back at one level of noise.
+    """Examples that came back at one level of noise.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ def _matching(prepared: Prepared, span: tuple[float, float]) -> Callable[[FloatA
 
 @dataclass(frozen=True)
 class _Comparison:
-    """How recovered examples are scored: against that example of the batch which they are most like."""
+    """Scores of recovered examples, each against the example of its batch that it is most like."""
 
     shape: tuple[int, ...]
     low: float
@@ -245,7 +245,7 @@ class _Comparison:
 
 
 def _most_alike(originals: FloatArray, recovered: FloatArray) -> npt.NDArray[np.intp]:
-    """Which example of each batch [groups, n, size] the recovered one [groups, size] is nearest to in angle."""
+    """Number of the example of each batch [groups, n, size] nearest in angle to the recovered one [groups, size]."""
     return np.array(
         [np.argmax([cosine_similarity(x, found) for x in batch]) for batch, found in zip(originals, recovered)]
     )

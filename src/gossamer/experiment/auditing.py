@@ -130,7 +130,7 @@ def audit_run(
 
 
 def _purpose(kind: CanaryChoice, planted: Canaries) -> str:
-    """Which slots hold which canaries, and who takes part: an audit shares its noise with no other run."""
+    """Name an audit by its canaries, their slots and who takes part: it shares its noise with no other run."""
     return f"audit {kind} {planted.rows.tolist()} {planted.included.tolist()}"
 
 
@@ -205,7 +205,7 @@ def _publish(summary: dict[str, Any], name: str, audit: Mapping[str, Any], folde
 
 @dataclass(frozen=True)
 class MembershipAudit:
-    """What membership inference found in a results folder.
+    """Findings of membership inference in a results folder.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How far the models of federated units are from the best one, and from each other.
+"""Deviation of federated units' models from the best one, and from each other.
 
 Of the models w_1, ..., w_P of the units, with mean w_c:
 
@@ -35,7 +35,7 @@ Unit = Sequence[npt.NDArray[np.int64]]
 
 
 def units_of(prepared: Prepared) -> list[Unit]:
-    """Which rows of the training examples each agent of each unit holds; empty where the algorithm has no units."""
+    """Rows of the training examples that each agent of each unit holds; empty where the algorithm has no units."""
     shards = dict(zip(prepared.names, prepared.shards, strict=True))
     return [[shards[agent] for agent in agents] for agents in prepared.cast.scopes.values()]
 

@@ -7,6 +7,11 @@ The rules, of n rows: delta is the largest power of ten that is at most 1/(10 n)
 without, all rows are in one place. A step takes about half of the fewest rows that a node trains on, at most 1,000, so
 that the noise of a step is small beside its sum; and there are 100 steps of 0.5 at a clip of 1. Found on tables of
 3,000 rows and seven owners, of other seeds than those of the tests: at epsilon 1 they lose 0.7 points of accuracy.
+
+A regression has a clip of 1/4: its target is learnt as -1 to 1, so that errors, and the gradients that are in
+proportion to them, are soon a few tenths long, and the noise is in proportion to the clip. Found on tables of 3,000
+rows of three kinds, of other seeds, too: R2 is 0.01 below that of least squares without privacy, where a clip of 1
+loses up to 0.17.
 """
 
 from __future__ import annotations
@@ -51,6 +56,8 @@ class Draft:
         Of the budget.
     delta : float or None
         Of the budget; by default that of the rule.
+    target_range : plain data, optional
+        Of a regression, as ``dataset.target_range`` has it.
     """
 
     name: str
@@ -66,6 +73,7 @@ class Draft:
     csv: Mapping[str, Any] = field(default_factory=dict)
     epsilon: float = 1.0
     delta: float | None = None
+    target_range: Any = None
 
 
 def delta_of(rows: int) -> float:
@@ -86,8 +94,11 @@ def _dataset(given: Draft) -> str:
         lines.append(f"  target: {_value(given.target)} # what is predicted")
         lines.append(f"  labels: {_value(list(given.labels))} # its classes; predictions are given in these words")
     else:
-        lines.append(f"  target: {_value(given.target)} # what is predicted; one far from -1 .. 1 is hardly learnt")
+        lines.append(f"  target: {_value(given.target)} # what is predicted")
         lines.append("  task: regression")
+        lines.append(
+            f"  target_range: {_value(given.target_range)} # learnt as -1 .. 1; predictions are in its own unit"
+        )
     if given.owner is not None:
         lines.append(f"  owner: {_value(given.owner)} # whose row it is; an owner's rows stay at its node")
     left = f"; left out: {', '.join(map(_line, given.left_out))}" if given.left_out else ""
@@ -133,6 +144,7 @@ def _rest(given: Draft) -> str:
         owners=given.owners,
         topology="complete" if given.owners <= _FEW else "exponential",
         batch=f"{half} # about half" if half <= _MOST_BATCH else f"{_MOST_BATCH} # some",
+        clip=1.0 if given.labels else 0.25,
         epsilon=f"{given.epsilon:g}",
         delta=_value(delta_of(given.rows) if given.delta is None else given.delta),
         which=f"at most a tenth of 1 over the {given.rows:,} rows" if given.delta is None else "as asked for",
@@ -167,7 +179,7 @@ _HEAD = """\
 
 _COMMON = """\
 privacy:
-  clip: 1.0 # the most that one row may move a step, before noise
+  clip: {clip} # the most that one row may move a step, before noise
 budget:
   epsilon: {epsilon} # what all that leaves a node may tell of one of its rows, in the end; smaller is more private
   delta: {delta} # {which}

@@ -33,7 +33,7 @@ class Observer(Protocol):
         return False
 
 
-class Blind(Observer):
+class NullObserver(Observer):
     """An observer that does not look."""
 
 

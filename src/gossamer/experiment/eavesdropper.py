@@ -48,7 +48,7 @@ class Listener:
         return rows[np.linspace(0, len(rows) - 1, min(_BACKGROUND, len(rows))).astype(np.int64)]
 
     def _background(self, node: str, model: FloatArray, clip: float, where: Coordinates) -> FloatArray | float:
-        """What the examples in no slot add to a mean gradient of ``node``, about, on the coordinates ``where``."""
+        """Estimate the part of a mean gradient of ``node`` that is of examples in no slot, on coordinates ``where``."""
         rows, objective = self.others[node], self.prepared.objective
         if not len(rows):
             return 0.0

@@ -10,7 +10,7 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import FloatArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
-from gossamer.experiment.estimating import estimate_problem, public_sample, synthetic_sample
+from gossamer.experiment.problem_constants import estimate_problem, public_sample, synthetic_sample
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.objective import Objective
 
@@ -21,7 +21,7 @@ def needs_estimates(experiment: Experiment) -> bool:
 
 
 def estimates_on(experiment: Experiment) -> str | None:
-    """On what an algorithm's constants are estimated; None if it has none to estimate."""
+    """Name of the sample that an algorithm's constants are estimated on; None if it has none to estimate."""
     estimates = ALGORITHMS[experiment.algorithm.name].estimates
     return None if estimates is None else estimates.source(experiment.algorithm)
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 
 from gossamer.algorithms.plan import Plan
-from gossamer.data.catalogue import KNOWN
-from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import counted
 from gossamer.experiment.forecasting import Forecast
 from gossamer.experiment.prepared import Prepared
@@ -181,19 +179,6 @@ def _public(prepared: Prepared) -> str:
     return (
         f"this spec with the {names} in it, how many examples each has{seed}, and who talks to whom and when. The "
         f"{counted(tested, 'test example', form=',')} and the scores on them are not protected."
-        f"{_found_labels(prepared)}"
-    )
-
-
-def _found_labels(prepared: Prepared) -> str:
-    """Sentence about labels that nobody declared, so that those in private rows are written beside the model."""
-    data = prepared.experiment.dataset
-    known = data.labels is not None or data.name in KNOWN or data.name == IN_MEMORY
-    if known or data.path is None or data.task == "regression" or not prepared.experiment.private:
-        return ""
-    return (
-        " The spec does not declare dataset.labels, so which labels occur in the private rows is told by model.json, "
-        "and no epsilon covers that: declare them."
     )
 
 

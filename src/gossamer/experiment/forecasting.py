@@ -13,8 +13,8 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.null import DryRun
 
-_MOST_MESSAGES = 50_000
-"""After so many messages a look ahead ends: a second or two."""
+_MOST = 50_000
+"""After so many messages or updates a look ahead ends: a second or two."""
 _PROGRAM = 250 * 2**20
 _WITH_TORCH = 400 * 2**20
 """Bytes of the program itself, measured on Linux, with the libraries that it imports."""
@@ -49,14 +49,14 @@ class Forecast:
 
 
 class _Patience(Observer):
-    """An observer that has seen enough after so many messages."""
+    """An observer that has seen enough after so many messages, or updates that need none."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
 
     @property
     def satisfied(self) -> bool:
-        return self._simulator.messages >= _MOST_MESSAGES
+        return max(self._simulator.messages, self._simulator.counters.updates) >= _MOST
 
 
 def forecast(prepared: Prepared, plan: Plan) -> Forecast:

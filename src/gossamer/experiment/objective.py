@@ -10,7 +10,8 @@ from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
 from gossamer.errors import ModelError, SpecError, did_you_mean
 from gossamer.experiment.from_memory import FromMemory
-from gossamer.experiment.spec import Experiment, ObjectiveSettings
+from gossamer.experiment.sections import ObjectiveSettings
+from gossamer.experiment.spec import Experiment
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
 from gossamer.objectives.loss_settings import said_of

@@ -15,6 +15,7 @@ from gossamer.errors import CallerError
 from gossamer.experiment.deviation import FloatVector, best_model, deviations, units_of
 from gossamer.experiment.early_stopping import PUBLIC, decisive
 from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.regression import Fit, regression_figures
 from gossamer.protocol.node import Node
 from gossamer.runtimes.simulator import Simulator
 
@@ -65,6 +66,7 @@ class Evaluator:
             self.every_updates = max(1, plan.updates // LOOKS)
         self.seconds_looks, self.update_looks, self.seen = 0, 1, 0
         self.last: Row | None = None
+        self.fit: Fit = {}
         self._measured: dict[str, float] | None = None
 
     def rehearse(self) -> None:
@@ -128,7 +130,7 @@ class Evaluator:
         return self.last
 
     def metrics(self) -> dict[str, float | None]:
-        """What the models score on the test split, as they are now; those of nodes that are gone do not count."""
+        """Scores of the models on the test split, as they are now; those of nodes that are gone do not count."""
         nodes, test = self.simulator.present, self.prepared.dataset.test
         model_of, output = self.prepared.algorithm.model_of, self.prepared.algorithm.output
         mean = np.asarray(output(nodes).values)
@@ -137,6 +139,7 @@ class Evaluator:
         own = np.stack([model_of(nodes[name]).values for name in chosen])
         scores = self.prepared.objective.evaluate(np.concatenate([own, mean[None]]), test)
         accuracies, losses = scores.accuracy[:-1], scores.loss[:-1]
+        self.fit = regression_figures(self.prepared.objective, mean, float(scores.loss[-1]), self.prepared.dataset)
         found = {
             "test_accuracy": float(accuracies.mean()),
             "mean_model_test_accuracy": float(scores.accuracy[-1]),
@@ -172,11 +175,11 @@ class Evaluator:
 
     @cached_property
     def _holders(self) -> tuple[str, ...]:
-        """Whose models are tested."""
+        """Nodes whose models are tested."""
         return self.prepared.cast.holders
 
     def _of_units(self, nodes: Mapping[str, Node]) -> dict[str, float]:
-        """How far units' models are from the best one and from each other, and how good their mean is."""
+        """Deviations of units' models from the best one and from each other, and how good their mean is."""
         found = self.prepared.algorithm.unit_models(nodes)
         if not found:
             return {}

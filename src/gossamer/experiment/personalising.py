@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
-from gossamer.experiment.personal_settings import PersonalisationSettings
 from gossamer.experiment.prepared import Prepared, public_seed
+from gossamer.experiment.sections import PersonalisationSettings
 from gossamer.objectives.asked import Training
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream

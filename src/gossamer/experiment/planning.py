@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import Mapping
 from functools import partial
@@ -15,7 +16,7 @@ from gossamer.algorithms.stopping import StopSettings
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment import others_code
-from gossamer.experiment.driving import Blind, drive, few_collections
+from gossamer.experiment.driving import Observer, drive, few_collections
 from gossamer.experiment.early_stopping import assumptions
 from gossamer.experiment.estimates import estimates_on
 from gossamer.experiment.prepared import Prepared, public_seed
@@ -29,6 +30,8 @@ OTHERS_CODE = "the code of {code} is trusted: its algorithm plans all that it re
 """Assumption of a guarantee for an algorithm that another distribution registers."""
 _LOOKS = 1000
 """Most evaluations in the time of an update."""
+_LONG = 100_000
+"""Updates after which a look ahead is said to be long: some ten seconds."""
 
 
 def plan_run(prepared: Prepared) -> Plan:
@@ -74,7 +77,7 @@ def _check_looks(spec: Experiment) -> None:
 
 
 def problem_of(prepared: Prepared) -> Problem[Any]:
-    """What the algorithm plans from.
+    """Return the problem that the algorithm plans for.
 
     Raises
     ------
@@ -120,13 +123,36 @@ def _first_clip(prepared: Prepared) -> float:
 
 
 def _dry_run(prepared: Prepared, stop: StopSettings, quotas: Quotas | None) -> DryRun:
-    """What was asked in a run of the schedule: the same nodes on the same clock, with nothing in their vectors."""
+    """Count what is asked in a run of the schedule: the same nodes on the same clock, with nothing in their vectors."""
     context = prepared.context(dict.fromkeys(prepared.names, NoNoise()), quotas, blank=True)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
     sides = DryRun()
     with few_collections():
-        drive(Simulator(nodes, sides, prepared.world, count=prepared.count), stop, Blind())
+        simulator = Simulator(nodes, sides, prepared.world, count=prepared.count)
+        drive(simulator, stop, _Ahead(simulator, stop))
     return sides
+
+
+class _Ahead(Observer):
+    """Says once, of a schedule that takes long to look ahead at, how long that may be."""
+
+    def __init__(self, simulator: Simulator, stop: StopSettings) -> None:
+        self._simulator, self._stop, self._told, self._began = simulator, stop, False, time.monotonic()
+
+    def after(self) -> None:
+        made = self._simulator.counters.updates
+        if self._told or made < _LONG:
+            return
+        self._told, of = True, ""
+        if (most := self._stop.updates) is not None:
+            minutes = (time.monotonic() - self._began) / 60 * (most / made - 1)
+            of = f" of {most:,}" + (f", about {minutes:.0f} minutes to go" if minutes > 1 else "")
+        warnings.warn(
+            f"the schedule that stop fixes is looked ahead at, and is long: {made:,} updates{of}; "
+            "algorithm.updates_per_node or stop.epochs in its place need no such look",
+            RunWarning,
+            stacklevel=2,
+        )
 
 
 def _check_nodes(prepared: Prepared, mechanisms: Mapping[str, Mechanism]) -> None:

@@ -13,10 +13,9 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset
 from gossamer.data.partition import partition
 from gossamer.data.persons import Holdings, check_persons
-from gossamer.data.settings import DatasetSettings
-from gossamer.data.unscaled import unscaled
+from gossamer.data.unscaled import undeclared_labels, unlearnable, unscaled
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.ahead import compile_ahead
+from gossamer.experiment.compiling_ahead import compile_ahead
 from gossamer.experiment.early_stopping import read_public
 from gossamer.experiment.estimates import needs_estimates, with_estimates
 from gossamer.experiment.from_memory import NOTHING, FromMemory
@@ -58,18 +57,22 @@ def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
     generator = stream(seed, "partition")
     shards = partition(spec.partition, dataset.train.targets, nodes, generator, dataset.owners, dataset.persons)
     prepared = assemble(spec, names, dataset, tuple(shards), memory)
-    _advise(spec.dataset, dataset)
+    _advise(spec, dataset)
     return replace(prepared, holdings=_holdings(spec, dataset, shards), public=public)
 
 
-def _advise(settings: DatasetSettings, dataset: Dataset) -> None:
-    """Warn of features that nobody scales, by what the spec says of them."""
-    for line in unscaled(settings.complete(), None if dataset.declaration is None else dataset.declaration.format):
+def _advise(experiment: Experiment, dataset: Dataset) -> None:
+    """Warn of numbers that nobody scales and labels that nobody declares, by what the spec says of them."""
+    settings = experiment.dataset.complete()
+    lines = unscaled(settings, None if dataset.declaration is None else dataset.declaration.format)
+    if experiment.private:
+        lines += unlearnable(settings) + undeclared_labels(settings)
+    for line in lines:
         warnings.warn(line, RunWarning, stacklevel=3)
 
 
 def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]) -> Holdings | None:
-    """How persons' examples lie at nodes; nobody may have more than the budget says."""
+    """Find how persons' examples lie at nodes; nobody may have more than the budget says."""
     if dataset.persons is None:
         return None
     if experiment.budget is not None and experiment.budget.rows_per_person is not None:

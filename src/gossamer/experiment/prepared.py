@@ -90,7 +90,7 @@ class Prepared:
 
     @cached_property
     def cast(self) -> Cast:
-        """Who is in the run."""
+        """Everybody in the run, by role."""
         return self.algorithm.cast(self.experiment.algorithm, self.names)
 
     @property
@@ -101,7 +101,7 @@ class Prepared:
 
     @property
     def world(self) -> World:
-        """What the nodes live in."""
+        """The world that the nodes live in: clock, links, faults."""
         spec = self.experiment
         vector = self.objective.size * self.objective.dtype.itemsize
         # Models, sums, noise and answers of a call: about four vectors for each computation gathered.
@@ -132,7 +132,7 @@ class Prepared:
 
     @cached_property
     def workload(self) -> Workload:
-        """How many examples each update of each node takes.
+        """The number of examples that each update of each node takes.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class Prepared:
         return found
 
     def sampling(self, name: str, batch: int) -> Sampling:
-        """How node ``name`` draws so many examples."""
+        """Return the scheme by which node ``name`` draws so many examples."""
         spec = self.experiment
         scheme = spec.terms.sampling or spec.privacy.sampling
         return _SAMPLINGS[scheme](self.shard_sizes[name], batch)
@@ -158,7 +158,7 @@ class Prepared:
         blank: bool = False,
         lengths: ModelLengths | None = None,
     ) -> Context:
-        """What the algorithm is built from; with ``blank`` vectors for a run of the schedule alone."""
+        """Return the context that nodes are built from; with ``blank`` vectors for a run of the schedule alone."""
         spec = self.experiment
         workload = self.workload
         batches = {name: workload.of(name, 0) for name in self.names}
@@ -187,17 +187,17 @@ class Prepared:
 
     @property
     def count(self) -> Callable[[Mapping[str, Node]], int] | None:
-        """How many updates the nodes have made, where a computation is not one."""
+        """Counter of the updates that nodes have made, where a computation is not one."""
         return self.algorithm.count
 
     @property
     def clipping(self) -> Clipping:
-        """How clips move; without a clip they do not."""
+        """The policy by which clips move; without a clip they do not."""
         clip = self.experiment.privacy.clip
         return Clipping() if clip is None else Clipping(clip)
 
     def advice(self, mechanisms: Mapping[str, Mechanism], quotas: Mapping[str, int] | None, updates: int) -> list[str]:
-        """What the algorithm warns of before a run of so many updates."""
+        """Warnings of the algorithm before a run of so many updates."""
         return self.algorithm.advice(self.experiment.algorithm, self.context(mechanisms, quotas), updates)
 
 

@@ -21,7 +21,7 @@ from gossamer.data.datasets import Dataset
 from gossamer.data.scaling import DeclaredScale, PrivateScale
 from gossamer.data.split import Split
 from gossamer.errors import BudgetUnreachable, RunWarning, SpecError
-from gossamer.experiment.plans import shards_of
+from gossamer.experiment.nodes_and_sides import shards_of
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.spec import Budget, Experiment
 from gossamer.objectives.magnitudes import Magnitudes

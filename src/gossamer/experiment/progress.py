@@ -17,7 +17,7 @@ class Progress(Protocol):
     def looked(self, row: Row) -> None: ...
 
 
-class Silence:
+class NullProgress:
     """Progress that nobody hears."""
 
     def planned(self, plan: Plan) -> None:

@@ -179,7 +179,7 @@ def parse_spec(content: Any, modules: Collection[str] | None = None) -> Experime
 
 
 def describe(error: ValidationError) -> list[str]:
-    """What is wrong, one line a problem, each with the key it is about."""
+    """Say what is wrong, one line a problem, each with the key it is about."""
     lines = [_line(problem) for problem in error.errors()]
     return list(dict.fromkeys(lines))
 

@@ -17,6 +17,7 @@ from gossamer.experiment.cards import card_of
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.observing import Row
 from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.regression import Fit
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.summarising import PrivacyReport, outcome
@@ -73,6 +74,8 @@ class Records:
         Ranges of columns that were found privately.
     rows : list of dict
         A row an evaluation.
+    fit : dict
+        Further figures of a regression, of the moment of the last row.
     status : str
         How the run goes, or why it ended.
     personal, diverged : dict
@@ -88,13 +91,15 @@ class Records:
     ready: float
     ranges: Mapping[str, float] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    fit: Fit = field(default_factory=dict)
     status: str = "running"
     personal: dict[str, Any] = field(default_factory=dict)
     diverged: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, row: Row) -> None:
-        """Write down a row of metrics, and what the run is by now."""
+    def add(self, row: Row, fit: Fit) -> None:
+        """Write down a row of metrics, how well a regression fits at that moment, and what the run is by now."""
         self.rows.append(row)
+        self.fit = fit
         if self.folder is not None:
             self.folder.append("metrics.jsonl", row)
         self.save()
@@ -123,7 +128,7 @@ class Records:
         last = dict(self.rows[-1]) if self.rows else {}
         return {
             "gossamer": __version__,
-            **outcome(self.prepared, self.simulator, self.status, last),
+            **outcome(self.prepared, self.simulator, self.status, last, self.fit),
             **self.diverged,
             **({"private_ranges": dict(self.ranges)} if self.ranges else {}),
             **({"personalisation": self.personal} if self.personal else {}),

@@ -1,4 +1,4 @@
-"""What an observer sees: the release that a data side makes of one known batch."""
+"""Releases of known batches, as an observer of a data side sees them."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gossamer.experiment.nodes_and_sides import nodes_of
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.spec import Experiment
 from gossamer.protocol.trace import Difference, read_steps, replay

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gave.
+    """Figures, guarantee and model of a run.
 
     Attributes
     ----------

@@ -18,15 +18,15 @@ from gossamer.errors import RunWarning
 from gossamer.experiment.diverging import divergence
 from gossamer.experiment.driving import drive, few_collections
 from gossamer.experiment.from_memory import FromMemory
+from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.personalising import personalised
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import scaled
-from gossamer.experiment.progress import Progress, Silence
+from gossamer.experiment.progress import NullProgress, Progress
 from gossamer.experiment.reading import spec_of, write_spec
 from gossamer.experiment.records import PrivateRecords, Records
 from gossamer.experiment.result import Result
@@ -97,7 +97,9 @@ def run(
         plan = plan_run(prepared)
         drawn = chosen_secret(prepared.experiment, secret)
         with tracing(trace, prepared) as watch:
-            session = _Run(prepared, plan, folder, progress or Silence(), started, watch, measure=measure, secret=drawn)
+            session = _Run(
+                prepared, plan, folder, progress or NullProgress(), started, watch, measure=measure, secret=drawn
+            )
             return session.go()
 
 
@@ -134,7 +136,9 @@ def run_prepared(
     with threadpool_limits(1):
         started = time.perf_counter()
         drawn = chosen_secret(prepared.experiment, secret)
-        run = _Run(prepared, plan, folder, progress or Silence(), started, watch, blank, purpose=purpose, secret=drawn)
+        run = _Run(
+            prepared, plan, folder, progress or NullProgress(), started, watch, blank, purpose=purpose, secret=drawn
+        )
         return run.go()
 
 
@@ -230,7 +234,7 @@ class _Run:
             warnings.warn(line, RunWarning, stacklevel=4)
 
     def publish(self, row: Row) -> None:
-        self.records.add(row)
+        self.records.add(row, self.evaluator.fit)
         self.progress.looked(row)
 
     # The observer of `drive`

@@ -8,16 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from gossamer.algorithms.privacy_settings import Budget as Budget
 from gossamer.algorithms.privacy_settings import PrivacySettings as PrivacySettings
@@ -27,10 +20,14 @@ from gossamer.algorithms.terms import Terms
 from gossamer.bounded import real_path
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
-from gossamer.experiment.deployment_settings import DeploymentSettings, on_or_off
-from gossamer.experiment.personal_settings import PersonalisationSettings
-from gossamer.experiment.pretrained import PretrainedSettings
-from gossamer.objectives.loss_settings import LossSettings
+from gossamer.experiment.sections import (
+    ComputeSettings,
+    DeploymentSettings,
+    EvaluationSettings,
+    ObjectiveSettings,
+    PersonalisationSettings,
+    on_or_off,
+)
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
@@ -39,102 +36,6 @@ from gossamer.section import NEWER, Section, bare
 
 Plain: TypeAlias = str | Path | Mapping[str, Any]
 """What may stand for a section: its name, or its keys as plain data."""
-
-
-class ObjectiveSettings(Section):
-    """What is minimised.
-
-    Attributes
-    ----------
-    name : str, optional
-        ``logistic``, ``softmax``, ``squared``, ``hinge``, or a network: ``mlp``, ``lenet5``, ``cnn_mapa``, ... By
-        default ``softmax`` for classes and ``squared`` for real targets.
-    module : str, optional
-        One's own ``torch.nn.Module`` as ``package.module:Class``, instead of a name.
-    l2 : float
-        Strength of the L2 term; its gradient depends on no data and is added after the noise.
-    loss : str or mapping, optional
-        Of a network: ``cross_entropy``, ``mse``, or one that another distribution registers, by its name or with its
-        settings. By default what the targets ask for.
-    dtype : {"float32", "float64"}
-        Of linear models; networks are float32.
-    intercept : bool
-        Whether a linear model has a bias; a network always has its own.
-    pretrained : path or mapping, optional
-        A safetensors file with the model that all nodes start from; by default one that is drawn. It must not come from
-        the private data.
-    """
-
-    name: str | None = None
-    module: str | None = None
-    l2: float = Field(default=0.0, ge=0)
-    loss: LossSettings | None = None
-    dtype: Literal["float32", "float64"] = "float32"
-    intercept: bool = True
-    pretrained: Annotated[PretrainedSettings | None, bare("path"), NEWER] = None
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> ObjectiveSettings:
-        if self.name is not None and self.module is not None:
-            raise ValueError(f"give a name or a module, found both {self.name!r} and {self.module!r}")
-        return self
-
-
-class EvaluationSettings(Section):
-    """When an observer that nodes cannot see looks at their models; always at the end.
-
-    Attributes
-    ----------
-    name : {"on", "off"}
-        ``off``: at the end only.
-    every_updates, every_seconds : optional
-        Updates of all nodes, or virtual seconds, between looks. Without either, twenty looks a run.
-    nodes : int, optional
-        How many nodes' own models are tested, evenly spaced; None is all.
-    public_path : path, optional
-        A file of public examples, read as ``dataset`` says: the run's model is tested on them, too, and
-        ``stop.accuracy`` goes by them in the place of the test examples.
-    """
-
-    name: Literal["on", "off"] = "on"
-    every_updates: PositiveInt | None = None
-    every_seconds: PositiveFloat | None = None
-    nodes: PositiveInt | None = None
-    public_path: Annotated[Path | None, NEWER] = None
-
-
-class ComputeSettings(Section):
-    """How results are computed; changes only speed, and results in the last digits.
-
-    Attributes
-    ----------
-    width : int
-        Most computations gathered into one call; 1 computes each on its own.
-    strategy : {"auto", "compiled", "layers", "vmap", "threads"}
-        How networks are computed; ``auto`` reads a fixed table. ``compiled``: a kernel for chains of layers.
-        ``layers``: by rules for each layer. ``vmap``: one call of ``torch.func`` for all. ``threads``: a call for each
-        node, on worker threads.
-    memory_mib : int
-        Bound on the working memory of networks, in MiB.
-    rounding : {"reproducible", "exact"}, optional
-        What gradients have the same bits for. ``reproducible``: the same run again; the default of simulations.
-        ``exact``: an example, whatever others are computed beside it; deployed parties always compute so. Linear
-        models and compiled networks do both at no cost; other networks then take examples one at a time.
-    """
-
-    width: PositiveInt = 1024
-    strategy: Literal["auto", "compiled", "layers", "vmap", "threads"] = "auto"
-    memory_mib: PositiveInt = 512
-    rounding: Annotated[Literal["reproducible", "exact"] | None, NEWER] = None
-
-    @model_validator(mode="after")
-    def _no_company(self) -> ComputeSettings:
-        if self.rounding == "exact" and self.strategy == "vmap":
-            raise ValueError(
-                "strategy: vmap rounds a gradient by what is computed beside it, which rounding: exact rules out; "
-                "choose strategy: auto"
-            )
-        return self
 
 
 class Experiment(Section):
@@ -260,7 +161,7 @@ class Experiment(Section):
 
     @property
     def terms(self) -> Terms:
-        """What the algorithm's settings decide about releases."""
+        """Decisions of the algorithm's settings about releases."""
         return ALGORITHMS[self.algorithm.name].terms(self.algorithm)
 
     @property
@@ -303,12 +204,12 @@ class Experiment(Section):
 
     @property
     def rows_per_person(self) -> int:
-        """How many examples of one person a guarantee covers together."""
+        """The number of examples of one person that a guarantee covers together."""
         return 1 if self.budget is None else self.budget.rows_per_person or 1
 
     @property
     def delta(self) -> float:
-        """At which guarantees are stated."""
+        """The delta at which guarantees are stated."""
         return self.budget.delta if self.budget is not None else self.privacy.delta
 
 

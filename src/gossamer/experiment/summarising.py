@@ -1,4 +1,4 @@
-"""What a run amounted to, as ``summary.json`` has it."""
+"""Summary of a run, as ``summary.json`` has it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from gossamer.algorithms.table import registered_as
 from gossamer.experiment.early_stopping import decisive
 from gossamer.experiment.others_code import described
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.regression import regression_figures
+from gossamer.experiment.regression import Fit
 from gossamer.runtimes.simulator import Simulator
 
 _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
 """Of a row of metrics, what is no metric of a model."""
 
 
-def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping[str, Any]) -> dict[str, Any]:
-    """What was run and what became of it; ``last`` is the last row of metrics."""
-    spec, test = prepared.experiment, prepared.dataset.test
-    fit = regression_figures(prepared.objective, last["mean_model_test_loss"], test) if last else {}
+def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
+    """Describe what was run and what became of it, by the ``last`` row of metrics, and the ``fit`` then."""
+    spec = prepared.experiment
     return {
         **algorithm_of(prepared),
         "engine": "sim",
@@ -100,7 +99,7 @@ class PrivacyReport:
         }
 
     def _spent_by(self, name: str, releases: Callable[[str], int]) -> dict[str, Any]:
-        """What a node has released and may release, and what is proved of that."""
+        """Count what a node has released and may release, with what is proved of that."""
         return {
             "epsilon": _finite(self.plan.epsilons[name]),
             **({"would_be_epsilon": _finite(self.plan.would_be[name])} if self.plan.would_be else {}),
@@ -111,7 +110,7 @@ class PrivacyReport:
 
 
 def proved(plan: Plan) -> dict[str, Any]:
-    """What is guaranteed, and where observers differ, against each, as plain data."""
+    """Return the guarantee as plain data, and where observers differ, that against each."""
     others = {observer: guarantee.as_dict() for observer, guarantee in differing(plan.guarantees).items()}
     return {"guarantee": plan.guarantee.as_dict(), **({"guarantees": others} if others else {})}
 

@@ -20,8 +20,8 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
 from gossamer.errors import RunWarning, SpecError, TopologyError
+from gossamer.experiment.nodes_and_sides import nodes_of
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of
 from gossamer.experiment.prepare import assemble
 from gossamer.experiment.prepared import Prepared, public_seed
 from gossamer.experiment.reading import parse_spec

@@ -1,4 +1,4 @@
-"""What objectives are asked for, and what they answer with."""
+"""Questions to objectives, and their answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Gradients(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What models score on a split, one entry a model.
+    """Scores of models on a split, one entry a model.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class LocalRound(NamedTuple):
 
 
 class LocalSums(NamedTuple):
-    """What local rounds did.
+    """Outcome of local rounds.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class Training(NamedTuple):
 
 
 class LocalUpdates(NamedTuple):
-    """What agents moved by in their mini-batch steps, one entry an agent.
+    """Moves of agents' models in mini-batch steps, one entry an agent.
 
     Attributes
     ----------

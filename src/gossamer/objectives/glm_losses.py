@@ -63,7 +63,7 @@ class Loss:
         return "2 classes" if self.most_classes == 2 else "2 or more classes"
 
     def outputs(self, classes: int | None) -> int:
-        """How many outputs tell ``classes`` apart."""
+        """Return the number of outputs that tell ``classes`` apart."""
         return 1 if classes is None or (classes == 2 and self.one_output_for_two) else classes
 
     def suits(self, classes: int | None) -> bool:

@@ -93,7 +93,7 @@ def clip_step(z, shares, square, factor, clip):
 
 @_compiled
 def first_on(start, first, step):
-    """How far from ``start`` the next of the coordinates ``first + k step``, k >= 0, lies."""
+    """Return the distance from ``start`` to the next of the coordinates ``first + k step``, k >= 0."""
     return (first - start) % step
 
 

@@ -1,4 +1,4 @@
-"""What is minimised: the one interface between models and everything else.
+"""Objectives, which runs minimise: the one interface between models and everything else.
 
 An objective knows a model only as a flat vector of ``size`` numbers. It computes for *many* models at once
 (``width`` of them), because the simulator gathers the pending work of many nodes into one call.

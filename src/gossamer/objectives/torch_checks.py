@@ -1,4 +1,4 @@
-"""Which modules can be trained with per-example gradients, and which of them layer by layer."""
+"""Checks of modules: whether they can be trained with per-example gradients, and whether layer by layer."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _drops(layer: nn.Module) -> bool:
 
 
 def outputs_problem(network: Network, model: Tensor, features: Tensor) -> str | None:
-    """Why the network cannot take such examples [1, ...], or its loss not what it returns for them."""
+    """Say why the network cannot take such examples [1, ...], or its loss not what it returns for them."""
     try:
         with torch.no_grad():
             outputs = network.outputs(network.parameters(model), features)
@@ -100,7 +100,7 @@ def _described(outputs: Any) -> str:
 
 
 def layers_problem(network: Network) -> str | None:
-    """Why gradients are not taken layer by layer: the loss, or a layer that no rule of `torch_layers` covers."""
+    """Say why gradients are not taken layer by layer: the loss, or a layer that no rule of `torch_layers` covers."""
     if network.loss.wanted is not None:
         return "a loss of another distribution is computed one example at a time"
     for name, layer in network.module.named_modules():
@@ -110,7 +110,7 @@ def layers_problem(network: Network) -> str | None:
 
 
 class Probed(NamedTuple):
-    """What a probe of a network found.
+    """Findings of a probe of a network.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ def probe(network: Network, model: Tensor, shape: tuple[int, ...]) -> Probed:
 def _difference(
     twin: Network, model: Tensor, features: Tensor, targets: Tensor, alone: Sequence[Sequence[Tensor]]
 ) -> str | None:
-    """Why gradients layer by layer are not those of each example ``alone``."""
+    """Say why gradients layer by layer are not those of each example ``alone``; None if they are."""
     layers = LayerGradients(twin)
     try:
         per_example = layers.per_example(model, features, targets)
@@ -239,5 +239,5 @@ def _made_up(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[T
 
 
 def first_line(problem: Exception) -> str:
-    """What went wrong, in one line."""
+    """Return an exception in one line."""
     return f"{type(problem).__name__}: {(str(problem).strip() or 'no reason given').splitlines()[0]}"

@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of each node.
+    """Sums of each node.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ def _norms(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def _clip_weights(norms: Tensor, clips: Tensor, dtype: torch.dtype) -> Tensor:
-    """What each gradient [nodes, examples] is multiplied by so that its norm is at most its node's clip."""
+    """Factors [nodes, examples] by which each gradient's norm becomes at most its node's clip."""
     weights = (norms.reciprocal() * clips[:, None].to(norms.dtype)).clamp(max=1).to(dtype)
     # A clip may be zero in the norms' precision, and zero times the reciprocal of zero is no number.
     weights = torch.where(norms == 0, 1, weights)

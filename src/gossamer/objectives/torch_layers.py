@@ -162,7 +162,7 @@ def _over_positions(values: Tensor) -> Tensor:
 
 
 def _patches(layer: Convolution, call: Call) -> Tensor:
-    """What each output position sees, [examples, groups, fan_in, positions].
+    """Inputs that each output position sees, [examples, groups, fan_in, positions].
 
     One entry of the kernel after the other looks at a shifted image: such copies have longer runs, and take a third
     of the time, than going through the positions.

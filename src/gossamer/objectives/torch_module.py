@@ -253,7 +253,7 @@ class TorchModule(Objective):
         return torch_scores.example_losses(plan, models, split, self._tensors, self.threads)
 
     def scores(self, model: FloatArray, features: Features) -> npt.NDArray[np.float64]:
-        """What the module returns for examples, [n, outputs]; see `Objective.scores`.
+        """Return the module's outputs for examples, [n, outputs]; see `Objective.scores`.
 
         Raises
         ------

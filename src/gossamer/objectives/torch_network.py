@@ -48,7 +48,7 @@ class Loss:
 
     @property
     def outputs(self) -> str:
-        """What the module must return, in words."""
+        """The outputs that the module must return, in words."""
         if self.wanted is not None and self.wanted > 1:
             return f"outputs [examples, {self.wanted}]"
         if self.wanted == 1:

@@ -1,4 +1,4 @@
-"""How gradients of a module are computed for examples of one shape: decided once, by tables, never by a clock.
+"""Choice of how a module's gradients are computed for examples of one shape: once, by tables, never by a clock.
 
 | what the module is made of | ``auto`` is |
 |---|---|
@@ -111,7 +111,7 @@ class Pool(Generic[Owned]):
 
 @dataclass(frozen=True)
 class Plan:
-    """What was decided for examples of one shape.
+    """Decisions for examples of one shape.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What goes into the layers of a network and what comes back through them, for a batch of examples.
+"""Inputs of a network's layers and the gradients that come back through them, for a batch of examples.
 
 `BatchPass` shows the module the whole batch: an ordinary forward and backward pass. That is right only if the module
 treats every example by itself, whatever the batch, so it is for modules of torch's own layers alone (`is_of_torch`),

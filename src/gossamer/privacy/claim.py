@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper claims of the privacy of a run.
+    """Claim of a paper about the privacy of a run.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class UtilityClaim:
-    """What a paper claims of the convergence of a run.
+    """Claim of a paper about the convergence of a run.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How the bound on per-example gradients is chosen: the setting ``privacy.clip``.
+"""Policies that choose the bound on per-example gradients: the setting ``privacy.clip``.
 
 | policy | the clip | costs |
 |---|---|---|

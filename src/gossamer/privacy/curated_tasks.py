@@ -54,7 +54,7 @@ class Cohort(AtModel):
 
     @property
     def answer_size(self) -> int:
-        """How many numbers the answer has."""
+        """The count of numbers in the answer."""
         return self.clients
 
 
@@ -104,10 +104,10 @@ class CuratedSum(AtModel):
 
     @property
     def answer_size(self) -> int:
-        """How many numbers the answer has."""
+        """The count of numbers in the answer."""
         return self.model.size + (1 if self.query.count_share else 0)
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Whose updates are in it."""
+        """The clients whose updates are in it."""
         return tuple(name for name, _ in self.updates)

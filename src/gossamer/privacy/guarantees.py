@@ -37,7 +37,7 @@ def guess(profile: PrivacyProfile) -> str:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is proved about what an observer can learn.
+    """Proved limit of what an observer can learn.
 
     Attributes
     ----------
@@ -196,7 +196,7 @@ def planned(epsilon: float, delta: float, relation: NeighboringRelation, proof: 
 
 
 class Known(StrEnum):
-    """What is known of where a person's examples are."""
+    """Knowledge of where a person's examples are."""
 
     NOTHING = "nothing"
     TOGETHER = "together"

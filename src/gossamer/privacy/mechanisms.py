@@ -33,7 +33,7 @@ from gossamer.numbers import real_number
 
 
 class NeighboringRelation(StrEnum):
-    """Which datasets count as neighbours: they differ in one example."""
+    """Relation by which datasets are neighbours: they differ in one example."""
 
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
     """One example is present or absent (read: one of n public slots is blank)."""
@@ -42,7 +42,7 @@ class NeighboringRelation(StrEnum):
     """One example is replaced by another; the size is the same."""
 
     def sensitivity(self, clip: float) -> float:
-        """How far a sum of vectors of L2 norm at most ``clip`` moves, in L2 norm, between neighbours."""
+        """Return how far a sum of vectors of L2 norm at most ``clip`` moves, in L2 norm, between neighbours."""
         return clip if self is NeighboringRelation.ADD_OR_REMOVE_ONE else 2.0 * clip
 
 
@@ -71,7 +71,7 @@ class Mechanism:
         return replace(self, clip=clip)
 
     def unit(self) -> Self:
-        """What a guarantee depends on: a law that is `scale_free` with a clip of 1, another one as it is."""
+        """The law that a guarantee depends on: one that is `scale_free` with a clip of 1, another one as it is."""
         return self.with_clip(1.0) if self.scale_free else self
 
     def sensitivity(self, relation: NeighboringRelation) -> float:
@@ -113,7 +113,7 @@ class Gaussian(Mechanism):
 
     @property
     def standard_deviation(self) -> float:
-        """Of each coordinate of the noise on the sum."""
+        """The standard deviation of each coordinate of the noise on the sum."""
         return self.noise_multiplier * self.clip
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:

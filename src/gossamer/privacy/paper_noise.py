@@ -81,7 +81,7 @@ class PaperNoise(Mechanism):
         return self._shape(size) * self.scale
 
     def _shape(self, size: int) -> int:
-        """Of the Gamma law of the noise's norm; an exponential law is the one of shape 1."""
+        """Return the shape of the Gamma law of the noise's norm; an exponential law is the one of shape 1."""
         return self._noised(size) if self.norm == "gamma" else 1
 
     def _noised(self, size: int) -> int:

@@ -1,4 +1,4 @@
-"""How a batch is drawn from a shard. Each scheme is paired with its accounting in `rows`.
+"""Schemes that draw a batch from a shard, each paired with its accounting in `accountant_table`.
 
 | scheme | a batch | proved |
 |---|---|---|
@@ -48,7 +48,7 @@ class Sampling:
         raise NotImplementedError
 
     def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
-        """At which of the ``steps`` of a round each of ``drawn`` examples takes its turn, [drawn].
+        """Draw at which of the ``steps`` of a round each of ``drawn`` examples takes its turn, [drawn].
 
         Public numbers: they depend on how many were drawn for schemes that always draw as many, and otherwise each on
         a coin of its own, never on an example's place among those drawn.

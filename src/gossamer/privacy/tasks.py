@@ -1,4 +1,4 @@
-"""What a node may ask of its data side."""
+"""Tasks that a node may ask of its data side."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ register("coordinates")(Coordinates)
 @register("query")
 @dataclass(frozen=True)
 class Query:
-    """How a gradient is to be computed; fixed for a node before the run.
+    """Terms on which a gradient is computed; fixed for a node before the run.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class AtModel:
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """Of the answer."""
+        """The type of the answer's numbers."""
         found: np.dtype[np.generic] = self.model.values.dtype
         return found
 
@@ -112,17 +112,17 @@ class Gradient(AtModel):
 
     @property
     def answer_size(self) -> int:
-        """How many numbers the answer has."""
+        """The count of numbers in the answer."""
         return self.model.size + (1 if self.query.count_share else 0)
 
     @property
     def release(self) -> ReleaseKind:
-        """What is charged."""
+        """The kind of release that is charged."""
         return self.query.release(self.model.size)
 
     @property
     def steps(self) -> int:
-        """How many times a node's seconds the task takes."""
+        """The time that the task takes, as a multiple of a node's seconds."""
         return 1
 
     @property
@@ -247,17 +247,17 @@ class Round(AtModel):
 
     @property
     def model(self) -> Model:
-        """At which the round starts."""
+        """The model at which the round starts."""
         return self.swaps[0].model
 
     @property
     def answer_size(self) -> int:
-        """How many numbers the answer has."""
+        """The count of numbers in the answer."""
         return self.where.count(self.model.size)
 
     @property
     def models_provided_for(self) -> int:
-        """How many models a deadline provides for, where there are so many: the next power of two."""
+        """The number of models that a deadline provides for, where there are so many: the next power of two."""
         return 1 << (len(self.swaps) - 1).bit_length()
 
     @property
@@ -268,7 +268,7 @@ class Round(AtModel):
 
     @property
     def release(self) -> ReleaseKind:
-        """What is charged; of the whole model's size, so that rounds on different coordinates are of one kind."""
+        """The kind charged; of the whole model's size, so that rounds on different coordinates are of one kind."""
         return self.query.release(self.model.size)
 
     def swapped(self, step: int, model: Model, until: int) -> Round:

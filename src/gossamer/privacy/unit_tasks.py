@@ -22,7 +22,7 @@ from gossamer.vectors import Confined, Model
 @register("query.local")
 @dataclass(frozen=True)
 class LocalQuery:
-    """How an agent makes its update; fixed before the run.
+    """Terms on which an agent makes its update; fixed before the run.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ class TrainingQuery:
         return cls(epochs * -(-examples // batch), batch, rate, momentum, proximal)
 
     def examples(self, shard: int) -> int:
-        """How many examples a training on a shard of so many takes, each as often as it does."""
+        """Count the examples that a training on a shard of so many takes, each as often as it does."""
         epochs, more = divmod(self.steps, -(-shard // self.batch))
         return epochs * shard + more * self.batch
 
@@ -157,12 +157,12 @@ class LocalUpdate(AtModel):
 
     @property
     def steps(self) -> int:
-        """How many times a node's seconds the task takes."""
+        """The time that the task takes, as a multiple of a node's seconds."""
         return self.query.steps
 
     @property
     def answer_size(self) -> int:
-        """How many numbers the answer has."""
+        """The count of numbers in the answer."""
         return self.model.size
 
 

@@ -27,7 +27,7 @@ MUCH_EPSILON = 10.0
 def remarks(
     epsilon: float, delta: float, examples: int | None = None, whose: str = "the smallest shard", rows: int = 1
 ) -> list[str]:
-    """What makes a guarantee weak, a line each.
+    """Say what makes a guarantee weak, a line each.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def remarked(guarantee: Guarantee, examples: int) -> Guarantee:
 
 
 def refused_delta(delta: float | None, accepted: bool | None, how: str) -> str | None:
-    """Why a delta is not taken, in a line; None for one that is.
+    """Say why a delta is not taken, in a line; None for one that is.
 
     Parameters
     ----------

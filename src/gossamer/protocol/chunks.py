@@ -144,7 +144,7 @@ class Incoming:
         return self.arrived == self.chunks
 
     def progress(self) -> Progress:
-        """What is here."""
+        """The part that is here."""
         return Progress(self.number, self.chunks, self.arrived, self.early)
 
 

@@ -1,4 +1,4 @@
-"""What a node can ask for. A node does nothing itself; the runtime it lives in carries these out, in order."""
+"""Effects that a node can ask for. It does nothing itself; the runtime it lives in carries them out, in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gossamer.vectors import Confined, Model, Released, Values
 
 @runtime_checkable
 class Task(Protocol):
-    """What a data side can be asked to do; ``id`` is unique within the node and comes back in the answer.
+    """Request to a data side; ``id`` is unique within the node and comes back in the answer.
 
     Each kind also says how many of a node's seconds it takes (``steps``; 0 is no update), of what size, ``dtype`` and
     ``label`` its answer is, where nothing else is planned, and to what its noise is added (``base``, 0 if to a sum);
@@ -89,12 +89,12 @@ class Release(Effect):
 
     @property
     def answer_size(self) -> int:
-        """How many numbers the answer has."""
+        """The count of numbers in the answer."""
         return self.vector.size
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """Of the answer."""
+        """The type of the answer's numbers."""
         found: np.dtype[np.generic] = self.vector.values.dtype
         return found
 

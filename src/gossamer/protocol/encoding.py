@@ -105,7 +105,7 @@ def encode_pieces(value: Any) -> list[Buffer]:
 
 
 def size_of(pieces: Iterable[Buffer]) -> int:
-    """How many bytes ``pieces`` make up."""
+    """Count the bytes that ``pieces`` make up."""
     return sum(map(len, pieces))
 
 

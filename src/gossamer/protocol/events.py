@@ -1,4 +1,4 @@
-"""What can happen to a node. Someone who reads this file and `effects` knows what the protocol is about."""
+"""Events that can happen to a node. Someone who reads this file and `effects` knows what the protocol is about."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Chunk:
 @encoding.register("frame.progress")
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Of the ``chunks`` of message ``number``, all up to ``arrived`` are here.
+    """Progress of message ``number``: of its ``chunks``, all up to ``arrived`` are here.
 
     So is arrived + 1 + i for each bit i of ``early``.
     """

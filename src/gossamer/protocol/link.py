@@ -1,4 +1,4 @@
-"""What a session keeps about one peer: which messages are where."""
+"""Link of a session to one peer: which messages are where."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WINDOW = 32
 @register("session.link")
 @dataclass(slots=True)
 class Link:
-    """What a session keeps about one peer. Times are in seconds on the node's clock.
+    """State of a session with one peer. Times are in seconds on the node's clock.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Link:
         return [number for number, at in self._retried() if at + self.wait <= now]
 
     def next_due(self, silence: float) -> float | None:
-        """When something becomes overdue or the peer has been silent for too long."""
+        """Return the time at which something becomes overdue or the peer has been silent for too long."""
         if not self.under_way:
             return None
         retry = min(at for _, at in self._retried()) + self.wait
@@ -148,5 +148,5 @@ class Link:
         return ready
 
     def acknowledgement(self) -> Acknowledge:
-        """What has arrived from the peer."""
+        """Acknowledge what has arrived from the peer."""
         return Acknowledge(self.delivered, sum(1 << (number - self.delivered - 1) for number in self.early))

@@ -143,7 +143,7 @@ def decode_message(data: bytes | memoryview, limit: int = 1 << 30, *, own: bool 
 
 
 def without_header(data: bytes | memoryview, limit: int) -> memoryview:
-    """What follows the magic and the version, after checking both and the size.
+    """Return what follows the magic and the version, after checking both and the size.
 
     Raises
     ------

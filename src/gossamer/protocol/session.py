@@ -44,7 +44,7 @@ from gossamer.protocol.messages import Message, check, decode_message, encoded_s
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """When to retry and when to give up hope.
+    """Times after which to retry, and to give up.
 
     Attributes
     ----------
@@ -225,7 +225,7 @@ class Session:
         return outputs
 
     def deadline(self) -> float | None:
-        """When `wake` is wanted next, in seconds on the node's clock; None while nothing is unacknowledged."""
+        """The time at which `wake` is wanted next, on the node's clock; None while nothing is unacknowledged."""
         while self._alarms:
             when, peer = self._alarms[0]
             if self._links[peer].due == when:
@@ -279,7 +279,7 @@ class Session:
             )
 
     def _take(self, sender: str, link: Link, chunk: Chunk, now: float) -> tuple[Data | Chunk, Frame]:
-        """What ``chunk`` amounts to, which is the message if it was the last that was missing, and the answer."""
+        """Take a ``chunk``: return it, or the message if it was the last that was missing, and the answer."""
         if chunk.number <= link.delivered:
             return chunk, link.acknowledgement()
         # A peer that came back may cut its message in another way: what there was is of no more use.
@@ -299,7 +299,7 @@ class Session:
                 link.incoming = None
 
     def _chunks(self, link: Link, number: int) -> int:
-        """How many chunks message ``number`` has to be cut into: 0 if it fits into a frame."""
+        """Count the chunks that message ``number`` has to be cut into: 0 if it fits into a frame."""
         largest, size = self.settings.largest_frame, frame_size(link.data(number))
         return (
             0

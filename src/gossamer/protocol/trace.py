@@ -82,7 +82,7 @@ def check_is_trace(path: Path) -> None:
 
 
 def whole_steps(file: BinaryIO) -> int:
-    """How many bytes of ``file`` are whole steps; a process that was killed may have left half of one at the end."""
+    """Count the bytes of ``file`` that are whole steps; a process that was killed may have left half of one."""
     size, end = file.seek(0, os.SEEK_END), 0
     while end + _LENGTH.size <= size:
         file.seek(end)
@@ -95,7 +95,7 @@ def whole_steps(file: BinaryIO) -> int:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a replay first answers differently: step ``index``, what the trace holds and what the node said."""
+    """First step at which a replay answers differently: its ``index``, what the trace holds and what the node said."""
 
     index: int
     step: Step

@@ -1,4 +1,4 @@
-"""What nodes have asked of their data sides in a simulation: when it falls due, and when it is computed.
+"""Tasks that nodes have asked of data sides in a simulation: when they fall due, and when they are computed.
 
 A computation's *result* is needed only when the clock reaches its completion. Until then it waits, and the first
 that falls due has all pending ones computed in one call: that is where the speed comes from.
@@ -29,7 +29,7 @@ _ROUNDING = 1e-9  # of a step: so that a step that ends now counts as done, what
 
 @dataclass
 class Counters:
-    """What a run amounted to so far."""
+    """Counts of a run so far."""
 
     updates: int = 0
     events: int = 0
@@ -50,13 +50,13 @@ class _Running:
     ended: bool = False
 
     def steps(self, now: float) -> int:
-        """How many steps are done."""
+        """Count the steps that are done."""
         since = (now - self.since) / self.seconds if self.seconds else math.inf  # seconds may vanish by underflow
         return int(min(self.task.until, self.done + since + _ROUNDING))
 
     @property
     def end(self) -> float | None:
-        """When all steps are done; None if it will wait before."""
+        """The time at which all steps are done; None if it will wait before."""
         left = self.task.steps - self.done
         return self.since + left * self.seconds if self.task.until == self.task.steps else None
 
@@ -208,6 +208,6 @@ class Computations:
 
 
 def _event(task: int, answer: Answer, steps: int) -> Event:
-    """What a node is told: `Answered` where there is no receipt."""
+    """Return the event that a node is told: `Answered` where there is no receipt."""
     vector = answer.released
     return Completed(task, vector, steps) if isinstance(vector, Released) else Answered(task, vector)

@@ -141,7 +141,7 @@ Outcome = Transmit | Task | Note | Ended | Rejected
 
 
 class Journal(Protocol):
-    """Where inputs are kept, in order.
+    """Store of inputs, in order.
 
     Of what was staged and not committed a crash keeps the first few, none, or all.
     """
@@ -273,7 +273,7 @@ class Host:
         return self.take(self.opening(now), now)
 
     def opening(self, now: float) -> Input:
-        """What `start` takes: the first input of a host, and the first after a restart."""
+        """Return what `start` takes: the first input of a host, and the first after a restart."""
         return Resume(max(now - self.now, 0.0)) if self.begun else Begin()
 
     def arrived(self, sender: str, frame: Frame, now: float) -> list[Outcome]:
@@ -294,7 +294,7 @@ class Host:
         return self.take(End(reason), now)
 
     def deadline(self) -> float | None:
-        """When `wake` is wanted next."""
+        """The time at which `wake` is wanted next."""
         due = [when for when in (self.session.deadline(), *self.timers.values()) if when is not None]
         return min(due, default=None)
 
@@ -388,7 +388,7 @@ class Host:
             raise broken from error
 
     def state(self) -> HostState:
-        """What a snapshot holds; later inputs leave it as it is."""
+        """Return what a snapshot holds; later inputs leave it as it is."""
         return self._state(self.session.state())
 
     def _state(self, links: dict[str, Link]) -> HostState:

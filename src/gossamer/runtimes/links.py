@@ -1,4 +1,4 @@
-"""What links do to messages in a simulation: delay, loss, duplication, reordering, partitions."""
+"""Effects of links on messages in a simulation: delay, loss, duplication, reordering, partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How messages get from node to node in a simulation: straight over reliable links, through sessions over others."""
+"""Delivery of messages in a simulation: straight over reliable links, through sessions over others."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Post:
                 self._schedule(arrival, self._arrive, to, (sender, message))
 
     def leave(self, name: str) -> None:
-        """What comes to node ``name`` from now on is lost."""
+        """Lose what comes to node ``name`` from now on."""
         self._away.add(name)
         self._wakes.pop(name, None)
 

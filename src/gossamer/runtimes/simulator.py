@@ -41,7 +41,7 @@ from gossamer.sides.answers import Computer
 
 @dataclass(frozen=True)
 class World:
-    """What the nodes live in; the same settings and seed give the same schedule.
+    """World that the nodes live in; the same settings and seed give the same schedule.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How long nodes take for an update, in virtual seconds."""
+"""Speeds of nodes: virtual seconds that they take for an update."""
 
 from __future__ import annotations
 

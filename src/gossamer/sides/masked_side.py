@@ -17,7 +17,7 @@ from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.answers import Answer
 from gossamer.sides.number_source import numbers_of
-from gossamer.sides.round_mark import PassingMark, RoundMark
+from gossamer.sides.round_mark import MarkInMemory, RoundMark
 from gossamer.sides.round_terms import RoundTerms, inputs_digest
 from gossamer.sides.secure_unit import SecureUnit
 from gossamer.vectors import Public, Sendable
@@ -106,7 +106,7 @@ class MaskedSide:
         self._name, self._members = name, members
         self._noise = numbers_of(seed, name, "agent noise")
         self._secret = _secrets(seed, name) if secret is None else secret
-        self._mark: RoundMark = PassingMark() if mark is None else mark
+        self._mark: RoundMark = MarkInMemory() if mark is None else mark
         self._round: _Round | None = None
 
     def answer(self, task: LocalUpdate, update: FloatArray) -> Answer:

@@ -24,9 +24,9 @@ def numbers_of(seed: int | None, *labels: str) -> Numbers:
     if seed is not None:
         return Stream(seed, *labels)
     # It needs cryptography, which is optional, so it is imported only here.
-    from gossamer.privacy.exact.secret_generator import Fresh
+    from gossamer.privacy.exact.secret_generator import FreshNumbers
 
-    return Fresh()
+    return FreshNumbers()
 
 
 def sampled(numbers: Numbers, number: int, sampling: Sampling, count: int) -> IndexArray:

@@ -24,7 +24,7 @@ class RoundMark(Protocol):
         ...
 
 
-class PassingMark:
+class MarkInMemory:
     """A mark that ends with its process: for simulations, where no process ends."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Who may exchange with whom: graphs, their bipartite split, and mixing matrices."""
+"""Graphs of who may exchange with whom, their bipartite split, and mixing matrices."""
 
 from gossamer.topology.bipartite import DroppedEdges, Split, bipartite_split
 from gossamer.topology.builders import build_graph

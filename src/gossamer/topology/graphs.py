@@ -78,7 +78,7 @@ class Graph:
 
     @cached_property
     def degrees(self) -> IndexArray:
-        """How many neighbours each node has, [nodes]."""
+        """Numbers of neighbours of each node, [nodes]."""
         return np.bincount(self.edges.ravel(), minlength=self.nodes).astype(np.int64)
 
     @cached_property

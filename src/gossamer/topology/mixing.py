@@ -208,7 +208,7 @@ def _inverse(matrix: sp.sparray) -> Callable[[FloatArray], FloatArray]:
 
 
 def _largest_eigenvalue(apply: Callable[[FloatArray], FloatArray], nodes: int, maxiter: int | None = None) -> float:
-    """Of a symmetric operator without negative eigenvalues."""
+    """Find the largest eigenvalue of a symmetric operator without negative ones."""
     operator = linalg.LinearOperator((nodes, nodes), matvec=lambda x: apply(x.ravel()), dtype=np.float64)
     # A fixed start, since ARPACK's own is random and would change the last digits from run to run.
     start = np.random.default_rng(0).standard_normal(nodes)
@@ -219,7 +219,7 @@ def _largest_eigenvalue(apply: Callable[[FloatArray], FloatArray], nodes: int, m
 
 
 def _groups(matrix: sp.csr_array) -> int:
-    """How many groups of nodes there are that do not all reach each other through nonzero entries."""
+    """Count the groups of nodes that do not all reach each other through nonzero entries."""
     nonzero = matrix.copy()
     nonzero.eliminate_zeros()
     return int(csgraph.connected_components(nonzero, directed=True, connection="strong")[0])

@@ -1,4 +1,4 @@
-"""What a user writes to choose a topology: one frozen model per kind, told apart by ``name``.
+"""Settings by which a user chooses a topology: one frozen model per kind, told apart by ``name``.
 
 In a spec a bare name stands for the kind with its defaults, so ``topology: ring`` and
 ``topology: {name: ring}`` are the same.

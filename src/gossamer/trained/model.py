@@ -144,8 +144,9 @@ class Model(Mapping[str, FloatArray]):
         -------
         dict
             ``rows`` and ``loss`` (without the L2 term), and ``accuracy``, or ``rmse`` and ``r2`` of a regression: the
-            root of the mean squared error, and the share of the targets' variance that is predicted (None where they
-            do not vary).
+            root of the mean squared error, in the target's unit, and the share of the targets' variance that is
+            predicted (None where they do not vary). The loss is that which was minimised: of a target with a declared
+            range in the unit that the model learnt.
 
         Raises
         ------
@@ -160,8 +161,9 @@ class Model(Mapping[str, FloatArray]):
         figures = {"rows": found.count, "loss": float(scored.loss[0])}
         if self.classes is not None:
             return {**figures, "accuracy": float(scored.accuracy[0])}
-        errors = self.objective.scores(self.vector, found.features)[:, 0] - found.targets
-        return {**figures, **_regression(errors, found.targets.astype(np.float64))}
+        own = self.card.data.own
+        predicted, targets = own(self.objective.scores(self.vector, found.features)[:, 0]), own(found.targets)
+        return {**figures, **_regression(predicted - targets, targets)}
 
     def export(self, to: str, out: str | Path = ".", *, overwrite: bool = False) -> Path:
         """Write the model for another program, with all that is done to raw numbers in it.

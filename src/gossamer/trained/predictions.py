@@ -21,13 +21,14 @@ class Predictions:
     Attributes
     ----------
     values : ndarray [n] of str or float64
-        The name of the likeliest class, or the real number.
+        The name of the likeliest class, or the real number, in the target's own unit.
     classes : tuple of str, optional
         What the classes are called; None for a regression.
     probabilities : ndarray [n, classes] of float64, optional
         Of each class; None for a regression, and for a hinge loss, which knows none.
     scores : ndarray [n, outputs] of float64
-        What the predictions follow from. Two classes of a logistic or hinge loss share one score, whose sign decides.
+        What the predictions follow from; of a regression in the unit that the model learnt. Two classes of a logistic
+        or hinge loss share one score, whose sign decides.
     clipped : mapping of str to int
         How many rows had a value outside of the declared range of a column, and were taken for its end.
     """
@@ -64,7 +65,7 @@ class Predictions:
 def predictions(card: Card, scores: Floats, clipped: Mapping[str, int] | None = None) -> Predictions:
     """Predict from ``scores`` [n, outputs] of the model that ``card`` describes."""
     if card.classes is None:
-        return Predictions(scores[:, 0].copy(), None, None, scores, clipped or {})
+        return Predictions(card.data.own(scores[:, 0]), None, None, scores, clipped or {})
     single = scores.shape[1] == 1
     # As in an evaluation: of two classes that share a score the second needs more than zero.
     numbers = (scores[:, 0] > 0).astype(np.int64) if single else scores.argmax(axis=1)

@@ -110,7 +110,10 @@ def _estimator(model: Model) -> Any:
     bias = model["bias"].astype(np.float64) if "bias" in model else np.zeros(len(weight))
     if model.classes is None:
         made: Any = LinearRegression()
-        made.coef_, made.intercept_, made.n_features_in_ = weight[0], float(bias[0]), weight.shape[1]
+        target = model.card.data.target_range
+        shift, unit = (0.0, 1.0) if target is None else target.shift_and_unit
+        made.coef_, made.intercept_ = weight[0] * unit, float(bias[0]) * unit + shift
+        made.n_features_in_ = weight.shape[1]
         return made
     if model.card.objective.loss == "hinge":
         made = LinearSVC()

@@ -27,7 +27,7 @@ from gossamer.trained.model import Model
 
 
 class Exported(nn.Module):
-    """From inputs [n, ...] to probabilities [n, classes], scores [n, outputs], or real numbers [n], in float64.
+    """From inputs [n, ...] to probabilities [n, classes], scores [n, outputs], or real targets [n], in float64.
 
     Parameters
     ----------
@@ -47,6 +47,7 @@ class Exported(nn.Module):
         super().__init__()
         steps = self._steps = Arithmetic.of(model.card.data)
         self.output = model.output
+        self._target = model.card.data.target_range
         for name in ("filling", "low", "high", "shift", "unit"):
             self.register_buffer(name, torch.tensor(getattr(steps, name)))
         self.linear = model.card.objective.linear
@@ -87,12 +88,18 @@ class Exported(nn.Module):
 
     def _finished(self, scores: Tensor) -> Tensor:
         if self.output == "prediction":
-            return scores[:, 0]
+            return scores[:, 0] if self._target is None else self._own(scores[:, 0])
         if self.output == "scores":
             return scores
         if scores.shape[1] == 1:
             return torch.cat([torch.sigmoid(-scores), torch.sigmoid(scores)], dim=1)
         return torch.softmax(scores, dim=1)
+
+    def _own(self, predictions: Tensor) -> Tensor:
+        """Predictions in the target's own unit."""
+        assert self._target is not None
+        shift, unit = self._target.shift_and_unit
+        return predictions * unit + shift
 
 
 def trained_network(model: Model) -> nn.Module:

@@ -109,6 +109,11 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("labels that YAML reads as true", "dataset: {name: digits, labels: [no, yes]}", "dataset.labels"),
     ("every_seconds: 0", "evaluation: {every_seconds: 0}", "evaluation.every_seconds: input should be greater than 0"),
     ("stop.updates: -1", "stop: {updates: -1}", "stop.updates: input should be greater than"),
+    (
+        "stop.updates: 1e9",
+        "stop: {updates: 1000000000}",
+        "stop.updates: input should be less than or equal to 100000000",
+    ),
     ("stop.virtual_seconds: inf", "stop: {virtual_seconds: .inf}", "stop.virtual_seconds: input should be a finite"),
     ("an unknown stop", "stop: {update: 4}", "unknown key stop.update; did you mean updates?"),
     ("a drop rate above 1", "links: {loss: 2}", "links.loss"),

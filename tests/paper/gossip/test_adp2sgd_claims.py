@@ -65,7 +65,7 @@ def test_the_variance_composes_to_epsilon_by_the_paper_s_own_lemmas(setting, mu)
     assert setting.iterations * one_step + math.log(1 / DELTA) / (alpha - 1) == pytest.approx(epsilon)
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("noise_multiplier", [2.5, 4.0, 7.0, 12.0])
 def test_the_claim_is_the_best_over_mu_under_the_printed_conditions(setting, noise_multiplier):

@@ -30,6 +30,7 @@ def regression(rounds: int, **algorithm: Any) -> gs.Result:
     return gs.run(gs.Experiment.model_validate(spec))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("synchronous", [True, False])
 def test_equal_weights_reach_the_optimum(synchronous: bool) -> None:
     """On a complete graph every server takes the mean of all, which is gradient descent: only rounding is left.

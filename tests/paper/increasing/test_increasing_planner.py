@@ -253,6 +253,7 @@ def test_example_4_divided_by_8_as_it_should_be() -> None:
 # What is proved
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("relation", "about"), [(ADD, 0.126), (REPLACE, 0.253)])
 def test_what_is_proved_of_example_3(relation: NeighboringRelation, about: float) -> None:
     """``about``: dp-accounting at 1e-4 (test_accountants_increasing_rounds)."""
@@ -385,7 +386,7 @@ def checked(found: FoundRounds) -> FoundRounds:
     return found
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("most_sigma", [1.2, 1.0])
 @pytest.mark.parametrize("gradients", [1500, 4000])
 def test_the_fewest_rounds_against_trying_all(most_sigma: float, gradients: int) -> None:

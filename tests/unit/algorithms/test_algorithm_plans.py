@@ -16,8 +16,8 @@ from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning, SpecError
+from gossamer.experiment.nodes_and_sides import sides_of
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec

@@ -19,6 +19,7 @@ def largest(some: list[Counts], relation: NeighboringRelation, rows: int) -> flo
     return max(epsilon(counts, 1e-5, relation, rows).epsilon for counts in some)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("law", "fixed", "relation", "rows"),
     [

@@ -32,6 +32,7 @@ def gradient_of(objective: TorchModule, model: np.ndarray, row: int, clip: float
     return objective.clipped_gradients(model[None], TRAIN, [np.array([row])], clip).sums[0]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("clip", [np.inf, 0.1])
 def test_a_smooth_network_gives_its_input_away(clip: float) -> None:
     """More gradient than pixels and derivatives of all orders: the match is exact up to rounding, clipped or not."""

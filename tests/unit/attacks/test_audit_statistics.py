@@ -105,7 +105,7 @@ def most_likely(canaries: int, guesses: int, correct: int, epsilon: float, delta
     return float(-found.fun)
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(5)
 @pytest.mark.parametrize("delta", [0.0, 1e-4, 1e-3, 4e-3])
 @pytest.mark.parametrize("epsilon", [0.0, 0.7, 3.0])
 @pytest.mark.parametrize(("canaries", "guesses"), [(100, 100), (100, 20), (7, 5)])

@@ -56,6 +56,7 @@ def printed(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, **cha
     return tuple(capsys.readouterr())  # type: ignore[return-value]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("name", "planned", "made"),
     [
@@ -95,6 +96,7 @@ def test_figures_are_of_the_model_that_there_is(
         assert {re.sub(r"\d{3}", "ddd", x) for x in found} - {line.replace("0.ddd", "1.ddd")} == {line}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["fedavg-masked", "fedavg", "gossip"])
 @pytest.mark.filterwarnings("ignore")
 def test_an_evaluation_is_said_once(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:

@@ -47,7 +47,8 @@ def patients(folder: Path, rows: int = 240, each: int = 3) -> DatasetSettings:
     draws = np.random.default_rng(1)
     lines = [f"{draws.normal():.3f},p{row // each},{row % 2}" for row in range(rows)]
     (folder / "patients.csv").write_text("\n".join(["stay,who,died", *lines]) + "\n")
-    return DatasetSettings(name="patients", path=folder / "patients.csv", target="died", person="who", scale="none")
+    data = {"path": folder / "patients.csv", "target": "died", "labels": (0, 1), "person": "who", "scale": "none"}
+    return DatasetSettings(name="patients", **data)
 
 
 def spec(data: DatasetSettings, rows: int | None, **other: Any) -> gs.Experiment:
@@ -260,7 +261,8 @@ def test_a_row_at_each_of_two_nodes_costs_more_than_at_one(tmp_path: Path) -> No
     draws = np.random.default_rng(1)
     lines = [f"{draws.normal():.3f},p{row // 2},w{row % 2},{row // 4 % 2}" for row in range(240)]
     (tmp_path / "a.csv").write_text("\n".join(["stay,who,ward,died", *lines]) + "\n")
-    data = DatasetSettings(name="a", path=tmp_path / "a.csv", target="died", person="who", owner="ward", scale="none")
+    keys = {"target": "died", "labels": (0, 1), "person": "who", "owner": "ward", "scale": "none"}
+    data = DatasetSettings(name="a", path=tmp_path / "a.csv", **keys)
     algorithm = {"name": "gossip", "topology": "complete", "nodes": 2, "batch_size": 12, "updates_per_node": 25}
     apart = {"partition": "natural", "algorithm": algorithm}
     _, jointly = planned(data, 2, **apart)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import yaml
@@ -32,9 +33,17 @@ def test_a_step_takes_about_half_of_the_fewest_rows(owner: str | None, fewest: i
 
 @pytest.mark.parametrize(("labels", "objective"), [(["a", "b"], "logistic"), ([0, 1, 2], "softmax"), ([], "squared")])
 def test_the_objective_goes_with_the_classes(labels: list[str | int], objective: str) -> None:
-    spec = read_text(draft(replace(PLAIN, labels=labels)))
+    spec = read_text(draft(replace(PLAIN, labels=labels, target_range=None if labels else [80, 200])))
     assert spec.objective.name == objective
     assert spec.dataset.task == ("classification" if labels else "regression")
+    assert spec.privacy.clip.initial_bound == (1 if labels else 0.25)
+
+
+@pytest.mark.parametrize(("said", "unit"), [([80, 200], 60), ({"mean": 130, "deviation": 20}, 20)])
+def test_a_regression_has_the_range_of_its_target(said: Any, unit: float) -> None:
+    found = read_text(draft(replace(PLAIN, labels=[], target_range=said))).dataset.target_scale
+    assert found is not None
+    assert found.unit == unit
 
 
 @pytest.mark.parametrize(("owners", "topology"), [(10, "complete"), (11, "exponential")])

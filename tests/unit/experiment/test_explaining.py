@@ -11,7 +11,7 @@ import pytest
 from tests.reference.gaussian_mu_slow import both_ways
 
 import gossamer as gs
-from gossamer.experiment import forecasting
+from gossamer.experiment import forecasting, planning
 from gossamer.experiment.explaining import Words, explain
 from gossamer.experiment.forecasting import Forecast, forecast
 from gossamer.experiment.planning import plan_run
@@ -28,6 +28,7 @@ def said(spec: gs.Experiment) -> tuple[Words, Forecast]:
     return explain(prepared, plan, found), found
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["digits-edge-cloud", "digits-fedavg-examples", "hospitals"])
 def test_the_forecast_is_what_the_run_then_does(name: str, tmp_path: Path) -> None:
     spec = read_spec(EXAMPLES / f"{name}.yaml", ["evaluation=off"])
@@ -41,12 +42,32 @@ def test_the_forecast_is_what_the_run_then_does(name: str, tmp_path: Path) -> No
 
 
 def test_a_long_run_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecasting, "_MOST_MESSAGES", 100)
+    monkeypatch.setattr(forecasting, "_MOST", 100)
     words, found = said(read_spec(EXAMPLES / "hospitals.yaml", []))
     assert not found.whole
     assert 100 <= found.messages < 120
     assert "more than" in words["how long"]
     assert "as far as was looked ahead" in words["how long"]
+
+
+def test_a_long_run_without_messages_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecasting, "_MOST", 100)
+    _, found = said(
+        gs.Experiment(dataset="digits", privacy="none", algorithm={"name": "local", "updates_per_node": 1000})
+    )
+    assert not found.whole
+    assert found.messages == 0
+
+
+def test_a_long_look_ahead_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, with how much of it there is."""
+    monkeypatch.setattr(planning, "_LONG", 50)
+    spec = gs.Experiment(dataset="digits", privacy="none", algorithm={"name": "gossip"}, stop={"updates": 200})
+    with pytest.warns(
+        gs.RunWarning, match=r"looked ahead at, and is long: 50 updates of 200; .*updates_per_node"
+    ) as told:
+        plan_run(prepare(spec))
+    assert len(told) == 1
 
 
 def test_examples_are_weighed() -> None:
@@ -73,28 +94,6 @@ def test_hospitals_in_plain_words() -> None:
     assert "1,578 test examples" in words["public"]
 
 
-def own_table(folder: Path, **more: Any) -> gs.Experiment:
-    (folder / "own.csv").write_text("x,y\n" + "".join(f"0.{row % 10},{'ny'[row % 2]}\n" for row in range(120)))
-    data = {"name": "own", "path": folder / "own.csv", "target": "y", "scale": "none", **more}
-    algorithm = {"name": "gossip", "nodes": 2, "batch_size": 4}
-    privacy = {"privacy": {"noise_multiplier": 1.0}} | ({"privacy": data.pop("privacy")} if "privacy" in data else {})
-    return gs.parse_spec({"dataset": data, "algorithm": algorithm, "stop": {"updates": 4}, **privacy})
-
-
-@pytest.mark.parametrize(
-    ("more", "told"),
-    [({}, True), ({"labels": ["n", "y"]}, False), ({"privacy": "none"}, False)],
-    ids=["not declared", "declared", "not private"],
-)
-def test_labels_that_are_found_in_private_rows_are_told(more: dict[str, Any], told: bool, tmp_path: Path) -> None:
-    words, _ = said(own_table(tmp_path, **more))
-    assert ("no epsilon covers that: declare them" in words["public"]) is told
-
-
-def test_labels_of_the_catalogue_are_no_secret() -> None:
-    assert "declare them" not in said(gs.Experiment(dataset="digits", privacy={"noise_multiplier": 1.0}))[0]["public"]
-
-
 CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"privacy": "none"}, "privacy", "no guarantee. privacy: none"),
     ({"privacy": "none"}, "what leaves", "drawn at random, without noise"),
@@ -114,6 +113,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("spec", "about", "expected"), CASES)
 def test_other_runs(spec: dict[str, Any], about: str, expected: str) -> None:
     with warnings.catch_warnings():

@@ -20,12 +20,13 @@ SPEC: dict[str, Any] = {
     "privacy": {"noise_multiplier": 1.0},
     "stop": {"epochs": 1},
 }
+LABELS = ("no", "yes")
 
 
 def examples(seed: int = 0, rows: int = 60, **more: Any) -> gs.Data:
     generator = np.random.default_rng(seed)
     x = generator.uniform(-1, 1, (rows, 3))
-    return gs.Data(x, np.where(x[:, 0] > x[:, 1], "yes", "no"), owners=["a", "b"] * (rows // 2), **more)
+    return gs.Data(x, np.where(x[:, 0] > x[:, 1], "yes", "no"), owners=["a", "b"] * (rows // 2), labels=LABELS, **more)
 
 
 def files_say(folder: Path) -> str:
@@ -51,7 +52,7 @@ def test_what_is_no_spec_is_refused(given: Any) -> None:
 
 def test_digits_from_memory_have_the_gradients_of_digits_by_name() -> None:
     found = load_digits()
-    memory = FromMemory(gs.Data(found.data, found.target))
+    memory = FromMemory(gs.Data(found.data, found.target, labels=range(10)))
     own = gs.prepare(gs.parse_spec({**SPEC, "dataset": {"name": "in memory", "divide_by": 16}}), memory)
     named = gs.prepare(gs.parse_spec({**SPEC, "dataset": "digits"}))
     np.testing.assert_array_equal(
@@ -70,7 +71,7 @@ def test_owners_are_nodes(tmp_path: Path) -> None:
 
 def test_a_person_with_too_many_rows_is_refused() -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (60, 2))
-    data = gs.Data(x, [0, 1] * 30, persons=np.repeat(np.arange(20), 3))
+    data = gs.Data(x, [0, 1] * 30, persons=np.repeat(np.arange(20), 3), labels=[0, 1])
     spec = {**SPEC, "privacy": {}, "budget": {"epsilon": 8, "delta": 1e-4, "rows_per_person": 2}}
     with pytest.raises(gs.DataError, match="at most 2 training examples of one person"):
         gs.run(spec, data=data)

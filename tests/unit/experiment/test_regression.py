@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import r2_score, root_mean_squared_error
 
 import gossamer as gs
+from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
@@ -16,7 +19,7 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.models import build_model
 
 
-@pytest.mark.parametrize("objective", ["squared", "mlp"])
+@pytest.mark.parametrize("objective", ["squared", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_figures_are_those_of_the_model_that_is_saved(objective: str) -> None:
     spec = parse_spec(
         {
@@ -40,12 +43,16 @@ def test_figures_are_those_of_the_model_that_is_saved(objective: str) -> None:
     assert metrics["test_r2"] == pytest.approx(r2_score(test.targets, predicted), rel=1e-4)
 
 
-def test_targets_that_are_all_the_same_have_no_r2() -> None:
+def of_constant_targets(classes: int | None = None) -> Dataset:
     test = Split(np.zeros((3, 2), np.float32), np.ones(3, np.float32))
-    squared = LinearModel("squared", 2, None)
-    assert regression_figures(squared, 0.5, test) == {"test_rmse": 1.0, "test_r2": None}
-    assert regression_figures(squared, None, test) == {"test_rmse": None, "test_r2": None}
-    assert regression_figures(LinearModel("softmax", 2, 3), 0.5, test) == {}
+    return Dataset("mine", test, test, classes, None, None, "made up")
+
+
+def test_targets_that_are_all_the_same_have_no_r2() -> None:
+    squared, model = LinearModel("squared", 2, None), np.zeros(3)
+    assert regression_figures(squared, model, 0.5, of_constant_targets()) == {"test_rmse": 1.0, "test_r2": None}
+    assert regression_figures(squared, model, math.inf, of_constant_targets()) == {"test_rmse": None, "test_r2": None}
+    assert regression_figures(LinearModel("softmax", 2, 3), np.zeros(9), 0.5, of_constant_targets(3)) == {}
 
 
 def test_the_line_names_both() -> None:

@@ -104,6 +104,7 @@ def test_every_example_takes_the_same_steps() -> None:
         assert (others, examples) == (0, 33), name
 
 
+@pytest.mark.slow
 def test_steps_that_are_left_out_are_seen() -> None:
     assert counted("spoilt")["convolutions"][1] > 0
 

@@ -62,7 +62,11 @@ MODULES = {
 }
 
 
-@pytest.fixture(scope="module", params=MODULES)
+# A network takes seconds to compile; two have all kinds of kernels: in loops, in blocks, and of images.
+@pytest.fixture(
+    scope="module",
+    params=[*("pooled", "wide"), *(pytest.param(one, marks=pytest.mark.slow) for one in ("dense", "flat"))],
+)
 def objective(request: pytest.FixtureRequest) -> TorchModule:
     make, _ = MODULES[request.param]
     torch.manual_seed(1)

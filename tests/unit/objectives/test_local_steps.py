@@ -74,13 +74,20 @@ WAYS = {
 }
 
 
+# Runs compute in float32; to compile everything for float64 as well takes long.
+PRECISIONS = [
+    *(pytest.param(way, np.float32) for way in WAYS),
+    *(pytest.param(way, np.float64, marks=[pytest.mark.slow] * (way != "any objective")) for way in WAYS),
+]
+
+
 @pytest.fixture(params=WAYS)
 def steps_of(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return WAYS[request.param]
 
 
 @pytest.mark.some(12)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("steps_of", "dtype"), PRECISIONS, indirect=["steps_of"])
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
 def test_sums_are_those_of_one_example_after_another(
     name: str, classes: int | None, dtype: Any, steps_of: Callable[..., Any]
@@ -354,6 +361,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is in kibibytes on Linux only")
 def test_many_sparse_features_are_never_made_dense() -> None:
     """20,000 x 20,958 numbers would be 1,599 MiB; what is needed is the model, and the compiler where it must run."""

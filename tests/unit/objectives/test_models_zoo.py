@@ -86,7 +86,7 @@ def check_private_step(torch_module: TorchModule, data: Split) -> None:
     assert math.isfinite(torch_module.evaluate(stepped, data).loss[0])
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_private_step_of_each_network_at_a_small_width(name: str) -> None:
     """In float64, where gradients can also be compared with a loop over single examples."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gossamer.data.split import Split
-from gossamer.experiment import ahead
+from gossamer.experiment import compiling_ahead
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives import torch_ahead, torch_plan
 from gossamer.objectives.models import build_model
@@ -70,8 +70,8 @@ def started(monkeypatch: pytest.MonkeyPatch, **spec: Any) -> int:
             nonlocal count
             count += 1
 
-    monkeypatch.setattr(ahead, "Thread", Thread)
-    ahead.compile_ahead(Experiment.model_validate({"privacy": "none", **spec}))
+    monkeypatch.setattr(compiling_ahead, "Thread", Thread)
+    compiling_ahead.compile_ahead(Experiment.model_validate({"privacy": "none", **spec}))
     return count
 
 

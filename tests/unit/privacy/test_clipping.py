@@ -186,6 +186,7 @@ def test_a_policy_that_an_algorithm_would_ignore_is_refused(algorithm: str, clip
         prepare(spec)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("algorithm", ["gossip", "allreduce", "audp"])
 def test_a_moving_clip_is_one_kind_in_the_ledger_and_learns(algorithm: str, tmp_path: Any) -> None:
     """From a clip 1,000 times too small, at which the same run, if it is fixed, hardly leaves the loss at the start,

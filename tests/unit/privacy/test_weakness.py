@@ -164,6 +164,7 @@ COMMANDS = {
 commands = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 
 
+@pytest.mark.some(2)
 @commands
 def test_commands_warn(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = called(capsys, *command, "--delta", "0.02", "--accept-weak", "--json")

@@ -50,6 +50,7 @@ def test_colours(tmp_path: Path) -> None:
         write_grid(tmp_path / "grid.png", [("", [np.zeros((2, 8, 8))])])
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("values", [[0.1, 2.0, 30.0, np.inf], [0.0, 0.0], [1.0, 1.0]])
 @pytest.mark.parametrize("logarithmic", [False, True])
 def test_histograms_are_drawn(values: list[float], logarithmic: bool, tmp_path: Path) -> None:

@@ -228,6 +228,7 @@ def test_plans_that_cut_somebody_off_or_draw_otherwise_are_refused() -> None:
         cohort(clients=0)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("rate", "rounds", "multiplier"), [(0.01, 300, 0.8), (0.1, 100, 1.5), (0.5, 10, 3.0)])
 def test_what_is_proved_is_what_dp_accounting_proves(rate: float, rounds: int, multiplier: float) -> None:
     """Of a client that comes or goes, to 1 %; nothing is proved against who sees the coins."""

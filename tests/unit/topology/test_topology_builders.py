@@ -102,6 +102,7 @@ def test_regular_graphs_that_do_not_exist_are_refused(nodes, degree):
         build(Regular(degree=degree), nodes)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("nodes", "degree", "count"),
     [
@@ -120,6 +121,7 @@ def test_random_matchings_and_cycles_come_about_equally_often(nodes, degree, cou
     assert statistic < chi2.isf(1e-6, count - 1)
 
 
+@pytest.mark.slow
 def test_all_seventy_cubic_graphs_of_six_nodes_come_about():
     """10 of two groups of three (K_3,3) and 60 prisms, though not equally often: that holds for many nodes only.
 

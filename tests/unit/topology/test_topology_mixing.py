@@ -70,6 +70,7 @@ def test_rho_of_small_graphs_is_its_closed_form(topology, kind, nodes):
     assert spectral_gap(matrix) == pytest.approx(1 - rho(matrix))
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize(("topology", "kind"), sorted(set(CLOSED_FORMS) - {("complete", "metropolis")}))
 @pytest.mark.parametrize("nodes", [600, 1001])
 def test_the_gap_of_large_graphs_is_its_closed_form_to_six_digits(topology, kind, nodes):

@@ -31,18 +31,22 @@ QUICK: dict[str, Any] = {
 }
 TABLE = wards.rows()
 COST = {"target": "cost", "task": "regression", "labels": None}
+RANGED = {**COST, "target_range": [0, 4000]}
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "logistic": ("logistic", {}),
     "softmax of two": ("softmax", {}),
     "hinge": ("hinge", {}),
     "squared": ("squared", COST),
+    "squared, in a range": ("squared", RANGED),
+    "squared, of a mean": ("squared", {**COST, "target_range": {"mean": 2000, "deviation": 800}}),
     "unit norm": ("logistic", {"normalise": "unit_norm"}),
     "unscaled": ("logistic", {"scale": "none", "normalise": "unit_norm"}),
     "mlp": ("mlp", {}),
     "mlp of real targets": ("mlp", COST),
+    "mlp of a range": ("mlp", RANGED),
     "own module": ({"module": "tests.reference.own_module:Small"}, {}),
 }
-IN_TORCH = {"mlp", "mlp of real targets", "own module"}
+IN_TORCH = {"mlp", "mlp of real targets", "mlp of a range", "own module"}
 
 
 def trained(tmp_path: Path, objective: Any, dataset: dict[str, Any]) -> gs.Model:
@@ -78,13 +82,14 @@ def assert_same(found: np.ndarray[Any, Any], predicted: gs.Predictions) -> None:
 
 
 GRAPHS = [
-    pytest.param(kind, to, marks=[] if to == "torch" or kind in ("logistic", "mlp") else pytest.mark.slow)
+    pytest.param(kind, to, marks=[] if to == "torch" or kind in ("logistic", "mlp of a range") else pytest.mark.slow)
     for kind in KINDS
     for to in ("torch", "onnx")
 ]
 """Graphs of ONNX take seconds each."""
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(("kind", "to"), GRAPHS)
 @pytest.mark.filterwarnings("ignore:values outside")
 def test_a_graph_takes_raw_numbers_of_a_table(kind: str, to: str, tmp_path: Path) -> None:
@@ -125,6 +130,20 @@ def pictures(path: Path, size: int) -> Path:
     return path
 
 
+@pytest.mark.parametrize("to", ["torch", pytest.param("onnx", marks=pytest.mark.slow)])
+def test_a_network_of_sequences_is_exported(to: str, tmp_path: Path) -> None:
+    """The network `lstm`, whose states begin as zeros for as many rows as there are."""
+    generator = np.random.default_rng(2)
+    targets = np.arange(60) % 3
+    features = (generator.standard_normal((60, 5, 4)) + targets[:, None, None]).astype(np.float32)
+    np.savez(tmp_path / "frames.npz", features=features, targets=targets)
+    dataset = {"name": "frames", "path": str(tmp_path / "frames.npz")}
+    model = trained(tmp_path, {"module": "tests.reference.own_module:small_lstm"}, dataset)
+    place, of = model.export(to, tmp_path), {"torch": of_torch, "onnx": of_onnx}[to]
+    for rows in (features, features[:1]):
+        assert_same(of(place, rows), model.predict(rows))
+
+
 ALIKE = {
     "lenet5": ("lenet5", {"divide_by": 255}),
     "softmax": ("softmax", {"divide_by": 255, "normalise": "unit_norm"}),
@@ -133,7 +152,10 @@ ALIKE = {
 }
 
 
-@pytest.mark.parametrize("kind", ALIKE)
+@pytest.mark.some(1)
+@pytest.mark.parametrize(
+    "kind", [pytest.param("lenet5", marks=pytest.mark.slow), *(kind for kind in ALIKE if kind != "lenet5")]
+)
 def test_exports_of_pictures_take_their_pixels(kind: str, tmp_path: Path) -> None:
     objective, more = ALIKE[kind]
     path = pictures(tmp_path / "pictures.npz", 12)
@@ -210,6 +232,7 @@ def test_the_package_is_imported_without_them() -> None:
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("to", exporting.TARGETS)
 def test_an_export_is_for_its_owner_and_names_no_file_of_the_machine(to: str, tmp_path: Path) -> None:
     kind = "logistic" if to == "sklearn" else "mlp"

@@ -71,7 +71,10 @@ class Fixed(nn.Module):
         return self.layer(rows) + rows.new_zeros(len(rows), 2)
 
 
-@pytest.mark.parametrize(("module", "x"), [(Tied, X), (Named, X), (Reader(), WORDS)])
+@pytest.mark.parametrize(
+    ("module", "x"),
+    [pytest.param(Tied, X, marks=pytest.mark.slow), (Named, X), pytest.param(Reader(), WORDS, marks=pytest.mark.slow)],
+)
 def test_a_given_module_is_asked_for_again(module: Any, x: np.ndarray[Any, Any], tmp_path: Path) -> None:
     result = gs.run(QUICK, tmp_path / "out", data=gs.Data(x, Y), module=module)
     with pytest.raises(ModelError, match=r"module from memory, .*gs\.load_model\(folder, module=\.\.\.\)"):

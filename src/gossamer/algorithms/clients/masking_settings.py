@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from gossamer.section import NEWER, Section, bare
+from gossamer.algorithms.masking_settings import SecureSums
+from gossamer.section import NEWER, bare
 
-_SECURE = ("bits", "threshold", "minimum", "fraction_bits", "honest")
 
-
-class Masking(Section):
+class Masking(SecureSums):
     """Settings of masks among the clients of a round.
 
     Attributes
@@ -35,32 +34,10 @@ class Masking(Section):
         Left out, nobody is: of a sum's noise what each client added itself counts for it, and no more.
     """
 
+    secure: ClassVar[tuple[str, ...]] = (*SecureSums.secure, "honest")
+
     name: Literal["none", "secure"] = "none"
-    bits: Literal[32, 64] = 32
-    threshold: int | None = Field(default=None, ge=2)
-    minimum: int | None = Field(default=None, ge=2)
-    fraction_bits: int | None = None
     honest: float | None = Field(default=None, gt=0, le=1)
-
-    @model_validator(mode="after")
-    def _belongs(self) -> Self:
-        foreign = [name for name in _SECURE if getattr(self, name) != type(self).model_fields[name].default]
-        if foreign and self.name != "secure":
-            raise ValueError(
-                f"masking: {' and '.join(foreign)} {'belong' if foreign[1:] else 'belongs'} to secure, found "
-                f"{self.name}"
-            )
-        return self
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Arguments of `secure_unit`."""
-        return {
-            "bits": self.bits,
-            "threshold": self.threshold or 0,
-            "minimum": self.minimum or 0,
-            "fraction_bits": self.fraction_bits,
-        }
 
     def colluders(self, clients: int) -> int:
         """c: how many of so many clients of a round are not trusted, at most."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gossamer.section import Section
-
-_SECURE = ("bits", "threshold", "minimum", "fraction_bits", "radius")
+from gossamer.algorithms.masking_settings import SecureSums
 
 
-class Masking(Section):
+class Masking(SecureSums):
     """Settings of masks inside a unit.
 
     Attributes
@@ -37,37 +35,16 @@ class Masking(Section):
         Of ``pairwise_noise``: of each coordinate of an agent's noise.
     """
 
+    secure: ClassVar[tuple[str, ...]] = (*SecureSums.secure, "radius")
+
     name: Literal["none", "secure", "pairwise_noise"] = "none"
-    bits: Literal[32, 64] = 32
-    threshold: int | None = Field(default=None, ge=2)
-    minimum: int | None = Field(default=None, ge=2)
-    fraction_bits: int | None = None
     radius: float | None = Field(default=None, gt=0)
     standard_deviation: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
-    def _belongs(self) -> Self:
-        foreign = [name for name in _SECURE if self._changed(name)]
-        if foreign and self.name != "secure":
-            raise ValueError(
-                f"masking: {' and '.join(foreign)} {'belong' if foreign[1:] else 'belongs'} to secure, found "
-                f"{self.name}"
-            )
+    def _a_deviation_is_of_pairwise_noise(self) -> Self:
         if (self.standard_deviation is not None) != (self.name == "pairwise_noise"):
             raise ValueError(
                 "masking: standard_deviation belongs to pairwise_noise, which needs one: give both or neither"
             )
         return self
-
-    def _changed(self, name: str) -> bool:
-        return bool(getattr(self, name) != type(self).model_fields[name].default)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Arguments of `secure_unit` for ``secure``."""
-        return {
-            "bits": self.bits,
-            "threshold": self.threshold or 0,
-            "minimum": self.minimum or 0,
-            "fraction_bits": self.fraction_bits,
-        }

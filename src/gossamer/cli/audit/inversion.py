@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gossamer.cli.audit.own_folder import made_folder
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, table
-from gossamer.cli.spec_options import add_spec, read_experiment
+from gossamer.cli.spec_options import add_spec, naming, read_experiment
 from gossamer.errors import CallerError, counted
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def inversion_command(options: argparse.Namespace) -> int:
 
     if not all(1e-9 <= epsilon <= 1e12 for epsilon in options.epsilon):
         raise CallerError(f"--epsilon lies between 1e-9 and 10^12, found {options.epsilon}")
-    prepared = prepare(read_experiment(options))
+    experiment = read_experiment(options)
+    with naming(options.spec):
+        prepared = prepare(experiment)
     found = invert(
         prepared,
         examples=options.examples,

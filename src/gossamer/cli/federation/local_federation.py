@@ -187,7 +187,7 @@ class LocalFederation:
         """
         with orderly():  # or the processes would outlive this one
             try:
-                self._find_scale(say)
+                self.find_scale(say)
                 for name in self.members:
                     self.start(name, *(more or {}).get(name, ()))
                 self._wait(say)
@@ -195,7 +195,7 @@ class LocalFederation:
                 self.stop()
         return self.outcome()
 
-    def _find_scale(self, say: Callable[[str], None]) -> None:
+    def find_scale(self, say: Callable[[str], None]) -> None:
         """Have the parties find their scale before they start, where the spec asks for one."""
         if not found_by_release(self.prepared.dataset):
             return
@@ -285,7 +285,7 @@ class LocalFederation:
         metrics = {"test_loss": float(found.loss[0])}
         if self.prepared.dataset.classes is not None:
             metrics["test_accuracy"] = float(found.accuracy[0])
-        further = regression_figures(self.prepared.objective, metrics["test_loss"], self.prepared.dataset.test)
+        further = regression_figures(self.prepared.objective, model, metrics["test_loss"], self.prepared.dataset)
         return metrics | {name: value for name, value in further.items() if value is not None}
 
 

@@ -81,6 +81,11 @@ def ask_labels(target: str, column: LookedAt) -> list[str | int]:
     return ask(f"  classes, with commas ({'Enter: none, it is a number' if number else 'same'}):", read)
 
 
+def ask_target_range(target: str) -> list[float]:
+    """Ask for the range of a target that is a number."""
+    return ask("  range in which most such values lie, such as 80..200:", lambda answer: range_of(target, answer))
+
+
 def ask_columns(found: Declaring, columns: Mapping[str, LookedAt]) -> None:
     """Ask what flags did not say of columns, and add it to what was ``found``."""
     for name, column in columns.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
 from gossamer.cli.printing import print_json, say, wrapped
-from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment
+from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment
 from gossamer.errors import counted
 
 if TYPE_CHECKING:
@@ -33,8 +33,10 @@ def check_command(options: argparse.Namespace) -> int:
     from gossamer.experiment.planning import plan_run
     from gossamer.experiment.prepare import prepare
 
-    prepared = prepare(read_experiment(options))
-    plan = plan_run(prepared)
+    experiment = read_experiment(options)
+    with naming(options.spec):
+        prepared = prepare(experiment)
+        plan = plan_run(prepared)
     if plan.estimates is not None:
         say(str(plan.estimates))
     found = forecast(prepared, plan)

@@ -31,11 +31,14 @@ class Declaring:
         What an empty cell is read as, by column.
     dropped : list of str
         Columns that are no features.
+    target : plain data, optional
+        What targets of a regression are scaled by, as ``dataset.target_range`` has it.
     """
 
     columns: Declared = field(default_factory=dict)
     missing: dict[str, Any] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
+    target: Any = None
 
     def column(self, name: str) -> Any:
         """Declaration of one column, as short as it can be."""

@@ -34,7 +34,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--owner", metavar="COLUMN", help="whose row it is: each owner becomes a node")
     command.add_argument("--out", action=FileName, metavar="FILE", help="the spec (default: NAME.yaml)")
     command.add_argument("--labels", metavar="A,B", help="the target's classes, in order")
-    command.add_argument("--regression", action="store_true", help="the target is a number, and has no classes")
+    command.add_argument(
+        "--regression", action="store_true", help="the target is a number, and has a --range in place of classes"
+    )
     _add_columns(command)
     command.add_argument("--epsilon", type=float, default=1.0, metavar="E", help="of the budget (default: 1)")
     command.add_argument("--delta", type=float, metavar="D", help="of the budget (default: below 1/(10 rows))")
@@ -75,12 +77,6 @@ def _remarks(given: Draft) -> Iterator[str]:
     """Say what will hardly be learnt."""
     if given.owner is not None and given.fewest < _FEW:
         yield f"an owner has only {counted(given.fewest, 'row')}, and the noise of all is what these need"
-    if not given.labels:
-        yield (
-            f"{given.target}: a target far from -1 .. 1 is hardly learnt, and nothing scales it; if it is, write "
-            "(value - middle) / half the range into the table, by a range that is known without these rows, and say new"
-            " again"
-        )
 
 
 _FEW = 50
@@ -143,23 +139,30 @@ def _declared(
     options: argparse.Namespace, looked: Looked, apart: tuple[str, str | None], asked: bool
 ) -> tuple[Declaring, list[str | int]]:
     """Declarations of columns, and the classes; asked for where flags lack it and somebody is there to answer."""
-    from gossamer.cli.runs.asking import ask_columns, ask_labels
+    from gossamer.cli.runs.asking import ask_columns, ask_labels, ask_target_range
     from gossamer.cli.runs.declaring import declared, labels_of, undeclared
+    from gossamer.cli.runs.target_declaring import check_target, lacking_range, take_target
 
-    found = declared(options, tuple(looked.columns))
+    found, target = declared(options, tuple(looked.columns)), apart[0]
+    found.target = take_target(found, target)
     _check_apart(found, apart)
-    target = apart[0]
     rest = {name: column for name, column in looked.columns.items() if name not in apart}
     labels = None if options.labels is None else labels_of("--labels", options.labels)
     if options.regression:
         if labels is not None:
             raise CallerError("--labels: a regression has no classes; leave --labels or --regression out")
         labels = []
+    if asked and labels is None:
+        labels = ask_labels(target, looked.columns[target])
+    check_target(target, found.target, labels)
     if asked:
-        labels = ask_labels(target, looked.columns[target]) if labels is None else labels
+        if not labels and found.target is None:
+            found.target = ask_target_range(target)
         ask_columns(found, rest)
     else:
         lacking = [] if labels is not None else [f"{target} has no classes (--labels A,B, or --regression)"]
+        if labels == [] and found.target is None and looked.columns[target].numbers:
+            lacking.append(lacking_range(target))
         if lacking := lacking + undeclared(found, rest, ()):
             raise CallerError(f"{looked.path}: more is to be declared, from public knowledge: {'; '.join(lacking)}")
     if not [name for name in rest if name not in found.dropped]:
@@ -211,6 +214,7 @@ def _draft(
         path=seen,
         target=target,
         labels=labels,
+        target_range=found.target,
         columns={
             name: found.column(name) for name in looked.columns if name not in apart and name not in found.dropped
         },

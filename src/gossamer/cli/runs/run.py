@@ -12,7 +12,7 @@ from gossamer.cli.logs import add_log, logged
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon, guarantees, node_table
 from gossamer.cli.printing import Bar, describe_row, figure, print_json, say, table, warn, wrapped
-from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment, settings_of
+from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment, settings_of
 from gossamer.errors import BudgetSpent, CallerError, counted
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run_command(options: argparse.Namespace) -> int:
     out, start = _repeat(options) if options.repeat is not None else _run(options)
     bar = Bar()
     try:
-        with logged(options, out.name):
+        with logged(options, out.name), naming(options.spec, out, options.trace):
             result = start(bar)
             bar.ended(result.summary)
     except KeyboardInterrupt:

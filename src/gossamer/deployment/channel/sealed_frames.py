@@ -1,4 +1,4 @@
-"""How sealed datagrams are laid out: no keys here, and no secrets.
+"""Layout of sealed datagrams: no keys here, and no secrets.
 
 Three kinds, each ``GSS``, a byte of version and a byte of kind, then fields of fixed length (docs/wire-format.md):
 
@@ -47,7 +47,7 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What was sealed under ``counter`` of ``session``; ``header`` is authenticated with it."""
+    """Ciphertext that was sealed under ``counter`` of ``session``; ``header`` is authenticated with it."""
 
     session: bytes
     counter: int
@@ -76,7 +76,7 @@ def pack(handshake: Hello | Confirm) -> bytes:
 
 
 def frame_header(session: bytes, counter: int) -> bytes:
-    """What stands before the ciphertext of a frame."""
+    """Return the bytes before the ciphertext of a frame."""
     return _FRAME_HEADER.pack(_prefix(_FRAME), session, counter)
 
 

@@ -69,7 +69,7 @@ REMEMBERED = 256
 
 
 class Opened(NamedTuple):
-    """What came out of a datagram.
+    """Content of a datagram, and answers to it.
 
     Attributes
     ----------
@@ -179,7 +179,7 @@ class SecureChannel(MemoryOnly):
         return [*unheard, frame, *renewal]
 
     def open(self, datagram: bytes, admit: Callable[[], bool] = lambda: True) -> Opened:
-        """What a datagram that came for this node, perhaps from the peer, holds.
+        """Open a datagram that came for this node, perhaps from the peer.
 
         Parameters
         ----------

@@ -31,7 +31,7 @@ WINDOW = 1024
 
 
 class MemoryOnly:
-    """What must not outlive its process."""
+    """Base of secrets that must not outlive their process."""
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(
@@ -67,7 +67,7 @@ class End:
     ephemeral: bytes
 
     def fields(self) -> tuple[str, bytes, bytes, bytes]:
-        """What goes into the transcript."""
+        """The parts that go into the transcript."""
         return self.name, self.key.raw, self.instance, self.ephemeral
 
 
@@ -79,7 +79,7 @@ def transcript(version: int, run: str, one: End, other: End) -> bytes:
 
 @dataclass(frozen=True)
 class Pieces:
-    """What HKDF yields. "First" is the node whose name sorts first."""
+    """Keys that HKDF yields. "First" is the node whose name sorts first."""
 
     frames_of_first: bytes
     frames_of_second: bytes
@@ -105,7 +105,7 @@ def nonce(counter: int) -> bytes:
 
 
 class Window(MemoryOnly):
-    """Which counters came: the newest, and a bit for each of the `WINDOW` that end with it."""
+    """Counters that came: the newest, and a bit for each of the `WINDOW` that end with it."""
 
     def __init__(self) -> None:
         self.newest = -1
@@ -139,7 +139,7 @@ class Direction(MemoryOnly):
         return self._cipher.encrypt(nonce(counter), plaintext, self._about + header)
 
     def open(self, counter: int, header: bytes, ciphertext: memoryview) -> bytes | None:
-        """What was sealed, or None if it is not authentic."""
+        """Return what was sealed, or None if it is not authentic."""
         try:
             return self._cipher.decrypt(nonce(counter), ciphertext, self._about + header)
         except InvalidTag:

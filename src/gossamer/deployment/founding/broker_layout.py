@@ -1,4 +1,4 @@
-"""What the broker's operator gets: configuration, certificate, and the list of who may do what."""
+"""Files for the broker's operator: configuration, certificate, and the list of who may do what."""
 
 from __future__ import annotations
 

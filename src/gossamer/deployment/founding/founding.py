@@ -50,7 +50,7 @@ class Founded:
 
     @property
     def organiser(self) -> PublicKey:
-        """Who signed."""
+        """The key of who signed."""
         return self.invitation.organiser
 
     def write(self, folder: str | Path) -> None:
@@ -162,7 +162,7 @@ def _kept(authority: Authority) -> dict[str, bytes]:
 def issued_files(
     invitations: Mapping[str, str], authority: Authority | None, broker_key: bytes | None = None
 ) -> dict[str, bytes]:
-    """What is written anew whenever invitations are: they and the certificates, and the organiser's record of them.
+    """Files that are written anew whenever invitations are: these, certificates, and the organiser's record of them.
 
     Parameters
     ----------

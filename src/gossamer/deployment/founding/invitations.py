@@ -153,7 +153,7 @@ def parse_signed(content: bytes, organiser: str | None = None) -> Invitation:
 
 
 def content_of(path: Path) -> bytes:
-    """What is in a file, as far as an invitation may go.
+    """Read a file, as far as an invitation may go.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def _entry(member: Member) -> dict[str, str]:
 
 
 def _content(document: Mapping[str, Any]) -> bytes:
-    """What is signed."""
+    """Return the bytes that are signed."""
     return canonical({key: value for key, value in document.items() if key != "signature"})
 
 

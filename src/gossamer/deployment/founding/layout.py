@@ -1,4 +1,4 @@
-"""What lies in the folder of a federation, and how it is written.
+"""Files in the folder of a federation, and how they are written.
 
     DIR/
       organiser.key         signs the invitations                       } the organiser's, and nobody else's

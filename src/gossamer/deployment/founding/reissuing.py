@@ -124,7 +124,7 @@ def kept_authority(folder: Path) -> Authority:
 
 
 def _authority(folder: Path, broker: str) -> tuple[Authority | None, bytes | None]:
-    """Who signs certificates, and the broker's key if it is still here."""
+    """Find the authority that signs certificates, and the broker's key if it is still here."""
     if not has_tls(broker):
         return None, None
     authority = kept_authority(folder)

@@ -1,4 +1,4 @@
-"""Who is in a run: the parties with data, and the servers that its algorithm adds."""
+"""Roster of a run: the parties with data, and the servers that its algorithm adds."""
 
 from __future__ import annotations
 

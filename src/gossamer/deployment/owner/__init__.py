@@ -1,1 +1,1 @@
-"""What a data owner keeps: named data, a policy, a ledger and what was spent."""
+"""Records of a data owner: named data, a policy, a ledger and what was spent."""

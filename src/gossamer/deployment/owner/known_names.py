@@ -1,4 +1,4 @@
-"""What an owner is told of data that the ledger knows under another name, and what may be said to that."""
+"""Data that the ledger knows under another name: what the owner is told, and what may be said to that."""
 
 from __future__ import annotations
 

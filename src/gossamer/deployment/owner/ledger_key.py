@@ -23,7 +23,7 @@ _PATIENCE = 100
 
 
 def key_path(ledger: Path) -> Path:
-    """Where the key of a ledger is."""
+    """Return the place of a ledger's key."""
     return ledger.with_name(f"{ledger.name}.key")
 
 

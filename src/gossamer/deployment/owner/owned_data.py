@@ -167,7 +167,7 @@ class OwnedData:
         return update_command(self.policy, self.name, self.path)
 
     def warnings(self) -> list[str]:
-        """What the owner should know, one line each.
+        """Say what the owner should know, one line each.
 
         Examples that another name has too, a budget that says little, and a ledger that is new.
         """
@@ -300,7 +300,7 @@ def admitting(budget: Budget) -> Budget:
 
 
 def overlap_lines(file: LedgerFile, name: str) -> list[str]:
-    """What a data set has in common with others, one line each."""
+    """Say what a data set has in common with others, one line each."""
     return [
         f"{counted(count, 'example is', 'examples are', form=',')} also in {other!r}; what both spend adds up for them"
         for other, count in file.contents.overlaps(name).items()

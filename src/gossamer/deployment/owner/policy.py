@@ -76,7 +76,7 @@ def _check_names(place: str, names: Iterable[str]) -> None:
 
 
 class DataRule(Section):
-    """What one data set may ever spend, over all runs.
+    """Limits of what one data set may ever spend, over all runs.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class DataRule(Section):
 
 
 class OwnerPolicy(Section):
-    """What a data owner allows; see `read_policy`.
+    """Permissions of a data owner; see `read_policy`.
 
     Attributes
     ----------
@@ -224,16 +224,16 @@ class OwnerPolicy(Section):
 
     @property
     def path(self) -> Path:
-        """Where it was read from."""
+        """The file that it was read from."""
         return self._lines.path
 
     @property
     def ledger_path(self) -> Path:
-        """Where what was spent is kept."""
+        """The file in which it is kept what was spent."""
         return self.path.with_suffix(".ledger") if self.ledger is None else self.path.parent / self.ledger
 
     def place(self, key: Key) -> str:
-        """Where a rule stands, for messages."""
+        """Return the place of a rule, for messages."""
         name = ".".join(map(str, key))
         if key in self._lines:
             return f"{self.path}, line {self._lines.of(key)}, {name}"
@@ -258,7 +258,7 @@ class OwnerPolicy(Section):
         return found[0]
 
     def data_path(self, name: str) -> Path | None:
-        """Where the file or folder of a data set is, if the policy says it."""
+        """Return the file or folder of a data set, if the policy says it."""
         path = self.data[name].path
         return None if path is None else real_path(self.path.parent / path.expanduser())
 

@@ -1,4 +1,4 @@
-"""What an invitation asks for, and the rules of a policy that it may break: one line a rule."""
+"""Rules of a policy that an invitation may break by what it asks for: one line a rule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run asks of one party's data.
+    """Requests of a run to one party's data.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Asked:
 
 
 class Refusal(NamedTuple):
-    """What a run asked for, and what the policy allows."""
+    """A broken rule: what a run asked for, and what the policy allows."""
 
     asked: str
     allowed: str

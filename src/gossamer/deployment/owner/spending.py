@@ -1,4 +1,4 @@
-"""What an owner's data sets have spent so far, as data: what ``gossamer data show`` prints."""
+"""Spending of an owner's data sets so far, as data: what ``gossamer data show`` prints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gossamer.runtimes.storage.ledger import LedgerFile
 
 @dataclass(frozen=True)
 class Spending:
-    """What one data set has spent.
+    """Spending of one data set.
 
     Attributes
     ----------
@@ -56,12 +56,12 @@ class Spending:
 
     @cached_property
     def filter(self) -> Budget | None:
-        """What decides whether more is admitted: the budget, less what late answers may take of its delta."""
+        """The filter that admits more: the budget, less what late answers may take of its delta."""
         return None if self.budget is None else admitting(self.budget)
 
     @property
     def level(self) -> float | None:
-        """What all divergences may come to; None without a policy."""
+        """The most that all divergences may come to; None without a policy."""
         renyi = self.filter.renyi if isinstance(self.filter, EitherFilter) else self.filter
         return None if renyi is None else renyi.level
 
@@ -72,7 +72,7 @@ class Spending:
 
     @property
     def shares(self) -> tuple[float, ...] | None:
-        """How much of the budget is spent by each filter that keeps the data set: Renyi, and Gaussian."""
+        """The share of the budget that is spent by each filter that keeps the data set: Renyi, and Gaussian."""
         if self.filter is None:
             return None
         if isinstance(self.filter, RenyiFilter):
@@ -82,7 +82,7 @@ class Spending:
 
     @property
     def epsilon(self) -> float | None:
-        """What was spent amounts to at the policy's delta, with the part of late answers; None without a policy.
+        """Epsilon that was spent, at the policy's delta, with the part of late answers; None without a policy.
 
         It is proved of runs that were fixed in advance, and a reading of others, of which the budget is proved. Of a
         series that was begun all counts.
@@ -101,7 +101,7 @@ class Spending:
 
     @property
     def remarks(self) -> list[str]:
-        """What makes the budget that is allowed weak, a line each."""
+        """Say what makes the budget that is allowed weak, a line each."""
         if self.budget is None:
             return []
         examples = self.contents[-1].examples if self.contents else None
@@ -142,7 +142,7 @@ class Spending:
 
 
 def spendings(policy: OwnerPolicy) -> list[Spending]:
-    """What every data set of a policy has spent, and those that only the ledger knows.
+    """Return the spending of every data set of a policy, and of those that only the ledger knows.
 
     Raises
     ------

@@ -19,8 +19,8 @@ from gossamer.deployment.founding.federation_spec import check_no_files, check_r
 from gossamer.deployment.founding.roster import roster
 from gossamer.errors import SpecError
 from gossamer.experiment.estimates import estimates_on, needs_estimates
+from gossamer.experiment.nodes_and_sides import nodes_of
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of
 from gossamer.experiment.prepare import assemble, servers
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import rescaled

@@ -22,6 +22,7 @@ from gossamer.data.persons import check_persons
 from gossamer.data.preparing import Classes, Treatment, classes_of, targets_of
 from gossamer.data.settings import DatasetSettings
 from gossamer.data.split import Features, Split
+from gossamer.data.target_range import TargetRange
 from gossamer.errors import DataError, counted
 from gossamer.files import replaced
 
@@ -82,8 +83,9 @@ def load_party_split(
         check_persons(train.persons, rows_per_person, str(path))
     treatment = Treatment.of(known, file_format, form.layout)
     classes = classes_of(train.labels, known)
-    return _split(train, classes, treatment, path, "training"), (
-        None if test is None else _split(test, classes, treatment, test_path or path, "test")
+    scale = known.target_scale
+    return _split(train, classes, treatment, path, "training", scale), (
+        None if test is None else _split(test, classes, treatment, test_path or path, "test", scale)
     )
 
 
@@ -106,9 +108,16 @@ def _declared_ones(train: Examples, number: int, path: Path, say: Callable[[str]
     return replace(train, features=train.features[:number], labels=train.labels[:number], owners=own[0], persons=own[1])
 
 
-def _split(examples: Examples, classes: Classes | None, treatment: Treatment, path: Path, which: str) -> Split:
+def _split(
+    examples: Examples,
+    classes: Classes | None,
+    treatment: Treatment,
+    path: Path,
+    which: str,
+    target_range: TargetRange | None,
+) -> Split:
     try:
-        targets = targets_of(examples.labels, classes, which, examples.places)
+        targets = targets_of(examples.labels, classes, which, examples.places, target_range)
     except DataError as error:
         raise DataError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
     features = treatment.apply(examples.features, path)
@@ -165,12 +174,12 @@ def shard_settings(dataset: Dataset) -> DatasetSettings:
         layout="sparse" if dataset.train.sparse else "dense",
         divide_by=1.0,
         normalise="none",
+        target_range=dataset.target_range,
     )
 
 
 def _arrays(prefix: str, split: Split, dataset: Dataset) -> dict[str, Any]:
-    labels = split.targets if dataset.labels is None else np.array(dataset.labels)[split.targets]
-    arrays: dict[str, Any] = {f"{prefix}targets": labels}
+    arrays: dict[str, Any] = {f"{prefix}targets": dataset.as_written(split)}
     name = f"{prefix}features"
     if isinstance(split.features, np.ndarray):
         return arrays | {name: split.features}

@@ -64,10 +64,11 @@ def _tested(held: DataHeld, model: FloatArray) -> dict[str, float]:
     """Test the model on this party's own test examples, if it has any: for itself alone."""
     if held.test is None:
         return {}
-    found = held.agreed.prepared.objective.evaluate(model[None], held.test)
+    objective, dataset = held.agreed.prepared.objective, held.agreed.prepared.dataset
+    found = objective.evaluate(model[None], held.test)
     figures = {"test_loss": float(found.loss[0])}
-    if held.agreed.prepared.dataset.classes is not None:
+    if dataset.classes is not None:
         figures["test_accuracy"] = float(found.accuracy[0])
-    further = regression_figures(held.agreed.prepared.objective, figures["test_loss"], held.test)
+    further = regression_figures(objective, model, figures["test_loss"], dataset, held.test)
     figures |= {name: value for name, value in further.items() if value is not None}
     return {name: value for name, value in figures.items() if math.isfinite(value)}

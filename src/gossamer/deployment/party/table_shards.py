@@ -43,6 +43,7 @@ def table_settings(dataset: Dataset) -> DatasetSettings:
         person=None if dataset.persons is None else person,
         columns={name: Column() if name in open_ones else _as_it_is() for name in declaration.features},
         scale=declaration.scale,
+        target_range=declaration.target_range,
     )
 
 
@@ -63,7 +64,7 @@ def write_party_table(path: Path, shard: Split, dataset: Dataset, persons: Owner
     assert dataset.declaration is not None
     names = dataset.declaration.features
     more = _extra(names)[: 1 if persons is None else 2]
-    labels = shard.targets if dataset.labels is None else np.array(dataset.labels)[shard.targets]
+    labels = dataset.as_written(shard)
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow([*names, *more])

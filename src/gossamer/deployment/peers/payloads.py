@@ -1,4 +1,4 @@
-"""What is inside a sealed datagram: a frame of the session, or a word from party to party.
+"""Payload of a sealed datagram: a frame of the session, or a word from party to party.
 
 The first byte says which. A frame is for the node's session (`gossamer.protocol.frames`). A *word* is for whoever looks
 after the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are
@@ -78,14 +78,14 @@ Word = Heartbeat | Counters
 
 
 def encode_content(content: Frame | Word) -> bytes:
-    """What is sealed."""
+    """Encode what is sealed."""
     if isinstance(content, Word):
         return bytes([WORD]) + HEADER + encoding.encode(content)
     return bytes([FRAME]) + encode_frame(content)
 
 
 def decode_content(sealed: bytes, largest: int) -> Frame | Word:
-    """What was sealed, of at most ``largest`` bytes.
+    """Decode what was sealed, of at most ``largest`` bytes.
 
     Raises
     ------

@@ -141,7 +141,7 @@ class Peers:
         return _addressed(to, self._channel(peer).seal(encode_content(frame)))
 
     def open(self, sender: str, datagram: bytes, now: float) -> tuple[list[tuple[str, Frame]], Outgoing]:
-        """What a datagram holds for the node, with whom it is from; and what to publish at once.
+        """Open a datagram: what it holds for the node, with whom it is from; and what to publish at once.
 
         Parameters
         ----------
@@ -199,7 +199,7 @@ class Peers:
         return outgoing
 
     def deadline(self) -> float | None:
-        """When `wake` is wanted next; None while there are no contacts."""
+        """The time at which `wake` is wanted next; None while there are no contacts."""
         return min((peer.due() for peer in self._peers.values() if peer.contact), default=None)
 
     def finished(self, reason: str, but: Collection[str] = ()) -> None:
@@ -214,7 +214,7 @@ class Peers:
                 peer.told, peer.heartbeat_at = True, -math.inf
 
     def states(self, now: float) -> dict[str, PeerState]:
-        """What is known of each peer, by name."""
+        """Return what is known of each peer, by name."""
         return {name: peer.state(now) for name, peer in self._peers.items()}
 
     def counters(self) -> dict[str, Counters]:
@@ -262,7 +262,7 @@ class Peers:
     # What comes
 
     def _take(self, peer: Peer, sealed: bytes, now: float) -> list[tuple[str, Frame]]:
-        """What the peer sealed: a frame for the node, or a word, which is taken note of here."""
+        """Take what the peer sealed: a frame for the node, or a word, which is taken note of here."""
         try:
             content = decode_content(sealed, self.settings.largest)
         except PeerError as error:

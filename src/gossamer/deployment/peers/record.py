@@ -18,7 +18,7 @@ StateName = Literal["never heard", "up", "silent", "gone", "quarantined"]
 
 @dataclass(frozen=True)
 class PeerSettings:
-    """When peers are looked after, and what is put up with.
+    """Times at which peers are looked after, and what is tolerated.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class PeerSettings:
 
 @dataclass(frozen=True)
 class PeerState:
-    """What is known of a peer.
+    """Knowledge of a peer.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class PeerState:
 
 @dataclass
 class Peer:
-    """What a node keeps about a member other than itself. Times are in seconds on the node's clock.
+    """Record of a node about another member. Times are in seconds on the node's clock.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class Peer:
         return not self.has_session or self.heard is None or now >= self.heard + self.settings.silence
 
     def due(self) -> float:
-        """When there is something to be done about it, if it is a contact."""
+        """Return the time at which there is something to be done about it, if it is a contact."""
         hello_at = self.hello_at
         if self.has_session and self.heard is not None:
             hello_at = max(hello_at, self.heard + self.settings.silence)
@@ -176,7 +176,7 @@ class Peer:
         return max(due, self.standing.until)
 
     def called(self, now: float) -> StateName:
-        """What its state is called."""
+        """Name its state."""
         if self.standing.quarantined(now):
             return "quarantined"
         if self.heard is None:
@@ -186,7 +186,7 @@ class Peer:
         return "silent" if now < self.heard + self.settings.gone_after else "gone"
 
     def state(self, now: float) -> PeerState:
-        """What is known of it."""
+        """Return what is known of it."""
         seconds = now - (self.began if self.heard is None else self.heard)
         if self.standing.quarantined(now):
             seconds = self.standing.until - now

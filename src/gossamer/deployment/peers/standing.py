@@ -1,4 +1,4 @@
-"""How a peer has behaved: what of it was dropped, whether it is in quarantine, and how much time it may still cost.
+"""Behaviour of a peer: what of it was dropped, whether it is in quarantine, and how much time it may still cost.
 
 Three counters with a limit, and no more for any peer, whatever it sends:
 
@@ -24,7 +24,7 @@ _LONGEST_SILENCE = 86_400.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What is put up with from each peer.
+    """Limits of what is tolerated from each peer.
 
     Attributes
     ----------

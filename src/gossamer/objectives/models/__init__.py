@@ -136,7 +136,7 @@ def _reason(problem: Exception) -> str:
 
 
 def _taken(make: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
-    """Which of the keyword arguments ``offered`` the callable takes."""
+    """Keep those of the keyword arguments ``offered`` that the callable takes."""
     parameters = signature(make).parameters
     if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return offered

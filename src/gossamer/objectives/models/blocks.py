@@ -1,4 +1,4 @@
-"""What several of the networks are built from.
+"""Blocks that several of the networks are built from.
 
 All networks normalise groups of channels where their papers normalise batches: group norm has the same parameters,
 and every example keeps a gradient of its own.

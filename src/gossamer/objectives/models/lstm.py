@@ -38,7 +38,7 @@ class Direction(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         """States [examples, frames, cells] after each of ``frames`` [examples, frames, inputs]."""
         driven = self.from_input(frames).unbind(1)
-        state = cell = frames.new_zeros(len(frames), self.cells)
+        state = cell = frames.new_zeros(frames.shape[0], self.cells)
         states = []
         for drive in reversed(driven) if self.backwards else driven:
             gate_in, gate_forget, candidate, gate_out = (drive + self.from_state(state)).chunk(4, dim=1)

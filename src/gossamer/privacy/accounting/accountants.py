@@ -1,4 +1,4 @@
-"""What epsilon is proved for a number of releases.
+"""Epsilons proved for a number of releases.
 
 `gossamer.privacy.accounting.accountant_table` has the table of what is accounted for, and how; this module has the
 entry points.
@@ -38,7 +38,7 @@ _TAILS = (1e-16, 1e-12, 1e-8, 1e-4)
 
 @dataclass(frozen=True)
 class Accounted:
-    """What is proved about a number of releases.
+    """Epsilon proved of a number of releases, and how.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ def _profile(released: _Released, relation: NeighboringRelation) -> PrivacyProfi
 
 
 class Figures:
-    """What private releases reveal together; made by `quick_figures`."""
+    """Figures of what private releases reveal together; made by `quick_figures`."""
 
     def __init__(self, released: _Released, relation: NeighboringRelation, precision: Precision) -> None:
         self._compositions = _compositions(released, relation, precision)

@@ -321,7 +321,7 @@ def _mills_drop(points: FloatArray, gap: float) -> FloatArray:
 
 
 def _sampled_divergence(full: Full, rate: float, losses: FloatArray) -> FloatArray:
-    """Of rate A + (1 - rate) B from B, with (A, B) the pair of ``full``; nothing beyond the largest loss."""
+    """Divergence of rate A + (1 - rate) B from B, with (A, B) the pair of ``full``; 0 beyond the largest loss."""
     divergence = rate * full.divergence(_unsampled(losses, rate))
     return np.where(losses < _sampled(full.largest(0.0), rate), divergence, 0.0)
 

@@ -48,7 +48,7 @@ class Grid(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """How much the atoms of laws on a grid matter.
+    """Weights of the atoms of laws on a grid: how much each matters.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ def refined(grid: Grid, weights: Weights, atoms: int) -> Grid:
 
 
 def roughness(grid: Grid, weights: Weights) -> tuple[float, float]:
-    """What chords add to the losses' weighted variance; and c where n atoms, placed by `refined`, add c / n^2."""
+    """Variance that chords add to the losses', weighted; and c where n atoms, placed by `refined`, add c / n^2."""
     added = best = 0.0
     for side, heights in zip(grid, _heights(grid, weights)):
         gaps = np.diff(side)
@@ -125,7 +125,7 @@ def _heights(grid: Grid, weights: Weights) -> list[FloatArray]:
 
 
 def _among(losses: FloatArray, atoms: FloatArray) -> npt.NDArray[np.bool_]:
-    """Which of ``losses`` are ``atoms``, but for rounding."""
+    """Mark those of ``losses`` that are ``atoms``, but for rounding."""
     if not atoms.size:
         return np.zeros(losses.size, dtype=bool)
     ordered = np.sort(atoms)

@@ -38,7 +38,7 @@ _NONE = 1e-300
 
 
 class Entry(NamedTuple):
-    """What a plan enters a `GaussianFilter` with.
+    """Entry of a plan in a `GaussianFilter`.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ NOTHING_PROVED = Entry(math.inf)
 
 
 class Total(NamedTuple):
-    """What a number of entries come to: the sums of mu^2, and of the failures."""
+    """Total of a number of entries: the sums of mu^2, and of the failures."""
 
     squared: float = 0.0
     failures: float = 0.0
@@ -104,7 +104,7 @@ class GaussianFilter:
 
     @cached_property
     def level(self) -> float:
-        """What all mu^2 may come to."""
+        """The most that all mu^2 may come to."""
         if self.epsilon == math.inf:
             return math.inf
         rest = (self.delta - self.failures) * (1 - _MARGIN)
@@ -122,7 +122,7 @@ class GaussianFilter:
         return gaussian_epsilon(math.sqrt(total.squared) * (1 + _MARGIN), rest) * (1 + 2 * _MARGIN)
 
     def entry(self, plan: Counts, used: Total) -> Entry:
-        """What a plan enters with, after what was ``used``.
+        """Return the entry of a plan after what was ``used``.
 
         The failure is the one with which most plans like this one would fit into what is left: a larger one makes mu
         smaller, and uses up more of D. It depends on the plan and on earlier entries alone.
@@ -144,7 +144,7 @@ class GaussianFilter:
             return room / mu**2 if mu else math.inf
 
         def fitting(entry: Entry) -> tuple[float, float]:
-            """How many such plans fit; of two that fit as often, the one with the smaller mu is better."""
+            """Count how many such plans fit; of two that fit as often, the one with the smaller mu is better."""
             by_failures = left / entry.failure if entry.failure else math.inf
             return min(by_failures, by_mu(entry.mu)), -entry.mu
 
@@ -224,7 +224,7 @@ class EitherFilter:
         return divergence <= self.renyi.level or self.gaussian.covers(total)
 
     def shares(self, divergence: float, total: Total) -> tuple[float, float]:
-        """How much of each filter's level sums take, in the order Renyi, Gaussian; above 1 is too much."""
+        """Return the share of each filter's level that sums take, in the order Renyi, Gaussian; above 1 is too much."""
         by_renyi, by_gaussian = _share(divergence, self.renyi.level), _share(total.squared, self.gaussian.level)
         return by_renyi, by_gaussian if total.failures <= self.gaussian.failures else math.inf
 

@@ -90,7 +90,7 @@ def is_exact(counts: Counts) -> bool:
 
 
 class PlanCurve:
-    """What a plan reveals, for as many failure probabilities as one likes; made by `of`.
+    """Curve of what a plan reveals, for as many failure probabilities as one likes; made by `of`.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class _Chords:
         return set(((self._losses[:-1] + self._losses[1:]) / 2)[short].tolist())
 
     def _short(self, mu: float, inside: bool) -> npt.NDArray[np.bool_]:
-        """For which chords ``mu`` is too small."""
+        """Mark the chords for which ``mu`` is too small."""
         beyond = self._right(mu, self._losses) < self._values
         short: npt.NDArray[np.bool_] = beyond[:-1] | beyond[1:]
         if inside:
@@ -211,7 +211,7 @@ class _Chords:
         return self._failure + (1 - self._failure) * GaussianFull(mu).divergence(losses)
 
     def _touching(self, mu: float, left: FloatArray, right: FloatArray) -> FloatArray:
-        """Where the right side of (1) is as steep as the chord, or the end that is closest to it."""
+        """Points at which the right side of (1) is as steep as the chord, or the ends that are closest to them."""
         # d/dt of the chord is -slope / exp(left), which may be too small for a number that is no logarithm.
         with np.errstate(divide="ignore", over="ignore"):
             slopes = np.log(self._slopes) - left - math.log1p(-self._failure)

@@ -103,7 +103,7 @@ def _moved(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Full:
 
 
 def _drawn(kind: ReleaseKind, rows: int, most: int = EVERY) -> RowNumbers:
-    """How many of ``rows`` rows are in a batch, from above."""
+    """Law of the number of ``rows`` rows that are in a batch, from above."""
     sampling = kind.sampling
     if isinstance(sampling, FixedSize):
         return hypergeometric(rows, sampling.dataset_size, sampling.batch_size, most)
@@ -112,7 +112,7 @@ def _drawn(kind: ReleaseKind, rows: int, most: int = EVERY) -> RowNumbers:
 
 @lru_cache(maxsize=4096)
 def _coins(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> tuple[Full, float]:
-    """What a batch with some of the rows reveals, and how often there is one."""
+    """Pair of laws that a batch with some of the rows reveals at most, and the probability of such a batch."""
     numbers = _drawn(kind, rows, _MOST_NUMBERS[type(kind.mechanism)])
     fulls = tuple(_moved(kind, relation, int(k)) for k in numbers.values)
     weights = tuple((np.exp(numbers.logs) / numbers.some).tolist())

@@ -60,7 +60,7 @@ class Side(ABC):
 
     @abstractmethod
     def at(self, losses: FloatArray, cuts: FloatArray) -> FloatArray:
-        """How much more than exp(loss) times the one law the other has beyond a cut, if that is more."""
+        """Return the mass that the other law has beyond a cut, less exp(loss) times that of the one, if it is more."""
 
     @abstractmethod
     def last(self) -> float:
@@ -115,7 +115,7 @@ class Side(ABC):
         return self._in_parts(part, outputs), slopes
 
     def _output(self, log_ratios: FloatArray) -> FloatArray:
-        """Where `_log_ratio` is ``log_ratios``."""
+        """Find the outputs at which `_log_ratio` is ``log_ratios``."""
         numbers, shifts = self.numbers, self.shifts
         terms = numbers.logs - shifts**2 / 2
         # One term is at most the sum; and where each density is at most the target's share, so is the sum.
@@ -270,7 +270,7 @@ def _dot(terms: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def _root(value: _Function, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Where ``value``, increasing, is 0, between ``low`` and ``high``: Newton's steps, halving where one leads outside.
+    """Find the zero of increasing ``value`` in [``low``, ``high``]: Newton's steps, halving where one leads outside.
 
     ``value`` gives its derivative as well.
     """

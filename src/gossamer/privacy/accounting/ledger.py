@@ -34,7 +34,7 @@ class Policy(Protocol):
     """Decides whether a release is covered."""
 
     def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
-        """Why one more release of ``kind`` after ``counts`` is not covered; None if it is."""
+        """Say why one more release of ``kind`` after ``counts`` is not covered; None if it is."""
         ...
 
 
@@ -98,7 +98,7 @@ class RenyiFilter:
 
     @property
     def level(self) -> float:
-        """What all divergences may come to."""
+        """The most that all divergences may come to."""
         return math.inf if self.epsilon == math.inf else renyi_level(self.order, self.epsilon, self.delta)
 
     def spent(self, counts: Counts) -> float:

@@ -1,4 +1,4 @@
-"""What releases satisfy together: an epsilon for a delta, or a delta for an epsilon, by their privacy losses.
+"""Figures of releases together, by their privacy losses: an epsilon for a delta, or a delta for an epsilon.
 
 Of a single release the divergence is known in closed form. Of more, losses are discretised (`discretisation`) and
 composed (`composition`, `fourier_bound`), as `tuning` chooses. The two directions of a pair, P from Q and Q from P, are
@@ -31,7 +31,7 @@ _OfMany = Callable[[Releases, float], float]
 
 
 class Precision(NamedTuple):
-    """How figures of many releases are found.
+    """Functions by which figures of many releases are found.
 
     Attributes
     ----------

@@ -104,7 +104,7 @@ def optimal(epsilon: float, releases: int, delta: float) -> float:
 
 
 def compositions(kind: ReleaseKind, count: int, delta: float, relation: NeighboringRelation) -> dict[str, float]:
-    """What ``count`` releases of one kind cost, by each name of `COMPOSITIONS`.
+    """Return the epsilons of ``count`` releases of one kind, by each name of `COMPOSITIONS`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How many examples a release's deadline provides for, and what it costs that a sample may have more.
+"""Number of examples that a release's deadline provides for, and the cost of samples that have more.
 
 What takes a node time is public but for one thing: how many examples were sampled. So it hands its answers over at
 multiples of a deadline, by which a sample of any usual size has long been computed (`deployment.party.pacing`), and
@@ -80,5 +80,5 @@ def provided_for(sampling: Sampling, count: int, until: int = 1, steps: int = 1)
 
 
 def without_late(delta: float) -> float:
-    """What is left of an owner's ``delta`` for what is released; of a tiny one half is."""
+    """Return the part of an owner's ``delta`` that is left for what is released; of a tiny one it is half."""
     return delta - min(SET_ASIDE, delta / 2)

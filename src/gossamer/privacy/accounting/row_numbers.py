@@ -1,4 +1,4 @@
-"""How many of a person's rows are in a sample: the law of that number, never below it in distribution.
+"""Law of the number of a person's rows in a sample, never below it in distribution.
 
 Of m rows a Poisson sample has a binomial number K, and a batch of fixed size a hypergeometric one. All that is computed
 from K's law grows with K (`group_pairs`, "Monotone"): a law that is larger in distribution dominates, whether K is the

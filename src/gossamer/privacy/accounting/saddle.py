@@ -1,4 +1,4 @@
-"""Where the divergence of a composed loss comes from: the saddle point of its Fourier integral.
+"""Saddle point of the Fourier integral of a composed loss, near which its divergence comes from.
 
 Estimates, good to some tens of percent. They decide how a bound is computed, never what is proved: see `fourier_bound`.
 The integrand at order t is exp(K(t) - t e) / (t (t + 1)) with K = log E exp(t L), and its saddle point is where
@@ -119,7 +119,7 @@ def _finite(value: float, otherwise: float = 1e300) -> float:
 
 
 def _root(increasing: Callable[[float], float], start: float) -> float:
-    """Where a function crosses 0, to a percent of an order; the end of the range if it does not."""
+    """Find the order at which a function crosses 0, to a percent; the end of the range if it does not."""
     low = high = min(max(start, _LEAST), _MOST)
     width = 0.5
     if increasing(low) > 0:

@@ -75,7 +75,7 @@ class SeriesPlan:
 
     @cached_property
     def kind(self) -> ReleaseKind:
-        """What each release reveals at most."""
+        """The kind of each release, by what it reveals at most."""
         if self.sampling == "poisson":
             sampling: Sampling = Poisson(self.sampling_rate)
         else:
@@ -129,7 +129,7 @@ class Series:
 
     @property
     def runs(self) -> int:
-        """How many there are."""
+        """The number of runs."""
         return sum(plan.runs for plan in self.plans)
 
     def needed(self, relation: NeighboringRelation) -> float:
@@ -176,6 +176,6 @@ class Series:
 
     @classmethod
     def of(cls, plain: tuple[str, float, float, tuple[tuple[Any, ...], ...]]) -> Series:
-        """What `plain` was made of."""
+        """Rebuild the series that `plain` was made of."""
         name, epsilon, delta, plans = plain
         return cls(name, epsilon, delta, tuple(SeriesPlan(*plan) for plan in plans))

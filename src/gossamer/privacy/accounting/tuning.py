@@ -1,4 +1,4 @@
-"""How a sum of privacy losses is discretised and its Fourier sum taken, so that the bound is close.
+"""Choice of how a sum of privacy losses is discretised and its Fourier sum taken, so that the bound is close.
 
 Whatever is chosen here, the figures are upper bounds; see `discretisation` and `fourier_bound`. The choices follow the
 answer, which an estimate gives (`saddle`): atoms are placed where the releases' losses, tilted towards the answer,
@@ -94,7 +94,7 @@ def _middles(profiles: Sequence[Profile]) -> list[tuple[float, float]]:
 
 
 class _Aim(NamedTuple):
-    """What a sum is discretised for, and how smooth.
+    """Aim that a sum is discretised for, and how smooth it is made.
 
     Attributes
     ----------
@@ -234,7 +234,7 @@ def _better_guess(releases: Releases, grid: Grid, loss: ComposedLoss, point: Sad
 
 
 def _weights(releases: Releases, loss: ComposedLoss, point: Saddle) -> Weights:
-    """How much the atoms matter: tilted; but beyond epsilon losses add what is linear in exp(-loss), as chords are."""
+    """Weights of the atoms: tilted; but beyond epsilon losses add what is linear in exp(-loss), as chords are."""
     losses = loss.laws.losses
     with np.errstate(under="ignore"):
         faded = np.exp(-point.order * np.maximum(losses - point.epsilon, 0.0))
@@ -295,7 +295,7 @@ def _tuned(releases: Releases, aim: _Aim) -> _Found:
 
 
 def _plan(found: _Found, aim: _Aim) -> tuple[Fourier, float]:
-    """How the Fourier sum is taken near the saddle point, and how many terms it may have."""
+    """Choose the Fourier sum near the saddle point, and the most terms that it may have."""
     order = found.saddle.order
     period, moved = saddle.period(found.loss, found.saddle, math.log(10 / found.excess * found.trust))
     smoothing = aim.smoothing * math.sqrt(2 * found.excess / (order * (order + 1)))
@@ -305,7 +305,7 @@ def _plan(found: _Found, aim: _Aim) -> tuple[Fourier, float]:
 
 
 def _root(bound: FourierBound, start: float, order: float, delta: float) -> float:
-    """Where the bound is ``delta``, rounded up; the search starts at ``start``, in steps of about 1 / ``order``."""
+    """Find the epsilon whose bound is ``delta``, rounded up, from ``start`` in steps of about 1 / ``order``."""
     if bound.infinite >= delta:
         return math.inf
     target = math.log(delta - bound.infinite)

@@ -67,7 +67,7 @@ class _Coins:
         return drawn, accepted
 
     def laplace(self, count: int) -> tuple[IntArray, BoolArray]:
-        """Of scale s: r + s v with a sign, r below s, v geometric; minus zero is no value of its own."""
+        """Draw Laplace numbers of scale s: r + s v with a sign, r below s, v geometric; minus zero is no value."""
         rest = self.generator.integers(self.scale, size=count)
         accepted = self.exponential([rest])
         value = rest + self.scale * self.successes(count)
@@ -75,7 +75,7 @@ class _Coins:
         return np.where(negative, -value, value), accepted & ~(negative & (value == 0))
 
     def successes(self, count: int) -> IntArray:
-        """How often a coin of exp(-1) is 1 before it is 0."""
+        """Count how often a coin of exp(-1) is 1 before it is 0."""
         found, going = np.zeros(count, np.int64), np.arange(count)
         while going.size:
             going = going[self.exponential([], 1, going.size)]

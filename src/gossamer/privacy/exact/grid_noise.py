@@ -152,7 +152,7 @@ class GridGaussian:
 
     @property
     def standard_deviation(self) -> float:
-        """Of each coordinate of the noise on the sum."""
+        """The standard deviation of each coordinate of the noise on the sum."""
         return self.scale * self.step
 
     @property
@@ -166,12 +166,12 @@ class GridGaussian:
         return Gaussian(clip, deviation / clip * _DOWN)
 
     def sensitivity(self, relation: NeighboringRelation) -> float:
-        """How far the rounded sums of neighbours are apart at most, in L2 norm."""
+        """Bound the distance of neighbours' rounded sums, in L2 norm."""
         moved = NeighboringRelation(relation).sensitivity(self.clip) + 2 * self.error
         return (moved + self.step * math.sqrt(self.size)) * _UP
 
     def rho(self, relation: NeighboringRelation) -> float:
-        """Of one release on the whole data: zero-concentrated differential privacy."""
+        """Return rho of zero-concentrated differential privacy, of one release on the whole data."""
         return (self.sensitivity(relation) / self.standard_deviation) ** 2 / 2 * _UP
 
     def release(self, total: npt.NDArray[np.floating], words: Words) -> FloatArray:
@@ -218,7 +218,7 @@ class GridGaussian:
 
 
 def summation_error(clip: float, examples: int, dtype: npt.DTypeLike) -> float:
-    """How far a sum of vectors of L2 norm at most ``clip`` may be from the true one, added in any order.
+    """Bound how far a sum of vectors of L2 norm at most ``clip`` may be from the true one, added in any order.
 
     With u the unit roundoff, each coordinate errs by at most (n-1) u/(1 - (n-1) u) times the sum of its magnitudes
     (Higham, "Accuracy and stability of numerical algorithms", section 4.2), and so does the norm of all.

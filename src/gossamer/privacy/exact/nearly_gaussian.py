@@ -58,7 +58,7 @@ class NearlyGaussian:
     eta: float = 0.0
 
     def times(self, releases: int) -> NearlyGaussian:
-        """Of so many, each chosen after the earlier ones were seen."""
+        """Compose so many, each chosen after the earlier ones were seen."""
         return NearlyGaussian(self.mu * math.sqrt(releases) * _UP, self.eta * releases * _UP)
 
     @property
@@ -82,7 +82,7 @@ class NearlyGaussian:
 
 
 def sum_of_discrete_gaussians(scale: int, moved: float, size: int, summands: int = 1) -> NearlyGaussian | None:
-    """What discrete Gaussians of integer ``scale``, in a sum, are; None where they are too narrow to be said so.
+    """Bound a sum of discrete Gaussians of integer ``scale`` by a Gaussian; None where they are too narrow for it.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ def secret_generator(source: SecretRandomness | None = None) -> np.random.Genera
     return cast(np.random.Generator, SecretGenerator(source))
 
 
-class Fresh:
+class FreshNumbers:
     """In the place of a `Stream`: whatever its number, a generator that draws what was never drawn before."""
 
     __slots__ = ()
@@ -57,7 +57,7 @@ class SecretGenerator:
         return self._source.integers(high, int(np.prod(size))).reshape(size)
 
     def binomial(self, n: int, p: float) -> int:
-        """How many of ``n`` coins are 1."""
+        """Draw how many of ``n`` coins are 1."""
         return int(np.count_nonzero(self._source.coins(p, n)))
 
     def permutation(self, count: int) -> IntArray:

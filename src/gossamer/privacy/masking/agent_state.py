@@ -1,4 +1,4 @@
-"""What an agent of a masked sum keeps between two steps."""
+"""State that an agent of a masked sum keeps between two steps."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SECRETS = ("mask", "seed")
 
 
 class Dealt(NamedTuple):
-    """What becomes of an agent's secrets.
+    """Shares of an agent's secrets, sealed for the others.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ _NAMES = {"mask": "mask key", "seed": "self-mask"}
 
 
 def _combined(announced: Announcement, which: str, shares: Mapping[int, bytes], threshold: int) -> bytes | None:
-    """What the first shares give; None if that is not the secret."""
+    """Combine the first shares; None if that does not give the secret."""
     if len(shares) < threshold:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What all members of a group agree on before the first message of a masked sum."""
+"""Group of a masked sum: what all its members agree on before the first message."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Group:
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Of the vectors."""
+        """The type of the vectors' numbers."""
         return DTYPES[self.bits]
 
     def has(self, agent: object) -> bool:

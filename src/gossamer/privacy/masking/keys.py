@@ -82,7 +82,7 @@ def derive(key: bytes, salt: bytes, purpose: str, *agents: int) -> bytes:
 
 
 def commitment(seed: bytes) -> bytes:
-    """What an agent publishes of the seed of its self-mask: 32 bytes that say nothing of it, and fit no other."""
+    """Return what an agent publishes of its self-mask's seed: 32 bytes that say nothing of it, and fit no other."""
     return derive(seed, b"", "commitment")
 
 
@@ -143,7 +143,7 @@ def seal(key: bytes, text: bytes) -> bytes:
 
 
 def unseal(key: bytes, sealed: bytes, whose: str) -> bytes:
-    """What was sealed.
+    """Return what was sealed.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What agents and the server of a masked sum say to each other.
+"""Messages between agents and the server of a masked sum.
 
 | step | an agent says | the server says |
 |---|---|---|
@@ -96,7 +96,7 @@ class Announcement(AgentMessage):
             _check_bytes("signature", self.signature, SIGNATURE_BYTES)
 
     def signed_text(self, group: Group) -> bytes:
-        """What the identity signs."""
+        """Return the bytes that the identity signs."""
         return encode(("gossamer masking announcement", group, replace(self, signature=b"")))
 
 
@@ -180,7 +180,7 @@ class MaskedVector(AgentMessage):
 @register("masking.survivors")
 @dataclass(frozen=True)
 class Survivors(MaskingMessage):
-    """Whose vectors the server says have arrived."""
+    """Agents whose vectors the server says have arrived."""
 
     agents: tuple[int, ...]
 
@@ -203,7 +203,7 @@ class Confirmation(AgentMessage):
 
     @staticmethod
     def signed_text(digest: bytes, participants: Iterable[int], survivors: Iterable[int]) -> bytes:
-        """What an agent signs."""
+        """Return the bytes that an agent signs."""
         return encode(("gossamer masking survivors", digest, tuple(participants), tuple(survivors)))
 
 

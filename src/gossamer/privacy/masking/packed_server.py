@@ -17,7 +17,7 @@ from gossamer.vectors import Blank, Masked, Public
 
 
 class SumServer(Protocol):
-    """What a node needs of a masked sum."""
+    """Interface of a masked sum for the node that is its server."""
 
     @property
     def state(self) -> ServerState | BlankState:
@@ -26,7 +26,7 @@ class SumServer(Protocol):
 
     @property
     def left(self) -> int:
-        """How many have replied at this step, with what the others can use."""
+        """Count those that have replied at this step, with what the others can use."""
         ...
 
     def receive(self, agent: int, content: Public | Masked) -> None:
@@ -90,7 +90,7 @@ class PackedServer:
 @register("masking.blank")
 @dataclass(frozen=True)
 class BlankState:
-    """What a server counts where messages have no content.
+    """Counts of a server where messages have no content.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class BlankServer:
 
 
 def reply_bytes(group: Group, step: int, speakers: int) -> int:
-    """How long an agent's reply is where ``speakers`` announced themselves, or at the end took part."""
+    """Return the length of an agent's reply where ``speakers`` announced themselves, or at the end took part."""
     if step == Step.MASK:
         return group.length * group.dtype.itemsize
     about = speakers - 1 if step == Step.SHARE else speakers

@@ -48,7 +48,7 @@ _EXPECTED: dict[int, type[AgentMessage]] = {
 
 
 class MaskedSum(NamedTuple):
-    """What a masked sum ends with.
+    """Result of a masked sum.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class MaskingServer:
 
     @property
     def heard(self) -> dict[int, Any]:
-        """What came at this step and counts, by agent in order.
+        """The replies that came at this step and count, by agent in order.
 
         Agents refuse a list with other inputs than theirs. So those whose inputs are not what most announced do not
         count: one of them would spoil the sum for all.

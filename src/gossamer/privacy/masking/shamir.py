@@ -96,7 +96,7 @@ def _number(index: int, share: bytes) -> int:
 
 
 def _weight(index: int, indices: list[int]) -> int:
-    """What the value at ``index`` counts in the value at 0 of the polynomial through ``indices`` (Lagrange)."""
+    """Return the weight of the value at ``index`` in that at 0 of the polynomial through ``indices`` (Lagrange)."""
     above, below = 1, 1
     for other in indices:
         if other != index:

@@ -1,4 +1,4 @@
-"""How long packed messages are: it follows from how many agents they speak of, never from what they say.
+"""Lengths of packed messages: they follow from how many agents these speak of, never from what they say.
 
 For runs of a schedule alone, whose messages have sizes and no content.
 """
@@ -51,7 +51,7 @@ def packed_size(kind: type[MaskingMessage], agents: int, *, signed: bool = False
 
 
 def agents_in(kind: type[MaskingMessage], size: int, *, signed: bool = False) -> int:
-    """Of how many agents a packed message of so many bytes speaks, in a group that is signed or not."""
+    """Count the agents that a packed message of so many bytes speaks of, in a group that is signed or not."""
     base, each = _sizes(signed)[kind]
     return (size - base) // each if each else 0
 

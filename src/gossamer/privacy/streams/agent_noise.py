@@ -47,7 +47,7 @@ from gossamer.privacy.profile import PrivacyProfile
 
 @dataclass(frozen=True)
 class AgentNoise:
-    """What each agent adds to its encoded update.
+    """Noise that each agent adds to its encoded update.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class AgentNoise:
             raise SpecError(f"an agent's noise is on a whole number of coordinates, found {self.size!r}")
 
     def rho(self, honest: int = 1) -> float:
-        """Of one sum: zero-concentrated differential privacy by the noise of so many agents, its own included.
+        """Return rho (zero-concentrated differential privacy) of one sum by the noise of so many agents, its own too.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class AgentNoise:
         return (self.sensitivity / (self.scale * math.sqrt(honest)) + tau * math.sqrt(self.size)) ** 2 / 2
 
     def gaussian(self, rounds: int, honest: int = 1) -> NearlyGaussian | None:
-        """Of so many sums together: Gaussian differential privacy, but for a factor; None for noise of a few steps.
+        """Return Gaussian differential privacy of so many sums, but for a factor; None for noise of a few steps.
 
         Raises
         ------
@@ -125,7 +125,7 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
 
 
 def own_server_guarantee(noise: AgentNoise | None, rounds: int, delta: float, honest: int = 1) -> Guarantee:
-    """What is proved about what a unit's own server learns of one of its agents.
+    """Return what is proved about what a unit's own server learns of one of its agents.
 
     Parameters
     ----------

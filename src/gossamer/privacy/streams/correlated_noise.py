@@ -59,7 +59,7 @@ from gossamer.numbers import whole_number
 
 
 class Temporal(StrEnum):
-    """How the noise of one round goes with that of the rounds before."""
+    """Relation of one round's noise to that of the rounds before."""
 
     INDEPENDENT = "independent"
     RANDOM_WALK = "random_walk"
@@ -145,7 +145,7 @@ class Factorisation:
         return float(np.linalg.norm(moved))
 
     def after_loss(self, drawn: int) -> Factorisation:
-        """That of the stream for the rounds that are left after ``drawn`` records."""
+        """Return the factorisation for the rounds that are left after ``drawn`` records."""
         if not 0 <= drawn < self.rounds:
             raise SpecError(f"records drawn before a loss must be from 0 to {self.rounds - 1}, found {drawn!r}")
         left = self.rounds - drawn

@@ -41,7 +41,7 @@ _UP = 1 + 1e-12  # more than the rounding of a few operations
 
 
 def messages_divergence(mu: float, epsilon: float, order: float) -> float:
-    """Of all messages of a unit jointly, against other units; infinite where nothing is proved.
+    """Return the divergence of all messages of a unit, against other units; infinite where nothing is proved.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def messages_entry(mu: float, epsilon: float) -> Entry:
 
 
 def own_entry(noise: AgentNoise | None, sums: int, honest: int = 1) -> Entry:
-    """Of an agent's masked sums by the noise of so many agents, its own included: but for a failure.
+    """Return the entry of an agent's masked sums by the noise of so many agents, its own included.
 
     Parameters
     ----------

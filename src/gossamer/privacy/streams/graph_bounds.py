@@ -1,4 +1,4 @@
-"""How much the messages of graph federated learning reveal, all rounds jointly: mu_G, or a pure epsilon.
+"""Bounds of what messages of graph federated learning reveal, all rounds jointly: mu_G, or a pure epsilon.
 
 Round i of unit p: its agents return gradients at a model of theirs, U_i is the mean over the L sampled agents of each
 one's mean over local steps, the server has psi_i = w_(i-1) - mu U_i and sends noisy copies to its neighbours.
@@ -62,7 +62,7 @@ from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 
 
 class GradientAt(StrEnum):
-    """At which model a unit's agents take their gradients."""
+    """Model at which a unit's agents take their gradients."""
 
     HIDDEN = "hidden"
     """w, the server's own state."""
@@ -73,7 +73,7 @@ class GradientAt(StrEnum):
 
 @dataclass(frozen=True)
 class UpdateBound:
-    """How far one change of the data moves a step, mu U.
+    """Bound of how far one change of the data moves a step, mu U.
 
     Attributes
     ----------
@@ -158,7 +158,7 @@ Noise = CorrelatedNoise | RandomNoise
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the messages of one unit are post-processing of: n copies of C x + z."""
+    """Vectors that the messages of one unit are post-processing of: n copies of C x + z."""
 
     moved: FloatArray  # C 1, [rounds]
     copies: int

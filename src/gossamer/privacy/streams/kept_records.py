@@ -11,7 +11,7 @@ from gossamer.arrays import FloatArray
 
 @dataclass(frozen=True)
 class Record:
-    """What was answered: as private as the unit's data, of which it holds the state.
+    """Record of an answer: as private as the unit's data, of which it holds the state.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Record:
 
 
 class Records(Protocol):
-    """Where the newest records are kept."""
+    """Place that the newest records are kept in."""
 
     def kept(self) -> Sequence[Record]:
         """All that are kept, the oldest first."""
@@ -41,7 +41,7 @@ class Records(Protocol):
 
 
 class Moves(Protocol):
-    """How far one change of the data moves a unit's state in a round, such as `graph_bounds.UpdateBound`."""
+    """Bound of how far one change of the data moves a unit's state in a round, such as `graph_bounds.UpdateBound`."""
 
     @property
     def moved(self) -> float | None:

@@ -1,4 +1,4 @@
-"""How far from zero models of graph federated learning can be: agents refuse those beyond, and servers keep within.
+"""Bounds of how far from zero models of graph federated learning are: agents refuse others, servers keep within.
 
 Let every agent's update move its server's state by at most mu B a round, and what agents add to it by at most A; let
 the noise of a record be at most G long, and a = mu B + A + 2 G. With psi_i, M_i, w_i and v_i as in the box of
@@ -51,7 +51,7 @@ _GRID = 2.0
 
 @dataclass(frozen=True)
 class ModelLengths:
-    """How long vectors of an honest server can be, in L2 norm, but for a probability of 2^-64 in a run.
+    """Bounds of the L2 norms of an honest server's vectors, but for a probability of 2^-64 in a run.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ def model_lengths(
     noise: Noise | None = None,
     agents_add: float = 0.0,
 ) -> ModelLengths:
-    """How long vectors of a run can be.
+    """Bound the lengths of vectors of a run.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def model_lengths(
 
 
 def _deviation(noise: Noise) -> float:
-    """Of a coordinate of the noise in the message that carries most of it."""
+    """Return the standard deviation of a coordinate of the noise in the message that carries most of it."""
     if isinstance(noise, RandomNoise):
         return noise.standard_deviation
     # The rows of B are beginnings of its kernel, in reverse: the last is the longest.

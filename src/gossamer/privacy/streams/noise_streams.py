@@ -72,7 +72,7 @@ class CorrelatedNoise:
 
     @property
     def message_standard_deviations(self) -> FloatArray:
-        """Of a coordinate of the noise in each message, [rounds]."""
+        """Standard deviations of a coordinate of the noise in each message, [rounds]."""
         deviations: FloatArray = self.standard_deviation * np.sqrt(self.factorisation.message_variances)
         return deviations
 
@@ -87,7 +87,7 @@ class CorrelatedNoise:
 
 @dataclass(frozen=True)
 class NoiseState:
-    """What the next record of a stream needs: whole numbers and vectors.
+    """State that the next record of a stream needs: whole numbers and vectors.
 
     Attributes
     ----------

@@ -103,7 +103,7 @@ class RecordNoise:
 
 
 def rounding_error(size: int, rounds: int, agents: int, longest: float) -> float:
-    """How far a round's computed move may be from one that changes of the data move by D.
+    """Bound how far a round's computed move may be from one that changes of the data move by D.
 
     All is done in float64, with u = 2^-53; l stands for ``longest``. The mean of L updates errs by L u l, the norms
     that it may be shortened by by 2 d u l, a state of T of them by T u l in each round, and so does the difference of

@@ -12,7 +12,7 @@ from gossamer.privacy.streams.noise_streams import CorrelatedNoise
 
 @dataclass(frozen=True)
 class StreamKind:
-    """What a stream releases, as data.
+    """Kind of a stream's releases, as data.
 
     Attributes
     ----------

@@ -51,11 +51,11 @@ class LocalBroker(ABC):
     @staticmethod
     @abstractmethod
     def missing() -> str | None:
-        """Why there can be no such broker here, if so."""
+        """Say why there can be no such broker here, if so."""
 
     @abstractmethod
     def _command(self, port: int, folder: Path) -> list[str]:
-        """How to start it on a port."""
+        """Return the command that starts it on a port."""
 
     def start(self, port: int | None = None) -> None:
         """Start the process, on a given port or a free one.
@@ -95,11 +95,11 @@ class LocalBroker(ABC):
 
     @property
     def url(self) -> str:
-        """Where it listens, as invitations say it."""
+        """The address that it listens at, as invitations say it."""
         return f"mqtt://{HOST}:{self.port}"
 
     def log(self) -> str:
-        """What the process has said since it was started."""
+        """The output of the process since it was started."""
         return "" if self._folder is None else (Path(self._folder.name) / "log").read_text(errors="replace")
 
     def __enter__(self) -> Self:

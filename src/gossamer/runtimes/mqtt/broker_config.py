@@ -1,4 +1,4 @@
-"""What a Mosquitto needs to know: its listener, who may connect, and who may publish and read what."""
+"""Configuration of a Mosquitto: its listener, who may connect, and who may publish and read what."""
 
 from __future__ import annotations
 

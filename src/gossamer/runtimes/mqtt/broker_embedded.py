@@ -15,7 +15,7 @@ from amqtt.broker import Broker
 
 
 def config(port: int) -> dict[str, object]:
-    """What the broker is to do."""
+    """Return the broker's configuration."""
     return {
         "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
         "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},

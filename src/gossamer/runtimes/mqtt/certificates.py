@@ -116,7 +116,7 @@ class Authority:
 
     @property
     def until(self) -> datetime.datetime:
-        """Until when it is valid."""
+        """The end of its validity."""
         return self._own.not_valid_after_utc
 
     def server(

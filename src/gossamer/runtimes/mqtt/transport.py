@@ -61,7 +61,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class BrokerAddress:
-    """Where the broker is; ``tls`` is None only where nobody else can listen."""
+    """Address of the broker; ``tls`` is None only where nobody else can listen."""
 
     host: str
     port: int
@@ -132,12 +132,12 @@ def check_name(name: str, what: str) -> str:
 
 
 def topic(run: str, to: str, sender: str) -> str:
-    """Where ``sender`` publishes what is for ``to``; either may be ``+``, for all."""
+    """Return the topic on which ``sender`` publishes what is for ``to``; either may be ``+``, for all."""
     return f"gossamer/{run}/to/{to}/from/{sender}"
 
 
 def presence_topic(run: str, node: str) -> str:
-    """Where it is said whether ``node`` is connected; ``+`` for all nodes."""
+    """Return the topic on which it is said whether ``node`` is connected; ``+`` for all nodes."""
     return f"gossamer/{run}/presence/{node}"
 
 
@@ -292,11 +292,11 @@ class MqttTransport:
 
     @property
     def reason(self) -> str:
-        """Why there is no connection, as far as is known."""
+        """The reason why there is no connection, as far as it is known."""
         return self._fatal or self._reason
 
     def present(self) -> dict[str, bool]:
-        """Who is connected, and who was, as far as the broker says; empty without ``presence``."""
+        """Nodes that are or were connected, as far as the broker says; empty without ``presence``."""
         return dict(self._present)
 
     def __enter__(self) -> Self:
@@ -413,7 +413,7 @@ class MqttTransport:
             client.ack(message.mid, message.qos)
 
     def _take(self, message: paho.MQTTMessage, sender: str) -> str | None:
-        """Why a message is dropped, if it is."""
+        """Say why a message is dropped, if it is."""
         if message.topic != self._prefix + sender or not _NAME.fullmatch(sender) or message.qos != 1:
             return "dropped_stranger"
         if len(message.payload) > self.settings.largest_datagram:

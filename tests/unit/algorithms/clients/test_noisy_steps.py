@@ -253,6 +253,7 @@ def test_epsilon_of_each_client_is_that_of_its_steps() -> None:
     assert str(plan).startswith("27 updates of 6 clients in 54 noisy steps, Gaussian noise")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["fedbuff", "fedasync"])
 def test_epsilon_of_whoever_waits_for_nobody_is_that_of_its_steps_too(name: str) -> None:
     plan = planned(IN_BUFFERS, algorithm={"name": name})

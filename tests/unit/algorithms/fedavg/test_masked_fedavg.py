@@ -24,8 +24,8 @@ from gossamer.algorithms.masking_messages import MaskingReply
 from gossamer.algorithms.node_plan import EVERYBODY
 from gossamer.cli import main
 from gossamer.errors import PeerError
+from gossamer.experiment.nodes_and_sides import nodes_of
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.result import Result

@@ -15,8 +15,8 @@ import pytest
 
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.messages import Assignment, Average, Combine
+from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
@@ -102,7 +102,7 @@ def of_length(length: float) -> Lie:
     return lambda round, values: np.full(len(values), length / np.sqrt(len(values)))
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("algorithm", [{}, {"gradient_at": "hidden"}, {"synchronous": False}, {"noise": "random"}])
 @pytest.mark.parametrize("length", [1e9, np.inf, np.nan])
 def test_a_neighbours_huge_models_stop_nobody(algorithm: dict[str, Any], length: float) -> None:

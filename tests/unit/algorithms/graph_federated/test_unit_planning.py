@@ -18,8 +18,8 @@ from gossamer.algorithms.graph_federated.claims import THEOREM2
 from gossamer.algorithms.graph_federated.plan import UnitPlan, first_rounds
 from gossamer.cli import main
 from gossamer.errors import CallerError
+from gossamer.experiment.nodes_and_sides import sides_of
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec

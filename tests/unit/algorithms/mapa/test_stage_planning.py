@@ -75,6 +75,7 @@ def test_plans_that_are_too_long_are_unreachable():
         calibrate_stages(problem, 7840, 14, (3.0, DELTA), ADD_OR_REMOVE, Poisson(0.005))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("relation", [ADD_OR_REMOVE, REPLACE])
 def test_the_fixed_point_is_the_one_that_iteration_finds(relation):
     """Where P > 1 whatever the noise, T grows with z, and z -> z(T(z)) from below rises to the least fixed point.

@@ -651,6 +651,7 @@ def test_what_is_shown(opened: Open, folder: Path) -> None:
     assert forgotten.divergence == wards.divergence
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("delta", ["1.0e-12", "1.0e-5"])
 def test_what_is_left_is_what_is_admitted(opened: Open, folder: Path, delta: str) -> None:
     """Of a delta of 1e-12 late answers may take nearly all: what is shown as left is for releases."""

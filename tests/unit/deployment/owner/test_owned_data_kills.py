@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.sampling import examples
 
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = ROOT / "tests" / "reference" / "owned_data_kills.py"
@@ -24,8 +25,8 @@ def run(folder: Path, rounds: int, seed: int) -> dict[str, int]:
     return found
 
 
-def test_twenty_kills(tmp_path: Path) -> None:
-    found = run(tmp_path, 20, 1)
+def test_some_kills(tmp_path: Path) -> None:
+    found = run(tmp_path, examples(40), 1)
     assert found["u"] > 0
 
 

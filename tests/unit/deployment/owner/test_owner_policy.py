@@ -553,8 +553,10 @@ def one_run_fits(plan: Counts, epsilon: float, relation: NeighboringRelation) ->
 ROOM = re.findall(r"^\| (\d+) releases, sampling rate (\S+) \| (.*) \|$", the_page(), re.MULTILINE)
 
 
-@pytest.mark.some(2)
-@pytest.mark.parametrize(("steps", "rate", "room"), ROOM)
+@pytest.mark.some(1)
+@pytest.mark.parametrize(
+    ("steps", "rate", "room"), [pytest.param(*row, marks=[pytest.mark.slow] * (int(row[0]) >= 1000)) for row in ROOM]
+)
 def test_so_much_room_as_the_page_says_is_enough(steps: str, rate: str, room: str) -> None:
     """By the order that is taken for a policy; and 0.97 of it is not enough."""
     allowed = [float(cell) for cell in room.split(" | ")]

@@ -23,7 +23,7 @@ EPOCHS = {"algorithm": {**EXAMPLE["algorithm"], "local_steps": None, "local_epoc
 GOSSIP = {"algorithm": {"name": "gossip", "topology": "complete", "nodes": 2, "updates_per_node": 3}}
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("spec", "party", "computed", "updates"),
     [

@@ -34,7 +34,9 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.private_scale import beforehand, question, scaled
 from gossamer.privacy.accounting.accountants import renyi_divergence
+from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.mechanisms import Gaussian
+from gossamer.sides.charges import ReleaseCharges
 from gossamer.sides.ledger import MemoryLedger
 
 pytestmark = pytest.mark.filterwarnings("ignore:dataset.scale. the noise hides")
@@ -183,6 +185,15 @@ def test_two_processes_make_one(parties: Parties) -> None:
         with pytest.raises(BudgetSpent):
             released(held)
     assert _releases(parties, A) == [1]
+
+
+def test_releases_and_runs_of_one_kind_are_told_apart(parties: Parties) -> None:
+    """Where a run has releases of the same kind, its ledger would allow a second one for the scale."""
+    with parties.held(A, scaled=False) as held:
+        kind = question(held.agreed.prepared)[1].release
+        ledger = MemoryLedger(A, ReleaseCharges(Plan({kind: 2})), {kind: 1})
+        with pytest.raises(ScaleError, match="another process has made the release for this run; nothing was drawn"):
+            released(cast(Any, SimpleNamespace(agreed=held.agreed, ledger=ledger)))
 
 
 def test_a_policy_that_asks_for_more_noise_is_kept_before_the_run_too(tmp_path: Path) -> None:

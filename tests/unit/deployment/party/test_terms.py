@@ -55,6 +55,7 @@ def invitation(prepared: Prepared) -> Invitation:
     return draft(spec=text, parties=prepared.shard_sizes, broker="mqtt://127.0.0.1:1883").invitation
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", SPECS)
 class TestEverythingIsAsSimulated:
     def test_names_sizes_graph_and_model(self, name: str) -> None:

@@ -58,7 +58,7 @@ def from_profile(profile: Profile, order: float) -> float:
     return math.log1p(order * (order - 1) * float(trapezoid(integrand, losses))) / (order - 1)
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(6)
 @rows
 @pytest.mark.parametrize("order", [2.0, 3.5, 8.0, 32.0])
 def test_the_divergence_bounds_that_of_the_dominating_pair(row: Row, order: float) -> None:

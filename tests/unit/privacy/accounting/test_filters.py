@@ -57,6 +57,7 @@ def advantage(epsilon: float, step: float, failure: float, admits: Callable[[int
 EPSILON, DELTA, STEPS = 1.0, 1e-3, 4
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("tells", [1, 3])
 def test_nobody_who_chooses_by_what_was_seen_exceeds_delta(tells: int) -> None:
     """And the filter is not far from what it allows."""

@@ -54,7 +54,7 @@ PLANS: list[tuple[Counts, NeighboringRelation]] = [
 ]
 
 
-@pytest.mark.some(7)
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("plan", "relation"), PLANS)
 @pytest.mark.parametrize("failure", [1e-8, 2.5e-6, 1e-3])
 def test_it_covers_every_loss_and_hardly_less_mu_does(
@@ -140,6 +140,7 @@ def test_impossible_counts_are_refused(count: float) -> None:
         PlanCurve.of({gaussian(1.0, 0.1): count}, ADD).mu(1e-6)  # type: ignore[dict-item]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("multiplier", "rates"),
     [(1.2, [0.01] * 3000), (0.7, [0.001] * 3000), (0.3, [0.01] * 20), (4.0, np.geomspace(1e-3, 0.1, 200).tolist())],

@@ -71,7 +71,7 @@ GROUPS = {
 }
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("group", GROUPS)
 def test_epsilon_of_a_group_agrees_with_dp_accounting(group: str) -> None:
     (multiplier, rate, rows, count), delta, interval = GROUPS[group]
@@ -308,6 +308,7 @@ def test_delta_and_epsilon_of_a_group_are_each_others() -> None:
     assert accountants.delta(counts, epsilon, ADD, 3) == pytest.approx(1e-5, rel=1e-3)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_many_rates_of_a_group_are_merged_from_above(relation: NeighboringRelation) -> None:
     """Their profiles are convex in 1 - (1-q)^m, so a few cells stand for thirty rates."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.privacy.exact.secret_generator import Fresh, SecretGenerator, secret_generator
+from gossamer.privacy.exact.secret_generator import FreshNumbers, SecretGenerator, secret_generator
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
@@ -129,5 +129,5 @@ def test_noise_laws_take_it(law: L2Laplace | Laplace) -> None:
 
 
 def test_fresh_numbers_do_not_depend_on_the_number() -> None:
-    fresh = Fresh()
+    fresh = FreshNumbers()
     assert fresh.at(3).integers(1 << 62, 4).tolist() != fresh.at(3).integers(1 << 62, 4).tolist()

@@ -188,7 +188,7 @@ SPECS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(6)
 @pytest.mark.parametrize(("what", "run"), [*itertools.product(SPECS, ["", RUN]), ("run", RUN)])
 def test_an_agent_that_was_told_another_spec_is_in_no_sum_with_the_others(what: str, run: str) -> None:
     """By an organiser that helps the server, say: every public setting is in the digest, through the spec."""

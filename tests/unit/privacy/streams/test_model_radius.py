@@ -12,8 +12,8 @@ from scipy import stats
 
 from gossamer.algorithms.graph_federated.messages import Assignment
 from gossamer.errors import RunWarning, SpecError
+from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.plans import nodes_of, sides_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
@@ -128,7 +128,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * ("network" in name)) for name in RUNS])
 def test_honest_runs_stay_within_it(name: str) -> None:
     """False alarms: none in 2^64 runs, by what is proved. No sum is refused and no agent withdraws."""

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.sampling import examples
 
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = ROOT / "tests" / "reference" / "storage_kills.py"
@@ -25,11 +26,12 @@ def run(*arguments: object) -> tuple[dict[str, int], str]:
     return found, done.stderr
 
 
-def test_thirty_kills(tmp_path: Path) -> None:
+def test_some_kills(tmp_path: Path) -> None:
     """Each in the midst of the files that the last one left, after a note or more and a charge or more."""
-    found, _ = run(tmp_path, 30, 1)
-    assert found["sent"] >= 30
-    assert found["charged"] >= 30
+    kills = examples(60)
+    found, _ = run(tmp_path, kills, 1)
+    assert found["sent"] >= kills
+    assert found["charged"] >= kills
 
 
 @pytest.mark.slow

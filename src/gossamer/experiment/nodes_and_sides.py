@@ -1,4 +1,4 @@
-"""What a run is made of, by its plan: nodes, and data sides with their ledgers."""
+"""Nodes of a run, and data sides with their ledgers, by its plan."""
 
 from __future__ import annotations
 
