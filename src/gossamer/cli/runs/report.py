@@ -17,9 +17,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--public",
         action="store_true",
-        help="leave out what tells of data that no guarantee covers, such as test scores",
+        help="leave out what no guarantee covers, such as scores on test examples",
     )
-    command.add_argument("--figures", action="store_true", help="write each figure as SVG, PNG and CSV, too")
     command.set_defaults(command=report_command)
 
 
