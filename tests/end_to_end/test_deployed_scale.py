@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.deployments import check_lives, experiment, keep_history, parties, until
 from tests.reference.founded_broker import FoundedBroker, free_port
+from tests.reference.party_processes import all_ended, started
 
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
@@ -31,7 +30,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-LONG = 120.0
 EXAMPLES = {"a": 150, "b": 140, "c": 160}
 UPDATES = 25
 SPEC = f"""
@@ -92,17 +90,12 @@ def broker(called_here: None, capsys: pytest.CaptureFixture[str]) -> Iterator[Fo
 def node(name: str) -> subprocess.Popen[str]:
     """A party's process."""
     options = [word for option in ("invitation", "policy") for word in (f"--{option}", f"{name}/{option}.yaml")]
-    command = [sys.executable, "-m", "gossamer", "node", *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return started(options)
 
 
 def run(*names: str) -> dict[str, tuple[int, str]]:
     """Exit code and output of each party's process, once all have ended."""
-    with ExitStack() as stack:
-        processes = {name: stack.enter_context(node(name)) for name in names}
-        stack.callback(lambda: [process.kill() for process in processes.values()])
-        said = {name: process.communicate(timeout=LONG)[0] for name, process in processes.items()}
-        return {name: (processes[name].returncode, text) for name, text in said.items()}
+    return all_ended(node, names)
 
 
 def document(capsys: pytest.CaptureFixture[str], *command: str) -> Any:
@@ -188,6 +181,9 @@ def test_on_one_machine_it_is_done_by_itself(called_here: None, capsys: pytest.C
     assert len(papers) == 1
     assert set(found["private_ranges"]) == {"dose", "share"}
     assert found["metrics"]["test_accuracy"] > 0.85
+    # The run's model reads rows as they are in the file.
+    write_data(Path("new.csv"), 200, 99)
+    assert document(capsys, "evaluate", "up", "new.csv", "--json")["accuracy"] > 0.85
     for name in found["parties"]:
         columns = json.loads(Path("up", name, "state", "model.json").read_text())["data"]["columns"]
         assert {column: columns[column]["range"][1] for column in found["private_ranges"]} == found["private_ranges"]

@@ -19,7 +19,10 @@ from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.replaying import replay_run
 from gossamer.privacy import guarantees
 
-BASE: dict[str, Any] = {"dataset": "digits", "budget": {"epsilon": 5, "delta": 1e-4}, "stop": {"updates": 60}}
+BASE: dict[str, Any] = {
+    **{"dataset": "digits", "budget": {"epsilon": 5, "delta": 1e-4}, "stop": {"updates": 60}},
+    "evaluation": {"every_updates": 20},  # each look reads an epsilon, which takes a while
+}
 MAPA = {"name": "mapa", "nodes": 4, "gradient_sd": 4.5, "smoothness": 8.0, "loss_gap": 2.3}
 ENDS_INSIDE = "ignore:mapa. :gossamer.errors.RunWarning"
 
@@ -203,7 +206,7 @@ def test_gradients_that_are_not_finite_are_in_the_nodes_own_log_only(tmp_path: P
     rows[::10] = 3.4e38
     lines = [",".join(f"{value:.6g}" for value in row) + f",{i % 2}" for i, row in enumerate(rows)]
     (tmp_path / "data.csv").write_text("a,b,c,label\n" + "\n".join(lines) + "\n")
-    dataset = {"name": "mine", "path": str(tmp_path / "data.csv"), "scale": "none"}
+    dataset = {"name": "mine", "path": str(tmp_path / "data.csv"), "labels": [0, 1], "scale": "none"}
     algorithm = {"name": "audp", "nodes": 2, "batch_size": 8}
     gs.run(spec(dataset=dataset, algorithm=algorithm), tmp_path / "run")
     log = [json.loads(line) for line in (tmp_path / "run" / "private.jsonl").read_text().splitlines()]

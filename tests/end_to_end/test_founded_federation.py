@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.founded_broker import FoundedBroker, free_port
+from tests.reference.party_processes import all_ended, started
 
 from gossamer.cli import main
 from gossamer.deployment.founding.invitations import read_signed
@@ -24,7 +23,6 @@ from gossamer.runtimes.mqtt.broker import HOST, Mosquitto
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("called_here")]
 
-LONG = 120.0
 EXAMPLES = {"a": 80, "b": 60}
 UPDATES = 10
 SPEC = f"""
@@ -80,17 +78,12 @@ def node(name: str) -> subprocess.Popen[str]:
     else:
         files = {"invitation": "invitation.yaml", "policy": "policy.yaml", "data": "train.csv"}
         options = [word for option, file in files.items() for word in (f"--{option}", f"{name}/{file}")]
-    command = [sys.executable, "-m", "gossamer", "node", *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return started(options)
 
 
 def run(*names: str) -> dict[str, tuple[int, str]]:
     """Exit code and output of each party's process, once all have ended."""
-    with ExitStack() as stack:
-        processes = {name: stack.enter_context(node(name)) for name in names}
-        stack.callback(lambda: [process.kill() for process in processes.values()])
-        said = {name: process.communicate(timeout=LONG)[0] for name, process in processes.items()}
-        return {name: (processes[name].returncode, text) for name, text in said.items()}
+    return all_ended(node, names)
 
 
 def summary(name: str) -> Any:

@@ -119,10 +119,13 @@ GOSSAMER = "import sys; sys.argv[0] = 'gossamer'; from gossamer.__main__ import 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("most", [0, 100, 2_000])
+@pytest.mark.usefixtures("called_here")
 def test_files_that_cannot_grow(tmp_path: Path, most: int) -> None:
     """As on a full disk, or one whose share is used up: the file is named, and nothing of it is left."""
     prepare(tmp_path)
     (tmp_path / "spec.yaml").write_text(SHORT)
+    # So that machine code, of which there is none in a fresh clone, is there already.
+    assert main(["run", "spec.yaml", "--out", "before"]) == 0
 
     def cramp() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))

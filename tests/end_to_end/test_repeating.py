@@ -24,6 +24,7 @@ SMALL: dict[str, Any] = {
     "algorithm": {"name": "gossip", "nodes": 3, "batch_size": 20, "updates_per_node": 4},
     "privacy": {"noise_multiplier": 1.0},
     "speeds": {"name": "lognormal"},
+    "evaluation": {"every_updates": 2},  # each look reads an epsilon, which takes a while
 }
 UNITS = {"name": "graph_federated", "units": 2, "agents": 3, "local_steps": 2, "batch_size": 5, "rounds": 3}
 RUNS: dict[str, dict[str, Any]] = {

@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from tests.end_to_end.regression_tables import MADE
 
 from gossamer.cli import main
+from gossamer.data.declared import blank_dataset
+from gossamer.data.settings import DatasetSettings
+from gossamer.data.target_range import TargetRange
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.owner.spending import spendings
+from gossamer.deployment.party.data import load_party_split
 from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.experiment.reading import parse_spec
 
@@ -38,6 +44,39 @@ def test_the_policies_it_writes_have_room_for_the_run(tmp_path: Path, delta: str
         asked = planned_divergence(made.prepared, made.plan, name, shown.budget.order, shown.budget.relation)
         # A thousandth of epsilon is for rounding it to four digits.
         assert 0 <= shown.left - asked <= 2e-3 * shown.budget.epsilon
+
+
+def test_parties_of_a_regression_have_its_range_and_the_targets_of_a_simulation(tmp_path: Path) -> None:
+    """The files are in the target's own unit, and all parties scale by what the invitation says."""
+    from gossamer.cli.federation.local_federation import LocalFederation
+
+    made = MADE["price"]
+    made.write(tmp_path / "price.csv", 1, 300)
+    columns = {"area": [20, 200], "rooms": [1, 7], "place": list(made.categories["place"])}
+    data = {
+        "name": "price",
+        "path": str(tmp_path / "price.csv"),
+        "target": "price",
+        "owner": "owner",
+        "columns": columns,
+    }
+    spec = {
+        "dataset": {**data, "columns": columns, "task": "regression", "target_range": [100_000, 500_000]},
+        "partition": "natural",
+        "objective": "squared",
+        "algorithm": {"name": "gossip", "nodes": 3, "batch_size": 20, "updates_per_node": 4, "topology": "complete"},
+        "budget": {"epsilon": 4, "delta": 1e-4},
+    }
+    local = LocalFederation.found(parse_spec(spec), tmp_path / "up", "mqtt://127.0.0.1:1")
+    invitation = yaml.safe_load((local.folder / "node-0" / "invitation.yaml").read_text())
+    settings = DatasetSettings.model_validate(yaml.safe_load(invitation["spec"])["dataset"])
+    assert settings.target_scale == TargetRange(range=(100_000, 500_000))
+    whole = local.prepared.dataset
+    for name, shard in zip(local.prepared.names, local.prepared.shards, strict=True):
+        train, _ = load_party_split(settings, local.folder / name / "data.npz")
+        np.testing.assert_array_equal(train.targets, whole.train.targets[shard])
+    assert {-1, 1} & set(whole.train.targets.tolist())  # some prices are outside
+    assert blank_dataset(settings).target_range == settings.target_scale
 
 
 @pytest.mark.parametrize("how", [["--reproducible"], ["--set", "privacy.noise_secret=reproducible"]])

@@ -21,12 +21,15 @@ class Words:
         Name of the one server of all, if there is one.
     shared : bool
         Whether somebody has the run's model: where each learns alone, nobody has the mean of all.
+    figures : str
+        Words below the figures of all parties.
     """
 
     party: str = "node"
     made: str = "update"
     server: str | None = None
     shared: bool = True
+    figures: str = ""
 
     @property
     def model(self) -> str:

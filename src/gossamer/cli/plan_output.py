@@ -11,6 +11,7 @@ from gossamer.cli.printing import table, wrapped
 from gossamer.errors import counted
 
 if TYPE_CHECKING:
+    from gossamer.algorithms.words import Words
     from gossamer.privacy.guarantees import Guarantee
 
 _BELOW = "what all of these guarantees assume, which stands below them"
@@ -61,6 +62,11 @@ def node_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     left = sum(len(names) for names in list(groups.values())[_LINES:])
     more = f"\n... and {left} more" if left else ""
     return table([header, *lines[:_LINES]]) + more
+
+
+def below(words: Words) -> str:
+    """Words below the figures of nodes, if there are any."""
+    return f"\n{wrapped(words.figures)}" if words.figures else ""
 
 
 def _named(names: Sequence[str]) -> str:

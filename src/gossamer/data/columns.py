@@ -5,6 +5,7 @@ All constants are public: nothing here is learnt from cells.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -162,7 +163,22 @@ def _of_list(given: list[Any] | tuple[Any, ...]) -> dict[str, Any]:
                 "stand for something else"
             )
         return {"range": list(given)}
+    if (text := _unsigned(given)) is not None:
+        raise ValueError(
+            f"{text} is a text in YAML, whose exponents have a sign: write {text.lower().replace('e', 'e+')}, or "
+            "{categories: [...]} for a text"
+        )
     return {"categories": list(given)}
+
+
+def _unsigned(given: list[Any] | tuple[Any, ...]) -> str | None:
+    """A text in what was meant as a range: 1.0e4, or 1e4 beside a number."""
+    numbers = any(isinstance(item, int | float) for item in given)
+    texts = [item for item in given if isinstance(item, str) and _UNSIGNED.fullmatch(item)]
+    return next((text for text in texts if numbers or "." in text), None)
+
+
+_UNSIGNED = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE]\d+")
 
 
 def _text(value: Any) -> str:

@@ -133,8 +133,8 @@ def infer_format(path: Path) -> Format:
     plain = path.with_suffix("") if path.suffix in COMPRESSIONS else path
     if plain.suffix not in _SUFFIXES:
         raise DataError(
-            f"{path}: no format is known by the suffix {plain.suffix!r}; "
-            f"say format: {', '.join(_READERS)} in the data set's settings"
+            f"{path}: no format is known by the suffix {plain.suffix!r}; give a file that ends in "
+            f"{', '.join(filter(None, _SUFFIXES))}, or say in a spec what it is, dataset.format: {', '.join(_READERS)}"
         )
     return _SUFFIXES[plain.suffix]
 

@@ -64,6 +64,7 @@ _WRITTEN: Mapping[tuple[str, ...], str] = {
     ("dataset.target",): "target label label_column target_column y_column",
     ("dataset.test_fraction",): "test_size test_split val_split validation_split val_fraction test_ratio",
     ("dataset.scale",): "normalize normalization standardize standardization scaler scaling scale",
+    ("dataset.target_range",): "target_scale target_scaler y_range y_scale scale_target normalize_target",
     ("partition: {name: dirichlet, alpha: 0.5}",): "dirichlet alpha non_iid noniid split data_distribution",
     ("seed",): "random_seed random_state rng rng_seed manual_seed",
 }

@@ -120,6 +120,8 @@ class MaskedMember(ByKind):
         In how many the member may be.
     honest : int
         How many members of every sum, this one included, are trusted to add their noise, where anybody is trusted.
+    groups : frozenset of tuple of str
+        Those who take part in one round or another, where members are trusted: what ``coins`` say of all rounds.
     behind : SidePlan or None
         What leaves the unit, where its server is trusted with sums.
     """
@@ -129,6 +131,7 @@ class MaskedMember(ByKind):
     terms: RoundTerms
     sums: int
     honest: int = 1
+    groups: frozenset[tuple[str, ...]] = field(default=frozenset(), repr=False)
     scope: frozenset[str] = frozenset()
     behind: SidePlan | None = field(default=None, repr=False)
     owners: tuple[str, ...] = ()
@@ -163,8 +166,9 @@ class MaskedMember(ByKind):
     def counts_on(self, name: str) -> CountedOn | None:
         if self.noise is None or self.honest == 1:
             return None
-        groups = {tuple(self.coins(round)) for round in range(self.terms.rounds)}
-        return CountedOn(frozenset(group for group in groups if name in group), self.bound.group.minimum - self.honest)
+        return CountedOn(
+            frozenset(group for group in self.groups if name in group), self.bound.group.minimum - self.honest
+        )
 
     def _honest(self, trust: Trust) -> int:
         return 1 if trust is Trust.NOBODY else self.honest

@@ -16,6 +16,7 @@ from gossamer.data.examples import Labels, as_float32, read_bytes, require_finit
 from gossamer.data.features import with_entries
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.npz import read_arrays
+from gossamer.data.preparing import in_words
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.split import Features
 from gossamer.data.table import Table, table_of
@@ -130,10 +131,11 @@ def _shown(row: Any) -> str:
     return f"{len(row)} cells" if isinstance(row, Sequence | np.ndarray) else type(row).__name__
 
 
-def _of_numbers(data: Declaration, rows: Any, labelled: bool) -> Read:
+def _of_numbers(data: Declaration, rows: Any, labelled: bool, source: str = "") -> Read:
     if labelled:
         raise DataError("an evaluation needs the rows' targets: give them as targets, or give a file")
     features: Features
+    where = f"{source}: " if source else ""
     if sp.issparse(rows):
         matrix = sp.csr_array(rows)
         features = with_entries(matrix, as_float32(matrix.data))
@@ -142,12 +144,13 @@ def _of_numbers(data: Declaration, rows: Any, labelled: bool) -> Read:
             features = as_float32(np.asarray(rows, np.float64))
         except (ValueError, TypeError):
             raise DataError(
-                f"expected rows of {_size(data)}, found cells that are no numbers, or rows of several lengths"
+                f"{where}expected rows of {_size(data)}, found cells that are no numbers, or rows of several lengths"
             ) from None
     if features.ndim < 2 or features.shape[0] == 0:
-        raise DataError(f"expected rows [n, ...] of {_size(data)}, found an array {list(features.shape)}")
-    require_finite(features, lambda row, column: f"row {row + 1}, feature {column + 1}")
-    return Read(data.prepare(features))
+        raise DataError(f"{where}expected rows [n, ...] of {_size(data)}, found an array {list(features.shape)}")
+    before = f"{source}, " if source else ""
+    require_finite(features, lambda row, column: f"{before}row {row + 1}, feature {column + 1}")
+    return Read(data.prepare(features, source or "the rows"))
 
 
 def _size(data: Declaration) -> str:
@@ -161,10 +164,38 @@ def _of_file(data: Declaration, path: Path, labelled: bool) -> Read:
         raise DataError(f"cannot read {str(path)[:80]}: {error.strerror}; correct the path") from None
     if not there:
         raise DataError(f"there is no file {path} with rows; correct the path")
-    form = infer_format(path)
-    if form in TABLES or data.tabular:
+    form = _format(data, path)
+    if data.tabular:
         return _of_table(data, _table_file(data, path, form, labelled), labelled)
     return _of_arrays(data, path, form, labelled)
+
+
+def _format(data: Declaration, path: Path) -> Format:
+    """Return how a file is read: as its name says, or where that says nothing as the model's own files were.
+
+    Raises
+    ------
+    DataError
+        If rows of such files do not fit the model.
+    """
+    known = not data.tabular or (bool(path.suffix) and not path.is_dir())  # a table may have any name
+    form: Format | None
+    try:
+        form = infer_format(path) if known else "csv"
+    except DataError:
+        form = data.format or ("csv" if data.tabular else None)
+    if form is None:
+        raise DataError(f"{path}: {_wanted(data)}, found a name that ends in {path.suffix}; rename it so")
+    if (form in TABLES) != data.tabular:
+        found = "a table" if form in TABLES else f"{form}, which has no columns with names"
+        raise DataError(f"{path}: {_wanted(data)}, found {found}; save the rows so")
+    return form
+
+
+def _wanted(data: Declaration) -> str:
+    if data.columns is not None:
+        return f"this model reads tables (CSV, Parquet) with the columns {', '.join(data.columns)[:300]}"
+    return f"this model reads rows of {in_words(data.shape)} without names (NPZ, LIBSVM, IDX or pictures)"
 
 
 def _table_file(data: Declaration, path: Path, form: Format, labelled: bool) -> Table:
@@ -180,8 +211,8 @@ def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> R
     if form == "npz" and not labelled:
         arrays = read_arrays(path, read_bytes(path))
         if "features" in arrays and "targets" not in arrays:
-            return _of_numbers(data, arrays["features"], labelled)
-    settings = DatasetSettings(name=data.name, format=form, features=data.shape, layout=data.layout)
+            return _of_numbers(data, arrays["features"], labelled, str(path))
+    settings = DatasetSettings(name="rows", format=form, features=data.shape, layout=data.layout)
     parts = [part for part in read_files(form, path, None, settings) if part is not None]
     features = [data.prepare(part.features, str(path)) for part in parts]
     joined: Features = sp.csr_array(sp.vstack(features)) if data.layout == "sparse" else np.concatenate(features)

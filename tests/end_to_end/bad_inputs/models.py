@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tests.end_to_end.bad_inputs.case import Case, Make, accepted
 from tests.end_to_end.bad_inputs.paths import ODD, called
 from tests.end_to_end.bad_inputs.tables import ROW, table
 
 PREDICT = "predict wards rows.csv"
 NEW_ROWS = "age,sex,smoker,weight\n40,female,yes,80\n"
+
+
+def _npz(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
 
 
 def _card(change: Callable[[dict[str, Any]], Any]) -> Make:
@@ -74,6 +82,7 @@ MODELS: tuple[tuple[str, Make, str], ...] = (
 )
 
 NEW = "new wards --data rows.csv --target outcome"
+REAL = "new wards --data rows.csv --target weight --regression --drop sex smoker outcome"
 DONE = "--range age=0..120 weight=0..200 --categories sex=female,male --boolean smoker --labels no,yes"
 FIRST: tuple[tuple[str, str, str], ...] = (
     ("no name", "new", "NAME"),
@@ -89,6 +98,10 @@ FIRST: tuple[tuple[str, str, str], ...] = (
     ("a mean without deviation", f"{NEW} --mean age=40", "--mean age: expected a mean and a deviation"),
     ("one label", f"{NEW} {DONE.replace('no,yes', 'no')}", "label"),
     ("labels of a regression", f"{NEW} {DONE} --regression", "regression"),
+    ("a regression without a range", f"{REAL} --range age=0..120", "weight has no range (--range weight=LOW..HIGH"),
+    ("a target's range upside down", f"{REAL} --range age=0..120 weight=200..50", "--range weight: range must be"),
+    ("a target's range that is none", f"{REAL} --range age=0..120 weight=heavy", "--range weight: expected the least"),
+    ("a range of classes", f"{NEW} {DONE} --range outcome=0..1", "outcome"),
     ("epsilon abc", f"{NEW} {DONE} --epsilon abc", "--epsilon: expected a number, found 'abc'"),
     ("epsilon 0", f"{NEW} {DONE} --epsilon 0", "epsilon"),
     ("delta 1", f"{NEW} {DONE} --delta 1", "delta"),
@@ -99,7 +112,39 @@ FIRST: tuple[tuple[str, str, str], ...] = (
 )
 """Commands that would write a first spec."""
 
+PICTURE, FEW = np.zeros((3, 64)), np.zeros((3, 5))
+ARRAYS: tuple[tuple[str, str, str | bytes, str], ...] = (
+    ("of another size", "r.npz", _npz(features=FEW), "rows of shape [1, 8, 8], as the model was trained on"),
+    ("without features", "r.npz", _npz(rows=PICTURE), "found rows"),
+    ("with NaN", "r.npz", _npz(features=PICTURE * np.nan), "r.npz, row 1, feature 1"),
+    ("of texts", "r.npz", _npz(features=np.full((3, 64), "a")), "r.npz: expected rows of numbers"),
+    ("that are a table", "r.csv", "a,b\n1,2\n", "reads rows of shape [1, 8, 8] without names"),
+    ("of an unknown kind", "r.odd", "1", "r.odd: expected an NPZ archive"),
+    ("with too large an index", "r.svm", "1 65:1\n", "expected indices from 1 to 64"),
+)
+"""Rows for a model of pictures, which have no names of columns."""
+
 CASES: tuple[Case, ...] = (
+    *(
+        Case(f"predict: rows {name}", "model", f"predict results {file}", says, {file: content}, of="results")
+        for name, file, content, says in ARRAYS
+    ),
+    Case(
+        "evaluate: rows without targets",
+        "model",
+        "evaluate results r.npz",
+        "found features",
+        {"r.npz": _npz(features=PICTURE)},
+        of="results",
+    ),
+    Case(
+        "predict: arrays for the model of a table",
+        "model",
+        "predict wards r.npz",
+        "reads tables (CSV, Parquet) with the columns age, sex, smoker, weight, found npz",
+        {"r.npz": _npz(features=FEW)},
+        of="wards",
+    ),
     *(Case(f"predict: {name}", "model", PREDICT, says, {"rows.csv": rows}, of="wards") for name, rows, says in ROWS),
     *(
         Case(f"predict by {name}", "model", PREDICT, says, {"rows.csv": NEW_ROWS}, make, of="wards")

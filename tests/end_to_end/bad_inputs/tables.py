@@ -82,6 +82,33 @@ CELLS: tuple[tuple[str, str, str], ...] = (
 )
 """A row of a table whose columns are declared."""
 
+RANGES: tuple[tuple[str, str, str], ...] = (
+    ("upside down", "[200, 50]", "range must be [least, most], the least being less, found [200, 50]"),
+    ("of nothing", "[80, 80]", "dataset.target_range"),
+    ("of one number", "[80]", "dataset.target_range"),
+    ("of three", "[0, 80, 200]", "dataset.target_range"),
+    ("of none", "[]", "dataset.target_range"),
+    ("with NaN", "[.nan, 200]", "dataset.target_range"),
+    ("without end", "[0, .inf]", "dataset.target_range"),
+    ("of texts", "[low, high]", "dataset.target_range"),
+    ("of truth values", "[no, yes]", "dataset.target_range"),
+    ("that is a text", "wide", "such as [80, 200], found 'wide'"),
+    ("that is a number", "200", "such as [80, 200], found 200"),
+    ("too wide for float32", "[-1.0e+300, 1.0e+300]", "numbers must fit float32"),
+    ("too narrow for float32", "[0, 1.0e-300]", "numbers must fit float32"),
+    ("by a mean alone", "{mean: 80}", "give a mean and a deviation"),
+    ("by a deviation of 0", "{mean: 80, deviation: 0}", "dataset.target_range"),
+    ("with an unknown key", "{ranges: [0, 9]}", "ranges"),
+    ("that a target does not fit", "{mean: 0, deviation: 1.0e-37}", "no finite number of float32 once it is scaled"),
+)
+"""Ranges of a target that is a number."""
+
+
+def regression(target_range: str, task: str = "regression", columns: str = "age: [0, 120]") -> str:
+    data = f"name: wards, path: rows.csv, target: weight, task: {task}, columns: {{{columns}}}"
+    return RUN.replace("dataset: digits", f"dataset: {{{data}, target_range: {target_range}}}")
+
+
 KIND = "table"
 CASES: tuple[Case, ...] = (
     *(
@@ -93,6 +120,40 @@ CASES: tuple[Case, ...] = (
             {"spec.yaml": declared(columns, more), "rows.csv": table()},
         )
         for name, columns, more, says in DECLARED
+    ),
+    *(
+        Case(
+            f"target: a range {name}",
+            KIND,
+            "check spec.yaml",
+            says,
+            {"spec.yaml": regression(said), "rows.csv": table()},
+        )
+        for name, said, says in RANGES
+    ),
+    Case(
+        "target: a range of classes",
+        KIND,
+        "check spec.yaml",
+        "target_range is for targets that are numbers; say task: regression, or leave it out",
+        {"spec.yaml": regression("[50, 200]", "classification"), "rows.csv": table()},
+    ),
+    Case(
+        "target: a range, and a text in a row",
+        KIND,
+        "check spec.yaml",
+        "rows.csv, line 202, column 'weight': expected a number, found 'heavy'",
+        {"spec.yaml": regression("[50, 200]"), "rows.csv": table(ROW.replace("80", "heavy"))},
+    ),
+    accepted(
+        Case(
+            "target: outside of its range",
+            KIND,
+            "check spec.yaml",
+            "",
+            {"spec.yaml": regression("[50, 60]"), "rows.csv": table()},
+        ),
+        "it is learnt as the end of the range; saying so would tell of a private row",
     ),
     *(
         Case(f"cell: {name}", KIND, "check spec.yaml", says, {"spec.yaml": declared(), "rows.csv": table(row)})

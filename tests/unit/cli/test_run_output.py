@@ -250,3 +250,15 @@ def test_a_papers_claim_is_there_for_comparison(
 
 def test_where_no_paper_claims_anything_nothing_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "comparison" not in printed(capsys, tmp_path, "central")[0]
+
+
+@pytest.mark.parametrize("name", ["fedavg-trusted", "fedbuff-trusted", "fedavg"])
+def test_figures_that_are_the_same_for_all_clients_say_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    """A server's noise covers all of them for as many sums as the one in most."""
+    out, _ = printed(capsys, tmp_path, name)
+    assert main(["check", str(tmp_path / "spec.yaml")]) == 0
+    for text in (out, capsys.readouterr().out):
+        said = "the same for all clients: the server's noise covers each for as many sums as the client that may be"
+        assert (said in " ".join(text.split())) == name.endswith("trusted")

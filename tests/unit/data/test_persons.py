@@ -59,6 +59,7 @@ def spec(data: DatasetSettings, rows: int | None, **other: Any) -> gs.Experiment
         "objective": "logistic",
         "algorithm": {"name": "gossip", "nodes": 4, "batch_size": 12, "updates_per_node": 25},
         "budget": budget,
+        "evaluation": {"every_updates": 50},  # each look reads an epsilon, which takes a while
     }
     return gs.Experiment.model_validate({**settings, **other})
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.reference.outside import written
+from tests.reference.refusals import refusal
 
 import gossamer as gs
 from gossamer.data.partition import KIND as PARTITIONS
 from gossamer.deployment.founding.federation_spec import own_code
-from gossamer.errors import CallerError, SpecError
+from gossamer.errors import SpecError
 from gossamer.experiment.others_code import of_others
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, read_text, write_spec
@@ -78,13 +79,6 @@ def both(site: Path) -> Path:
 def spec(**changes: Any) -> dict[str, Any]:
     algorithm = {**GOSSIP, "topology": "tree"}
     return {"algorithm": algorithm, "partition": "last", "privacy": {"noise_multiplier": 4.0}, **changes}
-
-
-def refusal(content: dict[str, Any], **options: Any) -> str:
-    with pytest.raises(CallerError) as caught:
-        prepare(parse_spec(content, **options))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_their_graph_and_their_shards_are_those_of_the_run(both: Path) -> None:

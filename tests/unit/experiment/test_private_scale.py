@@ -53,6 +53,7 @@ def _spec(path: Path, scale: Any = "private", **more: Any) -> Experiment:
         "objective": "logistic",
         "budget": {"epsilon": 1.0, "delta": 1e-5},
         "stop": {"epochs": 1},
+        "evaluation": {"every_updates": 20},  # each look reads an epsilon, which takes a while
     }
     return Experiment.model_validate(given | more)
 

@@ -15,13 +15,13 @@ import torch
 from sklearn.metrics import r2_score, root_mean_squared_error
 from tests.reference import wards
 from tests.reference.outside import installed, written
+from tests.reference.refusals import refusal
 
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.errors import CallerError
 from gossamer.experiment.others_code import of_others
-from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, read_text, write_spec
 from gossamer.objectives.loss_settings import KIND
 
@@ -76,13 +76,6 @@ def spec(loss: Any, *, network: Any = "mlp", **changes: Any) -> dict[str, Any]:
 def of_wards(tmp_path: Path, loss: Any, **keys: Any) -> dict[str, Any]:
     wards.write(tmp_path / "wards.csv", TABLE)
     return spec(loss, dataset={**wards.dataset(tmp_path / "wards.csv"), **keys})
-
-
-def refusal(content: dict[str, Any], **options: Any) -> str:
-    with pytest.raises(CallerError) as caught:
-        prepare(parse_spec(content, **options))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_a_run_names_and_hashes_it_and_the_guarantee_trusts_it(losses: Path, tmp_path: Path) -> None:

@@ -62,13 +62,6 @@ WAYS: dict[str, Way] = {
 }
 
 
-# Runs compute in float32; to compile everything for float64 as well takes long.
-PRECISIONS = [
-    *(pytest.param(way, np.float32) for way in WAYS),
-    *(pytest.param(way, np.float64, marks=[pytest.mark.slow] * (way != "any objective")) for way in WAYS),
-]
-
-
 @pytest.fixture(params=WAYS)
 def trained(request: pytest.FixtureRequest) -> Way:
     return WAYS[request.param]
@@ -84,7 +77,7 @@ def one(
 
 
 @pytest.mark.some(12)
-@pytest.mark.parametrize(("trained", "dtype"), PRECISIONS, indirect=["trained"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
 def test_a_training_is_one_step_after_another(name: str, classes: int | None, dtype: Any, trained: Way) -> None:
     data, trainings = split_for(classes), trainings_for()

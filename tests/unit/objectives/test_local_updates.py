@@ -69,13 +69,6 @@ WAYS = {
 }
 
 
-# Runs compute in float32; to compile everything for float64 as well takes long.
-PRECISIONS = [
-    *(pytest.param(way, np.float32) for way in WAYS),
-    *(pytest.param(way, np.float64, marks=[pytest.mark.slow] * (way != "any objective")) for way in WAYS),
-]
-
-
 @pytest.fixture(params=WAYS)
 def updates_of(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return WAYS[request.param]
@@ -97,7 +90,7 @@ def one_update(
 
 
 @pytest.mark.some(12)
-@pytest.mark.parametrize(("updates_of", "dtype"), PRECISIONS, indirect=["updates_of"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
 def test_updates_are_those_of_one_step_after_another(
     name: str, classes: int | None, dtype: Any, updates_of: Callable[..., Any]

@@ -14,6 +14,8 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.end_to_end.test_deployed_sides import ledger_of, own, signing_of
 from tests.reference.asked_apart import Party, added
 
+from gossamer.algorithms.clients import masked_parts
+from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.deployment.party.computing import deployed_computer
 from gossamer.deployment.party.side_file import SideFile
 from gossamer.errors import BudgetSpent
@@ -189,3 +191,19 @@ def test_it_says_it_of_every_sum_that_a_client_is_in() -> None:
     assert all("node-0" in group and len(group) == 4 for group in sharing.groups)
     assert 1 < len(sharing.groups) <= 8
     assert sharing.dishonest == 1
+
+
+def test_the_cohort_of_a_round_is_drawn_once_for_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the plan is asked whose noise it counts: a party does so several times before it starts."""
+    drawn: list[int] = []
+
+    def counting(*given: Any) -> Any:
+        cohort = public_cohorts(*given)
+        return lambda round: drawn.append(round) or cohort(round)  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr(masked_parts, "public_cohorts", counting)
+    changes = {"clients_per_round": 4, "rounds": 8, "masking": {"name": "secure", "honest": 0.75}}
+    plan = plan_run(clients(**changes))
+    for _ in range(3):
+        assert plan.side("node-0").counts_on("node-0") is not None
+    assert sorted(drawn) == list(range(8))

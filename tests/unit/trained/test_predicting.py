@@ -211,7 +211,7 @@ def test_numbers_that_do_not_fit(rows: Any, words: str) -> None:
 
 def test_a_table_does_not_fit_a_model_without_columns(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(DataError, match="trained on npz without columns"):
+    with pytest.raises(DataError, match="this model reads rows of 2 features without names"):
         flat().predict(tmp_path / "rows.csv")
 
 

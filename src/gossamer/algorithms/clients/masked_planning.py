@@ -154,7 +154,10 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
     settings, names = problem.settings, problem.names
     assert settings.masking is not None
     check_persons(problem)
-    drawn = Counter(name for round in range(rounds.count) for name in rounds.cohort(round))
+    cohorts = Counter(map(rounds.cohort, range(rounds.count)))
+    drawn: Counter[str] = Counter()
+    for cohort, times in cohorts.items():
+        drawn.update(dict.fromkeys(cohort, times))
     most = max(drawn.values())
     schedules: dict[str, Schedule] = {name: {WHOLE: most} for name in names}
     law = one_law(choose_mechanisms(problem, schedules), "clients of a masked sum share its noise")
@@ -165,8 +168,9 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
     queries = {name: settings.query(problem.shard_sizes[name]) for name in names}
     agreed = hashlib.sha256(encode((problem.text, problem.run))).digest()
     terms = RoundTerms(agreed, queries, rounds.count, float("inf"))
+    groups = frozenset(cohorts if honest > 1 else ())
     members = {
-        name: MaskedMember(unit, rounds.cohort, terms, 0 if unit.noise is None else drawn[name], honest)
+        name: MaskedMember(unit, rounds.cohort, terms, 0 if unit.noise is None else drawn[name], honest, groups)
         for name in names
     }
     proved = cache(lambda sums: _proved(problem, unit, sums, sharing))

@@ -16,6 +16,11 @@ from gossamer.sides.client_guarantees import CURATOR, OTHERS
 from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.plan import Curator, Nothing, SidePlan
 
+_ALIKE = (
+    "These figures are the same for all clients: the server's noise covers each for as many sums as the client that "
+    "may be in most, so one that is in fewer has spent less."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPlan(NodePlan):
@@ -61,7 +66,7 @@ class ClientPlan(NodePlan):
     @property
     def words(self) -> Words:
         """A server that adds the noise is what counts: its sums."""
-        return super().words if self.curator is None else replace(super().words, made="sum")
+        return super().words if self.curator is None else replace(super().words, made="sum", figures=_ALIKE)
 
     @property
     def work(self) -> str:

@@ -115,15 +115,23 @@ def plan(problem: Problem[Settings]) -> Plan:
 
 
 def advice(settings: Settings, context: Context, updates: int) -> list[str]:
-    """Warnings about a run; also if weights by age shrink sums to which a server adds noise that they do not shrink."""
-    noisy = any(query.mechanism.private for query in context.queries.values())
-    if not (settings.curated and settings.staleness_exponent and noisy):
-        return settings.advice()
-    return [
-        *settings.advice(),
-        f"fedbuff: with noise_by: server, staleness_exponent {settings.staleness_exponent:g} makes sums smaller and "
-        "leaves their noise as it is; 0 hides as much, and was more accurate where the two were compared",
-    ]
+    """Warnings about a run; also of a trusted server whose steps swing, or whose weights shrink sums and no noise."""
+    found = settings.advice()
+    if not settings.curated:
+        return found
+    rate, exponent = settings.learning_rate, settings.staleness_exponent
+    if not exponent and settings.server_optimizer is None and rate >= settings.steady:
+        found.append(
+            f"fedbuff: learning_rate {rate:g} may swing wider and wider, since updates of {settings.nodes} clients are "
+            f"old when {settings.buffer} of them make a step; below {settings.steady:.2g} it cannot, and without "
+            "learning_rate it is chosen so"
+        )
+    if exponent and any(query.mechanism.private for query in context.queries.values()):
+        found.append(
+            f"fedbuff: with noise_by: server, staleness_exponent {exponent:g} makes sums smaller and leaves their "
+            "noise as it is; 0 hides as much, and was more accurate where the two were compared"
+        )
+    return found
 
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:

@@ -1,16 +1,25 @@
-"""Settings of `fedbuff`."""
+"""Settings of `fedbuff`.
+
+References
+----------
+Levin and May, "A note on difference-delay equations", Theoretical Population Biology 9 (1976).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms.clients.settings import ClientSettings
+from gossamer.algorithms.learning_rate import OneRate
 from gossamer.section import NEWER
 
 STALENESS = 0.5
+_MARGIN = 0.7
+"""Share of the largest steady rate that the default takes."""
 
 
 class Settings(ClientSettings):
@@ -21,6 +30,9 @@ class Settings(ClientSettings):
     buffer : int
         K, updates that the server waits for before it takes a step; of K clients where the server adds the noise,
         or clients mask.
+    learning_rate : float
+        Of the server, for the mean update. By default 1; where the server adds the noise and takes updates as they are,
+        0.7 of the largest with which updates as old as nodes/buffer makes them cannot swing, and at most 1.
     staleness_exponent : float, optional
         a >= 0: an update that is tau steps of the server old counts (1 + tau)^-a. With ``masking`` none is old. By
         default 0.5, as in the paper, and 0 where the server adds noise, which weights would not make smaller.
@@ -31,6 +43,7 @@ class Settings(ClientSettings):
 
     name: Literal["fedbuff"] = "fedbuff"
     buffer: int = Field(default=5, ge=1, le=1_000_000)
+    learning_rate: OneRate = Field(default=1.0, gt=0, le=1e6)
     staleness_exponent: float | None = Field(default=None, ge=0, le=10)
     timeout: Annotated[PositiveFloat | None, NEWER] = None
 
@@ -40,10 +53,24 @@ class Settings(ClientSettings):
         return float((1 + stale) ** -exponent)
 
     def decided(self, private: bool) -> Self:
-        """Fill in the default that depends on whether there is noise."""
-        if self.staleness_exponent is not None:
-            return self
-        return self.model_copy(update={"staleness_exponent": 0.0 if self.curated and private else STALENESS})
+        """Fill in the defaults that depend on who adds noise, and on whether there is any."""
+        found: dict[str, float] = {}
+        if self.staleness_exponent is None:
+            found["staleness_exponent"] = 0.0 if self.curated and private else STALENESS
+        if self.curated and self.server_optimizer is None and "learning_rate" not in self.model_fields_set:
+            found["learning_rate"] = min(1.0, float(f"{_MARGIN * self.steady:.2g}"))
+        return self.model_copy(update=found) if found else self
+
+    @property
+    def steady(self) -> float:
+        """Largest rate, of updates that all count in full, with which a run is steady.
+
+        Where all clients are as fast as each other an update is tau = nodes/K - 1 steps old, rounded up. Were local
+        training to reach its optimum x*, the server's model would be x_t+1 = x_t - eta_g (x_t-tau - x*), which tends to
+        x* if and only if eta_g < 2 cos(pi tau/(2 tau + 1)) (Levin and May). Training that goes less far allows more.
+        """
+        age = -(-self.nodes // self.buffer) - 1
+        return round(2 * math.cos(math.pi * age / (2 * age + 1)), 12)
 
     def wrong(self) -> Iterator[str]:
         yield from super().wrong()

@@ -22,6 +22,7 @@ import numpy as np
 
 from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
+from gossamer.arrays import FloatArray
 from gossamer.cli.federation.local_policy import Asking, policy_for
 from gossamer.cli.federation.local_scale import hand_round
 from gossamer.data.split import Split
@@ -62,11 +63,14 @@ class Together:
         Parties whose process did not end well, and why.
     metrics : mapping of str to float
         Of the run's model on the test examples, as in a simulation.
+    model : ndarray, optional
+        That model, where all parties came to an end.
     """
 
     summaries: Mapping[str, dict[str, Any]]
     failed: Mapping[str, str]
     metrics: Mapping[str, float]
+    model: FloatArray | None = None
 
 
 @dataclass
@@ -263,7 +267,10 @@ class LocalFederation:
                 summaries[name] = json.loads((folder.path / "summary.json").read_text(encoding="utf-8"))
             else:
                 failed[name] = status.get("why") or status["state"]
-        return Together(summaries, failed, self.metrics() if not failed else {})
+        if failed:
+            return Together(summaries, failed, {})
+        model = self.model()
+        return Together(summaries, failed, self.metrics(model), model)
 
     def nodes(self) -> dict[str, Node]:
         """The nodes as their stores have them; while no process runs."""
@@ -278,9 +285,12 @@ class LocalFederation:
                 store.close()
         return found
 
-    def metrics(self) -> dict[str, float]:
+    def model(self) -> FloatArray:
+        """The run's model; while no process runs."""
+        return np.asarray(self.prepared.algorithm.output(self.nodes()).values)
+
+    def metrics(self, model: FloatArray) -> dict[str, float]:
         """Metrics of the run's model on the test examples: those of `gossamer run` for the same spec."""
-        model = np.asarray(self.prepared.algorithm.output(self.nodes()).values)
         found = self.prepared.objective.evaluate(model[None], self.prepared.dataset.test)
         metrics = {"test_loss": float(found.loss[0])}
         if self.prepared.dataset.classes is not None:

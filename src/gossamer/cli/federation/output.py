@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.plan_output import epsilon, guarantees, node_table
+from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
 from gossamer.cli.printing import wrapped
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.broker_layout import has_tls
@@ -30,7 +30,8 @@ def describe(invitation: Invitation, agreed: Agreed) -> str:
         f"  valid      {invitation.issued:%Y-%m-%d} to {invitation.expires:%Y-%m-%d %H:%M} UTC\n"
         f"  organiser  {invitation.organiser.fingerprint}\n"
         f"  plan       {plan}\n\n"
-        f"{node_table(('party', 'role', 'examples', 'releases', 'epsilon planned', 'fingerprint'), rows)}\n\n"
+        f"{node_table(('party', 'role', 'examples', 'releases', 'epsilon planned', 'fingerprint'), rows)}"
+        f"{below(plan.words)}\n\n"
         f"{guarantees(*deployed_guarantees(agreed.prepared, plan))}"
     )
 

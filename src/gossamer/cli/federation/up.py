@@ -54,11 +54,14 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
     # Both need what is optional, so they are imported only here.
     from gossamer.cli.federation.local_federation import LocalFederation
     from gossamer.deployment.founding.federation_spec import left_out
+    from gossamer.experiment.cards import card_of
     from gossamer.experiment.diverging import in_words, initial_loss, worse
     from gossamer.experiment.results_folder import to_json
     from gossamer.experiment.summarising import all_finite
     from gossamer.files import write_own
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
+    from gossamer.trained.card import FILE as CARD
+    from gossamer.trained.files import ARRAYS, saved
 
     broker = EmbeddedBroker() if options.broker == "embedded" else Mosquitto()
     with broker:
@@ -77,6 +80,10 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
     warn(in_words(ended, experiment.private))
+    if found.model is not None:
+        card = card_of(federation.prepared)
+        write_own(out / CARD, card.to_json(indent=2) + "\n")
+        write_own(out / ARRAYS, saved(found.model, card))
     document |= {"private_ranges": dict(federation.ranges)} if federation.ranges else {}
     document |= ended | {"failed": dict(found.failed)}
     write_own(out / "summary.json", to_json(all_finite(document), indent=2) + "\n")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gossamer.cli.plan_output import epsilon, guarantees, node_table
+from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
 from gossamer.cli.printing import print_json, say, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment
 from gossamer.errors import counted
@@ -77,7 +77,7 @@ def _check_report(prepared: Prepared, plan: Plan, found: Forecast) -> str:
     return (
         f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), "
         f"{counted(document['parameters'], 'parameter')}\nplan: {plan}\n\n"
-        f"{node_table((plan.words.party, 'examples', 'releases', 'epsilon planned'), rows)}\n\n"
+        f"{node_table((plan.words.party, 'examples', 'releases', 'epsilon planned'), rows)}{below(plan.words)}\n\n"
         f"{guarantees(plan.guarantee, plan.guarantees)}\n\n"
         f"In plain words:\n{_listed(document['in_plain_words'])}\n\nThe spec is sound."
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.cli.default_folder import default_folder
 from gossamer.cli.logs import add_log, logged
 from gossamer.cli.option_values import FileName
-from gossamer.cli.plan_output import epsilon, guarantees, node_table
+from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
 from gossamer.cli.printing import Bar, describe_row, figure, print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment, settings_of
 from gossamer.errors import BudgetSpent, CallerError, counted
@@ -121,7 +121,7 @@ def _report(result: Result, words: Words, repeated: str | None) -> str:
         f"({result.timing['run_seconds']:.1f} s here)\n"
         f"{describe_row(result.metrics[-1], words)}\n{fit_in_words(summary['metrics'])}"
         f"{_personal(summary.get('personalisation'))}\n"
-        f"{node_table((words.party, 'releases', 'epsilon planned'), rows)}\n\n"
+        f"{node_table((words.party, 'releases', 'epsilon planned'), rows)}{below(words)}\n\n"
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"
         f"{_claims(summary['privacy']['claims'])}"
         f"{'' if repeated is None else _same_run(repeated)}"

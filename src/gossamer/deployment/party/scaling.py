@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,11 @@ from gossamer.files import write_own
 from gossamer.keys.identity import Identity
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.sides.deployed import Deployed
+from gossamer.sides.ledger import Ledger
 from gossamer.sides.making import open_pool
+from gossamer.sides.plan import SidePlan
 from gossamer.sides.samples import Shard
+from gossamer.sides.sum_rounding import Rounding
 
 SUFFIX = ".scale"
 """Of a party's release, after its name."""
@@ -80,6 +84,7 @@ def release_scale(options: PartyOptions) -> Path:
                 f"{path}: {terms.me.name} has made its release for this run before, and a second one would be charged "
                 "again; put the file back, or found a new federation"
             )
+        _check_noise(held)
         held.charge()
         text = write_release(invited.identity, terms.invitation, terms.me.name, released(held))
         write_own(path, text, durable=True)
@@ -93,6 +98,24 @@ def _check_own(path: Path, invited: Invited) -> None:
         raise ScaleError(f"{path}: {error}") from None
     if found.party != invited.agreed.terms.me.name:
         raise ScaleError(f"{path}: it is the release of {found.party}; move it away, and put this party's own back")
+
+
+def _check_noise(held: DataHeld) -> None:
+    """Refuse noise that cannot be drawn, before anything is charged.
+
+    Raises
+    ------
+    SpecError
+        If it is out of the range of the grid.
+    """
+    magnitudes, task = question(held.agreed.prepared)
+    examples = held.agreed.terms.sizes[held.agreed.terms.me.name]
+    provisions = partial(Rounding.of, magnitudes, task.query.sampling, examples)
+    Deployed(_no_ledger).provided(task.query, magnitudes.size, provisions)
+
+
+def _no_ledger(name: str, plan: SidePlan) -> Ledger:
+    raise AssertionError(f"nothing of {name} is released yet")
 
 
 def released(held: DataHeld) -> FloatArray:

@@ -477,3 +477,65 @@ def test_weights_that_shrink_sums_and_not_their_noise_are_advised_against() -> N
         {"privacy": {"mechanism": "none", "noise_multiplier": None}},
     ):
         plan_run(prepare(parse_spec(spec(**changes))))
+
+
+# The server's rate
+
+
+def radius(rate: float, age: int) -> float:
+    """Largest modulus of the roots of z^(age + 1) = z^age - rate: what x_t+1 = x_t - rate x_t-age grows by."""
+    companion = np.diag(np.ones(age), -1)
+    companion[0, 0] = 1.0
+    companion[0, -1] -= rate
+    return float(np.abs(np.linalg.eigvals(companion)).max())
+
+
+@pytest.mark.parametrize(("clients", "buffer", "age"), [(6, 6, 0), (10, 5, 1), (11, 5, 2), (40, 10, 3), (100, 10, 9)])
+def test_a_rate_is_steady_below_the_bound_and_no_longer_above(clients: int, buffer: int, age: int) -> None:
+    steady = Settings(nodes=clients, buffer=buffer, **TRUSTED).steady
+    assert radius(0.999 * steady, age) < 1
+    assert radius(1.001 * steady, age) > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "rate"),
+    [
+        ({**TRUSTED}, 0.7),  # 10 clients and a buffer of 5: the bound is 1
+        ({**TRUSTED, "nodes": 5}, 1.0),  # nobody is late
+        ({**TRUSTED, "nodes": 400, "buffer": 100}, 0.31),  # 0.7 of 2 sin(pi/14) = 0.445
+        ({**TRUSTED, "learning_rate": 1.0}, 1.0),
+        ({**TRUSTED, "server_optimizer": "adam"}, 1.0),
+        ({}, 1.0),
+    ],
+)
+@pytest.mark.parametrize("privacy", ["none", {"noise_multiplier": 8.0}])
+def test_a_trusted_server_takes_a_rate_that_is_steady(changes: dict[str, Any], rate: float, privacy: Any) -> None:
+    spec = parse_spec({"dataset": "digits", "algorithm": {"name": "fedbuff", **changes}, "privacy": privacy})
+    assert spec.algorithm.learning_rate == rate
+    assert parse_spec(yaml.safe_load(write_spec(spec))).algorithm.learning_rate == rate
+
+
+def test_a_rate_with_which_a_run_may_swing_is_told_before_it() -> None:
+    spec = {"dataset": "digits", "privacy": {"noise_multiplier": 8.0}}
+    loose = {"name": "fedbuff", "updates_per_node": 4, "learning_rate": 1.0, **TRUSTED}
+    with pytest.warns(RunWarning, match="learning_rate 1 may swing wider and wider, .* below 1 it cannot"):
+        plan_run(prepare(parse_spec({**spec, "algorithm": loose})))
+    for steady in ({"learning_rate": 0.99}, {"buffer": 10}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", "fedbuff: with noise_by")
+            plan_run(prepare(parse_spec({**spec, "algorithm": {**loose, **steady}})))
+
+
+def test_the_default_learns_where_the_rate_of_others_swings() -> None:
+    """Half of the clients in a buffer, and local training that goes nearly all the way."""
+    algorithm = {"name": "fedbuff", "local_steps": 50, "updates_per_node": 30, "staleness_exponent": 0, **TRUSTED}
+    accuracy = {}
+    for rate in (None, 1.0):
+        given = {} if rate is None else {"learning_rate": rate}
+        spec = {"dataset": "digits", "seed": 1, "algorithm": {**algorithm, **given}, "privacy": "none"}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunWarning)
+            accuracy[rate] = run(parse_spec(spec)).metrics[-1]["mean_model_test_accuracy"]
+    assert accuracy[None] > 0.9
+    assert accuracy[1.0] < 0.8

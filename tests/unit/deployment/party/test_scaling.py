@@ -196,6 +196,13 @@ def test_releases_and_runs_of_one_kind_are_told_apart(parties: Parties) -> None:
             released(cast(Any, SimpleNamespace(agreed=held.agreed, ledger=ledger)))
 
 
+def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    parties = founded(tmp_path, budget=None, privacy={"noise_multiplier": 2.0}, dataset=_noisy(tmp_path, 1e30))
+    with pytest.raises(CallerError, match=r"cannot be drawn|is too much for a grid"):
+        release_scale(parties.options(A))
+    assert _releases(parties, A) == []
+
+
 def test_a_policy_that_asks_for_more_noise_is_kept_before_the_run_too(tmp_path: Path) -> None:
     parties = founded(tmp_path, budget=None, privacy={"noise_multiplier": 9.0}, dataset=_noisy(tmp_path, 7.0))
     assert asked(replace(parties.agreed, terms=parties.agreed.of(A).terms)).noise_multiplier == 7.0
