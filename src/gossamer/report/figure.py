@@ -14,7 +14,7 @@ from gossamer.report.libraries import vl_convert
 
 
 class Shown(StrEnum):
-    """Who may see a figure."""
+    """Audience of a figure."""
 
     PUBLIC = "public"
     """It follows from the spec, or from what anyone on the wires sees."""
