@@ -50,7 +50,7 @@ class RunRecord:
 
     @cached_property
     def guarantee(self) -> Mapping[str, Any]:
-        """What was proved, as `Guarantee.as_dict` has it."""
+        """The guarantee, as `Guarantee.as_dict` has it."""
         found: Mapping[str, Any] = self.summary["privacy"]["guarantee"]
         return found
 
