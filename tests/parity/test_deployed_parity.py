@@ -119,7 +119,6 @@ def test_everybody_finishes_and_releases_what_the_simulated_node_does(run: Run, 
             assert expected["epsilon"] * (1 - 1e-12) <= found_epsilon <= expected["epsilon"] * (1 + 1e-3), party
 
 
-@pytest.mark.some(1)
 def test_the_model_is_as_good_as_a_simulated_one(run: Run, simulations: list[dict[str, Any]]) -> None:
     """It lies where a ninth simulation would, going by eight: within the prediction interval of a normal variable.
 

@@ -22,6 +22,7 @@ CLASSES: dict[str, dict[str, Any]] = {
     "numbers": {"labels": [0, 1]},
     "texts": {"labels": ["no, thanks", "yes"]},
     "regression": {"task": "regression"},
+    "a target in a range": {"task": "regression", "target_range": [-1.5, 130]},
     "persons": {"labels": [0, 1], "person": "who"},
 }
 
