@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Entry] = {
     "predict": Entry("runs.predict", "predict for the rows of a file with a run's model"),
     "evaluate": Entry("runs.evaluate", "test a run's model on rows that have their targets"),
     "export": Entry("runs.export", "write a run's model for PyTorch, ONNX Runtime or scikit-learn"),
+    "report": Entry("runs.report", "write a page with figures of one or several runs"),
     "account": Entry("audit.account", "epsilon of a number of noisy releases"),
     "calibrate": Entry("audit.calibrate", "the least noise for a budget"),
     "plan": Entry("runs.plan", "what a run would be made of, such as MAPA's stages"),

@@ -1,0 +1,76 @@
+"""A figure of a report: a chart, the words for those who do not see it, and its data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from gossamer.report.libraries import vl_convert
+
+
+class Shown(StrEnum):
+    """Audience of a figure."""
+
+    PUBLIC = "public"
+    """It follows from the spec, or from what anyone on the wires sees."""
+    RELEASED = "released"
+    """It follows from releases, which the guarantee covers."""
+    PRIVATE = "private"
+    """It tells of data that nothing covers, such as scores on test examples or a party's own figures."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart and what belongs to it.
+
+    Attributes
+    ----------
+    name : str
+        In file names: letters, digits and hyphens.
+    title : str
+        Of the figure.
+    description : str
+        Its message in words, read aloud in the place of the chart.
+    shown : Shown
+        Who may see it.
+    spec : mapping
+        Vega-Lite, with the data inside.
+    rows : sequence of mapping
+        The data, a row each.
+    """
+
+    name: str
+    title: str
+    description: str
+    shown: Shown
+    spec: Mapping[str, Any] = field(repr=False)
+    rows: Sequence[Mapping[str, Any]] = field(repr=False)
+
+    def csv(self) -> str:
+        """Return the data as a CSV file."""
+        out = io.StringIO()
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        writer = csv.DictWriter(out, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return out.getvalue()
+
+    def svg(self) -> str:
+        """Return the chart as an SVG picture."""
+        return str(vl_convert().vegalite_to_svg(json.dumps(self._sized())))
+
+    def png(self, scale: float = 2.0) -> bytes:
+        """Return the chart as a PNG picture, ``scale`` pixels for each of its points."""
+        return bytes(vl_convert().vegalite_to_png(json.dumps(self._sized()), scale=scale))
+
+    def _sized(self) -> dict[str, Any]:
+        """The spec at a width of its own, since there is no page that it could fill."""
+        return {**self.spec, "width": _WIDTH, "background": "white"}
+
+
+_WIDTH = 640

@@ -1,0 +1,50 @@
+"""Libraries that draw reports, which are an extra."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from gossamer.errors import DataError
+
+
+def altair() -> Any:
+    """Return the library that charts are made with.
+
+    Raises
+    ------
+    DataError
+        If it is not installed.
+    """
+    return _needed("altair")
+
+
+def vl_convert() -> Any:
+    """Return the library that draws charts without a browser, and has the code that draws them in one.
+
+    Raises
+    ------
+    DataError
+        If it is not installed.
+    """
+    return _needed("vl_convert")
+
+
+def jinja2() -> Any:
+    """Return the library that fills in pages.
+
+    Raises
+    ------
+    DataError
+        If it is not installed.
+    """
+    return _needed("jinja2")
+
+
+def _needed(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise DataError(
+            f'a report needs the package {name}, which is not installed: pip install "gossamer[report]"'
+        ) from None

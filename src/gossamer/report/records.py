@@ -1,0 +1,128 @@
+"""Results folders, read back: the summary of a run and its metrics by column."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gossamer.bounded import MOST_RECORDS, read_text
+from gossamer.errors import DataError, shortened
+
+Columns = Mapping[str, Sequence[float | None]]
+"""Figures by name, one for each evaluation; None where there was none."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run as its results folder tells it.
+
+    Attributes
+    ----------
+    name : str
+        Of the folder; also what the run is called in a report.
+    path : Path
+        The folder.
+    summary : dict
+        ``summary.json``.
+    metrics : mapping of str to sequence of float or None
+        ``metrics.jsonl`` by column.
+    """
+
+    name: str
+    path: Path
+    summary: Mapping[str, Any]
+    metrics: Columns = field(repr=False)
+
+    @property
+    def setting(self) -> str:
+        """Name of the folder without its seed: runs that share it differ in their seed alone."""
+        return self.name.removesuffix(f"-seed{self.summary.get('seed')}")
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the run did not come to its end."""
+        return self.summary.get("status") in ("running", "interrupted")
+
+    @cached_property
+    def guarantee(self) -> Mapping[str, Any]:
+        """The guarantee, as `Guarantee.as_dict` has it."""
+        found: Mapping[str, Any] = self.summary["privacy"]["guarantee"]
+        return found
+
+
+def read_records(folders: Sequence[Path]) -> list[RunRecord]:
+    """Return the runs of ``folders``, by names that tell them apart.
+
+    Raises
+    ------
+    DataError
+        If one is not the results folder of a run, or stands there twice.
+    """
+    resolved = [folder.resolve() for folder in folders]
+    twice = [str(folder) for folder, real in zip(folders, resolved, strict=True) if resolved.count(real) > 1]
+    if twice:
+        raise DataError(f"{twice[0]} is there twice; give each results folder once")
+    names = _names(resolved)
+    return [read_record(folder, name) for folder, name in zip(folders, names, strict=True)]
+
+
+def read_record(folder: Path, name: str | None = None) -> RunRecord:
+    """Return the run of ``folder``.
+
+    Raises
+    ------
+    DataError
+        If it is not the results folder of a run.
+    """
+    summary = _summary(folder)
+    return RunRecord(name or folder.resolve().name, folder, summary, _columns(folder / "metrics.jsonl"))
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The last part of each path, and as many parts before it as tell them apart."""
+    for parts in range(1, max(len(folder.parts) for folder in folders) + 1):
+        names = ["/".join(folder.parts[-parts:]) for folder in folders]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    try:
+        summary = json.loads(read_text(folder / "summary.json", MOST_RECORDS))
+        if not isinstance(summary["privacy"]["guarantee"], dict) or not isinstance(summary["algorithm"], str):
+            raise TypeError
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise DataError(
+            f"{folder}: expected the results folder of a run, with a summary.json; give one that gossamer run wrote"
+        ) from None
+    return dict(summary)
+
+
+def _columns(file: Path) -> dict[str, list[float | None]]:
+    """Figures by name. A last line that is cut off is left out: the run was killed while it wrote."""
+    try:
+        lines = read_text(file, MOST_RECORDS).split("\n")
+    except OSError:
+        return {}  # nothing was evaluated
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line) if line else None
+        except ValueError:
+            if number == len(lines):
+                break
+            raise DataError(f"{file}:{number}: expected a JSON object, found {shortened(line)}; run it again") from None
+        if isinstance(row, dict):
+            rows.append(row)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [_number(row.get(name)) for row in rows] for name in names}
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

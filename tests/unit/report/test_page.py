@@ -1,0 +1,73 @@
+"""The page as text: nothing leaves it, and nothing from data gets into its code."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tests.unit.report.test_records import folder
+
+from gossamer.report.page import figures_of, page, write_report
+from gossamer.report.records import RunRecord, read_records
+
+EVIL = "<script>alert(1)</script><b>"
+ROWS = [
+    {"updates": n, "virtual_seconds": 1.0 * n, "bytes": 10 * n, "messages": n, "mean_model_test_accuracy": n / 9}
+    | {"epsilon_so_far": n / 3}
+    for n in range(5)
+]
+
+
+class Tags(HTMLParser):
+    """Tags of a page, and what they refer to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
+    there = folder(tmp_path_factory.mktemp("runs") / "r-seed0", ROWS, status=EVIL, algorithm=EVIL)
+    return read_records([there])
+
+
+@pytest.fixture(scope="module")
+def text(records: list[RunRecord]) -> str:
+    return page(records, figures_of(records))
+
+
+def test_nothing_is_fetched(text: str) -> None:
+    tags = Tags()
+    tags.feed(text)
+    assert tags.links == []
+    assert "default-src 'none'" in text
+
+
+def test_names_from_data_do_not_end_up_in_code(text: str) -> None:
+    tags = Tags()
+    tags.feed(text)
+    assert tags.names.count("script") == 3
+    assert EVIL not in text
+    assert "&lt;script&gt;alert(1)" in text
+
+
+def test_each_figure_has_words_and_says_who_may_see_it(text: str, records: list[RunRecord]) -> None:
+    figures = figures_of(records)
+    assert [figure.name for figure in figures] == ["mean-model-test-accuracy", "epsilon-so-far"]
+    for figure in figures:
+        assert figure.description.startswith(figure.title)
+    assert len(re.findall(r'class="mark">(private|released|public)<', text)) == len(figures)
+
+
+def test_a_public_report_has_no_score_on_test_examples(records: list[RunRecord], tmp_path: Path) -> None:
+    public = write_report(records, tmp_path, public=True).read_text()
+    assert "epsilon-so-far" in public
+    assert "accuracy" not in public.split("<main>")[1].split("<script>")[0]
