@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds lint types check bench bench-peers \
+.PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds lint types docs check bench bench-peers \
 	experiments clean
 
 help: ## list the commands
@@ -65,6 +65,12 @@ lint: $(READY) ## style
 
 types: $(READY) ## strict type check
 	@$(BIN)/mypy -p gossamer
+
+# Strict: a link that leads nowhere fails. The variable silences a notice about another program.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(READY) ## the documentation as a site, in build/site
+	@$(BIN)/mkdocs build
+	@echo "The site is in build/site; to search it too: $(BIN)/python -m http.server --directory build/site"
 
 check: lint types test ## all checks
 

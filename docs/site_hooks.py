@@ -1,0 +1,87 @@
+"""Hooks of the documentation's site (`mkdocs.yml`): files outside `docs/` that pages link to are part of it.
+
+On GitHub a page links to `../CONTRIBUTING.md` or `../../examples/hospitals/README.md`. The site has such files too,
+under the names that they have in the repository, so links work in both places. `index.md` takes the README's place.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
+FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
+NUMBERED = "decisions/[0-9]*.md"
+
+
+def in_repository(uri: str, files: Files) -> str:
+    """The path of a page of the site in the repository."""
+    file = files.get_file_from_path(uri)
+    generated = file is not None and file.generated_by is not None
+    return uri if generated else f"docs/{uri}"
+
+
+def place_on_site(path: str) -> str:
+    """The place on the site of a file of the repository."""
+    if path == "README.md":
+        return "index.md"
+    if (ROOT / path).is_dir():
+        path = f"{path}/README.md"
+    return path.removeprefix("docs/")
+
+
+def outside(text: str, page: str) -> Iterator[str]:
+    """Files outside `docs/` that a page, by its path in the repository, links to."""
+    for target, _ in LINK.findall(FENCE.sub("", text)):
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+        if not re.match(r"\w+:", target) and not path.startswith("docs/") and path != "README.md":
+            yield posixpath.normpath(f"{path}/README.md") if (ROOT / path).is_dir() else path
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the decisions, in their order."""
+    pages = sorted(page.relative_to(config.docs_dir).as_posix() for page in Path(config.docs_dir).glob(NUMBERED))
+    assert config.nav is not None
+    (inside,) = (section for section in config.nav if "Inside" in section)
+    inside["Inside"].append({"Decisions": pages})
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what pages link to, and what that links to."""
+    waiting = [f"docs/{file.src_uri}" for file in files.documentation_pages()]
+    known = set(waiting)
+    while waiting:
+        page = waiting.pop()
+        for path in outside((ROOT / page).read_text(encoding="utf-8"), page):
+            if path in known or not (ROOT / path).is_file():  # a link to nothing is reported by the build
+                continue
+            known.add(path)
+            source = str(ROOT / path)
+            files.append(File.generated(config, path, abs_src_path=source, inclusion=InclusionLevel.NOT_IN_NAV))
+            if path.endswith(".md"):
+                waiting.append(path)
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links lead to where files are on the site."""
+    here = page.file.src_uri
+    there = in_repository(here, files)
+
+    def moved(match: re.Match[str]) -> str:
+        target, anchor = match[1], match[2] or ""
+        if re.match(r"\w+:", target):
+            return match[0]
+        path = place_on_site(posixpath.normpath(posixpath.join(posixpath.dirname(there), target)))
+        return posixpath.relpath(path, posixpath.dirname(here) or ".") + anchor
+
+    parts = FENCE.split(markdown)
+    return "".join(part if index % 2 else LINK.sub(moved, part) for index, part in enumerate(parts))
