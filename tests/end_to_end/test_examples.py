@@ -203,7 +203,9 @@ def test_new_rows_are_predicted_and_a_model_is_exported(tmp_path: Path) -> None:
 def test_a_guarantee_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     guarantee = main_of("read_a_guarantee")()
     out = capsys.readouterr().out
-    assert guarantee.profile.delta(guarantee.epsilon) <= guarantee.delta * (1 + 1e-9)
+    # Between its points a profile is a chord, which is above the curve: by about (0.018 slope)^2/8, where the slope of
+    # log delta is 7.6 for a Gaussian mechanism with this mu.
+    assert guarantee.profile.delta(guarantee.epsilon) == pytest.approx(guarantee.delta, rel=0.01)
     (guess,) = re.findall(r"at most ([\d.]+) times", out)
     # A Gaussian mechanism with this mu lets nobody guess better: (1 + (2 Phi(mu/2) - 1)) / 2.
     assert 50 < float(guess) <= 100 * norm.cdf(guarantee.mu / 2) + 0.05
