@@ -2,6 +2,8 @@
 
 On GitHub a page links to `../CONTRIBUTING.md` or `../../examples/hospitals/README.md`. The site has such files too,
 under the names that they have in the repository, so links work in both places. `index.md` takes the README's place.
+
+Some examples are run, and their reports are part of the site, linked from the page of examples.
 """
 
 from __future__ import annotations
@@ -10,15 +12,23 @@ import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
+import gossamer as gs
+from gossamer.report.page import write_report
+from gossamer.report.records import read_records
+
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 NUMBERED = "decisions/[0-9]*.md"
+EXAMPLES = "examples/README.md"
+REPORTS = ("digits-gossip", "wards-gossip", "hospitals-faults")
+"""Examples of public or made-up data, so that a report may show all figures."""
 
 
 def in_repository(uri: str, files: Files) -> str:
@@ -45,6 +55,15 @@ def outside(text: str, page: str) -> Iterator[str]:
             yield posixpath.normpath(f"{path}/README.md") if (ROOT / path).is_dir() else path
 
 
+def reports(config: MkDocsConfig) -> Iterator[File]:
+    """Run examples, and write what they did."""
+    with TemporaryDirectory() as folder:
+        for name in REPORTS:
+            gs.run(ROOT / "examples" / f"{name}.yaml", Path(folder) / name)
+            page = write_report(read_records([Path(folder) / name]), Path(folder) / name)
+            yield File.generated(config, f"examples/reports/{name}.html", content=page.read_text(encoding="utf-8"))
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """List the decisions, in their order."""
     pages = sorted(page.relative_to(config.docs_dir).as_posix() for page in Path(config.docs_dir).glob(NUMBERED))
@@ -68,6 +87,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, path, abs_src_path=source, inclusion=InclusionLevel.NOT_IN_NAV))
             if path.endswith(".md"):
                 waiting.append(path)
+    if config.extra["reports"]:
+        for report in reports(config):
+            files.append(report)
     return files
 
 
@@ -84,4 +106,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return posixpath.relpath(path, posixpath.dirname(here) or ".") + anchor
 
     parts = FENCE.split(markdown)
-    return "".join(part if index % 2 else LINK.sub(moved, part) for index, part in enumerate(parts))
+    text = "".join(part if index % 2 else LINK.sub(moved, part) for index, part in enumerate(parts))
+    if here == EXAMPLES and config.extra["reports"]:
+        text += "\n## Reports\n\nWhat `gossamer report` writes of some of these:\n\n"
+        text += "".join(f"- [{name}](reports/{name}.html)\n" for name in REPORTS)
+    return text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
 import shutil
 import subprocess
@@ -25,6 +27,7 @@ class Loader(yaml.SafeLoader):
 
 
 Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
+Loader.add_constructor("!ENV", lambda loader, node: None)
 SITE = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
 
 
@@ -43,12 +46,18 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert outside == {"CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"}
 
 
+NAMED = re.compile(r"^::: ([\w.]+)$(?:\n    options: \{heading: (\w+),)?", re.MULTILINE)
+
+
 def test_the_reference_has_every_name_once() -> None:
-    pages = sorted((DOCS / "reference").glob("*.md"))
     found = [
-        name for page in pages for name in re.findall(r"^::: gossamer\.(\w+)$", page.read_text("utf-8"), re.MULTILINE)
+        entry for page in sorted((DOCS / "reference").glob("*.md")) for entry in NAMED.findall(page.read_text("utf-8"))
     ]
-    assert sorted(found) == sorted({*gs.__all__} - {"__version__"})
+    names = [heading or place.rpartition(".")[2] for place, heading in found]
+    assert sorted(names) == sorted({*gs.__all__} - {"__version__"})
+    for (place, _), name in zip(found, names, strict=True):
+        module, _, there = place.rpartition(".")
+        assert getattr(importlib.import_module(module), there) is getattr(gs, name)
 
 
 def algorithm_pages() -> list[Path]:
@@ -93,27 +102,30 @@ class Fetched(HTMLParser):
             self.found.append(address)
 
 
-def built(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
+def built(config: Path, site: Path, reports: bool) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(site)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=config.parent)
+    env = {**os.environ, "SITE_REPORTS": str(reports).lower(), "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=config.parent, env=env)
 
 
 @pytest.mark.slow
 def test_the_site_is_built_and_fetches_nothing(tmp_path: Path) -> None:
-    done = built(ROOT / "mkdocs.yml", tmp_path / "site")
+    done = built(ROOT / "mkdocs.yml", tmp_path / "site", reports=True)
     assert done.returncode == 0, done.stderr
     pages = sorted((tmp_path / "site").rglob("*.html"))
     assert len(pages) > 100
     for page in pages:
         parser = Fetched()
         parser.feed(page.read_text(encoding="utf-8"))
-        assert parser.found
         assert [address for address in parser.found if re.match(r"(\w+:)?//", address)] == []
     for style in (tmp_path / "site").rglob("*.css"):
         assert not re.search(r"url\([\"']?(https?:)?//|@import", style.read_text(encoding="utf-8"))
+    assert "Guarantee" in (tmp_path / "site" / "examples" / "reports" / "wards-gossip.html").read_text(encoding="utf-8")
     reference = (tmp_path / "site" / "reference" / "running.html").read_text(encoding="utf-8")
     assert 'id="gossamer.run"' in reference
     assert "Run an experiment in the simulator" in reference
+    algorithms = (tmp_path / "site" / "reference" / "algorithms.html").read_text(encoding="utf-8")
+    assert algorithms.count("the number of nodes") >= 2
 
 
 @pytest.mark.slow
@@ -127,6 +139,6 @@ def test_a_link_to_nothing_fails(tmp_path: Path, link: str) -> None:
         shutil.copy(ROOT / name, tmp_path / name)
     page = tmp_path / "docs" / "quickstart.md"
     page.write_text(page.read_text(encoding="utf-8") + f"\n[nothing]({link})\n", encoding="utf-8")
-    done = built(tmp_path / "mkdocs.yml", tmp_path / "site")
+    done = built(tmp_path / "mkdocs.yml", tmp_path / "site", reports=False)
     assert done.returncode != 0
     assert link.rpartition("/")[2].partition("#")[0] in done.stderr + done.stdout
