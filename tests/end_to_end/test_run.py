@@ -293,7 +293,10 @@ def test_lossy_links_and_an_absence_do_not_stop_a_run() -> None:
 @pytest.mark.usefixtures("called_here")
 @pytest.mark.filterwarnings("ignore")  # advice, which the command prints and goes on
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_example_is_sound(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_example_is_sound(
+    example: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES / "python"))  # for a module of one's own
     spec = gs.read_spec(example)
     shorter = [] if spec.terms.unit == "agent" else ["--set", "stop={updates: 20}"]
     status, (out, err) = main(["check", str(example), "--json", *shorter]), capsys.readouterr()
