@@ -39,6 +39,10 @@ class Curve(NamedTuple):
     shown: Shown
     format: str = ""
 
+    def say(self, value: float) -> str:
+        """Return a value in words."""
+        return f"{100 * value:.3g} %" if self.format else f"{value:.3g}"
+
 
 _SHARE = ("correct test examples", Shown.PRIVATE, ".0%")
 
@@ -147,11 +151,10 @@ def _words(curve: Curve, found: Mapping[str, Sequence[Series]]) -> str:
 
 
 def _said(curve: Curve, one: Series, axis: str) -> str:
-    show = (lambda value: f"{100 * value:.3g} %") if curve.format else (lambda value: f"{value:.3g}")
-    begins = f"{show(one.middle[0])} at {one.at[0]:.6g} and " if len(one.at) > 1 else ""
-    ends = f"{show(one.middle[-1])} at {one.at[-1]:.6g} {axis}"
-    between = f" (from {show(one.low[-1])} to {show(one.high[-1])} over {one.runs} seeds)" if one.runs > 1 else ""
-    return f"{one.setting}: {begins}{ends}{between}"
+    begins = f"{curve.say(one.middle[0])} at {one.at[0]:.6g} and " if len(one.at) > 1 else ""
+    ends = f"{curve.say(one.middle[-1])} at {one.at[-1]:.6g} {axis}"
+    between = f" (from {curve.say(one.low[-1])} to {curve.say(one.high[-1])} over {one.runs} seeds)"
+    return f"{one.setting}: {begins}{ends}{between if one.runs > 1 else ''}"
 
 
 _SAID = 6
