@@ -1,7 +1,8 @@
 """The examples: each spec and each script runs, and comes to what it shows.
 
-Bounds of accuracies are far above those of a guess (the share of the most frequent class) and below what twenty other
-secrets come to; noise follows from the name of the test, so that a test passes always or never.
+Bounds of accuracies are far above that of a guess (the share of the most frequent class) and well below what runs came
+to; noise follows from the name of the test, so that a test passes always or never. Two examples have none: at their
+noise for whole clients, accuracies of five runs were 0.14 to 0.32, where a guess has 0.1.
 """
 
 from __future__ import annotations
@@ -79,6 +80,11 @@ def stopped_by_public_rows(result: gs.Result) -> bool:
     return early and 3.9 < result.guarantee.epsilon <= 4  # the whole plan's, not what was spent
 
 
+def three_updates_each(result: gs.Result) -> bool:
+    releases = [node["releases"] for node in nodes(result).values()]
+    return releases == [3] * 400 and 7.5 < result.guarantee.epsilon <= 8
+
+
 def who_trust_a_server(result: gs.Result) -> bool:
     return any("server" in line and "trust" in line for line in result.guarantee.assumptions)
 
@@ -86,17 +92,17 @@ def who_trust_a_server(result: gs.Result) -> bool:
 SHOWN = {
     "digits-allreduce": Shown(0.85),
     "digits-central": Shown(0.85),
-    "digits-edge-cloud": Shown(0.75),
-    "digits-fedasync": Shown(0.3),
-    "digits-fedavg": Shown(0.7, more=who_trust_a_server),
+    "digits-edge-cloud": Shown(0.8),
+    "digits-fedasync": Shown(0.0, more=three_updates_each),
+    "digits-fedavg": Shown(0.8, more=who_trust_a_server),
     "digits-fedavg-examples": Shown(0.8),
-    "digits-fedavg-masked": Shown(0.3),
-    "digits-fedbuff": Shown(0.3),
+    "digits-fedavg-masked": Shown(0.75),
+    "digits-fedbuff": Shown(0.0, more=three_updates_each),
     "digits-gossip": Shown(0.85),
-    "digits-graph": Shown(0.3),
+    "digits-graph": Shown(0.75),
     "digits-increasing": Shown(0.8),
     "digits-local": Shown(0.7, "test_accuracy"),
-    "digits-mapa": Shown(0.3),
+    "digits-mapa": Shown(0.6),
     "hospitals": Shown(0.82),
     "hospitals-budgets": Shown(0.82, more=within_own_budgets),
     "hospitals-faults": Shown(0.82, more=in_spite_of_faults),
@@ -104,14 +110,16 @@ SHOWN = {
     "own-module": Shown(0.8),
     "visits-persons": Shown(0.7, more=for_all_visits),
     "wards-gossip": Shown(0.7),
-    "wards-regression": Shown(0.12, "test_r2"),
+    "wards-regression": Shown(0.15, "test_r2"),
 }
 SLOW = {
     "digits-fedavg",
+    "digits-fedavg-masked",
     "digits-fedbuff",
     "digits-fedasync",
     "digits-graph",
     "digits-increasing",
+    "hospitals-budgets",
     "own-module",
 }
 """Those that take over four seconds."""
