@@ -33,7 +33,8 @@ LARGEST = 4 << 20
 
 _POINTS, _DIGITS = 257, 6
 _ROUNDED = 1.02  # figures of few rounded points may be so much larger than the run's own
-Share = Annotated[float, Field(ge=0, le=1)]
+Loss = Annotated[float, Field(ge=0, strict=True)]
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 
 
 class ProfilePoints(Section):
@@ -47,7 +48,7 @@ class ProfilePoints(Section):
         Proved for each.
     """
 
-    epsilons: tuple[Annotated[float, Field(ge=0)], ...] = Field(min_length=1, max_length=1000)
+    epsilons: tuple[Loss, ...] = Field(min_length=1, max_length=1000)
     deltas: tuple[Share, ...] = Field(min_length=1, max_length=1000)
 
     @classmethod
@@ -100,12 +101,12 @@ class GuaranteeEntry(Section):
     neighboring_relation: NeighboringRelation
     observer: str = Field(min_length=1)
     privacy: Annotated[Literal["none"] | None, NEWER] = None
-    epsilon: Annotated[float, Field(ge=0)] | None
+    epsilon: Loss | None
     delta: Share | None
-    mu: Annotated[float, Field(ge=0)] | None
-    best_guess: Annotated[float, Field(ge=0.5, le=1)] | None
+    mu: Loss | None
+    best_guess: Annotated[float, Field(ge=0.5, le=1, strict=True)] | None
     profile: ProfilePoints
-    rows_per_person: Annotated[int, Field(ge=1)] | None
+    rows_per_person: Annotated[int, Field(ge=1, strict=True)] | None
     proof: str
     assumptions: tuple[str, ...]
     remarks: tuple[str, ...]

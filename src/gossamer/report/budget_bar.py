@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from gossamer.bounded import MOST_RECORDS, read_text
 from gossamer.errors import DataError, counted
 from gossamer.privacy.guarantees import rounded_up
+from gossamer.report.figure import Shown
 from gossamer.report.records import RunRecord
 
 FILE = "spending.json"
@@ -58,15 +59,15 @@ class Bar:
         From left to right.
     limit : float or None
         Where the budget ends, in percent; None where there is none.
-    private : bool
-        Whether it is its owner's alone.
+    shown : Shown
+        Who may see it: of an owner's ledger the owner alone.
     """
 
     title: str
     words: str
     parts: Sequence[Part]
     limit: float | None
-    private: bool
+    shown: Shown
 
 
 def bars(records: Sequence[RunRecord]) -> Iterator[Bar]:
@@ -110,7 +111,7 @@ def _owners_bar(found: Mapping[str, Any]) -> Bar:
         words=" ".join(_owners_words(budget, found["epsilon"], total, mine, len(shares), apart)),
         parts=parts,
         limit=100 / end,
-        private=True,
+        shown=Shown.PRIVATE,
     )
 
 
@@ -126,7 +127,7 @@ def _owners_words(
         fits = "which still fits" if total + mine <= 1 else "which the ledger would refuse"
         yield f"This run took {_percent(mine)}; the next one like it would take as much again, {fits}."
     if apart:
-        yield f"A part of the budget is set aside for {counted(len(apart), 'series', 'series')}, whose runs take of that."
+        yield f"A part of the budget is set aside for {counted(len(apart), 'series', 'series')}, and runs take of that."
 
 
 # Simulations
@@ -148,7 +149,7 @@ def _of_simulations(name: str, runs: Sequence[RunRecord]) -> Bar:
         words=" ".join(_simulated_words(name, planned, spent, total, deltas)),
         parts=list(_parts([*takers, ("the next", "next", again)], total + again)),
         limit=None,
-        private=False,
+        shown=Shown.RELEASED,
     )
 
 
@@ -164,9 +165,12 @@ def _simulated_words(
     if runs == 1:
         yield f"This run may spend epsilon {rounded_up(total)}, and has spent {rounded_up(spent[0])}."
     else:
-        yield f"The {runs} runs on {name} may spend epsilon {rounded_up(total)} in all, at delta {rounded_up(deltas, 3)}."
-    yield f"The next one like {'it' if runs == 1 else 'the last'} adds {rounded_up(again)}: {rounded_up(total + again)}."
-    yield "What runs on the same data release adds up, and nobody counts it over simulations; deployed, the owner's ledger does."
+        more = f"epsilon {rounded_up(total)} in all, at delta {rounded_up(deltas, 3)}"
+        yield f"The {runs} runs on {name} may spend {more}."
+    like = "it" if runs == 1 else "the last"
+    yield f"The next one like {like} adds {rounded_up(again)}, which makes {rounded_up(total + again)}."
+    yield "What runs on the same data release adds up."
+    yield "Over simulations nobody counts it; over deployed runs the owner's ledger does."
 
 
 def _parts(takers: Sequence[tuple[str, str, float]], end: float) -> Iterator[Part]:

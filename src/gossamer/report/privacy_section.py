@@ -21,10 +21,10 @@ from typing import Any
 from gossamer.privacy.guarantee_card import FILE, GuaranteeEntry
 from gossamer.privacy.guarantees import rounded_up, told_apart
 from gossamer.report.budget_bar import Bar, bars
-from gossamer.report.figure import Figure
+from gossamer.report.figure import Figure, Shown
 from gossamer.report.proved import Proved, proved_of
 from gossamer.report.records import RunRecord
-from gossamer.report.sections import Section
+from gossamer.report.section import Section
 from gossamer.report.trade_off import trade_off
 
 MOST = 4
@@ -97,7 +97,7 @@ def privacy(records: Sequence[RunRecord], public: bool) -> Section | None:
 
 def budget_bars(records: Sequence[RunRecord], public: bool) -> list[Bar]:
     """Return the bars of budgets; with ``public``, those that tell of no owner's ledger."""
-    return [bar for bar in bars(records) if not (public and bar.private)]
+    return [bar for bar in bars(records) if not (public and bar.shown is Shown.PRIVATE)]
 
 
 def _promise(found: Proved, number: int, all_of_them: int, public: bool) -> Promise:
@@ -108,7 +108,7 @@ def _promise(found: Proved, number: int, all_of_them: int, public: bool) -> Prom
         icons=icons(first),
         figure=trade_off(found, "trade-off" if not number else f"trade-off-{number + 1}", public=public),
         remarks=[*_older(found), *_would_be(first), *map(_capital, first.remarks)],
-        assumptions=[_capital(line) for line in (first.would_be or first).assumptions],
+        assumptions=[_capital(line) for line in first.assumptions],
         facts=dict(_facts(found)),
         others=[f"{sentence(one)} {_guess(one)}" for one in found.card.guarantees[1:]],
     )
@@ -146,7 +146,7 @@ def _times(share: float) -> str:
 
 def _guess(entry: GuaranteeEntry) -> str:
     if entry.best_guess is None:
-        return entry.proof
+        return f"{_capital(entry.proof).removesuffix('.')}."
     return f"The best possible attacker is right at most {_times(entry.best_guess)} times in 100{_mu(entry)}."
 
 

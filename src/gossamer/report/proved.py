@@ -1,4 +1,4 @@
-"""Guarantees of runs, read back: from `guarantee.json`, or of a run of an older version from the summary's one point."""
+"""Guarantees of runs, read back: from `guarantee.json`, or of an older version's run from the point in its summary."""
 
 from __future__ import annotations
 

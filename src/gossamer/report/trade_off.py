@@ -14,7 +14,7 @@ import numpy as np
 
 from gossamer.privacy.guarantee_card import GuaranteeEntry
 from gossamer.privacy.guarantees import rounded_up
-from gossamer.privacy.profile import HIGHEST_LOSS, PrivacyProfile
+from gossamer.privacy.profile import HIGHEST_LOSS, NOTHING, PrivacyProfile
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
 from gossamer.report.proved import Proved
@@ -66,7 +66,7 @@ def trade_off(found: Proved, name: str, *, public: bool = False) -> Figure:
     marks = [{"attack": one.name, "false alarms": _short(one.alarms), "misses": _short(one.misses)} for one in points]
     words = " ".join(
         [
-            "False alarms against misses of whoever tries to find out; the higher the curve, the better the protection.",
+            "False alarms against misses of whoever tries to find out: the higher the curve, the better.",
             *(line.words for line in [*lines, *measured]),
             *(f"{one.name}: {one.alarms:.3g} false alarms, {one.misses:.3g} misses." for one in points),
         ]
@@ -78,16 +78,12 @@ def trade_off(found: Proved, name: str, *, public: bool = False) -> Figure:
 
 
 def _proved(entry: GuaranteeEntry) -> Iterator[Line]:
-    yield Line("guessing", [2, 3], PrivacyProfile((0.0,), (0.0,)), "On the line of guessing nothing is learnt.")
     name = "proved" if entry.privacy is None else "proved: nothing"
     yield Line(name, [], entry.profile.profile, _said(entry))
     if entry.would_be is not None:
-        yield Line(
-            "with a noise secret",
-            [8, 4],
-            entry.would_be.profile.profile,
-            f"With a noise secret: {_said(entry.would_be)}",
-        )
+        would_be = entry.would_be
+        yield Line("with a noise secret", [8, 4], would_be.profile.profile, f"With a noise secret: {_said(would_be)}")
+    yield Line("guessing", [2, 3], NOTHING, "On the line of guessing nothing is learnt.")
 
 
 def _said(entry: GuaranteeEntry) -> str:
@@ -104,7 +100,8 @@ def _claimed(found: Proved) -> Iterator[Line]:
         epsilon, delta, theorem = claim.get("epsilon"), claim.get("delta"), str(claim.get("theorem", "a paper"))
         if claim.get("valid") is True and isinstance(epsilon, int | float) and 0 <= epsilon <= HIGHEST_LOSS:
             profile = PrivacyProfile.of_points([(float(epsilon), float(delta or 0.0))])
-            said = f"{theorem} claims epsilon {rounded_up(epsilon)} at delta {float(delta or 0):g}, which is not proved here."
+            point = f"epsilon {rounded_up(epsilon)} at delta {float(delta or 0):g}"
+            said = f"{theorem} claims {point}, which is not proved here."
             yield Line(f"claimed: {theorem}", [6, 2, 2, 2], profile, said)
 
 
@@ -150,32 +147,34 @@ def _spec(lines: list[Line], rows: list[dict[str, Any]], marks: list[dict[str, A
     alt = altair()
     names = [line.name for line in lines]
     legend = alt.Legend(orient="bottom", columns=1, labelLimit=320, symbolType="stroke", symbolSize=400)
-    across = alt.X("false alarms:Q", title="false alarms", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
-    up = alt.Y("misses:Q", title="misses", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
+    across = alt.X(
+        "false alarms:Q", title="false alarms", axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(domain=[0, 1])
+    )
+    up = alt.Y("misses:Q", title="misses", axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(domain=[0, 1]))
     share = {"format": ".1%"}
     tooltip = [alt.Tooltip("false alarms:Q", **share), alt.Tooltip("misses:Q", **share)]
     domain = alt.Scale(domain=names)
-    drawn = (
-        alt.Chart(alt.Data(values=rows))
-        .mark_line(strokeWidth=2.5)
-        .encode(
-            x=across,
-            y=up,
-            color=alt.Color("curve:N", title=None, sort=None, scale=domain, legend=legend),
-            strokeDash=alt.StrokeDash(
-                "curve:N",
-                title=None,
-                sort=None,
-                legend=legend,
-                scale=alt.Scale(domain=names, range=[one.dash or [1, 0] for one in lines]),
-            ),
-            tooltip=[alt.Tooltip("curve:N"), *tooltip],
-        )
+    base = alt.Chart(alt.Data(values=rows))
+    drawn = base.mark_line(strokeWidth=2.5).encode(
+        x=across,
+        y=up,
+        color=alt.Color("curve:N", title=None, sort=None, scale=domain, legend=legend),
+        strokeDash=alt.StrokeDash(
+            "curve:N",
+            title=None,
+            sort=None,
+            legend=legend,
+            scale=alt.Scale(domain=names, range=[one.dash or [1, 0] for one in lines]),
+        ),
     )
-    layers = [drawn]
+    touched = base.mark_circle(size=120, opacity=0).encode(x=across, y=up, tooltip=[alt.Tooltip("curve:N"), *tooltip])
+    layers = [drawn, touched]
     if marks:
-        attacks = alt.Chart(alt.Data(values=marks)).mark_point(size=90, filled=True, shape="diamond", color="#D55E00")
-        layers.append(attacks.encode(x=across, y=up, tooltip=[alt.Tooltip("attack:N"), *tooltip]))
+        shape = alt.Shape(
+            "attack:N", title=None, scale=alt.Scale(range=["diamond"]), legend=alt.Legend(orient="bottom")
+        )
+        attacks = alt.Chart(alt.Data(values=marks)).mark_point(size=90, filled=True, color="#d55e00")
+        layers.append(attacks.encode(x=across, y=up, shape=shape, tooltip=[alt.Tooltip("attack:N"), *tooltip]))
     spec: dict[str, Any] = alt.layer(*layers).properties(width="container", height=320).to_dict()
     return spec
 
