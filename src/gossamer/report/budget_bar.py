@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -72,14 +72,18 @@ class Bar:
 
 def bars(records: Sequence[RunRecord]) -> Iterator[Bar]:
     """Yield a bar for each data set: of an owner's ledger, or of what the simulations in ``records`` add up to."""
-    simulated: defaultdict[str, list[RunRecord]] = defaultdict(list)
+    simulated: defaultdict[tuple[str, ...], list[RunRecord]] = defaultdict(list)
+    free: Counter[str] = Counter()
     for record in records:
+        name, said = str(record.summary.get("dataset", "")), record.guarantee
         if (record.path / FILE).exists():
             yield _of_owner(record)
-        elif record.guarantee.get("epsilon") and "dataset" in record.summary:
-            simulated[str(record.summary["dataset"])].append(record)
-    for name, runs in simulated.items():
-        yield _of_simulations(name, runs)
+        elif name and said.get("epsilon") is None:
+            free[name] += 1
+        elif name:  # epsilons of other units, or of other neighbours, do not add up
+            simulated[name, str(said.get("unit")), str(said.get("neighboring_relation"))].append(record)
+    for (name, unit, _), runs in simulated.items():
+        yield _of_simulations(name, unit, runs, free[name])
 
 
 # An owner's ledger
@@ -133,7 +137,7 @@ def _owners_words(
 # Simulations
 
 
-def _of_simulations(name: str, runs: Sequence[RunRecord]) -> Bar:
+def _of_simulations(name: str, unit: str, runs: Sequence[RunRecord], free: int) -> Bar:
     planned = [(run.name, float(run.guarantee["epsilon"])) for run in runs]
     spent = [min(_spent(run), epsilon) for run, (_, epsilon) in zip(runs, planned, strict=True)]
     again, total = planned[-1][1], sum(epsilon for _, epsilon in planned)
@@ -146,7 +150,7 @@ def _of_simulations(name: str, runs: Sequence[RunRecord]) -> Bar:
     deltas = sum(float(run.guarantee.get("delta") or 0) for run in runs)
     return Bar(
         title=f"Epsilon spent on {name}",
-        words=" ".join(_simulated_words(name, planned, spent, total, deltas)),
+        words=" ".join(_simulated_words(f"{name}, for each {unit},", planned, spent, deltas, free)),
         parts=list(_parts([*takers, ("the next", "next", again)], total + again)),
         limit=None,
         shown=Shown.RELEASED,
@@ -159,18 +163,21 @@ def _spent(run: RunRecord) -> float:
 
 
 def _simulated_words(
-    name: str, planned: Sequence[tuple[str, float]], spent: Sequence[float], total: float, deltas: float
+    where: str, planned: Sequence[tuple[str, float]], spent: Sequence[float], deltas: float, free: int
 ) -> Iterator[str]:
-    runs, again = len(planned), planned[-1][1]
+    runs, again, total = len(planned), planned[-1][1], sum(epsilon for _, epsilon in planned)
     if runs == 1:
-        yield f"This run may spend epsilon {rounded_up(total)}, and has spent {rounded_up(spent[0])}."
+        yield f"The run on {where} may spend epsilon {rounded_up(total)}, and has spent {rounded_up(spent[0])}."
     else:
         more = f"epsilon {rounded_up(total)} in all, at delta {rounded_up(deltas, 3)}"
-        yield f"The {runs} runs on {name} may spend {more}."
+        yield f"The {runs} runs on {where} may spend {more}."
     like = "it" if runs == 1 else "the last"
     yield f"The next one like {like} adds {rounded_up(again)}, which makes {rounded_up(total + again)}."
     yield "What runs on the same data release adds up."
     yield "Over simulations nobody counts it; over deployed runs the owner's ledger does."
+    if free:
+        have = "has" if free == 1 else "have"
+        yield f"{counted(free, 'more run')} on these data {have} no guarantee: nothing limits what was released."
 
 
 def _parts(takers: Sequence[tuple[str, str, float]], end: float) -> Iterator[Part]:

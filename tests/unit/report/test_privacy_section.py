@@ -212,6 +212,14 @@ def test_simulations_add_up_with_the_next_one(tmp_path: Path) -> None:
     assert "adds 4.999, which makes 15" in bar.words  # 14.997, rounded up to four digits
 
 
+def test_epsilons_of_other_units_do_not_add_up_and_runs_without_any_are_named(tmp_path: Path) -> None:
+    kinds = [PLAIN, for_persons(PLAIN, 3, Known.TOGETHER), none("no noise", ADD)]
+    one, other = budget_bars(*(record(tmp_path / f"r{n}", kind) for n, kind in enumerate(kinds)))
+    assert "The run on digits, for each example of a node's shard, may spend epsilon 4.999" in one.words
+    assert "for each person with at most 3 examples" in other.words
+    assert "1 more run on these data has no guarantee" in one.words
+
+
 def deployed(path: Path, **changed: Any) -> RunRecord:
     run = record(path, PLAIN)
     (path / "spending.json").write_text(json.dumps({**SPENDING, **changed}))
