@@ -171,9 +171,20 @@ def test_only_claims_whose_conditions_hold_are_drawn(tmp_path: Path) -> None:
         {"theorem": "theorem 2", "epsilon": 2.0, "delta": 1e-4, "valid": True},
         {"theorem": "theorem 3", "epsilon": 1.0, "delta": 0.0, "valid": False},
         {"theorem": "theorem 4", "epsilon": None, "delta": 0.0, "valid": True},
+        {"theorem": "theorem 5", "epsilon": 34.2, "delta": 1e-4, "valid": True},
     ]
     (promise,) = promises(record(tmp_path / "r", PLAIN, claims=claims))
-    assert {row["curve"] for row in promise.figure.rows} == {"proved", "guessing", "claimed: theorem 2"}
+    assert {row["curve"] for row in promise.figure.rows} == {
+        "proved",
+        "guessing",
+        "claimed: theorem 2",
+        "claimed: theorem 5",
+    }
+    assert all(
+        row["misses"] < 1e-9
+        for row in promise.figure.rows[1:]
+        if row["curve"] == "claimed: theorem 5" and row["false alarms"]
+    )
     assert "theorem 2 claims epsilon 2 at delta 0.0001, which is not proved here" in promise.figure.description
 
 
