@@ -133,7 +133,9 @@ def _bounds(audits: Mapping[str, Any]) -> Iterator[Line]:
 
 def _attacks(audits: Mapping[str, Any]) -> Iterator[Point]:
     audit = audits.get("membership")
-    for rate in (0.001, 0.01) if isinstance(audit, Mapping) else ():
+    if not isinstance(audit, Mapping):
+        return
+    for rate in (0.001, 0.01):
         hits = audit.get(f"tpr_at_fpr_{rate:g}")
         if isinstance(hits, int | float):
             yield Point("measured: membership by the loss", rate, 1 - float(hits))
