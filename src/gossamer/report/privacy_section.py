@@ -115,7 +115,7 @@ def _promise(found: Proved, number: int, all_of_them: int, public: bool) -> Prom
 
 
 def sentence(entry: GuaranteeEntry) -> str:
-    """Who is protected, from whom, and which unit, in one sentence."""
+    """One sentence: who is protected, from whom, and which unit."""
     question = told_apart(entry.unit, entry.neighboring_relation)
     if entry.privacy == "none":
         return f"Nobody is protected from {entry.observer}: there is no limit to how well they can tell {question}."

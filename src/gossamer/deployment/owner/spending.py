@@ -139,7 +139,7 @@ class Spending:
         }
 
     def bar(self, run: str) -> dict[str, object]:
-        """What the runs take of the budget, for a picture in which ``run`` stands out; plain data for JSON."""
+        """Parts of the budget that runs take, for a picture in which ``run`` stands out; plain data for JSON."""
         assert self.budget is not None
         assert self.shares is not None
         return {
