@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 NUMBERED = "decisions/[0-9]*.md"
+SECTIONS = {"algorithms": "Algorithms", "privacy": "Privacy", "how-to": "How to", "reference": "Reference"}
 EXAMPLES = "examples/README.md"
 REPORTS = ("digits-gossip", "wards-gossip", "hospitals-faults")
 """Examples of public or made-up data, so that a report may show all figures."""
@@ -64,12 +65,23 @@ def reports(config: MkDocsConfig) -> Iterator[File]:
             yield File.generated(config, f"examples/reports/{name}.html", content=page.read_text(encoding="utf-8"))
 
 
+def listed(part: object) -> set[str]:
+    """Pages of a part of the navigation."""
+    if isinstance(part, str):
+        return {part}
+    items = part.values() if isinstance(part, dict) else part
+    return {page for item in items for page in listed(item)}
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the decisions, in their order."""
-    pages = sorted(page.relative_to(config.docs_dir).as_posix() for page in Path(config.docs_dir).glob(NUMBERED))
+    """List the decisions, in their order, and pages that `mkdocs.yml` does not name at the end of their section."""
     assert config.nav is not None
-    (inside,) = (section for section in config.nav if "Inside" in section)
-    inside["Inside"].append({"Decisions": pages})
+    sections = {title: pages for section in config.nav for title, pages in section.items()}
+    docs = Path(config.docs_dir)
+    sections["Inside"].append({"Decisions": sorted(page.relative_to(docs).as_posix() for page in docs.glob(NUMBERED))})
+    everything = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
+    for page in sorted(everything - listed(config.nav)):
+        sections[SECTIONS.get(posixpath.dirname(page), "Inside")].append(page)
     return config
 
 

@@ -37,13 +37,10 @@ def leaves(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else [leaf for item in items for leaf in leaves(item)]
 
 
-def test_every_page_is_in_the_navigation_once() -> None:
-    listed = leaves(SITE["nav"])
-    assert len(listed) == len({*listed})
-    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
-    outside = {page for page in listed if (ROOT / page).is_file()}
-    assert {*listed} - outside == {page for page in pages if not re.match(r"decisions/\d", page)}
-    assert outside == {"CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"}
+def test_the_navigation_names_pages_that_there_are_once() -> None:
+    pages = leaves(SITE["nav"])
+    assert len(pages) == len({*pages}) > 50
+    assert [page for page in pages if not (DOCS / page).is_file() and not (ROOT / page).is_file()] == []
 
 
 NAMED = re.compile(r"^::: ([\w.]+)$(?:\n    options: \{heading: (\w+),)?", re.MULTILINE)
