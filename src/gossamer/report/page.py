@@ -26,8 +26,10 @@ def figures_of(records: Sequence[RunRecord], *, public: bool = False) -> list[Fi
     return [figure for figure in found if not public or figure.shown is not Shown.PRIVATE]
 
 
-def write_report(records: Sequence[RunRecord], folder: Path, *, public: bool = False) -> Path:
-    """Write the report of ``records`` into ``folder``, and return where it is.
+def write_report(
+    records: Sequence[RunRecord], folder: Path, *, public: bool = False, more: Sequence[Figure] = ()
+) -> Path:
+    """Write the report of ``records`` into ``folder``, and return where it is; it begins with ``more`` figures.
 
     Raises
     ------
@@ -35,7 +37,8 @@ def write_report(records: Sequence[RunRecord], folder: Path, *, public: bool = F
         If the packages that draw it are not installed.
     """
     file = folder / FILE
-    write_own(file, page(records, figures_of(records, public=public), public=public))
+    shown = [figure for figure in more if not public or figure.shown is not Shown.PRIVATE]
+    write_own(file, page(records, [*shown, *figures_of(records, public=public)], public=public))
     return file
 
 
