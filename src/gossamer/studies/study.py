@@ -12,9 +12,9 @@ from gossamer.errors import CallerError, DataError, counted
 from gossamer.experiment.reading import override, parse_spec, read_spec
 from gossamer.experiment.spec import Experiment, resolved
 from gossamer.files import make_own_folder, to_json, write_own
-from gossamer.report.figure import Figure
 from gossamer.report.page import write_report
 from gossamer.report.records import read_records
+from gossamer.report.sections import Section
 from gossamer.studies.runs import StudyRun, made
 from gossamer.studies.scores import Scores, scores_of
 from gossamer.version import __version__
@@ -79,8 +79,8 @@ class Study:
         """Write what came of it beside the runs' folders."""
         write_own(self.out / name, to_json({"gossamer": __version__, **document}, indent=2) + "\n")
 
-    def report(self, *more: Figure) -> Path:
-        """Write one report of all finished runs, beginning with figures of one's own, and return where it is.
+    def report(self, *before: Section) -> Path:
+        """Write one report of all finished runs, after sections of one's own, and return where it is.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class Study:
         folders = [one.folder for one in self.finished]
         if not folders:
             raise DataError(f"{self.out}: no run is finished, so there is nothing to report")
-        return write_report(read_records(folders), self.out, more=more)
+        return write_report(read_records(folders), self.out, before=before)
 
     def described(self) -> list[dict[str, Any]]:
         """Every run as plain data, with its folder's name and why it failed."""

@@ -34,6 +34,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def price_command(options: argparse.Namespace) -> int:
     """Make the runs, and say what privacy and distance cost."""
+    from gossamer.report.sections import Section
     from gossamer.studies.price import EPSILONS, FILE, Price, plan_price
     from gossamer.studies.price_words import PRIVATE, in_words, rows
 
@@ -55,7 +56,7 @@ def price_command(options: argparse.Namespace) -> int:
         figure = found.figure()
     except DataError:
         figure = None  # the report says which package is missing
-    return ended(study, FILE, *([] if figure is None else [figure]))
+    return ended(study, FILE, *([] if figure is None else [Section("price", "Price", [figure])]))
 
 
 def _numbers(text: str) -> list[float]:

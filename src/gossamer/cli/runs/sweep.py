@@ -12,7 +12,7 @@ from gossamer.cli.spec_options import add_reproducible, add_spec, naming, overri
 from gossamer.errors import DataError, counted
 
 if TYPE_CHECKING:
-    from gossamer.report.figure import Figure
+    from gossamer.report.sections import Section
     from gossamer.studies.study import Study
 
 DESCRIPTION = (
@@ -78,13 +78,13 @@ def make(study: Study, jobs: int) -> None:
         raise
 
 
-def ended(study: Study, file: str, *more: Figure) -> int:
+def ended(study: Study, file: str, *before: Section) -> int:
     """Write the report, say where all is and what failed, and return the exit code."""
     from gossamer.studies.study import failed
 
     try:
         if study.finished:
-            say(f"Report: {study.report(*more)}")
+            say(f"Report: {study.report(*before)}")
     except DataError as missing:
         say(f"No report: {missing}; then gossamer report {study.out}/*-seed*")
     say(f"Results: {study.out / file}, and {counted(len(study.finished), 'folder')} beside it")
