@@ -81,8 +81,8 @@ class Sweep:
 
     def _together(self) -> str:
         """Budgets of all runs, which add up: basic composition."""
-        many = counted(len(self.study.runs), "run")
         released = [one.summary()["privacy"]["guarantee"] for one in self.study.finished]
+        many = counted(len(released), "run")
         epsilons = [one.get("epsilon") for one in released]
         if not any(epsilon is not None for epsilon in epsilons):
             return "No run here has a guarantee."

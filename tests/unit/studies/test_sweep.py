@@ -174,3 +174,19 @@ def test_a_spec_in_python_is_swept_as_well(tmp_path: Path) -> None:
     assert found.warning.endswith("No run here has a guarantee.")
     again = gs.sweep(experiment, {"algorithm.learning_rate": [0.1, 0.5]}, out=tmp_path, seeds=1)
     assert again.as_dict() == found.as_dict()
+
+
+def test_an_interrupt_leaves_what_is_done_and_says_how_to_go_on(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(experiment: gs.Experiment, out: Path, **more: Any) -> Any:
+        if experiment.seed == 1:
+            raise KeyboardInterrupt
+        return gs.run(experiment, out, **more)
+
+    monkeypatch.setattr(studied, "run", interrupted)
+    assert main(["sweep", str(spec), "--seeds", "3", "--out", str(tmp_path)]) == 130
+    error = capsys.readouterr().err
+    assert f"1 of 3 runs are done, in {tmp_path}; the same command goes on from there" in error
+    assert error.endswith("gossamer: interrupted\n")
+    assert not (tmp_path / "sweep.json").exists()

@@ -60,8 +60,8 @@ def sweep_command(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found.as_dict())
     else:
-        print(table(marked(found)))
-        print("" if found.best is None else f"\n* the best mean {found.scores[found.best].kind} on test examples")
+        best = "" if found.best is None else f"\n\n* the best mean {found.scores[found.best].kind} on test examples"
+        print(f"{table(marked(found))}{best}")
     warn([found.warning])
     return ended(study, FILE)
 
