@@ -45,7 +45,7 @@ def price_figure(kind: str, delta: float, points: Sequence[Point], others: Mappi
     rows += [{"run": name, "mean": value} for name, value in others.items()]
     colour = alt.Color("run:N", title=None, sort=[_FEDERATION, *others], legend=alt.Legend(orient="bottom", columns=1))
     across = alt.X("epsilon:Q", title=f"epsilon proved, at delta {delta:.3g}", scale=alt.Scale(type="log", nice=False))
-    upwards = alt.Y("mean:Q", title=f"{kind} on test examples", scale=alt.Scale(zero=False))
+    upwards = alt.Y("mean:Q", title=f"{kind} on test examples", scale=alt.Scale(zero=False, padding=6))
     chart = alt.Chart(alt.Data(values=rows))
     noisy, clean = chart.transform_filter("isValid(datum.epsilon)"), chart.transform_filter("!isValid(datum.epsilon)")
     layers = [
@@ -66,4 +66,5 @@ _FEDERATION = "federation with noise"
 def _words(title: str, points: Sequence[Point], others: Mapping[str, float]) -> str:
     said = [f"{point.mean:.3g} at epsilon {point.epsilon:.3g}" for point in points]
     lines = [f"{name}: {value:.3g}" for name, value in others.items()]
-    return f"{title}. The federation with noise comes to {', '.join(said)}. {'; '.join(lines)}."
+    beside = f" Beside it, {'; '.join(lines)}." if lines else ""
+    return f"{title}. The federation with noise comes to {', '.join(said)}.{beside}"

@@ -102,8 +102,12 @@ def _doubt(one: Scores, other: Scores, lost: float) -> str:
 
 
 def _between(price: Price, first: str, second: str) -> str:
-    named = [f"{_value(price.scores[one], price.scores[one].score.mean)} {_WITH[one]}" for one in (first, second)]
-    return ", and ".join(named)
+    return ", and ".join(f"{_scored(price.scores[one])} {_WITH[one]}" for one in (first, second))
+
+
+def _scored(one: Scores) -> str:
+    fit = "" if one.r2.mean is None else f" (R2 {one.r2.mean:.3f})"
+    return f"{_value(one, one.score.mean)}{fit}"
 
 
 _WITH = {

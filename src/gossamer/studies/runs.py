@@ -1,7 +1,8 @@
 """Runs of a study: each with a folder of its own, so that a study goes on where it was interrupted.
 
-A finished run's folder is kept. One that was interrupted is run anew, from its beginning. A folder that was made from
-another spec is refused, since a study that mixed the two would say nothing of either.
+A finished run's folder is kept. One that was interrupted is run anew, from its beginning and with its own noise secret:
+what it released before it releases again, and nothing more, as a repeat does. A folder that was made from another spec
+is refused, since a study that mixed the two would say nothing of either.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import DataError, GossamerError, RunWarning, shortened
+from gossamer.experiment.noise_secret import FILE, KeptSecret, NoiseSecret
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.results_folder import ResultsFolder, read_summary
@@ -71,7 +73,7 @@ class StudyRun:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RunWarning)  # they were told before the first run
-                run(self.experiment, self.folder, overwrite=True)
+                run(self.experiment, self.folder, overwrite=True, secret=self._begun_with())
         except GossamerError as problem:
             error = str(problem)
         except Exception as problem:
@@ -93,6 +95,19 @@ class StudyRun:
     def summary(self) -> dict[str, Any]:
         """Its ``summary.json``."""
         return read_summary(self.folder)
+
+    def _begun_with(self) -> NoiseSecret | None:
+        """The noise secret of the run that was interrupted here, if that left one that nobody else knows.
+
+        Where the data, the code or the version are others by now it gives other noise, which has nothing in common with
+        that of the earlier run (`secret_seed`).
+        """
+        if not self.experiment.secretive or not (self.folder / FILE).exists():
+            return None
+        try:
+            return KeptSecret.read(self.folder).secret
+        except DataError:
+            return None
 
     def check_folder(self) -> None:
         """Raise unless its folder is empty, or has results of the very same spec.

@@ -89,13 +89,16 @@ class Scores:
 def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores:
     """Return the scores of finished runs; ``shared`` where somebody has the run's model."""
     metrics = [summary["metrics"] for summary in summaries]
+    common = shared or all(summary["nodes"] == 1 for summary in summaries)
     kind = ACCURACY if all("test_accuracy" in row for row in metrics) else LOSS
     name = f"mean_model_test_{kind}" if shared else f"test_{kind}"
     guarantees = [summary["privacy"]["guarantee"] for summary in summaries]
     return Scores(
         kind,
         _spread(row.get(name) for row in metrics),
-        _spread(row.get("test_r2") if shared else None for row in metrics),
+        _spread(
+            row.get("test_r2") if shared or nodes == 1 else None for row, nodes in zip(metrics, parties, strict=True)
+        ),
         _spread(summary["virtual_seconds"] for summary in summaries),
         _spread(summary["bytes"] for summary in summaries),
         _largest(guarantee.get("epsilon") for guarantee in guarantees),

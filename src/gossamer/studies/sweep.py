@@ -92,7 +92,7 @@ class Sweep:
         epsilon, delta = math.fsum(epsilons), math.fsum(one["delta"] for one in released)
         return (
             f"And if the {many} are on the same data, their budgets add up, to epsilon {rounded_up(epsilon)} at delta "
-            f"{delta:.3g}; runs that were begun twice count twice."
+            f"{rounded_up(delta, 3)}."
         )
 
 

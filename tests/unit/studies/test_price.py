@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def made_up(tmp_path: Path, **accuracies: tuple[float, float]) -> Price:
         rows = [{"test_accuracy": value, "mean_model_test_accuracy": value} for value in values]
         epsilon = 2.0 if name == "with_noise" else 0.5 if name == "epsilon" else None
         scores[name.replace("_", "-")] = scores_of([summary(row, epsilon) for row in rows], shared=True)
-    guarantee = PLANNED.__class__(**{**PLANNED.__dict__, "epsilon": 2.0, "delta": 1e-4, "proof": "-"})
+    guarantee = replace(PLANNED, epsilon=2.0, delta=1e-4, proof="-")
     return Price(Study(tmp_path, [], {}), guarantee, scores)
 
 
@@ -143,6 +144,18 @@ def test_a_difference_that_seeds_make_as_well_is_said_to_be_one(tmp_path: Path) 
     assert "Privacy costs 1.0 points of accuracy, no more than seeds make" in said[1]
     said = in_words(made_up(tmp_path, without_noise=(0.80, 0.80), with_noise=(0.81, 0.81)))
     assert said[1].startswith("Privacy costs no accuracy here")
+
+
+def test_a_regression_is_priced_in_loss_and_its_fit_is_said(tmp_path: Path) -> None:
+    """Losses 0.2 and 0.5: 0.3 more."""
+    pairs = {"without-noise": (0.2, 0.8), "with-noise": (0.5, 0.5)}
+    rows = {name: {"mean_model_test_loss": loss, "test_r2": fit} for name, (loss, fit) in pairs.items()}
+    scores = {name: scores_of([summary(row)], shared=True) for name, row in rows.items()}
+    said = in_words(replace(made_up(tmp_path), scores=scores))
+    assert said[1] == (
+        "Privacy costs 0.3 of test loss: 0.2 (R2 0.800) as a federation without noise, and 0.5 (R2 0.500) as a "
+        "federation with noise."
+    )
 
 
 def test_what_cannot_be_compared_is_left_out_and_said(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ def summary(metrics: dict[str, Any], epsilon: float | None = 1.0, status: str = 
     guarantee = {"epsilon": epsilon, "delta": None if epsilon is None else 1e-4}
     return {
         "metrics": metrics,
+        "nodes": 3,
         "virtual_seconds": 10.0,
         "bytes": 2**20,
         "status": status,

@@ -83,6 +83,15 @@ def test_what_is_finished_is_not_run_again(spec: Path, whole: Path, monkeypatch:
     assert told == ["finished before: 4 of 4 runs"]
 
 
+def test_a_run_that_is_begun_again_has_its_own_noise_and_is_no_second_release(spec: Path, tmp_path: Path) -> None:
+    (first,) = sweep(spec, out=tmp_path, seeds=1, settings=["privacy.noise_secret=fresh"]).study.runs
+    before, summary = files_of(first.folder), first.folder / "summary.json"
+    summary.write_text(summary.read_text().replace('"status": "finished"', '"status": "interrupted"'))
+    sweep(spec, out=tmp_path, seeds=1, settings=["privacy.noise_secret=fresh"])
+    assert files_of(first.folder) == before
+    assert "noise_secret.json" in before
+
+
 @pytest.mark.slow
 def test_processes_make_the_same_runs(spec: Path, whole: Path, tmp_path: Path) -> None:
     sweep(spec, GRID, out=tmp_path, seeds=2, jobs=2)
