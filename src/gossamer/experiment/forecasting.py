@@ -81,7 +81,7 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
 
 
 def asked_in(prepared: Prepared, plan: Plan) -> dict[str, int]:
-    """How much each node asks of its data side in the whole run, found likewise; messages about masks left out."""
+    """Count tasks for each node's data side in the whole run, found likewise; messages about masks left out."""
     sides = DryRun()
     simulator = _without_data(prepared, plan, sides)
     with few_collections():

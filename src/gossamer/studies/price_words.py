@@ -85,7 +85,7 @@ def _gains(here: Scores, there: Scores) -> str:
 
 
 def _lost(worse: Scores, better: Scores) -> float | None:
-    """How much less good a score is, whichever way it counts."""
+    """Return the amount by which a score is less good than another, whichever way it counts."""
     if worse.rank is None or better.rank is None:
         return None
     return worse.rank - better.rank

@@ -29,7 +29,7 @@ _MISSING = "nothing"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """End of a run.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class StudyRun:
 
     @property
     def seed(self) -> int:
-        """Of the run."""
+        """Seed of the run."""
         return self.experiment.seed
 
     @property

@@ -96,9 +96,7 @@ def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores
     return Scores(
         kind,
         _spread(row.get(name) for row in metrics),
-        _spread(
-            row.get("test_r2") if shared or nodes == 1 else None for row, nodes in zip(metrics, parties, strict=True)
-        ),
+        _spread(row.get("test_r2") if common else None for row in metrics),
         _spread(summary["virtual_seconds"] for summary in summaries),
         _spread(summary["bytes"] for summary in summaries),
         _largest(guarantee.get("epsilon") for guarantee in guarantees),

@@ -47,7 +47,7 @@ class Sweep:
 
     @property
     def folder(self) -> Path:
-        """Where the runs' folders are."""
+        """Folder that the runs' folders are in."""
         return self.study.out
 
     @property
