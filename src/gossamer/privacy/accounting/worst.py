@@ -18,7 +18,7 @@ from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import Counts, ReleaseKind
 
 _MOST, _MANY = 10, 500
-"""Profiles that are computed, each of which takes about a tenth of a second, and releases that are compared in pairs."""
+"""Profiles that are computed, each in about a tenth of a second, and releases that are compared in pairs."""
 
 Parts = Sequence[tuple[Counts, int]]
 """Releases of each shard, and how many of its rows are one person's."""
