@@ -24,7 +24,7 @@ from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import read_summary
 
 _METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json"
-_LINES = ("ledger.jsonl", "private.jsonl")
+_LINES = ("metrics.csv", "ledger.jsonl", "private.jsonl")
 """What a result has only in a folder."""
 
 
