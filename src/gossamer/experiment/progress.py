@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from gossamer.algorithms.plan import Plan
@@ -31,3 +32,26 @@ class NullProgress:
 
     def looked(self, row: Row) -> None:
         pass
+
+
+class Several:
+    """Progress that several hear, in turn."""
+
+    def __init__(self, hearers: Sequence[Progress]) -> None:
+        self._hearers = hearers
+
+    def planned(self, plan: Plan) -> None:
+        for one in self._hearers:
+            one.planned(plan)
+
+    def remarked(self, line: str) -> None:
+        for one in self._hearers:
+            one.remarked(line)
+
+    def updated(self, updates: int) -> None:
+        for one in self._hearers:
+            one.updated(updates)
+
+    def looked(self, row: Row) -> None:
+        for one in self._hearers:
+            one.looked(row)

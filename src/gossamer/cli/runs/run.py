@@ -14,6 +14,7 @@ from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
 from gossamer.cli.printing import Bar, describe_row, figure, print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment, settings_of
 from gossamer.errors import BudgetSpent, CallerError, counted
+from gossamer.experiment.trackers import TRACKERS
 
 if TYPE_CHECKING:
     from gossamer.algorithms.words import Words
@@ -38,6 +39,19 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
     command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
+    command.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        choices=list(TRACKERS),
+        metavar="TRACKER",
+        help=f"also tell a tracker: {', '.join(TRACKERS)}; may be given several times",
+    )
+    command.add_argument(
+        "--track-private",
+        action="store_true",
+        help="tell trackers that may send figures elsewhere also what no guarantee covers, such as test scores",
+    )
     add_log(command)
     command.set_defaults(command=run_command)
 
@@ -83,7 +97,12 @@ def _run(options: argparse.Namespace) -> Start:
         raise CallerError("expected a SPEC to run, or --repeat RESULTS, found neither; give one")
     experiment = read_experiment(options)
     out = options.out or default_folder(options.spec, "", experiment.seed, settings_of(options))
-    more = {"overwrite": options.overwrite, "trace": options.trace}
+    more = {
+        "overwrite": options.overwrite,
+        "trace": options.trace,
+        "track": options.track,
+        "track_private": options.track_private,
+    }
     return out, lambda bar: run(experiment, out, progress=bar, **more)
 
 
@@ -96,6 +115,7 @@ def _repeat(options: argparse.Namespace) -> Start:
         "--seed": options.seed is not None,
         "--accept-weak": options.accept_weak,
         "--reproducible": options.reproducible,
+        "--track": bool(options.track),
     }
     found = [name for name, there in given.items() if there]
     if found:
