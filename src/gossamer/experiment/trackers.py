@@ -6,6 +6,7 @@ lines of the terminal, code, or facts of the machine, is switched off as far as 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -127,8 +128,9 @@ def _wandb(folder: Path | None, plan: Mapping[str, Any]) -> Told:
         x_disable_stats=True,
         x_save_requirements=False,
     )
+    project = os.environ.get("WANDB_PROJECT") or PROJECT
     run = wandb.init(
-        project=PROJECT, name=_name(folder), config=dict(plan), settings=settings, reinit="create_new", save_code=False
+        project=project, name=_name(folder), config=dict(plan), settings=settings, reinit="create_new", save_code=False
     )
     return Told(
         lambda figures, step: run.log(figures, step=step), lambda whole: run.finish(exit_code=0 if whole else 1)
