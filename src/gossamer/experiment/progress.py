@@ -7,12 +7,14 @@ from typing import Protocol
 
 from gossamer.algorithms.plan import Plan
 from gossamer.experiment.observing import Row
+from gossamer.experiment.watching import Watched
 
 
 class Progress(Protocol):
     """Is told how a run goes."""
 
     def planned(self, plan: Plan) -> None: ...
+    def began(self, run: Watched) -> None: ...
     def remarked(self, line: str) -> None: ...
     def updated(self, updates: int) -> None: ...
     def looked(self, row: Row) -> None: ...
@@ -22,6 +24,9 @@ class NullProgress:
     """Progress that nobody hears."""
 
     def planned(self, plan: Plan) -> None:
+        pass
+
+    def began(self, run: Watched) -> None:
         pass
 
     def remarked(self, line: str) -> None:
@@ -43,6 +48,10 @@ class Several:
     def planned(self, plan: Plan) -> None:
         for one in self._hearers:
             one.planned(plan)
+
+    def began(self, run: Watched) -> None:
+        for one in self._hearers:
+            one.began(run)
 
     def remarked(self, line: str) -> None:
         for one in self._hearers:

@@ -35,6 +35,7 @@ from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
 from gossamer.experiment.tracking import tracked, trackers_of
+from gossamer.experiment.watching import Watched
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 
@@ -205,13 +206,13 @@ class _Run:
         if (remark := self.prepared.objective.computing().remark) is not None:
             self.progress.remarked(remark)
         self.evaluator.rehearse()
-        if self.folder is None:
-            return
-        self.folder.clear()
-        self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
-        if self.secret is not None:
+        if self.folder is not None:
+            self.folder.clear()
+            self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
+        if self.folder is not None and self.secret is not None:
             tested = test_mark(self.prepared, self.secret)
             KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=tested).write(self.folder.path)
+        self.progress.began(Watched(self.prepared, self.plan, self.simulator))
 
     def end(self) -> None:
         """Stop the nodes, evaluate for the last time, and write down what became of the run."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.default_folder import default_folder
-from gossamer.cli.logs import add_log, logged
+from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
-from gossamer.cli.printing import Bar, describe_row, figure, print_json, say, table, warn, wrapped
+from gossamer.cli.printing import Lines, describe_row, figure, print_json, progress, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment, settings_of
 from gossamer.errors import BudgetSpent, CallerError, counted
 from gossamer.experiment.trackers import TRACKERS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Run an experiment."
 
-Start = tuple[Path, Callable[[Bar], "Result"]]
+Start = tuple[Path, Callable[[Lines], "Result"]]
 """The folder for results, and a function that makes them."""
 
 
@@ -62,22 +62,22 @@ def run_command(options: argparse.Namespace) -> int:
     from gossamer.experiment.early_stopping import remark
 
     out, start = _repeat(options) if options.repeat is not None else _run(options)
-    bar = Bar()
+    shown = progress(lines=options.log_file == STDERR)
     try:
         with logged(options, out.name), naming(options.spec, out, options.trace):
-            result = start(bar)
-            bar.ended(result.summary)
+            result = start(shown)
+            shown.ended(result.summary)
     except KeyboardInterrupt:
-        bar.close()
+        shown.close()
         if (out / "summary.json").exists():
             say(f"{out} holds the results up to the last evaluation")
         raise
     finally:
-        bar.close()
+        shown.close()
     if options.json:
         print_json(result.summary)
     else:
-        print(_report(result, bar.words, options.repeat))
+        print(_report(result, shown.words, options.repeat))
     noise = result.summary["privacy"]["mechanism"]
     warn(in_words(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
     warn(remark(result.summary))
@@ -103,7 +103,7 @@ def _run(options: argparse.Namespace) -> Start:
         "track": options.track,
         "track_private": options.track_private,
     }
-    return out, lambda bar: run(experiment, out, progress=bar, **more)
+    return out, lambda shown: run(experiment, out, progress=shown, **more)
 
 
 def _repeat(options: argparse.Namespace) -> Start:
@@ -122,7 +122,7 @@ def _repeat(options: argparse.Namespace) -> Start:
         raise CallerError(f"--repeat takes everything from the results folder, found {found[0]} as well; leave it out")
     out = options.out or Path("runs") / f"{Path(options.repeat).resolve().name}-repeat"
     more = {"overwrite": options.overwrite, "trace": options.trace}
-    return out, lambda bar: repeat_run(options.repeat, out, progress=bar, **more)
+    return out, lambda shown: repeat_run(options.repeat, out, progress=shown, **more)
 
 
 def _report(result: Result, words: Words, repeated: str | None) -> str:
