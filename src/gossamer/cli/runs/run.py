@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
     command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
     command.add_argument(
+        "--live", action="store_true", help="show the report to a browser on this machine while the run goes on"
+    )
+    command.add_argument(
         "--track",
         action="append",
         default=[],
@@ -64,7 +68,7 @@ def run_command(options: argparse.Namespace) -> int:
     out, start = _repeat(options) if options.repeat is not None else _run(options)
     shown = progress(lines=options.log_file == STDERR)
     try:
-        with logged(options, out.name), naming(options.spec, out, options.trace):
+        with logged(options, out.name), naming(options.spec, out, options.trace), _live(options, out):
             result = start(shown)
             shown.ended(result.summary)
     except KeyboardInterrupt:
@@ -88,6 +92,19 @@ def run_command(options: argparse.Namespace) -> int:
             "no more"
         )
     return BudgetSpent.exit_code if spent else 0
+
+
+@contextmanager
+def _live(options: argparse.Namespace, out: Path) -> Iterator[None]:
+    """Serve the report of the run that writes to ``out``, if that is asked for."""
+    if not options.live:
+        yield
+        return
+    from gossamer.report.serving import served
+
+    with served(out) as address:
+        say(f"the report while the run goes on, for you alone: {address}")
+        yield
 
 
 def _run(options: argparse.Namespace) -> Start:
