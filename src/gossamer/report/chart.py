@@ -9,6 +9,7 @@ from typing import Any
 
 from gossamer.errors import DataError, shortened
 from gossamer.report.libraries import altair
+from gossamer.report.look import COLOURS
 from gossamer.report.records import Columns, RunRecord
 from gossamer.report.series import AXES, series_of
 
@@ -20,8 +21,6 @@ USUAL = (
     "test_loss",
 )
 """Figures that are drawn unless others are asked for, as far as a run has them."""
-# Okabe and Ito's colours, which those who confuse red and green tell apart.
-_COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
 
 
 def chart(metrics: Columns, names: Sequence[str] = (), across: str = "virtual_seconds") -> Any:
@@ -80,7 +79,7 @@ def _unit(name: str) -> str:
 def _panel(alt: Any, unit: str, rows: list[dict[str, Any]], across: str) -> Any:
     figures = list(dict.fromkeys(row["figure"] for row in rows))
     legend = alt.Legend(orient="bottom", columns=1, labelLimit=400) if len(figures) > 1 else None
-    scale = alt.Scale(domain=figures, range=[_COLOURS[n % len(_COLOURS)] for n in range(len(figures))])
+    scale = alt.Scale(domain=figures, range=[COLOURS[n % len(COLOURS)] for n in range(len(figures))])
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(interpolate="step-after")
