@@ -78,11 +78,11 @@ class Display(Lines):
             self._draw()
 
     def show(self, row: Row) -> None:
-        """Draw the figures of an evaluation."""
-        self._row, self._updates = row, row["updates"]
+        """Keep the figures of an evaluation, and draw as after an update."""
+        self._row = row
         if self._run is not None:
             self._staleness = self._run.staleness()
-        self._draw()
+        self.updated(row["updates"])
 
     def close(self) -> None:
         """Take the display away: what there is to say of the end is in the report."""
