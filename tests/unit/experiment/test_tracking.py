@@ -246,7 +246,7 @@ def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
 
-    read = EventAccumulator(str(folder)).Reload()
+    read = EventAccumulator(str(folder), size_guidance={"tensors": 0}).Reload()
     return {
         tag: [(event.step, float(make_ndarray(event.tensor_proto))) for event in read.Tensors(tag)]
         for tag in read.Tags()["tensors"]
