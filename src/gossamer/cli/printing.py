@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import sys
 import textwrap
@@ -108,15 +107,6 @@ class Lines:
 
     def close(self) -> None:
         """Take away what is shown of progress alone."""
-
-
-def progress(*, lines: bool = False) -> Lines:
-    """Return a display in a terminal that can move its cursor, and plain lines elsewhere, or where ``lines`` asks."""
-    if lines or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
-        return Lines()
-    from gossamer.cli.live import Display
-
-    return Display()
 
 
 def describe_row(row: Row, words: Words) -> str:

@@ -14,7 +14,8 @@ import pytest
 import gossamer as gs
 from gossamer.cli import printing
 from gossamer.cli.live import Display, Terminal, chosen
-from gossamer.cli.printing import Lines, progress
+from gossamer.cli.printing import Lines
+from gossamer.cli.progress import progress
 from gossamer.experiment.watching import Party
 
 SPEC: dict[str, Any] = {

@@ -8,7 +8,8 @@ from typing import Any
 from gossamer.cli.default_folder import default_folder
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon
-from gossamer.cli.printing import print_json, progress, say, table
+from gossamer.cli.printing import print_json, say, table
+from gossamer.cli.progress import progress
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment, settings_of
 
 DESCRIPTION = (
