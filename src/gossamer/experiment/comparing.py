@@ -26,6 +26,7 @@ from gossamer.experiment.results_folder import read_summary
 _METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json"
 _LINES = ("ledger.jsonl", "private.jsonl")
 """What a result has only in a folder."""
+_NODES = "nodes.json"
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,15 @@ class Earlier:
             _SUMMARY: _alike(self.summary, json.loads(json.dumps(result.summary))),
         }
         if result.folder is not None:
-            alike.update({name: _bytes(self.path / name) == _bytes(result.folder / name) for name in _LINES})
+            alike.update(
+                {name: _bytes(self.path / name) == _bytes(result.folder / name) for name in _compared(self.path)}
+            )
         return [name for name, same in alike.items() if not same]
+
+
+def _compared(earlier: Path) -> tuple[str, ...]:
+    """Files that are compared by their bytes; earlier versions did not write what nodes did."""
+    return (*_LINES, _NODES) if (earlier / _NODES).exists() else _LINES
 
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:

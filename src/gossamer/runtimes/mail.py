@@ -11,6 +11,7 @@ from gossamer.protocol.frames import frame_size
 from gossamer.protocol.messages import Message, check, encoded_size, is_confined
 from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit
 from gossamer.protocol.trust import may_hear
+from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.links import Links, LinkSettings
 
 Action = Callable[[str, Any, float], None]
@@ -38,6 +39,8 @@ class Post:
         Shows a node an event: (node, event).
     units : mapping of str to str
         The trust scope of each node that is in one. What is `Confined` does not leave it.
+    activity : Activity
+        Where what nodes send is counted.
 
     Attributes
     ----------
@@ -57,8 +60,9 @@ class Post:
         schedule: Callable[[float, Action, str, Any], None],
         happen: Callable[[str, Event], None],
         units: Mapping[str, str],
+        activity: Activity,
     ) -> None:
-        self._units = units
+        self._units, self._activity = units, activity
         self.messages, self.bytes, self.under_way = 0, 0, 0
         self._links = Links.new(links, names, seed, start)
         settings = SessionSettings(links.retry_after, longest_retry=8 * links.retry_after, silence=links.silence)
@@ -109,6 +113,7 @@ class Post:
     def _transmit(self, sender: str, to: str, size: int, now: float) -> tuple[float, ...]:
         self.messages += 1
         self.bytes += size
+        self._activity.sent(sender, size, now)
         return self._links.transmit(sender, to, size, now)
 
     def _arrive(self, name: str, what: tuple[str, Message], now: float) -> None:
@@ -119,6 +124,7 @@ class Post:
         else:
             del flying[0]
         self.under_way -= 1
+        self._activity.arrived(sender, name, message)
         self._happen(name, Received(sender, message))
 
     def _frame(self, name: str, what: tuple[str, Any], now: float) -> None:
