@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
+from gossamer.report.look import dash_of_each
 from gossamer.report.records import RunRecord
 from gossamer.report.series import AXES, Series, series_of
+
+ACROSS = "across"
+"""Parameter of a chart: name of the axis that it is drawn over. The page has one choice for all of them."""
+_LETTER, _SYMBOL, _FEW = 7, 40, 30  # pixels of a letter and of a legend's symbol; points that are drawn each
 
 
 class Curve(NamedTuple):
@@ -24,20 +29,22 @@ class Curve(NamedTuple):
         Of the values, as the axis is called.
     shown : Shown
         Who may see it.
-    logarithmic : bool
-        Whether values are drawn by their size.
+    format : str
+        Of the axis' numbers, in d3's words.
     """
 
     column: str
     title: str
     unit: str
     shown: Shown
-    logarithmic: bool = False
+    format: str = ""
 
+
+_SHARE = ("correct test examples", Shown.PRIVATE, ".0%")
 
 CURVES = (
-    Curve("mean_model_test_accuracy", "Accuracy of the mean model", "share of test examples", Shown.PRIVATE),
-    Curve("worst_node_test_accuracy", "Accuracy of the worst node", "share of test examples", Shown.PRIVATE),
+    Curve("mean_model_test_accuracy", "Accuracy of the mean model", *_SHARE),
+    Curve("worst_node_test_accuracy", "Accuracy of the worst node", *_SHARE),
     Curve("mean_model_test_loss", "Loss of the mean model", "loss per test example", Shown.PRIVATE),
     Curve("epsilon_so_far", "Epsilon spent", "epsilon", Shown.RELEASED),
     Curve("consensus_distance", "Distance of nodes' models from their mean", "root mean square", Shown.PRIVATE),
@@ -53,35 +60,86 @@ def curves(records: Sequence[RunRecord]) -> Iterator[Figure]:
             yield _figure(curve, found)
 
 
-def _figure(curve: Curve, found: dict[str, list[Series]]) -> Figure:
+def axes_of(figures: Sequence[Figure]) -> list[str]:
+    """Return the names of the axes that ``figures`` can be drawn over, in order."""
+    known = {row.get("axis") for figure in figures for row in figure.rows}
+    return [name for name in AXES.values() if name in known]
+
+
+def _figure(curve: Curve, found: Mapping[str, Sequence[Series]]) -> Figure:
     alt = altair()
     rows = [row for axis, series in found.items() for one in series for row in one.rows(AXES[axis])]
-    chosen = alt.param(
-        name="across", value=AXES["virtual_seconds"], bind=alt.binding_select(options=[*AXES.values()], name="Across: ")
-    )
-    scale = alt.Scale(type="log") if curve.logarithmic else alt.Scale(zero=False)
-    across = alt.X("at:Q", title=None)
-    colour = alt.Color("setting:N", title="run", legend=alt.Legend(orient="bottom", labelLimit=260, columns=1))
-    base = alt.Chart(alt.Data(values=rows)).transform_filter("datum.axis === across")
-    tooltip: list[Any] = ["setting:N", "at:Q", alt.Tooltip("value:Q", title=curve.unit)]
-    line = base.mark_line(interpolate="step-after").encode(
-        x=across, y=alt.Y("value:Q", title=curve.unit, scale=scale), color=colour, tooltip=tooltip
-    )
-    layers = [line]
-    if any("low" in row for row in rows):
-        band = base.mark_area(interpolate="step-after", opacity=0.25).encode(
-            x=across, y="low:Q", y2="high:Q", color=colour
-        )
-        layers.insert(0, band)
-    chart = alt.layer(*layers).add_params(chosen).properties(width="container", height=260)
-    return Figure(curve.column.replace("_", "-"), curve.title, _words(curve, found), curve.shown, chart.to_dict(), rows)
-
-
-def _words(curve: Curve, found: dict[str, list[Series]]) -> str:
-    """First and last values, for whoever cannot see the chart."""
-    said = [
-        f"{one.setting}: from {one.middle[0]:.3g} to {one.middle[-1]:.3g} at virtual second {one.at[-1]:.6g}"
-        + (f" (between {one.low[-1]:.3g} and {one.high[-1]:.3g} over {one.runs} seeds)" if one.runs > 1 else "")
-        for one in found["virtual_seconds"]
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
+    base = alt.Chart(alt.Data(values=rows)).transform_filter(f"datum.axis === {ACROSS}")
+    shared = {"x": _across(), **_told_apart(settings)}
+    value = alt.Y("value:Q", title=curve.unit, scale=alt.Scale(zero=False), axis=alt.Axis(format=curve.format))
+    tooltip = [
+        alt.Tooltip("setting:N", title="run"),
+        alt.Tooltip("at:Q", title="at", format=",.6~g"),
+        alt.Tooltip("value:Q", title=curve.unit, format=".1%" if curve.format else ".4~g"),
     ]
-    return f"{curve.title}, {curve.unit}. {'; '.join(said[:12])}."
+    few = max(len(one.at) for series in found.values() for one in series) <= _FEW
+    points = base.mark_circle(size=40 if few else 150, opacity=1 if few else 0)
+    layers = [
+        base.mark_line(interpolate="step-after").encode(y=value, **shared),
+        points.encode(x=shared["x"], y=value, color=shared["color"], tooltip=tooltip),
+    ]
+    if any("low" in row for row in rows):
+        band = base.mark_area(interpolate="step-after", opacity=0.2)
+        layers.insert(
+            0, band.encode(x=shared["x"], y=alt.Y("low:Q", title=curve.unit), y2="high:Q", color=shared["color"])
+        )
+    axis = alt.param(name=ACROSS, value=next(AXES[name] for name, series in found.items() if series))
+    chart = alt.layer(*layers).add_params(axis).properties(width="container", height=260)
+    spec = _with_axis_titles(chart.to_dict())
+    return Figure(curve.column.replace("_", "-"), curve.title, _words(curve, found), curve.shown, spec, rows)
+
+
+def _across() -> Any:
+    """The axis, which ends where the runs do."""
+    alt = altair()
+    return alt.X("at:Q", title=ACROSS, scale=alt.Scale(nice=False), axis=alt.Axis(labelFlush=True))
+
+
+def _with_axis_titles(spec: dict[str, Any]) -> dict[str, Any]:
+    """Let the title of each axis across follow the choice; Altair knows only titles that stay as they are."""
+    for layer in spec["layer"]:
+        layer["encoding"]["x"]["title"] = {"signal": ACROSS}
+    return spec
+
+
+def _told_apart(settings: Sequence[str]) -> dict[str, Any]:
+    """Colour and dash of each setting, in the order in which the runs were given, with one legend."""
+    alt = altair()
+    need = min(400, _SYMBOL + _LETTER * max(map(len, settings)))
+    legend = None
+    if len(settings) > 1:
+        legend = alt.Legend(
+            orient="bottom",
+            columns=alt.ExprRef(f"max(1, floor(width / {need}))"),
+            labelLimit=alt.ExprRef(f"min({need}, width) - {_SYMBOL}"),
+            symbolOpacity=1,
+            symbolType="stroke",
+            symbolSize=400,
+        )
+    return {
+        "color": alt.Color("setting:N", title="run", sort=None, scale=alt.Scale(domain=settings), legend=legend),
+        "strokeDash": alt.StrokeDash(
+            "setting:N", title="run", scale=alt.Scale(domain=settings, range=dash_of_each(len(settings))), legend=legend
+        ),
+    }
+
+
+def _words(curve: Curve, found: Mapping[str, Sequence[Series]]) -> str:
+    """First and last values, for whoever cannot see the chart."""
+    axis, series = next((AXES[axis], series) for axis, series in found.items() if series)
+    said = [
+        f"{one.setting}: from {one.middle[0]:.3g} to {one.middle[-1]:.3g} at {one.at[-1]:.6g} {axis}"
+        + (f" (between {one.low[-1]:.3g} and {one.high[-1]:.3g} over {one.runs} seeds)" if one.runs > 1 else "")
+        for one in series[:_SAID]
+    ]
+    rest = [f"and {len(series) - _SAID} more"] if len(series) > _SAID else []
+    return f"{curve.title}, {curve.unit}. {'; '.join([*said, *rest])}."
+
+
+_SAID = 12

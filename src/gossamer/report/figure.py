@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from gossamer.report.libraries import vl_convert
+from gossamer.report.look import config
 
 
 class Shown(StrEnum):
@@ -22,6 +23,18 @@ class Shown(StrEnum):
     """It follows from releases, which the guarantee covers."""
     PRIVATE = "private"
     """It tells of data that nothing covers, such as scores on test examples or a party's own figures."""
+
+    @property
+    def words(self) -> str:
+        """Meaning of the mark, for a reader of the page."""
+        return _MEANING[self]
+
+
+_MEANING = {
+    Shown.PUBLIC: "It follows from the spec, or from what anyone on the wires sees.",
+    Shown.RELEASED: "It follows from releases, which the guarantee covers.",
+    Shown.PRIVATE: "No guarantee covers it: show it to whom you would show the data.",
+}
 
 
 @dataclass(frozen=True)
@@ -69,8 +82,11 @@ class Figure:
         return bytes(vl_convert().vegalite_to_png(json.dumps(self._sized()), scale=scale))
 
     def _sized(self) -> dict[str, Any]:
-        """The spec at a width of its own, since there is no page that it could fill."""
-        return {**self.spec, "width": _WIDTH, "background": "white"}
+        """The spec at a width of its own, since there is no page that it could fill, with what the page would say."""
+        spec = dict(self.spec)
+        width = {} if "hconcat" in spec or "vconcat" in spec or "facet" in spec else {"width": _WIDTH}
+        looks = config("#1b1f24", "white")
+        return {**spec, **width, "title": self.title, "config": {**looks, **spec.get("config", {})}}
 
 
 _WIDTH = 640

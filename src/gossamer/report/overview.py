@@ -53,3 +53,18 @@ def _size(value: Any) -> str:
         if value >= size:
             return f"{value / size:.3g} {name}"
     return f"{value} bytes"
+
+
+def notes(records: Sequence[RunRecord]) -> list[str]:
+    """Return what a reader of the runs must know before comparing them, a sentence each."""
+    said = [
+        f"{record.name} has not come to its end: its figures are those up to its last evaluation."
+        for record in records
+        if record.interrupted
+    ]
+    said += [f"{record.name} has no evaluations, so no curve shows it." for record in records if not record.metrics]
+    versions = {str(record.summary.get("gossamer", "unknown")): record.name for record in reversed(records)}
+    if len(versions) > 1:
+        each = ", ".join(f"{version} ({name})" for version, name in reversed(versions.items()))
+        said.append(f"The runs are of different versions of Gossamer, so they may differ for that reason too: {each}.")
+    return said

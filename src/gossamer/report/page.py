@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from gossamer.files import write_own
-from gossamer.report.curves import curves
-from gossamer.report.figure import Figure, Shown
+from gossamer.report.figure import Figure
 from gossamer.report.libraries import jinja2, vl_convert
-from gossamer.report.overview import overview
+from gossamer.report.look import config
+from gossamer.report.overview import notes, overview
 from gossamer.report.records import RunRecord
+from gossamer.report.sections import Section, sections_of
 from gossamer.version import __version__
 
 FILE = "report.html"
@@ -22,8 +23,7 @@ _SNIPPET = "window.drawChart = vegaEmbed;"
 
 def figures_of(records: Sequence[RunRecord], *, public: bool = False) -> list[Figure]:
     """Return all figures of ``records``; with ``public``, those that tell of nothing but what was released."""
-    found = [*curves(records)]
-    return [figure for figure in found if not public or figure.shown is not Shown.PRIVATE]
+    return [figure for section in sections_of(records, public=public) for figure in section.figures]
 
 
 def write_report(records: Sequence[RunRecord], folder: Path, *, public: bool = False) -> Path:
@@ -35,24 +35,45 @@ def write_report(records: Sequence[RunRecord], folder: Path, *, public: bool = F
         If the packages that draw it are not installed.
     """
     file = folder / FILE
-    write_own(file, page(records, figures_of(records, public=public), public=public))
+    write_own(file, page(records, sections_of(records, public=public), public=public))
     return file
 
 
-def page(records: Sequence[RunRecord], figures: Sequence[Figure], *, public: bool = False) -> str:
+def page(records: Sequence[RunRecord], sections: Sequence[Section], *, public: bool = False) -> str:
     """Return the whole page."""
-    environment = jinja2().Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(resources.files(__package__).joinpath("page.html").read_text("utf-8"))
-    filled: str = template.render(
-        title=records[0].name if len(records) == 1 else f"{len(records)} runs",
+    values = {
+        "title": records[0].name if len(records) == 1 else f"{len(records)} runs",
+        "records": records,
+        "overview": overview(records, public=public),
+        "public": public,
+        "notes": notes(records),
+    }
+    return filled("page.html", values, sections)
+
+
+def filled(template: str, values: Mapping[str, Any], sections: Sequence[Section]) -> str:
+    """Return a page of this room with its ``values`` and ``sections``, and with the code that draws their figures."""
+    library = jinja2()
+    environment = library.Environment(
+        loader=library.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    text: str = environment.get_template(template).render(
+        **values,
         version=__version__,
-        records=records,
-        overview=overview(records, public=public),
-        figures=figures,
-        specs=_script([figure.spec for figure in figures]),
+        sections=sections,
+        charts=_script(
+            {
+                "config": config(),
+                "specs": {figure.name: figure.spec for section in sections for figure in section.figures},
+            }
+        ),
         library=vl_convert().javascript_bundle(_SNIPPET).replace("</script", "<\\/script"),
     )
-    return filled
+    return text
+
+
+def _template(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
 def _script(value: Any) -> str:

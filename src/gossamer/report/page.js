@@ -1,0 +1,17 @@
+"use strict";
+(() => {
+  const { config, specs } = JSON.parse(document.getElementById("charts").textContent);
+  const theme = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const drawn = [...document.querySelectorAll("[data-chart]")].map((place) => ({
+    chart: window.drawChart(place, specs[place.dataset.chart], {
+      actions: false, config, renderer: "svg", bind: place.nextElementSibling, tooltip: { theme },
+    }),
+    follows: specs[place.dataset.chart].params?.some((one) => one.name === "across"),
+  }));
+  const across = document.getElementById("across");
+  across?.addEventListener("change", () => {
+    for (const { chart, follows } of drawn) {
+      if (follows) { chart.then(({ view }) => view.signal("across", across.value).runAsync()); }
+    }
+  });
+})();
