@@ -22,7 +22,16 @@ from gossamer.objectives.computing import Computing
 from gossamer.objectives.glm import LinearModel
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-FILES = {"spec.yaml", "summary.json", "metrics.jsonl", "ledger.jsonl", "model.safetensors", "model.json", "timing.json"}
+FILES = {
+    "spec.yaml",
+    "summary.json",
+    "metrics.jsonl",
+    "ledger.jsonl",
+    "model.safetensors",
+    "model.json",
+    "nodes.json",
+    "timing.json",
+}
 SECRET = gs.NoiseSecret(bytes(range(16)))
 UNLIKE_HERE = {
     "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") == "2" else "2",

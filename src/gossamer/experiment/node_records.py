@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from gossamer.experiment.observing import Row
 from gossamer.experiment.prepared import Prepared
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.protocol.node import Node
+from gossamer.runtimes.activity import Done
 from gossamer.runtimes.simulator import Simulator
 
 FILE = "nodes.json"
@@ -66,18 +67,28 @@ class NodeRecords:
         simulator = self.simulator
         activity = simulator.activity
         activity.close(simulator.now)
-        rows = [self._row(name, scores.get(name, {})) for name in simulator.nodes]
         count = len(self.prepared.cast.parents) + len(self._joining)
-        few = len(rows) <= MOST_NODES
+        few = len(simulator.nodes) <= MOST_NODES
         return {
             "virtual_seconds": simulator.elapsed,
-            "totals": {"nodes": len(rows), "edges": count, **{key: _total(rows, key) for key in _SUMMED}},
+            "totals": {"nodes": len(simulator.nodes), "edges": count, **self._totals()},
             "staleness": activity.staleness(),
             "clips": self.clips,
             "edges": list(self._edges()) if few and count <= MOST_EDGES else [],
             "timeline": activity.timeline.as_dict(),
-            "nodes": rows if few else [],
+            "nodes": [self._row(name, scores.get(name, {})) for name in simulator.nodes] if few else [],
         }
+
+    def _totals(self) -> dict[str, float]:
+        """Sums over all nodes."""
+        activity, elapsed = self.simulator.activity, self.simulator.elapsed
+        found = dict.fromkeys(_SUMMED, 0.0)
+        for name in self.simulator.nodes:
+            for key, value in zip(_SUMMED, activity.of(name, elapsed), strict=False):
+                found[key] += value
+        releases = sum(self.simulator.computer.releases(name) for name in self.plan.epsilons)
+        counts = {key: round(value, 6) if key.endswith("seconds") else int(value) for key, value in found.items()}
+        return {**counts, "releases": releases}
 
     def _row(self, name: str, scores: Mapping[str, float]) -> dict[str, Any]:
         """What one node did; without what it does not have."""
@@ -124,12 +135,8 @@ class NodeRecords:
             yield numbers[name], numbers[parent]
 
 
-_SUMMED = ("updates", "messages", "bytes", "computing_seconds", "away_seconds", "idle_seconds", "releases")
-
-
-def _total(rows: Sequence[Mapping[str, Any]], key: str) -> float:
-    total = math.fsum(row.get(key, 0) for row in rows)
-    return round(total, 6) if key.endswith("seconds") else int(total)
+_SUMMED = Done._fields[:6]
+"""Counts of a node that make a sum."""
 
 
 def _clip(node: Node) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gossamer.report.curves import axes_of, curves
 from gossamer.report.figure import Figure, Shown
+from gossamer.report.nodes import section_values
 from gossamer.report.records import RunRecord
 
 
@@ -42,10 +43,16 @@ def progress(records: Sequence[RunRecord], public: bool) -> Section:
     return Section("figures", "Progress", figures, "progress.html", {"axes": axes_of(figures)})
 
 
+def nodes(records: Sequence[RunRecord], public: bool) -> Section | None:
+    """Return what each node did."""
+    found = section_values(records, public)
+    return None if found is None else Section("nodes", "Nodes", found[0], "nodes.html", found[1])
+
+
 Maker = Callable[[Sequence[RunRecord], bool], Section | None]
 """(runs, whether only what is public or released may be shown) -> the section, or None if there is nothing for it."""
 
-SECTIONS: tuple[Maker, ...] = (progress,)
+SECTIONS: tuple[Maker, ...] = (progress, nodes)
 """Makers of all sections, in order."""
 
 

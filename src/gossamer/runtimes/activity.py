@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from array import array
+from collections.abc import Mapping, Sized
+from typing import Any, Literal, NamedTuple
 
 from gossamer.algorithms.context import Staleness
 from gossamer.protocol.messages import Message
@@ -32,6 +33,7 @@ class Histogram:
 
 
 class _UnderWay(NamedTuple):
+    task: int
     since: float
     most: float
     updates: int
@@ -61,6 +63,11 @@ class Done(NamedTuple):
     staleness: float | None
 
 
+def _zeros(kind: Literal["q", "d"], nodes: Sized) -> Any:
+    """A number for each node, in eight bytes."""
+    return array(kind, bytes(8 * len(nodes)))
+
+
 class Activity:
     """Activity of all nodes of one run, in a few numbers for each.
 
@@ -84,9 +91,10 @@ class Activity:
     def __init__(self, nodes: Mapping[str, Node], start: float, staleness: Staleness = None) -> None:
         self._nodes, self._start, self._staleness = nodes, start, staleness
         self._age = staleness if callable(staleness) else None
-        self._updates, self._messages, self._bytes, self._ages, self._aged = (dict.fromkeys(nodes, 0) for _ in range(5))
-        self._computing, self._away = dict.fromkeys(nodes, 0.0), dict.fromkeys(nodes, 0.0)
-        self._under_way: dict[str, dict[int, _UnderWay]] = {name: {} for name in nodes}
+        self._numbers = {name: number for number, name in enumerate(nodes)}
+        self._updates, self._messages, self._bytes, self._ages, self._aged = (_zeros("q", nodes) for _ in range(5))
+        self._computing, self._away = _zeros("d", nodes), _zeros("d", nodes)
+        self._under_way: dict[str, _UnderWay] = {}
         self._left: dict[str, float] = {}
         self.ages, self.timeline = Histogram(), Timeline(tuple(nodes))
 
@@ -94,72 +102,80 @@ class Activity:
 
     def sent(self, name: str, size: int, now: float) -> None:
         """A node transmits ``size`` bytes."""
-        self._messages[name] += 1
-        self._bytes[name] += size
-        self.timeline.add(name, SENDING, now - self._start)
+        number = self._numbers[name]
+        self._messages[number] += 1
+        self._bytes[number] += size
+        if name in self.timeline.places:
+            self.timeline.add(name, SENDING, now - self._start)
 
     def arrived(self, sender: str, to: str, message: Message) -> None:
         """A message is about to be received."""
         if self._age is not None and (age := self._age(self._nodes[to], message)) is not None:
-            self._aged_by(sender, age)
+            self._aged_by(self._numbers[sender], age)
 
     def begun(self, name: str, task: int, now: float, most: float, updates: int) -> None:
         """A node begins a computation of at most ``most`` seconds, after so many updates of the run."""
-        self._under_way[name][task] = _UnderWay(now, most, updates)
+        self._under_way[name] = _UnderWay(task, now, most, updates)
 
-    def ended(self, name: str, task: int, updates: int, seconds: float) -> None:
-        """The same computation is completed; it computed for so many seconds."""
-        begun = self._under_way[name].pop(task, None)
-        if begun is not None:
-            self._updates[name] += 1
-            self._computed(name, begun.since, seconds)
+    def ended(self, name: str, task: int, now: float, updates: int, seconds: float) -> None:
+        """A computation is completed that took so many ``seconds``; none at all is no update."""
+        begun = self._under_way.get(name)
+        known = begun is not None and begun.task == task  # otherwise the node computed something else beside it
+        if begun is not None and known:
+            del self._under_way[name]
             if self._staleness == "computing":
-                self._aged_by(name, updates - begun.updates)
+                self._aged_by(self._numbers[name], updates - begun.updates)
+        if known or seconds:
+            self._updates[self._numbers[name]] += 1
+            self._computed(name, begun.since if begun is not None and known else now - seconds, seconds)
 
     def left(self, name: str, now: float) -> None:
         """A node goes away, and loses what it was computing."""
-        for begun in self._under_way[name].values():
-            self._computed(name, begun.since, min(now - begun.since, begun.most))
-        self._under_way[name] = {}
+        self._cut(name, now)
         self._left[name] = now
 
     def came_back(self, name: str, now: float) -> None:
         """A node is back."""
         left = self._left.pop(name)
-        self._away[name] += now - left
+        self._away[self._numbers[name]] += now - left
         self.timeline.add(name, AWAY, left - self._start, now - left)
 
-    def _computed(self, name: str, since: float, seconds: float) -> None:
-        self._computing[name] += seconds
-        self.timeline.add(name, COMPUTING, since - self._start, seconds)
+    def _cut(self, name: str, now: float) -> None:
+        begun = self._under_way.pop(name, None)
+        if begun is not None:
+            self._computed(name, begun.since, min(now - begun.since, begun.most))
 
-    def _aged_by(self, name: str, age: int) -> None:
-        self._ages[name] += age
-        self._aged[name] += 1
+    def _computed(self, name: str, since: float, seconds: float) -> None:
+        self._computing[self._numbers[name]] += seconds
+        if name in self.timeline.places:
+            self.timeline.add(name, COMPUTING, since - self._start, seconds)
+
+    def _aged_by(self, number: int, age: int) -> None:
+        self._ages[number] += age
+        self._aged[number] += 1
         self.ages.add(age)
 
     # What an observer may ask
 
     def close(self, now: float) -> None:
         """Count what goes on at the end of the run, up to ``now``."""
-        for name, tasks in self._under_way.items():
-            for begun in tasks.values():
-                self._computed(name, begun.since, min(now - begun.since, begun.most))
-            tasks.clear()
+        for name in list(self._under_way):
+            self._cut(name, now)
         for name in list(self._left):
             self.came_back(name, max(now, self._left[name]))
 
     def of(self, name: str, elapsed: float) -> Done:
         """Return the counts of a node, ``elapsed`` virtual seconds after the start."""
-        computing, away, aged = self._computing[name], self._away[name], self._aged[name]
+        number = self._numbers[name]
+        computing, away, aged = self._computing[number], self._away[number], self._aged[number]
         return Done(
-            self._updates[name],
-            self._messages[name],
-            self._bytes[name],
+            self._updates[number],
+            self._messages[number],
+            self._bytes[number],
             round(computing, 9),
             round(away, 9),
             round(max(elapsed - computing - away, 0.0), 9),
-            round(self._ages[name] / aged, 9) if aged else None,
+            round(self._ages[number] / aged, 9) if aged else None,
         )
 
     def staleness(self) -> dict[str, Any]:

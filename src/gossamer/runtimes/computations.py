@@ -187,7 +187,7 @@ class Computations:
             ticket = self._computer.amended(running.ticket, running.task)
             (answer,) = self._compute([ticket])
             until = running.task.until
-            self._answer(name, running.task.id, answer, until, until * running.seconds)
+            self._answer(name, running.task.id, answer, until, until * running.seconds, now)
 
     def _complete(self, name: str, what: tuple[int, float], now: float) -> None:
         task, took = what
@@ -195,7 +195,7 @@ class Computations:
         if key in self._tickets:
             self._compute_pending(key)
         if key in self._results:  # otherwise the node was away and has lost it
-            self._answer(name, task, self._results.pop(key), 1, took)
+            self._answer(name, task, self._results.pop(key), 1, took, now)
 
     def _compute_pending(self, due: tuple[str, int]) -> None:
         """Compute what is due, and with it what else is pending, oldest first."""
@@ -210,8 +210,8 @@ class Computations:
         self._counters.computed += len(tickets)
         return answers
 
-    def _answer(self, name: str, task: int, answer: Answer, steps: int, took: float) -> None:
-        self._activity.ended(name, task, self._counters.updates, took)
+    def _answer(self, name: str, task: int, answer: Answer, steps: int, took: float, now: float) -> None:
+        self._activity.ended(name, task, now, self._counters.updates, took)
         self._counters.updates += 1
         for note in answer.notes:
             self._log(name, note)

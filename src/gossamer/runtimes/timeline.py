@@ -32,20 +32,22 @@ class Timeline:
     ----------
     step : float
         Seconds within which spans that begin are one.
+    places : mapping of str to int
+        Place of each chosen node among them.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         chosen = np.unique(np.linspace(0, len(names) - 1, min(NODES, len(names))).round().astype(np.int64))
-        self._numbers = {names[number]: place for place, number in enumerate(chosen.tolist())}
+        self.places = {names[number]: place for place, number in enumerate(chosen.tolist())}
         self.step = _FINEST
         self._spans: dict[tuple[int, str, int], list[float]] = {}
 
     def add(self, name: str, kind: str, start: float, seconds: float = 0.0, count: int = 1) -> None:
         """Add what a node did, from ``start``, ``count`` times one after the other; nothing of nodes not chosen."""
-        number = self._numbers.get(name)
-        if number is None:
+        place = self.places.get(name)
+        if place is None:
             return
-        self._put((number, kind, int(start / self.step)), start, seconds, count)
+        self._put((place, kind, int(start / self.step)), start, seconds, count)
         while len(self._spans) > SPANS:
             self._coarser()
 
@@ -67,7 +69,7 @@ class Timeline:
     def as_dict(self) -> dict[str, Any]:
         """Return the timeline as plain data, ordered by node, kind and time."""
         return {
-            "nodes": [*self._numbers],
+            "nodes": [*self.places],
             "merged_within": self.step if self.step > _FINEST else 0.0,
             "spans": [
                 [number, kind, round(start, 9), round(seconds, 9), int(count)]
