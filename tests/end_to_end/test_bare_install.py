@@ -14,7 +14,7 @@ from tests.end_to_end.ward_table import TARGET, ward_table, write
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = [
     *("cryptography", "torch", "PIL", "matplotlib", "paho", "amqtt", "pyarrow", "sklearn", "onnx", "onnxruntime"),
-    *("onnxscript", "joblib", "prometheus_client", "pandas", "hypothesis", "pytest"),
+    *("altair", "jinja2", "vl_convert", "onnxscript", "joblib", "prometheus_client", "pandas", "hypothesis", "pytest"),
 ]
 COMMAND = f"""
 import sys
@@ -42,6 +42,7 @@ def test_the_list_of_what_is_optional_is_whole() -> None:
         "paho-mqtt": "paho",
         "scikit-learn": "sklearn",
         "prometheus-client": "prometheus_client",
+        "vl-convert-python": "vl_convert",
     }
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     names = {

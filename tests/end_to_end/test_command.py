@@ -206,6 +206,12 @@ def test_datasets_lists_names_and_folders(
     assert str(tmp_path) in document["search_path"]
 
 
+ACCOUNTED = {
+    *("epsilon", "delta", "mu", "best_guess"),
+    *("neighboring_relation", "accountant", "rows_per_person", "releases"),
+}
+
+
 def test_account_and_calibrate_are_inverse(capsys: pytest.CaptureFixture[str]) -> None:
     common = ["--sampling-rate", "0.02", "--steps", "500", "--delta", "1e-5", "--json"]
     assert main(["calibrate", "--epsilon", "2", *common]) == 0
@@ -214,7 +220,7 @@ def test_account_and_calibrate_are_inverse(capsys: pytest.CaptureFixture[str]) -
     noise = str(calibrated["noise_multiplier"])
     assert main(["account", "--mechanism", "gaussian", "--noise-multiplier", noise, *common]) == 0
     accounted = json.loads(capsys.readouterr().out)
-    assert set(accounted) == {"epsilon", "delta", "neighboring_relation", "accountant", "rows_per_person", "releases"}
+    assert set(accounted) == ACCOUNTED
     assert accounted["epsilon"] == pytest.approx(calibrated["epsilon"], rel=1e-9)
     assert 0.99 * 2 < accounted["epsilon"] <= 2
     assert accounted["releases"] == 500
@@ -273,7 +279,7 @@ def test_account_and_calibrate_of_l2_laplace_noise_are_inverse(capsys: pytest.Ca
     }
     assert main(["account", "--epsilon", str(calibrated["release_epsilon"]), *common]) == 0
     accounted = json.loads(capsys.readouterr().out)
-    assert set(accounted) == {"epsilon", "delta", "neighboring_relation", "accountant", "rows_per_person", "releases"}
+    assert set(accounted) == ACCOUNTED
     assert accounted["epsilon"] == pytest.approx(calibrated["epsilon"], rel=1e-9)
     assert 0.99 * 2 < accounted["epsilon"] <= 2
 
@@ -303,8 +309,26 @@ def test_account_composes_in_four_ways(capsys: pytest.CaptureFixture[str]) -> No
         assert main([*common, "--composition", name, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["epsilon"] == found[name]
     assert main([*common, "--composition", "all"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    *lines, guess = capsys.readouterr().out.splitlines()
     assert [line.split("(")[-1] for line in lines] == [f"{name} composition)" for name in found]
+    assert guess.startswith("The best guess is right ")
+
+
+def test_account_prints_the_whole_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each line is a point: the delta that `account` would compute for that epsilon, at most some percent more."""
+    releases = ["--noise-multiplier", "1.5", "--sampling-rate", "0.02", "--steps", "500"]
+    assert main(["account", *releases, "--delta", "1e-5", "--profile", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    points = document["profile"]
+    assert points["epsilon"][0] == 0
+    assert document["best_guess"] == (1 + points["delta"][0]) / 2
+    assert main(["account", *releases, "--delta", "1e-5", "--profile"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = [tuple(map(float, line.split())) for line in lines[4:]]
+    assert len(shown) == 11
+    for at, probability in shown[4:9]:
+        assert main(["account", *releases, "--delta", str(probability), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["epsilon"] == pytest.approx(at, rel=0.02)
 
 
 @pytest.mark.parametrize(
