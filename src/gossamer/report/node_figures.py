@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
-from gossamer.report.node_records import PRIVATE, NodeRecord
+from gossamer.report.look import COLOURS
+from gossamer.report.node_records import PRIVATE, NodeRecord, differs
 
 _DOTS = 2_000  # most nodes that are drawn, each a dot
 
@@ -25,7 +25,7 @@ def staleness(record: NodeRecord, name: str) -> Figure | None:
     bars = [{**row, "low": row["from"] - 0.5, "high": row["to"] + 0.5} for row in rows]
     chart = (
         alt.Chart(alt.Data(values=bars))
-        .mark_bar(binSpacing=1)
+        .mark_bar(binSpacing=1, color=COLOURS[0])
         .encode(
             x=alt.X("low:Q", title="updates that others made meanwhile", axis=alt.Axis(tickMinStep=1)).bin("binned"),
             x2="high:Q",
@@ -66,10 +66,12 @@ def clips(record: NodeRecord, name: str) -> Figure | None:
     across = alt.X("virtual_seconds:Q", title="virtual seconds", scale=alt.Scale(nice=False))
     size = alt.Scale(type="log", nice=False)
     tooltip = [alt.Tooltip(f"{key}:Q", format=",.4~g") for key in ("virtual_seconds", "updates", *_CLIPS)]
-    line = base.mark_line(point=alt.OverlayMarkDef(size=30)).encode(
+    line = base.mark_line(color=COLOURS[0], point=alt.OverlayMarkDef(size=30, color=COLOURS[0])).encode(
         x=across, y=alt.Y("median:Q", title="clip", scale=size), tooltip=tooltip
     )
-    band = base.mark_area(opacity=0.25).encode(x=across, y=alt.Y("least:Q", title="clip", scale=size), y2="most:Q")
+    band = base.mark_area(opacity=0.25, color=COLOURS[0]).encode(
+        x=across, y=alt.Y("least:Q", title="clip", scale=size), y2="most:Q"
+    )
     layers = [band, line] if any(row["least"] != row["most"] for row in rows) else [line]
     spec = alt.layer(*layers).properties(width="container", height=220).to_dict()
     first, last = rows[0], rows[-1]
@@ -91,13 +93,13 @@ def dots(record: NodeRecord, name: str) -> Figure | None:
     if len(nodes) < 2:
         return None
     alt = altair()
-    figure, title, form = next((one for one in _HEIGHTS if _differs(nodes, one[0])), _HEIGHTS[-1])
+    figure, title, form = next((one for one in _HEIGHTS if differs(nodes, one[0])), _HEIGHTS[-1])
     known = [node for node in nodes if figure in node]
     drawn = known[:: -(-len(known) // _DOTS)]
     tooltip: list[Any] = ["name:N", alt.Tooltip("updates:Q", format=","), alt.Tooltip(f"{figure}:Q", title=title)]
     chart = (
         alt.Chart(alt.Data(values=[{"name": n["name"], "updates": n["updates"], figure: n[figure]} for n in drawn]))
-        .mark_circle(size=60, opacity=0.7)
+        .mark_circle(size=60, opacity=0.7, color=COLOURS[0])
         .encode(
             x=alt.X("updates:Q", title="updates of the node"),
             y=alt.Y(f"{figure}:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(format=form)),
@@ -116,10 +118,6 @@ _HEIGHTS = (
     ("test_loss", "loss per test example", ""),
     ("bytes", "bytes sent", "~s"),
 )
-
-
-def _differs(nodes: Sequence[Any], figure: str) -> bool:
-    return len({node[figure] for node in nodes if figure in node}) > 1
 
 
 def _released(record: NodeRecord) -> Shown:

@@ -79,6 +79,11 @@ class NodeRecord:
         return any(figure in node for node in self.nodes)
 
 
+def differs(nodes: Sequence[Mapping[str, Any]], figure: str) -> bool:
+    """Whether a figure differs between nodes by more than can be seen."""
+    return len({f"{node[figure]:.4g}" for node in nodes if figure in node}) > 1
+
+
 def read_nodes(record: RunRecord) -> NodeRecord:
     """Return what the nodes of a run did.
 
@@ -89,7 +94,8 @@ def read_nodes(record: RunRecord) -> NodeRecord:
     """
     file = record.path / FILE
     try:
-        return _parsed(record.name, json.loads(read_text(file, MOST_RECORDS)))
+        owners = {str(name): str(owner) for name, owner in record.summary.get("owners", {}).items()}
+        return _parsed(record.name, json.loads(read_text(file, MOST_RECORDS)), owners)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         raise DataError(
             f"{file}: expected what gossamer run writes of nodes, found something else; run it again, or delete the "
@@ -97,10 +103,10 @@ def read_nodes(record: RunRecord) -> NodeRecord:
         ) from None
 
 
-def _parsed(run: str, found: Mapping[str, Any]) -> NodeRecord:
+def _parsed(run: str, found: Mapping[str, Any], owners: Mapping[str, str]) -> NodeRecord:
     timeline, staleness = found["timeline"], found["staleness"]
-    shown = [str(name) for name in timeline["nodes"]]
-    nodes = [_node(node) for node in found["nodes"]]
+    shown = [_called(name, owners) for name in timeline["nodes"]]
+    nodes = [_node(node, owners) for node in found["nodes"]]
     edges = [(int(one), int(other)) for one, other in found["edges"]]
     if any(not 0 <= end < len(nodes) for edge in edges for end in edge):
         raise IndexError
@@ -120,9 +126,14 @@ def _parsed(run: str, found: Mapping[str, Any]) -> NodeRecord:
     )
 
 
-def _node(found: Mapping[str, Any]) -> dict[str, Any]:
+def _called(name: Any, owners: Mapping[str, str]) -> str:
+    """Return the name of a node, with whose data it has where the spec says so."""
+    return f"{name} ({owners[name]})" if name in owners else str(name)
+
+
+def _node(found: Mapping[str, Any], owners: Mapping[str, str]) -> dict[str, Any]:
     figures = {name: _finite(value) for name, value in found.items() if name != "name"}
-    return {"name": str(found["name"]), **{name: figures[name] for name in _NEEDED}, **figures}
+    return {"name": _called(found["name"], owners), **{name: figures[name] for name in _NEEDED}, **figures}
 
 
 _NEEDED = ("updates", "messages", "bytes", "computing_seconds", "away_seconds", "idle_seconds")

@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import shortest_path
 from gossamer.arrays import FloatArray
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
-from gossamer.report.node_records import PRIVATE, NodeRecord
+from gossamer.report.node_records import PRIVATE, NodeRecord, differs
 
 NODES, EDGES = 300, 2_500
 """Most nodes and edges that are drawn."""
@@ -44,7 +44,7 @@ def topology(record: NodeRecord, name: str) -> Figure | None:
     if not record.edges or len(record.nodes) > NODES or len(record.edges) > EDGES:
         return None
     nodes = [_with_speed(node) for node in record.nodes]
-    shown = [figure for figure in FIGURES if len({node[figure] for node in nodes if figure in node}) > 1]
+    shown = [figure for figure in FIGURES if differs(nodes, figure)]
     shown = shown or [figure for figure in FIGURES if any(figure in node for node in nodes)][:1]
     at = places(len(nodes), record.edges)
     dots = [
@@ -96,7 +96,6 @@ def _spec(dots: Sequence[Any], edges: Sequence[tuple[int, int]], titles: Sequenc
     tooltip = ["name:N", *(alt.Tooltip(f"{title}:Q", format=",.4~g") for title in titles)]
     colour = alt.Color(
         "shown:Q",
-        title=None,
         scale=alt.Scale(scheme="viridis", zero=False),
         legend=alt.Legend(orient="bottom", gradientLength=alt.ExprRef("min(300, width)"), format=",.3~g"),
     )
@@ -112,6 +111,9 @@ def _spec(dots: Sequence[Any], edges: Sequence[tuple[int, int]], titles: Sequenc
         layers.append(names.encode(x=x, y=y, text="name:N"))
     chart = alt.layer(*layers).add_params(chosen).configure_view(strokeOpacity=0)
     found: dict[str, Any] = chart.properties(width="container", height=_SIDE).to_dict()
+    for layer in found["layer"]:
+        if "color" in layer["encoding"]:  # Altair knows only titles that stay as they are
+            layer["encoding"]["color"]["title"] = {"signal": chosen.name}
     return found
 
 

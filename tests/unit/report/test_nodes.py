@@ -45,8 +45,8 @@ def document(nodes: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     }
 
 
-def record(there: Path, written: Any) -> RunRecord:
-    path = folder(there, [])
+def record(there: Path, written: Any, **summary: Any) -> RunRecord:
+    path = folder(there, [], **summary)
     (path / "nodes.json").write_text(written if isinstance(written, str) else json.dumps(written))
     return read_record(path)
 
@@ -95,8 +95,9 @@ def test_a_public_report_tells_no_score_of_a_node(tmp_path: Path) -> None:
 
 def test_names_end_no_script(tmp_path: Path) -> None:
     nodes = [node(0, name=EVIL), node(1)]
-    text = write_report([record(tmp_path / "r", document(nodes))], tmp_path).read_text()
+    text = write_report([record(tmp_path / "r", document(nodes), owners={"node-1": EVIL})], tmp_path).read_text()
     assert EVIL not in text
+    assert "node-1 (&lt;/script" in text
     assert "&lt;/script&gt;&lt;script&gt;alert(1)" in text
 
 
