@@ -39,6 +39,10 @@ class Curve(NamedTuple):
     shown: Shown
     format: str = ""
 
+    def say(self, value: float) -> str:
+        """Return a value in words."""
+        return f"{100 * value:.3g} %" if self.format else f"{value:.3g}"
+
 
 _SHARE = ("correct test examples", Shown.PRIVATE, ".0%")
 
@@ -70,15 +74,17 @@ def _figure(curve: Curve, found: Mapping[str, Sequence[Series]]) -> Figure:
     alt = altair()
     rows = [row for axis, series in found.items() for one in series for row in one.rows(AXES[axis])]
     settings = list(dict.fromkeys(row["setting"] for row in rows))
-    base = alt.Chart(alt.Data(values=rows)).transform_filter(f"datum.axis === {ACROSS}")
-    shared = {"x": _across(), **_told_apart(settings)}
-    value = alt.Y("value:Q", title=curve.unit, scale=alt.Scale(zero=False), axis=alt.Axis(format=curve.format))
+    base = alt.Chart(alt.NamedData("rows")).transform_filter(f"datum.axis === {ACROSS}")
+    longest = max(len(one.at) for series in found.values() for one in series)
+    zero = longest == 1  # a lone value needs something to be seen against
+    shared = {"x": _across(zero), **_told_apart(settings)}
+    value = alt.Y("value:Q", title=curve.unit, scale=alt.Scale(zero=zero), axis=alt.Axis(format=curve.format))
     tooltip = [
         alt.Tooltip("setting:N", title="run"),
         alt.Tooltip("at:Q", title="at", format=",.6~g"),
         alt.Tooltip("value:Q", title=curve.unit, format=".1%" if curve.format else ".4~g"),
     ]
-    few = max(len(one.at) for series in found.values() for one in series) <= _FEW
+    few = longest <= _FEW
     points = base.mark_circle(size=40 if few else 150, opacity=1 if few else 0)
     layers = [
         base.mark_line(interpolate="step-after").encode(y=value, **shared),
@@ -91,18 +97,24 @@ def _figure(curve: Curve, found: Mapping[str, Sequence[Series]]) -> Figure:
         )
     axis = alt.param(name=ACROSS, value=next(AXES[name] for name, series in found.items() if series))
     chart = alt.layer(*layers).add_params(axis).properties(width="container", height=260)
-    spec = _with_axis_titles(chart.to_dict())
+    # Altair would look at each row, and knows only titles that stay as they are.
+    spec = _with_axis_titles({**chart.to_dict(), "data": {"name": "rows", "values": rows}})
     return Figure(curve.column.replace("_", "-"), curve.title, _words(curve, found), curve.shown, spec, rows)
 
 
-def _across() -> Any:
+def _across(zero: bool) -> Any:
     """The axis, which ends where the runs do."""
     alt = altair()
-    return alt.X("at:Q", title=ACROSS, scale=alt.Scale(nice=False), axis=alt.Axis(labelFlush=True))
+    return alt.X(
+        "at:Q",
+        title=ACROSS,
+        scale=alt.Scale(nice=False, zero=zero),
+        axis=alt.Axis(labelFlush=True, tickCount=alt.ExprRef("ceil(width / 90)")),
+    )
 
 
 def _with_axis_titles(spec: dict[str, Any]) -> dict[str, Any]:
-    """Let the title of each axis across follow the choice; Altair knows only titles that stay as they are."""
+    """Let the title of each axis across follow the choice."""
     for layer in spec["layer"]:
         layer["encoding"]["x"]["title"] = {"signal": ACROSS}
     return spec
@@ -133,13 +145,16 @@ def _told_apart(settings: Sequence[str]) -> dict[str, Any]:
 def _words(curve: Curve, found: Mapping[str, Sequence[Series]]) -> str:
     """First and last values, for whoever cannot see the chart."""
     axis, series = next((AXES[axis], series) for axis, series in found.items() if series)
-    said = [
-        f"{one.setting}: from {one.middle[0]:.3g} to {one.middle[-1]:.3g} at {one.at[-1]:.6g} {axis}"
-        + (f" (between {one.low[-1]:.3g} and {one.high[-1]:.3g} over {one.runs} seeds)" if one.runs > 1 else "")
-        for one in series[:_SAID]
-    ]
+    said = [_said(curve, one, axis) for one in series[:_SAID]]
     rest = [f"and {len(series) - _SAID} more"] if len(series) > _SAID else []
-    return f"{curve.title}, {curve.unit}. {'; '.join([*said, *rest])}."
+    return f"{curve.title} ({curve.unit}). {'; '.join([*said, *rest])}."
 
 
-_SAID = 12
+def _said(curve: Curve, one: Series, axis: str) -> str:
+    begins = f"{curve.say(one.middle[0])} at {one.at[0]:.6g} and " if len(one.at) > 1 else ""
+    ends = f"{curve.say(one.middle[-1])} at {one.at[-1]:.6g} {axis}"
+    between = f" (from {curve.say(one.low[-1])} to {curve.say(one.high[-1])} over {one.runs} seeds)"
+    return f"{one.setting}: {begins}{ends}{between if one.runs > 1 else ''}"
+
+
+_SAID = 6

@@ -7,7 +7,7 @@ from typing import Any
 
 from gossamer.report.records import RunRecord
 
-_NOTHING = "-"
+_NOTHING, _SPACE = "-", "\u00a0"  # a space that no line ends at
 
 
 def overview(records: Sequence[RunRecord], *, public: bool = False) -> list[dict[str, str]]:
@@ -23,7 +23,7 @@ def _row(record: RunRecord, public: bool) -> dict[str, str]:
         "run": record.name,
         "algorithm": str(summary["algorithm"]),
         "nodes": _count(summary.get("nodes")),
-        "ended": str(summary.get("status", _NOTHING)),
+        "ended": str(summary.get("status", _NOTHING)).replace("_", " "),
         "updates": _count(summary.get("updates")),
         "virtual seconds": _figure(summary.get("virtual_seconds")),
         "sent": _size(summary.get("bytes")),
@@ -43,7 +43,7 @@ def _figure(value: Any) -> str:
 
 
 def _share(value: Any) -> str:
-    return _NOTHING if value is None else f"{100 * value:.1f} %"
+    return _NOTHING if value is None else f"{100 * value:.1f}{_SPACE}%"
 
 
 def _size(value: Any) -> str:
@@ -51,8 +51,8 @@ def _size(value: Any) -> str:
         return _NOTHING
     for size, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if value >= size:
-            return f"{value / size:.3g} {name}"
-    return f"{value} bytes"
+            return f"{value / size:.3g}{_SPACE}{name}"
+    return f"{value}{_SPACE}bytes"
 
 
 def notes(records: Sequence[RunRecord]) -> list[str]:

@@ -8,6 +8,7 @@
     }),
     follows: specs[place.dataset.chart].params?.some((one) => one.name === "across"),
   }));
+  Promise.all(drawn.map(({ chart }) => chart)).then(() => { document.documentElement.dataset.drawn = "all"; });
   const across = document.getElementById("across");
   across?.addEventListener("change", () => {
     for (const { chart, follows } of drawn) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,15 @@ def filled(template: str, values: Mapping[str, Any], sections: Sequence[Section]
                 "specs": {figure.name: figure.spec for section in sections for figure in section.figures},
             }
         ),
-        library=vl_convert().javascript_bundle(_SNIPPET).replace("</script", "<\\/script"),
+        library=_library(),
     )
     return text
+
+
+@cache
+def _library() -> str:
+    """Code that draws charts in a browser, which takes seconds to gather."""
+    return str(vl_convert().javascript_bundle(_SNIPPET)).replace("</script", "<\\/script")
 
 
 def _template(name: str) -> str:

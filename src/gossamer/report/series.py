@@ -23,7 +23,7 @@ AXES: Mapping[str, str] = {
     "messages": "messages sent",
 }
 """Columns that progress is measured by, and their names."""
-_POINTS, _ALL = 240, 24_000  # most points of a series, and of all series of a figure
+_POINTS, _ALL = 240, 9_600  # most points of a series, and of all series of a figure
 _LEAST = 40
 
 
