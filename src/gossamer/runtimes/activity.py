@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping, Sized
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from gossamer.algorithms.context import Staleness
 from gossamer.protocol.messages import Message
@@ -23,6 +23,9 @@ class Histogram:
 
     def add(self, value: int) -> None:
         """Count a value."""
+        if value < len(self.counts) and self.width == 1:  # as nearly always
+            self.counts[value] += 1
+            return
         while value >= _COUNTED * self.width:
             pairs = [*self.counts, 0] if len(self.counts) % 2 else self.counts
             self.counts = [sum(pair) for pair in zip(pairs[::2], pairs[1::2], strict=True)]
@@ -32,11 +35,38 @@ class Histogram:
         self.counts[place] += 1
 
 
-class _UnderWay(NamedTuple):
-    task: int
-    since: float
-    most: float
-    updates: int
+@dataclass(slots=True)
+class Counts:
+    """Counts of one node so far.
+
+    Attributes
+    ----------
+    drawn : bool
+        Whether it is in the timeline.
+    messages, bytes, updates, computing, away
+        As in `Done`.
+    since, most : float
+        Start of the computation under way, or a negative number, and the most seconds that it takes.
+    before : int
+        Updates of the run before it.
+    ages, aged : int
+        Sum of the staleness of its updates, and how many there were.
+    left : float
+        When it went away, or a negative number.
+    """
+
+    drawn: bool
+    messages: int = 0
+    bytes: int = 0
+    updates: int = 0
+    computing: float = 0.0
+    away: float = 0.0
+    since: float = -1.0
+    most: float = 0.0
+    before: int = 0
+    ages: int = 0
+    aged: int = 0
+    left: float = -1.0
 
 
 class Done(NamedTuple):
@@ -63,11 +93,6 @@ class Done(NamedTuple):
     staleness: float | None
 
 
-def _zeros(kind: Literal["q", "d"], nodes: Sized) -> Any:
-    """A number for each node, in eight bytes."""
-    return array(kind, bytes(8 * len(nodes)))
-
-
 class Activity:
     """Activity of all nodes of one run, in a few numbers for each.
 
@@ -82,6 +107,10 @@ class Activity:
 
     Attributes
     ----------
+    counts : dict of str to Counts
+        Of each node.
+    by_message : bool
+        Whether messages say how stale they are.
     ages : Histogram
         Staleness of updates.
     timeline : Timeline
@@ -89,98 +118,91 @@ class Activity:
     """
 
     def __init__(self, nodes: Mapping[str, Node], start: float, staleness: Staleness = None) -> None:
-        self._nodes, self._start, self._staleness = nodes, start, staleness
+        self._nodes, self._start = nodes, start
         self._age = staleness if callable(staleness) else None
-        self._numbers = {name: number for number, name in enumerate(nodes)}
-        self._updates, self._messages, self._bytes, self._ages, self._aged = (_zeros("q", nodes) for _ in range(5))
-        self._computing, self._away = _zeros("d", nodes), _zeros("d", nodes)
-        self._under_way: dict[str, _UnderWay] = {}
-        self._left: dict[str, float] = {}
+        self._by_computing = staleness == "computing"
+        self.by_message = self._age is not None
         self.ages, self.timeline = Histogram(), Timeline(tuple(nodes))
+        self.counts = {name: Counts(name in self.timeline.places) for name in nodes}
 
-    # What the simulator tells
+    # What the simulator tells; what is called at every message and update is written to be quick
 
-    def sent(self, name: str, size: int, now: float) -> None:
-        """A node transmits ``size`` bytes."""
-        number = self._numbers[name]
-        self._messages[number] += 1
-        self._bytes[number] += size
-        if name in self.timeline.places:
-            self.timeline.add(name, SENDING, now - self._start)
+    def draw_sent(self, name: str, now: float) -> None:
+        """A node that is drawn transmits a message."""
+        self.timeline.add(name, SENDING, now - self._start)
 
     def arrived(self, sender: str, to: str, message: Message) -> None:
-        """A message is about to be received."""
+        """A message is about to be received; told only where messages say how stale they are."""
         if self._age is not None and (age := self._age(self._nodes[to], message)) is not None:
-            self._aged_by(self._numbers[sender], age)
+            self._aged(self.counts[sender], age)
 
-    def begun(self, name: str, task: int, now: float, most: float, updates: int) -> None:
+    def begun(self, name: str, now: float, most: float, updates: int) -> None:
         """A node begins a computation of at most ``most`` seconds, after so many updates of the run."""
-        self._under_way[name] = _UnderWay(task, now, most, updates)
+        counts = self.counts[name]
+        counts.since, counts.most, counts.before = now, most, updates
 
-    def ended(self, name: str, task: int, now: float, updates: int, seconds: float) -> None:
-        """A computation is completed that took so many ``seconds``; none at all is no update."""
-        begun = self._under_way.get(name)
-        known = begun is not None and begun.task == task  # otherwise the node computed something else beside it
-        if begun is not None and known:
-            del self._under_way[name]
-            if self._staleness == "computing":
-                self._aged_by(self._numbers[name], updates - begun.updates)
-        if known or seconds:
-            self._updates[self._numbers[name]] += 1
-            self._computed(name, begun.since if begun is not None and known else now - seconds, seconds)
+    def ended(self, name: str, now: float, updates: int, seconds: float) -> None:
+        """A node has computed for so many ``seconds``."""
+        counts = self.counts[name]
+        counts.updates += 1
+        if self._by_computing:
+            self._aged(counts, updates - counts.before)
+        since, counts.since = counts.since, -1.0
+        self._computed(name, counts, since if since >= 0 else now - seconds, seconds)
 
-    def left(self, name: str, now: float) -> None:
+    def leaves(self, name: str, now: float) -> None:
         """A node goes away, and loses what it was computing."""
         self._cut(name, now)
-        self._left[name] = now
+        self.counts[name].left = now
 
     def came_back(self, name: str, now: float) -> None:
         """A node is back."""
-        left = self._left.pop(name)
-        self._away[self._numbers[name]] += now - left
+        counts = self.counts[name]
+        left, counts.left = counts.left, -1.0
+        counts.away += now - left
         self.timeline.add(name, AWAY, left - self._start, now - left)
 
     def _cut(self, name: str, now: float) -> None:
-        begun = self._under_way.pop(name, None)
-        if begun is not None:
-            self._computed(name, begun.since, min(now - begun.since, begun.most))
+        counts = self.counts[name]
+        if counts.since >= 0:
+            self._computed(name, counts, counts.since, min(now - counts.since, counts.most))
+            counts.since = -1.0
 
-    def _computed(self, name: str, since: float, seconds: float) -> None:
-        self._computing[self._numbers[name]] += seconds
-        if name in self.timeline.places:
+    def _computed(self, name: str, counts: Counts, since: float, seconds: float) -> None:
+        counts.computing += seconds
+        if counts.drawn:
             self.timeline.add(name, COMPUTING, since - self._start, seconds)
 
-    def _aged_by(self, number: int, age: int) -> None:
-        self._ages[number] += age
-        self._aged[number] += 1
+    def _aged(self, counts: Counts, age: int) -> None:
+        counts.ages += age
+        counts.aged += 1
         self.ages.add(age)
 
     # What an observer may ask
 
     def close(self, now: float) -> None:
         """Count what goes on at the end of the run, up to ``now``."""
-        for name in list(self._under_way):
+        for name, counts in self.counts.items():
             self._cut(name, now)
-        for name in list(self._left):
-            self.came_back(name, max(now, self._left[name]))
+            if counts.left >= 0:
+                self.came_back(name, max(now, counts.left))
 
     def of(self, name: str, elapsed: float) -> Done:
         """Return the counts of a node, ``elapsed`` virtual seconds after the start."""
-        number = self._numbers[name]
-        computing, away, aged = self._computing[number], self._away[number], self._aged[number]
+        counts = self.counts[name]
         return Done(
-            self._updates[number],
-            self._messages[number],
-            self._bytes[number],
-            round(computing, 9),
-            round(away, 9),
-            round(max(elapsed - computing - away, 0.0), 9),
-            round(self._ages[number] / aged, 9) if aged else None,
+            counts.updates,
+            counts.messages,
+            counts.bytes,
+            round(counts.computing, 9),
+            round(counts.away, 9),
+            round(max(elapsed - counts.computing - counts.away, 0.0), 9),
+            round(counts.ages / counts.aged, 9) if counts.aged else None,
         )
 
     def staleness(self) -> dict[str, Any]:
         """Return how often updates were how stale, as plain data; empty where it was not measured."""
         if not self.ages.counts:
             return {}
-        measured = "computing" if self._staleness == "computing" else "arrival"
+        measured = "computing" if self._by_computing else "arrival"
         return {"measured": measured, "width": self.ages.width, "counts": self.ages.counts}

@@ -120,7 +120,7 @@ class Computations:
             return
         seconds = self._speeds.seconds(self._numbers[name], self._asked[name]) if timed else 0.0
         if timed:
-            self._activity.begun(name, task.id, now, task.steps * seconds, self._counters.updates)
+            self._activity.begun(name, now, task.steps * seconds, self._counters.updates)
         if task.amendable:
             self._rounds[name, task.id] = running = _Running(ticket, task, seconds, now)
             self._schedule_end(name, running)
@@ -211,7 +211,8 @@ class Computations:
         return answers
 
     def _answer(self, name: str, task: int, answer: Answer, steps: int, took: float, now: float) -> None:
-        self._activity.ended(name, task, now, self._counters.updates, took)
+        if took or not steps:  # what takes no time is no update; of a round that was cut short there may be no step
+            self._activity.ended(name, now, self._counters.updates, took)
         self._counters.updates += 1
         for note in answer.notes:
             self._log(name, note)

@@ -63,6 +63,7 @@ class Post:
         activity: Activity,
     ) -> None:
         self._units, self._activity = units, activity
+        self._counts, self._ages = activity.counts, activity.by_message
         self.messages, self.bytes, self.under_way = 0, 0, 0
         self._links = Links.new(links, names, seed, start)
         settings = SessionSettings(links.retry_after, longest_retry=8 * links.retry_after, silence=links.silence)
@@ -113,7 +114,11 @@ class Post:
     def _transmit(self, sender: str, to: str, size: int, now: float) -> tuple[float, ...]:
         self.messages += 1
         self.bytes += size
-        self._activity.sent(sender, size, now)
+        counts = self._counts[sender]
+        counts.messages += 1
+        counts.bytes += size
+        if counts.drawn:
+            self._activity.draw_sent(sender, now)
         return self._links.transmit(sender, to, size, now)
 
     def _arrive(self, name: str, what: tuple[str, Message], now: float) -> None:
@@ -124,7 +129,8 @@ class Post:
         else:
             del flying[0]
         self.under_way -= 1
-        self._activity.arrived(sender, name, message)
+        if self._ages:
+            self._activity.arrived(sender, name, message)
         self._happen(name, Received(sender, message))
 
     def _frame(self, name: str, what: tuple[str, Any], now: float) -> None:

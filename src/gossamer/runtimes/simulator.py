@@ -300,7 +300,7 @@ class Simulator:
     def _leave(self, name: str, end: float | None, now: float) -> None:
         """The node keeps its state and loses its computations and timers; what they were charged stays charged."""
         self._down[name] = now
-        self.activity.left(name, now)
+        self.activity.leaves(name, now)
         self._post.leave(name)
         if end is None:
             self.gone.add(name)

@@ -68,21 +68,19 @@ def test_of_many_nodes_some_are_drawn_evenly() -> None:
 
 def test_what_a_node_loses_when_it_goes_counts_up_to_then() -> None:
     activity = Activity(NAMES, 100.0)
-    activity.begun("a", 1, 101.0, 4.0, 0)
-    activity.left("a", 103.0)
+    activity.begun("a", 101.0, 4.0, 0)
+    activity.leaves("a", 103.0)
     activity.came_back("a", 108.0)
-    activity.begun("a", 2, 108.0, 1.0, 0)
-    activity.ended("a", 2, 109.0, 0, 1.0)
-    activity.ended("a", 7, 109.0, 0, 0.0)  # what takes no time is no update
-    activity.begun("a", 3, 109.0, 4.0, 0)
-    activity.sent("a", 30, 109.0)
-    activity.left("b", 105.0)
+    activity.begun("a", 108.0, 1.0, 0)
+    activity.ended("a", 109.0, 0, 1.0)
+    activity.begun("a", 109.0, 4.0, 0)
+    activity.leaves("b", 105.0)
     activity.close(110.0)
     activity.close(110.0)  # nothing is counted twice
     assert activity.of("a", 10.0)._asdict() == {
         "updates": 1,
-        "messages": 1,
-        "bytes": 30,
+        "messages": 0,
+        "bytes": 0,
         "computing_seconds": 4.0,
         "away_seconds": 5.0,
         "idle_seconds": 1.0,
@@ -90,16 +88,16 @@ def test_what_a_node_loses_when_it_goes_counts_up_to_then() -> None:
     }
     assert activity.of("b", 10.0).away_seconds == 5.0
     kinds = Counter(span[1] for span in activity.timeline.as_dict()["spans"])
-    assert kinds == {COMPUTING: 3, AWAY: 2, SENDING: 1}
+    assert kinds == {COMPUTING: 3, AWAY: 2}
 
 
 def test_staleness_while_computing_is_what_others_did_meanwhile() -> None:
     activity = Activity(NAMES, 0.0, "computing")
-    activity.begun("a", 1, 0.0, 3.0, 0)
-    activity.begun("b", 1, 0.0, 1.0, 0)
-    activity.ended("b", 1, 1.0, 0, 1.0)
-    activity.begun("b", 2, 1.0, 1.0, 1)
-    activity.ended("b", 2, 2.0, 1, 1.0)
-    activity.ended("a", 1, 3.0, 2, 3.0)
+    activity.begun("a", 0.0, 3.0, 0)
+    activity.begun("b", 0.0, 1.0, 0)
+    activity.ended("b", 1.0, 0, 1.0)
+    activity.begun("b", 1.0, 1.0, 1)
+    activity.ended("b", 2.0, 1, 1.0)
+    activity.ended("a", 3.0, 2, 3.0)
     assert (activity.of("a", 3.0).staleness, activity.of("b", 3.0).staleness) == (2.0, 0.0)
     assert activity.staleness() == {"measured": "computing", "width": 1, "counts": [2, 0, 1]}
