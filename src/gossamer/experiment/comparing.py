@@ -22,11 +22,13 @@ from gossamer.bounded import MOST_RECORDS, read_file
 from gossamer.errors import DataError
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import read_summary
+from gossamer.privacy import guarantee_card
 
 _METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json"
 _LINES = ("ledger.jsonl", "private.jsonl")
 """What a result has only in a folder."""
-_NODES = "nodes.json"
+_LATER = (guarantee_card.FILE, "nodes.json")
+"""There too, in the folders of versions that wrote them."""
 
 
 @dataclass(frozen=True)
@@ -92,15 +94,9 @@ class Earlier:
             _SUMMARY: _alike(self.summary, json.loads(json.dumps(result.summary))),
         }
         if result.folder is not None:
-            alike.update(
-                {name: _bytes(self.path / name) == _bytes(result.folder / name) for name in _compared(self.path)}
-            )
+            files = [*_LINES, *(name for name in _LATER if (self.path / name).exists())]
+            alike.update({name: _bytes(self.path / name) == _bytes(result.folder / name) for name in files})
         return [name for name, same in alike.items() if not same]
-
-
-def _compared(earlier: Path) -> tuple[str, ...]:
-    """Files that are compared by their bytes; earlier versions did not write what nodes did."""
-    return (*_LINES, _NODES) if (earlier / _NODES).exists() else _LINES
 
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:

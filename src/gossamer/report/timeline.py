@@ -51,7 +51,7 @@ def timeline(record: NodeRecord, name: str) -> Figure | None:
         height=max(3, height * 0.2), thickness=1.5, yOffset=height * 0.32
     )
     chart = alt.layer(spans.encode(x=across, x2="to:Q", **shared), sent.encode(x=across, **shared))
-    spec = chart.properties(width="container", height=alt.Step(height)).to_dict()
+    spec = chart.properties(width="container", height=height * len(record.shown)).to_dict()
     return Figure(name, f"Timeline of {record.run}", _words(record), Shown.PUBLIC, spec, rows)
 
 
