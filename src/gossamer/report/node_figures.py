@@ -96,12 +96,16 @@ def dots(record: NodeRecord, name: str) -> Figure | None:
     figure, title, form = next((one for one in _HEIGHTS if differs(nodes, one[0])), _HEIGHTS[-1])
     known = [node for node in nodes if figure in node]
     drawn = known[:: -(-len(known) // _DOTS)]
-    tooltip: list[Any] = ["name:N", alt.Tooltip("updates:Q", format=","), alt.Tooltip(f"{figure}:Q", title=title)]
+    across, called = next((one for one in _ACROSS if differs(known, one[0])), _ACROSS[0])
+    tooltip = [
+        "name:N",
+        *(alt.Tooltip(f"{key}:Q", title=of, format=",.4~g") for key, of in ((across, called), (figure, title))),
+    ]
     chart = (
-        alt.Chart(alt.Data(values=[{"name": n["name"], "updates": n["updates"], figure: n[figure]} for n in drawn]))
+        alt.Chart(alt.Data(values=[{key: n.get(key) for key in ("name", across, figure)} for n in drawn]))
         .mark_circle(size=60, opacity=0.7, color=COLOURS[0])
         .encode(
-            x=alt.X("updates:Q", title="updates of the node"),
+            x=alt.X(f"{across}:Q", title=called, scale=alt.Scale(zero=False)),
             y=alt.Y(f"{figure}:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(format=form)),
             tooltip=tooltip,
         )
@@ -113,6 +117,12 @@ def dots(record: NodeRecord, name: str) -> Figure | None:
     )
 
 
+_ACROSS = (
+    ("updates", "updates of the node"),
+    ("staleness", "mean staleness of its updates"),
+    ("computing_seconds", "virtual seconds that it computed"),
+)
+"""Figures that nodes are drawn across: the first in which they differ."""
 _HEIGHTS = (
     ("test_accuracy", "correct test examples", ".0%"),
     ("test_loss", "loss per test example", ""),
