@@ -27,8 +27,10 @@ def figures_of(records: Sequence[RunRecord], *, public: bool = False) -> list[Fi
     return [figure for section in sections_of(records, public=public) for figure in section.figures]
 
 
-def write_report(records: Sequence[RunRecord], folder: Path, *, public: bool = False) -> Path:
-    """Write the report of ``records`` into ``folder``, and return where it is.
+def write_report(
+    records: Sequence[RunRecord], folder: Path, *, public: bool = False, before: Sequence[Section] = ()
+) -> Path:
+    """Write the report of ``records`` into ``folder``, and return where it is; sections ``before`` its own come first.
 
     Raises
     ------
@@ -36,7 +38,7 @@ def write_report(records: Sequence[RunRecord], folder: Path, *, public: bool = F
         If the packages that draw it are not installed.
     """
     file = folder / FILE
-    write_own(file, page(records, sections_of(records, public=public), public=public))
+    write_own(file, page(records, sections_of(records, public=public, before=before), public=public))
     return file
 
 

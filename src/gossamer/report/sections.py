@@ -32,9 +32,13 @@ SECTIONS: tuple[Maker, ...] = (privacy, progress, nodes)
 """Makers of all sections, in order."""
 
 
-def sections_of(records: Sequence[RunRecord], *, public: bool = False) -> list[Section]:
-    """Return the sections of ``records``; with ``public``, without figures that tell of more than was released."""
-    made = [section for maker in SECTIONS if (section := maker(records, public)) is not None]
+def sections_of(records: Sequence[RunRecord], *, public: bool = False, before: Sequence[Section] = ()) -> list[Section]:
+    """Return the sections of ``records``, after others that come ``before`` them.
+
+    With ``public``, without figures that tell of more than was released.
+    """
+    own = [section for maker in SECTIONS if (section := maker(records, public)) is not None]
+    made = [*before, *own]
     return [_released(section) for section in made] if public else made
 
 
