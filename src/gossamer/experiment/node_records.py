@@ -84,7 +84,7 @@ class NodeRecords:
         activity, elapsed = self.simulator.activity, self.simulator.elapsed
         found = dict.fromkeys(_SUMMED, 0.0)
         for name in self.simulator.nodes:
-            for key, value in zip(_SUMMED, activity.of(name, elapsed), strict=False):
+            for key, value in zip(_SUMMED, activity.of(name, elapsed)[:6], strict=True):
                 found[key] += value
         releases = sum(self.simulator.computer.releases(name) for name in self.plan.epsilons)
         counts = {key: round(value, 6) if key.endswith("seconds") else int(value) for key, value in found.items()}

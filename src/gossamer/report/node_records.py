@@ -20,13 +20,13 @@ PRIVATE = ("test_accuracy", "test_loss")
 
 
 class Span(NamedTuple):
-    """Something that a node did, from ``start``, for so many ``seconds``, ``count`` times."""
+    """Something that a node did, from ``start``, for so many ``seconds``, so many ``times``."""
 
     node: str
     kind: str
     start: float
     seconds: float
-    count: int
+    times: int
 
 
 @dataclass(frozen=True)

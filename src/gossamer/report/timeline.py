@@ -19,9 +19,9 @@ def timeline(record: NodeRecord, name: str) -> Figure | None:
     if not record.spans:
         return None
     alt = altair()
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"node": one.node, "does": one.kind, "from": _short(one.start), "to": _short(one.start + one.seconds)}
-        | {"times": one.count}
+        | {"times": one.times}
         for one in record.spans
     ]
     height = max(_LEAST_ROW, min(_ROW, _MOST_HEIGHT // len(record.shown)))
@@ -66,7 +66,7 @@ def _words(record: NodeRecord) -> str:
     """Shares of time over all nodes that are drawn, and what is left out."""
     whole = record.seconds * len(record.shown)
     spent = {kind: sum(one.seconds for one in record.spans if one.kind == kind) for kind in ("computing", "away")}
-    messages = sum(one.count for one in record.spans if one.kind == "sending")
+    messages = sum(one.times for one in record.spans if one.kind == "sending")
     shares = {kind: 100 * seconds / whole if whole else 0.0 for kind, seconds in spent.items()}
     rest = max(0.0, 100 - sum(shares.values()))
     said = (
