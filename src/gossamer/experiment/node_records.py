@@ -91,7 +91,7 @@ class NodeRecords:
         return {**counts, "releases": releases}
 
     def _row(self, name: str, scores: Mapping[str, float]) -> dict[str, Any]:
-        """What one node did; without what it does not have."""
+        """Row of one node, without figures that it does not have."""
         node, plan, simulator = self.simulator.nodes[name], self.plan, self.simulator
         found = {
             "name": name,
