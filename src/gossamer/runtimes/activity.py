@@ -23,8 +23,9 @@ class Histogram:
 
     def add(self, value: int) -> None:
         """Count a value."""
-        if value < len(self.counts) and self.width == 1:  # as nearly always
-            self.counts[value] += 1
+        place = value // self.width
+        if place < len(self.counts):  # as nearly always
+            self.counts[place] += 1
             return
         while value >= _COUNTED * self.width:
             pairs = [*self.counts, 0] if len(self.counts) % 2 else self.counts
@@ -146,9 +147,15 @@ class Activity:
         counts = self.counts[name]
         counts.updates += 1
         if self._by_computing:
-            self._aged(counts, updates - counts.before)
-        since, counts.since = counts.since, -1.0
-        self._computed(name, counts, since if since >= 0 else now - seconds, seconds)
+            age = updates - counts.before
+            counts.ages += age
+            counts.aged += 1
+            self.ages.add(age)
+        counts.computing += seconds
+        if counts.drawn:
+            since = counts.since if counts.since >= 0 else now - seconds
+            self.timeline.add(name, COMPUTING, since - self._start, seconds)
+        counts.since = -1.0
 
     def leaves(self, name: str, now: float) -> None:
         """A node goes away, and loses what it was computing."""
