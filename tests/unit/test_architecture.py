@@ -74,7 +74,7 @@ MAY_IMPORT = {
     "cli/audit": f"{DEPLOYED} cli report",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
     "cli/federation": f"{DEPLOYED} {PARTIES} cli interrupts",
-    "cli/runs": f"{DEPLOYED} faults cli report",
+    "cli/runs": f"{DEPLOYED} {PARTIES} faults cli report",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",
     "__init__": f"{RUNS} trained runtimes experiment deployment/party",

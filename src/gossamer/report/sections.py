@@ -49,9 +49,11 @@ SECTIONS: tuple[Maker, ...] = (progress,)
 """Makers of all sections, in order."""
 
 
-def sections_of(records: Sequence[RunRecord], *, public: bool = False) -> list[Section]:
+def sections_of(
+    records: Sequence[RunRecord], *, public: bool = False, makers: Sequence[Maker] = SECTIONS
+) -> list[Section]:
     """Return the sections of ``records``; with ``public``, without figures that tell of more than was released."""
-    made = [section for maker in SECTIONS if (section := maker(records, public)) is not None]
+    made = [section for maker in makers if (section := maker(records, public)) is not None]
     return [_released(section) for section in made] if public else made
 
 
