@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
+from gossamer.report.look import COLOURS
 
 _HEIGHT, _LABEL = 28, 160  # pixels of a bar, and of its name
 
@@ -26,6 +27,8 @@ class Bars(NamedTuple):
         What each bar is about.
     format : str
         Of the axis' numbers, in d3's words.
+    rest : str
+        Part of each bar that is drawn in grey, since it is not there yet.
     """
 
     name: str
@@ -33,6 +36,11 @@ class Bars(NamedTuple):
     unit: str
     of: str
     format: str = ""
+    rest: str = ""
+
+    def say(self, value: float) -> str:
+        """Return a value in words."""
+        return f"{100 * value:.3g} %" if self.format else f"{value:.4g}"
 
 
 def bars(what: Bars, rows: Sequence[Mapping[str, Any]], shown: Shown) -> Figure:
@@ -40,13 +48,15 @@ def bars(what: Bars, rows: Sequence[Mapping[str, Any]], shown: Shown) -> Figure:
     alt = altair()
     parts = list(dict.fromkeys(str(row["part"]) for row in rows))
     number = what.format or ",.4~g"
+    colours = ["#9aa4ae" if part == what.rest else COLOURS[n % len(COLOURS)] for n, part in enumerate(parts)]
+    axis = alt.Axis(format=what.format or alt.Undefined, tickCount=alt.ExprRef("ceil(width / 90)"))
     chart = (
         alt.Chart(alt.NamedData("rows"))
         .mark_bar(stroke="currentColor", strokeOpacity=0.4)
         .encode(
-            x=alt.X("value:Q", title=what.unit, axis=alt.Axis(format=what.format), scale=alt.Scale(nice=False)),
+            x=alt.X("value:Q", title=what.unit, axis=axis, scale=alt.Scale(nice=False)),
             y=alt.Y("of:N", title=what.of, sort=None, axis=alt.Axis(labelLimit=_LABEL)),
-            color=alt.Color("part:N", title=None, sort=None, scale=alt.Scale(domain=parts)),
+            color=alt.Color("part:N", title=None, sort=None, scale=alt.Scale(domain=parts, range=colours)),
             order=alt.Order("rank:Q"),
             tooltip=[
                 alt.Tooltip("of:N", title=what.of),
@@ -57,7 +67,7 @@ def bars(what: Bars, rows: Sequence[Mapping[str, Any]], shown: Shown) -> Figure:
         .properties(width="container", height=_HEIGHT * len({row["of"] for row in rows}))
     )
     ranked = [{**row, "rank": parts.index(str(row["part"]))} for row in rows]
-    said = "; ".join(f"{row['of']}: {row['part']}, {row['value']:.3g}" for row in rows[:_SAID])
+    said = "; ".join(f"{row['of']}: {row['part']}, {what.say(row['value'])}" for row in rows[:_SAID])
     more = f"; and {len(rows) - _SAID} more" if len(rows) > _SAID else ""
     spec = {**chart.to_dict(), "data": {"name": "rows", "values": ranked}}
     return Figure(what.name, what.title, f"{what.title} ({what.unit}). {said}{more}.", shown, spec, rows)

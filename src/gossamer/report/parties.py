@@ -17,6 +17,7 @@ from gossamer.report.words import count, decimal, share
 STATUS = "status.json"
 """File by which a state folder is known."""
 _LINES = 50  # of the log
+_UNMADE, _LEFT = "planned, not made", "left"
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,10 @@ def _releases(parties: Sequence[PartyRecord]) -> Figure | None:
         if party.status.get("planned_releases")
         for part, value in (
             ("made", party.status.get("releases", 0)),
-            ("planned, not made", party.status["planned_releases"] - party.status.get("releases", 0)),
+            (_UNMADE, party.status["planned_releases"] - party.status.get("releases", 0)),
         )
     ]
-    return _drawn(Bars("party-releases", "Releases of the node", "releases", "node"), rows)
+    return _drawn(Bars("party-releases", "Releases of the node", "releases", "node", rest=_UNMADE), rows)
 
 
 def _budgets(parties: Sequence[PartyRecord]) -> Figure | None:
@@ -132,9 +133,9 @@ def _budgets(parties: Sequence[PartyRecord]) -> Figure | None:
         {"of": name, "part": part, "value": value}
         for name, share_ in charged.items()
         if share_ is not None
-        for part, value in (("charged by all runs", share_), ("left", max(0.0, 1 - share_)))
+        for part, value in (("charged by all runs", share_), (_LEFT, max(0.0, 1 - share_)))
     ]
-    return _drawn(Bars("party-budget", "Budget of the policy", "share of the budget", "node", ".0%"), rows)
+    return _drawn(Bars("party-budget", "Budget of the policy", "share of the budget", "node", ".0%", _LEFT), rows)
 
 
 def _peers(parties: Sequence[PartyRecord]) -> Figure | None:
