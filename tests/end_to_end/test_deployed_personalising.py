@@ -18,6 +18,7 @@ from tests.oracle.deployed import federation
 import gossamer as gs
 from gossamer.deployment.party.results import PERSONAL, write_results
 from gossamer.experiment.personalising import NOTE, personal_models
+from gossamer.privacy.guarantee_card import read_guarantee_card
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.trace import Step
 
@@ -59,7 +60,10 @@ def test_each_party_keeps_its_personal_model_to_itself(tmp_path: Path) -> None:
         if party == "server":  # it has no examples
             assert not (path / PERSONAL).exists()
             assert "personalisation" not in summary
+            assert not (path / "guarantee.json").exists()
             continue
+        card = read_guarantee_card((path / "guarantee.json").read_text(), path)
+        assert card.guarantees[0].epsilon == summary["privacy"]["guarantee"]["epsilon"]
         arrays, released = load_file(path / PERSONAL), load_file(path / "model.safetensors")
         own, final = (np.concatenate([of["weight"].ravel(), of["bias"]]) for of in (arrays, released))
         personal[party] = own

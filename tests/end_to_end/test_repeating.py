@@ -266,6 +266,7 @@ def test_rounding_may_be_why_a_run_that_was_cut_off_differs() -> None:
         ("metrics.jsonl", lambda text: text[:-5]),
         ("summary.json", lambda text: text.replace('"epsilon": ', '"epsilon": 1', 1)),
         ("ledger.jsonl", lambda text: text.replace('"releases": ', '"releases": 1', 1)),
+        ("guarantee.json", lambda text: text.replace('"mu": ', '"mu": 1', 1)),
         ("private.jsonl", lambda text: text + "{}\n"),
     ],
 )
@@ -282,6 +283,13 @@ def test_a_file_that_was_changed_is_named_and_rounding_is_not_blamed(
     assert f"first: {file} was changed since the run" in line
     assert "round" not in line
     assert (Path("again") / file).exists() == (file != "private.jsonl")
+
+
+def test_folders_of_versions_without_a_card_are_repeated() -> None:
+    gs.run(spec(), "first")
+    Path("first/guarantee.json").unlink()
+    gs.repeat_run("first", "again")
+    assert Path("again/guarantee.json").exists()
 
 
 def test_a_model_that_was_changed_is_named() -> None:

@@ -20,9 +20,11 @@ from gossamer.cli import main
 from gossamer.experiment.reading import override, parse_spec, read_spec
 from gossamer.objectives.computing import Computing
 from gossamer.objectives.glm import LinearModel
+from gossamer.privacy.guarantee_card import read_guarantee_card
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 FILES = {"spec.yaml", "summary.json", "metrics.jsonl", "ledger.jsonl", "model.safetensors", "model.json", "timing.json"}
+FILES |= {"guarantee.json"}
 SECRET = gs.NoiseSecret(bytes(range(16)))
 UNLIKE_HERE = {
     "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") == "2" else "2",
@@ -66,6 +68,11 @@ def test_a_run_writes_the_whole_folder(tmp_path: Path, algorithm: str) -> None:
     assert {path.name for path in out.iterdir()} == FILES | {"noise_secret.json"}
     summary = json.loads((out / "summary.json").read_text())
     assert summary == json.loads(json.dumps(result.summary))
+    card = read_guarantee_card((out / "guarantee.json").read_text(), out)
+    (entry,), said = card.guarantees, summary["privacy"]["guarantee"]
+    assert {key: value for key, value in entry.model_dump(mode="json").items() if key != "profile"} == said
+    assert card.mechanism == summary["privacy"]["mechanism"]
+    assert entry.profile.profile.mu == pytest.approx(result.guarantee.mu, rel=1e-3)
     assert (summary["algorithm"], summary["engine"], summary["nodes"]) == (algorithm, "sim", 4)
     assert summary["updates"] == 4 * 12
     assert {"seed", "messages", "bytes", "virtual_seconds"} <= set(summary)

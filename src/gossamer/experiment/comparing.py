@@ -22,10 +22,13 @@ from gossamer.bounded import MOST_RECORDS, read_file
 from gossamer.errors import DataError
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import read_summary
+from gossamer.privacy import guarantee_card
 
 _METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json"
 _LINES = ("ledger.jsonl", "private.jsonl")
 """What a result has only in a folder."""
+_CARD = guarantee_card.FILE
+"""There too, in the folders of versions that wrote it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,8 @@ class Earlier:
             _SUMMARY: _alike(self.summary, json.loads(json.dumps(result.summary))),
         }
         if result.folder is not None:
-            alike.update({name: _bytes(self.path / name) == _bytes(result.folder / name) for name in _LINES})
+            files = [*_LINES, *([_CARD] if (self.path / _CARD).exists() else [])]
+            alike.update({name: _bytes(self.path / name) == _bytes(result.folder / name) for name in files})
         return [name for name, same in alike.items() if not same]
 
 

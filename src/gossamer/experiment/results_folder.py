@@ -4,6 +4,7 @@
 |---|---|
 | `spec.yaml` | the complete spec, every default written out |
 | `summary.json` | the outcome and the guarantee |
+| `guarantee.json` | all that is proved, with its profile, for programs (`privacy.guarantee_card`) |
 | `metrics.jsonl` | a line an evaluation |
 | `ledger.jsonl` | a line for each kind of release of each node |
 | `model.safetensors` | the run's model, by the names of its parts, with `model.json` in its metadata |
@@ -31,15 +32,19 @@ from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
 from gossamer.files import append, make_own_folder, write_own
 from gossamer.files import to_json as to_json
+from gossamer.privacy import guarantee_card
+from gossamer.privacy.guarantees import Guarantee
 from gossamer.trained.card import FILE as CARD
 from gossamer.trained.card import Card
 from gossamer.trained.files import ARRAYS, saved
+from gossamer.version import __version__
 
 EXPORTS = ("model.pt2", "model.onnx", "model.joblib")
 """Files that `gossamer export` puts beside a model; they go when it does."""
 FILES = (
     "spec.yaml",
     "summary.json",
+    guarantee_card.FILE,
     "metrics.jsonl",
     "ledger.jsonl",
     "model.safetensors",
@@ -95,6 +100,11 @@ class ResultsFolder:
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
         append(self.path / name, to_json(row) + "\n")
+
+    def write_guarantees(self, guarantees: Iterable[Guarantee], mechanism: Mapping[str, Any]) -> None:
+        """Write all that is proved, which the plan fixes before the first release."""
+        card = guarantee_card.GuaranteeCard.of(guarantees, mechanism, __version__)
+        self.write(guarantee_card.FILE, card.to_json())
 
     def write_model(self, model: FloatArray, card: Card) -> None:
         """Replace the model and its card, which is the same throughout a run, so that the two always fit."""

@@ -200,6 +200,7 @@ class _Run:
             return
         self.folder.clear()
         self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
+        self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe())
         if self.secret is not None:
             tested = test_mark(self.prepared, self.secret)
             KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=tested).write(self.folder.path)

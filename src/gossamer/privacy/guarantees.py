@@ -35,6 +35,11 @@ def guess(profile: PrivacyProfile) -> str:
     return f"The best guess is right {right:g} times in 100, instead of 50 ({mu})."
 
 
+def told_apart(unit: str, relation: NeighboringRelation) -> str:
+    """The question that an attacker asks of a unit, in words."""
+    return _NEIGHBORS[relation].format(re.split(" of | with ", unit)[0])
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """Proved limit of what an observer can learn.
@@ -111,10 +116,9 @@ class Guarantee:
             return f"none. {self.proof}"
         assumptions = "\n".join(f"  - {assumption}" for assumption in self.assumptions)
         weak = "".join(f"\nBut {remark}." for remark in self.remarks)
-        told_apart = _NEIGHBORS[self.neighboring_relation].format(re.split(" of | with ", self.unit)[0])
         return (
             f"({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy for each {self.unit}, "
-            f"against {self.observer}:\nit stays hard to tell {told_apart} "
+            f"against {self.observer}:\nit stays hard to tell {told_apart(self.unit, self.neighboring_relation)} "
             f"({self.neighboring_relation.value}).\n{guess(self.profile)}{weak}\n"
             f"Proof: {self.proof}\nThis assumes:\n{assumptions}"
         )

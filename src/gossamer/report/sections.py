@@ -1,39 +1,15 @@
-"""Sections of a report: what each shows, and the table of them in the order in which they are read."""
+"""The table of a report's sections, in the order in which they are read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gossamer.report.curves import axes_of, curves
-from gossamer.report.figure import Figure, Shown
+from gossamer.report.figure import Shown
+from gossamer.report.privacy_section import privacy
 from gossamer.report.records import RunRecord
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page, under a heading.
-
-    Attributes
-    ----------
-    name : str
-        Of its place in the page: letters, digits and hyphens.
-    title : str
-        Its heading.
-    figures : sequence of Figure
-        What it draws. The template draws each by ``{{ figure(one) }}``.
-    template : str
-        File of this room that is filled in below the heading; it sees ``section`` and ``records``.
-    values : mapping
-        What else the template says, as ``section.values``. All of it is escaped.
-    """
-
-    name: str
-    title: str
-    figures: Sequence[Figure] = ()
-    template: str = "figures.html"
-    values: Mapping[str, Any] = field(default_factory=dict)
+from gossamer.report.section import Section as Section
 
 
 def progress(records: Sequence[RunRecord], public: bool) -> Section:
@@ -45,7 +21,7 @@ def progress(records: Sequence[RunRecord], public: bool) -> Section:
 Maker = Callable[[Sequence[RunRecord], bool], Section | None]
 """(runs, whether only what is public or released may be shown) -> the section, or None if there is nothing for it."""
 
-SECTIONS: tuple[Maker, ...] = (progress,)
+SECTIONS: tuple[Maker, ...] = (privacy, progress)
 """Makers of all sections, in order."""
 
 

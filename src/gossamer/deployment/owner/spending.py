@@ -80,6 +80,18 @@ class Spending:
             return (self.divergence / level if level else math.inf if self.divergence else 0.0,)
         return self.filter.shares(self.divergence, self.total or Total())
 
+    def share_of(self, run: Spent) -> float | None:
+        """The share of the budget that a run has spent by the filter that counts; None of one in a series."""
+        shares = self.shares
+        if shares is None or run.series is not None:
+            return None
+        level = self.level or 0.0
+        if isinstance(self.filter, EitherFilter) and run.mu is not None and shares.index(min(shares)) == 1:
+            level, spent = self.filter.gaussian.level, run.mu**2
+        else:
+            spent = run.divergence
+        return spent / level if level else math.inf if spent else 0.0
+
     @property
     def epsilon(self) -> float | None:
         """Epsilon that was spent, at the policy's delta, with the part of late answers; None without a policy.
@@ -124,6 +136,19 @@ class Spending:
             "runs": [_finite_run(run) for run in self.runs],
             "contents": [{**content._asdict(), "fingerprint": content.fingerprint.hex()} for content in self.contents],
             "overlaps": self.overlaps,
+        }
+
+    def bar(self, run: str) -> dict[str, object]:
+        """Parts of the budget that runs take, for a picture in which ``run`` stands out; plain data for JSON."""
+        assert self.budget is not None
+        assert self.shares is not None
+        return {
+            "data_set": self.name,
+            "allowed": _allowed(self.budget),
+            "epsilon": _finite(self.epsilon),
+            "share": _finite(min(self.shares)),
+            "runs": [{"run": one.run, "share": _finite(self.share_of(one)), "series": one.series} for one in self.runs],
+            "this_run": run,
         }
 
     def _gaussian(self) -> dict[str, object]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +14,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.data.split import Split
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy_rules import relies
-from gossamer.deployment.owner.spending import spending_of
+from gossamer.deployment.owner.spending import Spending, spending_of
 from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.computing import deployed_computer, deployed_epsilon, deployed_guarantees, paced
 from gossamer.deployment.party.data import load_party_split
@@ -175,13 +176,23 @@ class DataHeld:
         return sum(self.agreed.prepared.workload.counts(self._name, 1).values())
 
     @property
+    def spending(self) -> Spending | None:
+        """Spending of the owner's data set by all runs; None for a party without data of an owner."""
+        return None if self._owned is None else spending_of(self._owned.policy, self._owned.file, self._owned.name)
+
+    @cached_property
+    def guarantees(self) -> tuple[Guarantee, Mapping[str, Guarantee]]:
+        """The guarantee of a party with data, and those by observer where they differ."""
+        return deployed_guarantees(self.agreed.prepared, self.agreed.plan)
+
+    @property
     def policy_charged(self) -> dict[str, float] | None:
         """Epsilon that the policy allows, and what is charged to it by all runs; None without one, or a proof."""
-        if self._owned is None:
+        spending = self.spending
+        if spending is None or spending.budget is None:
             return None
-        spending = spending_of(self._owned.policy, self._owned.file, self._owned.name)
         charged, shares = spending.epsilon, spending.shares
-        if spending.budget is None or charged is None or shares is None or not math.isfinite(charged):
+        if charged is None or shares is None or not math.isfinite(charged):
             return None
         return {"epsilon": spending.budget.epsilon, "epsilon_charged": charged, "share_charged": min(shares)}
 
@@ -191,7 +202,7 @@ class DataHeld:
         releases = 0 if ledger is None else ledger.releases
         if not self.agreed.terms.holds_data:
             return {"releases": releases}
-        guarantee, by_observer = deployed_guarantees(prepared, plan)
+        guarantee, by_observer = self.guarantees
         others = {observer: found.as_dict() for observer, found in by_observer.items()}
         return {
             "epsilon": _finite(deployed_epsilon(prepared, plan, self._name)),

@@ -16,6 +16,7 @@ from gossamer.experiment.personalising import NOTE, personal_models
 from gossamer.experiment.regression import regression_figures
 from gossamer.experiment.results_folder import to_json
 from gossamer.experiment.summarising import algorithm_of
+from gossamer.privacy import guarantee_card
 from gossamer.runtimes.host import Host
 from gossamer.trained.card import FILE as CARD
 from gossamer.trained.files import ARRAYS, saved
@@ -23,6 +24,8 @@ from gossamer.version import __version__
 
 PERSONAL = "personal.safetensors"
 """File of a party's personal model."""
+SPENDING = "spending.json"
+"""File with what all runs have taken of the budget of a party's data, as they were at the end of this one."""
 
 
 def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHeld) -> dict[str, Any]:
@@ -45,7 +48,21 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
         **(_personalised(folder, held, model) if host.finished else {}),
     }
     folder.write("summary.json", to_json(summary, indent=2) + "\n")
+    _write_proved(folder, held)
     return summary
+
+
+def _write_proved(folder: StateFolder, held: DataHeld) -> None:
+    """Write the card of what is proved of a party's data, and what all runs have taken of their budget."""
+    terms, plan = held.agreed.terms, held.agreed.plan
+    if not terms.holds_data:
+        return
+    guarantee, others = held.guarantees
+    card = guarantee_card.GuaranteeCard.of([guarantee, *others.values()], plan.describe(), __version__)
+    folder.write(guarantee_card.FILE, card.to_json())
+    if (spending := held.spending) is not None and spending.budget is not None:
+        bar = spending.bar(f"{terms.invitation.run}/{terms.me.name}")
+        folder.write(SPENDING, to_json(bar, indent=2) + "\n")
 
 
 def _personalised(folder: StateFolder, held: DataHeld, model: FloatArray) -> dict[str, Any]:

@@ -8,6 +8,8 @@
 | `node.log` | what happened, a line each |
 | `private.jsonl` | what the node recorded for itself; nobody else's business |
 | `summary.json`, `model.safetensors` | at the end: what came of it, and the model that this party would deploy |
+| `guarantee.json` | at the end, of a party with data: all that is proved (`privacy.guarantee_card`) |
+| `spending.json` | at the end: what all runs have taken of the budget of the party's data; for its owner |
 | `model.json` | at the end: what that model is, and how rows are read for it |
 | `personal.safetensors` | at the end, if the spec asks for it: that model trained on with raw data, for this party |
 | `scale.yaml` | the scale that the node began with, where columns are scaled privately |

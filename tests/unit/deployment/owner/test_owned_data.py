@@ -651,6 +651,21 @@ def test_what_is_shown(opened: Open, folder: Path) -> None:
     assert forgotten.divergence == wards.divergence
 
 
+def test_the_shares_of_runs_add_up_to_what_is_spent(opened: Open, folder: Path) -> None:
+    data = opened()
+    data.check()
+    for number, releases in enumerate((10, 30)):
+        data.ledger(f"run {number}", "a", {KIND: releases})
+    shown, *_ = spendings(read_policy(folder / "policy.yaml"))
+    bar = shown.bar("run 1/a")
+    assert shown.shares is not None
+    shares = [shown.share_of(run) for run in shown.runs]
+    assert bar["runs"] == [{"run": f"run {n}/a", "share": share, "series": None} for n, share in enumerate(shares)]
+    assert bar["share"] == min(shown.shares) == pytest.approx(sum(share or 0.0 for share in shares))
+    assert shares[0] == pytest.approx((shares[1] or 0.0) / 3)
+    assert (bar["data_set"], bar["this_run"]) == ("wards", "run 1/a")
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("delta", ["1.0e-12", "1.0e-5"])
 def test_what_is_left_is_what_is_admitted(opened: Open, folder: Path, delta: str) -> None:

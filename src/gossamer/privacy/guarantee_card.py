@@ -1,0 +1,200 @@
+"""The card of guarantees, `guarantee.json`: all that is proved of a run, for programs and for those who draw it.
+
+Figures of a card never promise more than is proved: points of a profile are few, and each is rounded up. Deltas fall as
+epsilon grows and are convex in exp(epsilon), so a point whose epsilon and delta are larger still holds, and so does the
+chord between two of them. Whoever reads a card finds a mu and a best guess that are not below those of the run.
+
+The schema is `guarantee.schema.json`, beside this module.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
+
+from gossamer.errors import DataError
+from gossamer.privacy.guarantees import Guarantee, rounded_up
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.profile import PrivacyProfile
+from gossamer.section import NEWER, Section, place, said
+
+FILE = "guarantee.json"
+FORMAT: Final = 1
+"""Version of the keys; it is raised when an older Gossamer would misread them."""
+LARGEST = 4 << 20
+"""Most characters of a card."""
+
+_POINTS, _DIGITS = 257, 6
+_ROUNDED = 1.02  # figures of few rounded points may be so much larger than the run's own
+Loss = Annotated[float, Field(ge=0, strict=True)]
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
+
+
+class ProfilePoints(Section):
+    """Points of a privacy profile.
+
+    Attributes
+    ----------
+    epsilons : tuple of float
+        Increasing from 0.
+    deltas : tuple of float
+        Proved for each.
+    """
+
+    epsilons: tuple[Loss, ...] = Field(min_length=1, max_length=1000)
+    deltas: tuple[Share, ...] = Field(min_length=1, max_length=1000)
+
+    @classmethod
+    def of(cls, profile: PrivacyProfile) -> ProfilePoints:
+        """Few of a profile's points, rounded up."""
+        kept = np.unique(np.linspace(0, len(profile.losses) - 1, _POINTS).round().astype(int))
+        points = {_up(profile.losses[at]): min(_up(profile.deltas[at]), 1.0) for at in kept}
+        return cls(epsilons=tuple(points), deltas=tuple(points.values()))
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> ProfilePoints:
+        if len(self.epsilons) != len(self.deltas) or self.epsilons[0] != 0 or np.any(np.diff(self.epsilons) <= 0):
+            raise ValueError("epsilons must increase from 0, with a delta for each")
+        return self
+
+    @cached_property
+    def profile(self) -> PrivacyProfile:
+        """The profile through the points."""
+        return PrivacyProfile.of(np.array(self.epsilons), np.array(self.deltas))
+
+
+class GuaranteeEntry(Section):
+    """A guarantee against one observer; fields are those of `Guarantee`, of which nothing is infinite.
+
+    Attributes
+    ----------
+    unit, neighboring_relation, observer
+        Who is protected, from what and from whom.
+    privacy : {"none"}, optional
+        Where nothing is guaranteed.
+    epsilon, delta : float or None
+        One point of the profile, at the delta of the budget.
+    mu : float or None
+        None where no Gaussian trade-off curve is below the profile's.
+    best_guess : float or None
+        Share of right guesses of the best attacker, who would be right half the time without looking.
+    profile : ProfilePoints
+        All that is proved.
+    rows_per_person : int or None
+        The most examples of one person that are covered together.
+    proof : str
+        How it was computed, or why nothing is guaranteed.
+    assumptions, remarks : tuple of str
+        What has to be true, and what makes it weak.
+    would_be : GuaranteeEntry, optional
+        What would be guaranteed if noise that is reproducible were secret.
+    """
+
+    unit: str = Field(min_length=1)
+    neighboring_relation: NeighboringRelation
+    observer: str = Field(min_length=1)
+    privacy: Annotated[Literal["none"] | None, NEWER] = None
+    epsilon: Loss | None
+    delta: Share | None
+    mu: Loss | None
+    best_guess: Annotated[float, Field(ge=0.5, le=1, strict=True)] | None
+    profile: ProfilePoints
+    rows_per_person: Annotated[int, Field(ge=1, strict=True)] | None
+    proof: str
+    assumptions: tuple[str, ...]
+    remarks: tuple[str, ...]
+    would_be: Annotated[GuaranteeEntry | None, NEWER] = None
+
+    @classmethod
+    def of(cls, guarantee: Guarantee) -> GuaranteeEntry:
+        """The entry of a guarantee."""
+        would_be = None if guarantee.would_be is None else cls.of(guarantee.would_be)
+        stated = {name: value for name, value in guarantee.as_dict().items() if name != "would_be"}
+        return cls(**stated, profile=ProfilePoints.of(guarantee.profile), would_be=would_be)
+
+    @model_validator(mode="after")
+    def _figures_are_those_of_the_profile(self) -> GuaranteeEntry:
+        nothing = self.privacy == "none"
+        if any((figure is None) is not nothing for figure in (self.epsilon, self.delta, self.best_guess)):
+            raise ValueError("epsilon, delta and best_guess go with a guarantee, and privacy: none with nothing")
+        profile = self.profile.profile
+        if self.best_guess is not None and profile.accuracy > self.best_guess * _ROUNDED:
+            raise ValueError("best_guess is below what the profile allows")
+        if self.mu is not None and profile.mu > self.mu * _ROUNDED + 1e-6:
+            raise ValueError("mu is below what the profile allows")
+        return self
+
+
+class GuaranteeCard(Section):
+    """All that is proved of a run.
+
+    Attributes
+    ----------
+    format : int
+        Version of these keys.
+    gossamer : str
+        Version that wrote it.
+    guarantees : tuple of GuaranteeEntry
+        By observer; first the one that the noise is planned for.
+    mechanism : mapping
+        The noise that all nodes have in common, as in ``summary.json``.
+    """
+
+    format: Literal[1]
+    gossamer: str
+    guarantees: tuple[GuaranteeEntry, ...] = Field(min_length=1)
+    mechanism: dict[str, Any]
+
+    @classmethod
+    def of(cls, guarantees: Iterable[Guarantee], mechanism: Mapping[str, Any], version: str) -> GuaranteeCard:
+        """The card of ``guarantees``, each once, that Gossamer of a ``version`` writes."""
+        entries = tuple(GuaranteeEntry.of(one) for one in dict.fromkeys(guarantees))
+        return cls(format=FORMAT, gossamer=version, guarantees=entries, mechanism=dict(mechanism))
+
+    def to_json(self) -> str:
+        """Write it as standard JSON, in one line."""
+        return json.dumps(self.model_dump(mode="json"), allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def read_guarantee_card(text: str, where: Path) -> GuaranteeCard:
+    """The card in a text, which is from the file ``where``.
+
+    Raises
+    ------
+    DataError
+        If it is damaged, or of a newer version.
+    """
+    try:
+        found = json.loads(text) if len(text) <= LARGEST else None
+        _check_version(found, where)
+        return GuaranteeCard.model_validate(found)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        why = f"{'.'.join(map(str, place(problem))) or 'its keys'}: {said(problem)}"
+    except (ValueError, RecursionError) as error:
+        why = str(error)
+    raise DataError(
+        f"{where}: expected the guarantee of a run, found it damaged ({' '.join(why.split())[:200]}); bring back what "
+        "the run wrote"
+    )
+
+
+def _check_version(found: Any, where: Path) -> None:
+    version = found.get("format") if isinstance(found, dict) else None
+    if isinstance(version, int) and version > FORMAT:
+        by = str(found.get("gossamer", "?"))[:20]
+        raise DataError(
+            f"{where}: expected a guarantee of format {FORMAT}, found format {version}, written by gossamer {by}; "
+            "install that version, or a newer one"
+        )
+
+
+def _up(bound: float) -> float:
+    return float(rounded_up(bound, _DIGITS)) if math.isfinite(bound) else bound
