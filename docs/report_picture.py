@@ -2,11 +2,12 @@
 
 python docs/report_picture.py [RESULTS]
 
-It runs the demo, or takes the results folder of one, and writes ``docs/report.png``.
+It runs the demo, or takes the results folder of one, and writes ``docs/report.png``: the page up to its first figure.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from gossamer.report.page import write_report
 from gossamer.report.records import read_records
 
 DOCS = Path(__file__).parent
-WIDTH, HEIGHT, COLOURS = 1000, 1500, 64
+WIDTH, MARGIN, COLOURS = 1000, 16, 64
 MOST = 150_000  # bytes
 
 
@@ -35,8 +36,11 @@ def main() -> None:
             gs.run(DOCS.parent / "examples" / "digits-gossip.yaml", results)
         page = write_report(read_records([results]), Path(scratch))
         show(driver, page, width=WIDTH)
-        taken = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
-    picture = taken.crop((0, 0, WIDTH, min(HEIGHT, taken.height))).quantize(COLOURS)
+        end = driver.execute_script("return document.querySelector('[data-chart]').closest('figure').offsetTop")
+        end += driver.execute_script("return document.querySelector('[data-chart]').closest('figure').offsetHeight")
+        clip = {"x": 0, "y": 0, "width": WIDTH, "height": end + MARGIN, "scale": 1}
+        taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
+    picture = Image.open(io.BytesIO(base64.b64decode(taken["data"]))).convert("RGB").quantize(COLOURS)
     picture.save(DOCS / "report.png", optimize=True)
     size = (DOCS / "report.png").stat().st_size
     if size > MOST:
