@@ -81,6 +81,8 @@ if TYPE_CHECKING:
     from gossamer.protocol.trace import read_steps, replay
     from gossamer.runtimes.links import FaultSettings, LinkSettings
     from gossamer.runtimes.speeds import SpeedSettings
+    from gossamer.studies.price import Price, price
+    from gossamer.studies.sweep import Sweep, sweep
     from gossamer.topology import (
         OwnTopology,
         bipartite_split,
@@ -144,6 +146,7 @@ __all__ = [
     "Predictions",
     "Prepared",
     "PretrainedSettings",
+    "Price",
     "PrivacySettings",
     "QuantileClip",
     "Result",
@@ -155,6 +158,7 @@ __all__ = [
     "Split",
     "StageClip",
     "StopSettings",
+    "Sweep",
     "SyntheticSettings",
     "TopologyError",
     "TorchModule",
@@ -172,6 +176,7 @@ __all__ = [
     "partition",
     "plan_run",
     "prepare",
+    "price",
     "read_spec",
     "read_steps",
     "repeat_run",
@@ -180,6 +185,7 @@ __all__ = [
     "rho",
     "run",
     "spectral_gap",
+    "sweep",
     "unpack",
 ]
 
@@ -248,6 +254,8 @@ _HOMES = {
     "gossamer.protocol.trace": ("read_steps", "replay"),
     "gossamer.runtimes.links": ("FaultSettings", "LinkSettings"),
     "gossamer.runtimes.speeds": ("SpeedSettings",),
+    "gossamer.studies.price": ("Price", "price"),
+    "gossamer.studies.sweep": ("Sweep", "sweep"),
     "gossamer.topology": (
         "OwnTopology",
         "bipartite_split",

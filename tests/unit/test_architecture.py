@@ -32,6 +32,7 @@ PARTIES = "deployment/founding deployment/owner deployment/peers deployment/part
 _ALONE = ("arrays", "bounded", "cache", "errors", "files", "interrupts", "version", "section", "normals", "threads")
 MAY_IMPORT = {
     **dict.fromkeys(_ALONE, ""),
+    "processes": "errors",
     "philox": "arrays normals",
     "randomness": "normals threads",
     "numbers": "errors",
@@ -63,6 +64,7 @@ MAY_IMPORT = {
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
     "experiment": f"{RUNS} objectives/models trained runtimes attacks",
     "report": "arrays bounded errors files version privacy",
+    "studies": f"{RUNS} experiment processes report",
     "faults": f"{RUNS} runtimes runtimes/storage experiment",
     "deployment": "",
     "deployment/channel": "errors protocol keys",
@@ -74,10 +76,10 @@ MAY_IMPORT = {
     "cli/audit": f"{DEPLOYED} cli report",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
     "cli/federation": f"{DEPLOYED} {PARTIES} cli interrupts",
-    "cli/runs": f"{DEPLOYED} {PARTIES} faults cli report",
+    "cli/runs": f"{DEPLOYED} {PARTIES} faults cli processes report studies",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",
-    "__init__": f"{RUNS} trained runtimes experiment deployment/party",
+    "__init__": f"{RUNS} trained runtimes experiment deployment/party studies",
 }
 BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and messages with a schedule of stages"}
 """Algorithms that are built on another one."""

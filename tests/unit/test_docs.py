@@ -192,7 +192,7 @@ def loaded(name: str) -> ModuleType:
 
 
 OUTPUTS = loaded("outputs")
-LONG = {"docs/algorithms/fedavg.md", "docs/algorithms/increasing.md"}
+LONG = {"docs/algorithms/fedavg.md", "docs/algorithms/increasing.md", "docs/how-to/compare.md"}
 """Pages whose commands take more than 5 seconds, or nearly."""
 
 

@@ -112,5 +112,7 @@ AlgorithmSettings = Annotated[
     SerializeAsAny(),
 ]
 """The settings of any algorithm, told apart by ``name``; the union is of Gossamer's own."""
+ALONE, TOGETHER = "local", "central"
+"""Baselines that share nothing: each node by itself, and all examples at one."""
 DEFAULT = Gossip()
 """Of a spec that names no algorithm."""

@@ -43,6 +43,8 @@ COMMANDS: Mapping[str, Entry] = {
     "evaluate": Entry("runs.evaluate", "test a run's model on rows that have their targets"),
     "export": Entry("runs.export", "write a run's model for PyTorch, ONNX Runtime or scikit-learn"),
     "report": Entry("runs.report", "write a page with figures of one or several runs"),
+    "sweep": Entry("runs.sweep", "run every combination of settings with several seeds, and compare"),
+    "price": Entry("runs.price", "say what privacy and distance cost: runs without noise, alone and in one place"),
     "account": Entry("audit.account", "epsilon of a number of noisy releases"),
     "calibrate": Entry("audit.calibrate", "the least noise for a budget"),
     "plan": Entry("runs.plan", "what a run would be made of, such as MAPA's stages"),

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-_PLAIN = re.compile(r"[A-Za-z0-9_.+-]{1,32}")
-"""Keys and values that stand in a name as they are; others as the first digits of their SHA-256."""
-_LONGEST = 120  # characters that settings may take; a name of a file may have 255
-_DIGITS = 8
+from gossamer.experiment.setting_names import setting_name
 
 
-def default_folder(spec: Path, kind: str, seed: int, settings: Sequence[str]) -> Path:
+def default_folder(spec: Path, kind: str, seed: int | None, settings: Sequence[str]) -> Path:
     """The folder for the results of a spec, such as ``runs/digits-gossip-seed0,algorithm.batch_size=8``.
 
     Parameters
@@ -22,8 +17,8 @@ def default_folder(spec: Path, kind: str, seed: int, settings: Sequence[str]) ->
         The file.
     kind : str
         What stands between the spec's name and the seed, such as ``up``; may be empty.
-    seed : int
-        Of the run.
+    seed : int or None
+        Of the run; None where the folder is for runs of several.
     settings : sequence of str
         Overrides, as ``--set`` takes them, of which the last one of a key counts, and names of other options. Their
         order does not count.
@@ -31,22 +26,6 @@ def default_folder(spec: Path, kind: str, seed: int, settings: Sequence[str]) ->
     parts = (setting.partition("=") for setting in settings)
     given = {key.strip(): value.strip() if equals else None for key, equals, value in parts}
     given.pop("seed", None)
-    name = "-".join(part for part in (spec.stem, kind, f"seed{seed}") if part)
-    return Path("runs") / "".join([name, *_suffix(given)])
-
-
-def _suffix(given: dict[str, str | None]) -> list[str]:
-    """Settings by key; where they are too long for a name, their number and a digest."""
-    pairs = sorted(given.items())
-    said = [f",{_plain(key)}" + ("" if value is None else f"={_plain(value)}") for key, value in pairs]
-    if sum(map(len, said)) <= _LONGEST:
-        return said
-    return [f",{len(pairs)}-settings-{_digest(repr(pairs))}"]
-
-
-def _plain(text: str) -> str:
-    return text if _PLAIN.fullmatch(text) else f"sha-{_digest(text)}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:_DIGITS]
+    name = "-".join(part for part in (spec.stem, kind, "" if seed is None else f"seed{seed}") if part)
+    said = setting_name(given)
+    return Path("runs") / (f"{name},{said}" if said else name)

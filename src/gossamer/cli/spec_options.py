@@ -44,10 +44,15 @@ def read_experiment(options: argparse.Namespace) -> Experiment:
     """The spec that was given, with its overrides."""
     from gossamer.experiment.reading import read_spec
 
+    return read_spec(options.spec, overrides_of(options))
+
+
+def overrides_of(options: argparse.Namespace) -> list[str]:
+    """All that options override in a spec."""
     seed = [] if options.seed is None else [f"seed={options.seed}"]
     weak = ["privacy.accept_weak=true"] * options.accept_weak
     reproducible = ["privacy.noise_secret=reproducible"] * getattr(options, "reproducible", False)
-    return read_spec(options.spec, [*options.set, *seed, *weak, *reproducible])
+    return [*options.set, *seed, *weak, *reproducible]
 
 
 @contextmanager

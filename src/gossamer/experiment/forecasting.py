@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gossamer.algorithms.plan import Plan
-from gossamer.experiment.driving import Observer, drive, few_collections
+from gossamer.experiment.driving import NullObserver, Observer, drive, few_collections
 from gossamer.experiment.prepared import Prepared
 from gossamer.objectives.glm import LinearModel
 from gossamer.runtimes.simulator import Simulator
@@ -65,13 +65,11 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
     The schedule of a run depends on nothing private, so it is that of the run itself where nothing else ends that,
     such as ``stop.accuracy``.
     """
-    context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
-    nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
-    simulator = Simulator(nodes, DryRun(), prepared.world, count=prepared.count)
+    simulator = _without_data(prepared, plan, DryRun())
     with few_collections():
         ended = drive(simulator, plan.stop, _Patience(simulator))
     examples = _bytes_of_examples(prepared)
-    models = _COPIES * len(nodes) * prepared.objective.size * prepared.objective.dtype.itemsize
+    models = _COPIES * len(simulator.nodes) * prepared.objective.size * prepared.objective.dtype.itemsize
     return Forecast(
         simulator.elapsed,
         simulator.messages,
@@ -80,6 +78,21 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
         _program(prepared) + 2 * examples + models,
         examples,
     )
+
+
+def asked_in(prepared: Prepared, plan: Plan) -> dict[str, int]:
+    """Count tasks for each node's data side in the whole run, found likewise; messages about masks left out."""
+    sides = DryRun()
+    simulator = _without_data(prepared, plan, sides)
+    with few_collections():
+        drive(simulator, plan.stop, NullObserver())
+    return sides.asked
+
+
+def _without_data(prepared: Prepared, plan: Plan, sides: DryRun) -> Simulator:
+    context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
+    nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
+    return Simulator(nodes, sides, prepared.world, count=prepared.count)
 
 
 def _program(prepared: Prepared) -> int:

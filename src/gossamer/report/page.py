@@ -58,11 +58,14 @@ class Page:
         return [figure for section in self.sections for figure in section.figures]
 
 
-def page_of_runs(records: Sequence[RunRecord], *, public: bool = False) -> Page:
-    """Return the page of runs; with ``public``, without what tells of more than was released."""
+def page_of_runs(records: Sequence[RunRecord], *, public: bool = False, before: Sequence[Section] = ()) -> Page:
+    """Return the page of runs, sections ``before`` its own first.
+
+    With ``public``, it is without what tells of more than was released.
+    """
     title = records[0].name if len(records) == 1 else f"{len(records)} runs"
     rows = overview(records, public=public)
-    return Page(title, "Runs", rows, notes(records), sections_of(records, public=public), public)
+    return Page(title, "Runs", rows, notes(records), sections_of(records, public=public, before=before), public)
 
 
 def page_of_parties(parties: Sequence[PartyRecord], *, public: bool = False) -> Page:
@@ -78,15 +81,17 @@ def figures_of(records: Sequence[RunRecord], *, public: bool = False) -> list[Fi
     return page_of_runs(records, public=public).figures
 
 
-def write_report(records: Sequence[RunRecord], folder: Path, *, public: bool = False) -> Path:
-    """Write the report of ``records`` into ``folder``, and return where it is.
+def write_report(
+    records: Sequence[RunRecord], folder: Path, *, public: bool = False, before: Sequence[Section] = ()
+) -> Path:
+    """Write the report of ``records`` into ``folder``, and return where it is; sections ``before`` its own come first.
 
     Raises
     ------
     DataError
         If the packages that draw it are not installed.
     """
-    return write_page(page_of_runs(records, public=public), folder)
+    return write_page(page_of_runs(records, public=public, before=before), folder)
 
 
 def write_page(page: Page, folder: Path) -> Path:

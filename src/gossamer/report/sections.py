@@ -26,10 +26,18 @@ SECTIONS: tuple[Maker, ...] = (privacy, progress)
 
 
 def sections_of(
-    records: Sequence[RunRecord], *, public: bool = False, makers: Sequence[Maker] = SECTIONS
+    records: Sequence[RunRecord],
+    *,
+    public: bool = False,
+    before: Sequence[Section] = (),
+    makers: Sequence[Maker] = SECTIONS,
 ) -> list[Section]:
-    """Return the sections of ``records``; with ``public``, without figures that tell of more than was released."""
-    made = [section for maker in makers if (section := maker(records, public)) is not None]
+    """Return the sections of ``records``, after others that come ``before`` them.
+
+    With ``public``, without figures that tell of more than was released.
+    """
+    own = [section for maker in makers if (section := maker(records, public)) is not None]
+    made = [*before, *own]
     return [_released(section) for section in made] if public else made
 
 

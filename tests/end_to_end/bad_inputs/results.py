@@ -146,6 +146,18 @@ CASES: tuple[Case, ...] = (
         "results exists and is not empty",
         of="results",
     ),
+    Case(
+        "sweep: into runs of another spec",
+        KIND,
+        "sweep spec.yaml --seeds 1 --out .",
+        "algorithm.nodes is 3 there and 4 here); choose another --out",
+        {
+            "spec.yaml": "{algorithm: {name: gossip, nodes: 4, batch_size: 20, updates_per_node: 3}, "
+            "budget: {epsilon: 8, delta: 1.0e-4}}"
+        },
+        make=lambda folder: (folder / "results").rename(folder / "spec-seed0"),
+        of="results",
+    ),
     Case("repeat: into itself", KIND, "run --repeat results --out results --overwrite", "results", of="results"),
     Case("status: results of a simulation", KIND, "status results", "there is no status.json", of="results"),
 )

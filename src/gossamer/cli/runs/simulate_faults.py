@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context
 
 from gossamer.cli.patience import patience
 from gossamer.cli.printing import print_json, say
@@ -20,6 +15,7 @@ from gossamer.experiment.spec import Experiment
 from gossamer.faults.seeds import Failure, first_failing
 from gossamer.faults.specs import small_runs
 from gossamer.faults.trials import Trial
+from gossamer.processes import results
 
 _CHUNK = 50  # seeds that a process takes at a time
 
@@ -75,7 +71,7 @@ def simulate_faults(options: argparse.Namespace) -> int:
     chunks = [range(start, min(start + _CHUNK, last)) for start in range(options.first, last, _CHUNK)]
     began, done, failing = time.perf_counter(), 0, None
     with patience("running seeds") as now:
-        for chunk, failing in zip(chunks, _results([_Work(experiment, chunk) for chunk in chunks], options.jobs)):
+        for chunk, failing in zip(chunks, results([_Work(experiment, chunk) for chunk in chunks], options.jobs)):
             done += len(chunk)
             now(f"running seeds, {done} of {options.seeds} are done")
             if failing is not None:
@@ -99,34 +95,6 @@ def simulate_faults(options: argparse.Namespace) -> int:
         )
     say(f"{done / seconds:.1f} seeds a second")
     return 0 if failure is None else 1
-
-
-def _results(work: Iterable[_Work], jobs: int) -> Iterator[int | None]:
-    """Results of the pieces of work, in order."""
-    if jobs == 1:
-        yield from (piece() for piece in work)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        try:
-            with _deaf_children():
-                found = pool.map(_Work.__call__, work)
-            yield from found
-        except KeyboardInterrupt:  # what they are at takes longer than anybody waits
-            for process in active_children():
-                process.terminate()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Start processes that leave an interrupt from the keyboard to this one, which ends them, from their beginning."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _command(options: argparse.Namespace, seed: int) -> str:

@@ -1,0 +1,1 @@
+"""Several runs of one spec beside each other: sweeps over settings, and the price of privacy."""

@@ -1,0 +1,165 @@
+"""Runs of a study: each with a folder of its own, so that a study goes on where it was interrupted.
+
+A finished run's folder is kept. One that was interrupted is run anew, from its beginning and with its own noise secret:
+what it released before it releases again, and nothing more, as a repeat does. A folder that was made from another spec
+is refused, since a study that mixed the two would say nothing of either.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import DataError, GossamerError, RunWarning, shortened
+from gossamer.experiment.noise_secret import FILE, KeptSecret, NoiseSecret
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.reading import read_spec
+from gossamer.experiment.results_folder import ResultsFolder, read_summary
+from gossamer.experiment.running import run
+from gossamer.experiment.spec import Experiment
+from gossamer.processes import results
+
+_UNFINISHED = ("running", "interrupted")
+_MISSING = "nothing"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """End of a run.
+
+    Attributes
+    ----------
+    number : int
+        Which run it was.
+    error : str
+        Reason why it failed, in a line; empty if it did not.
+    seconds : float
+        Wall time.
+    """
+
+    number: int
+    error: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One run of a study, as another process can make it.
+
+    Attributes
+    ----------
+    setting : str
+        Name of what it has in common with others, which differ from it in their seed.
+    experiment : Experiment
+        Its spec.
+    folder : Path
+        Where its results go.
+    number : int
+        Which it is.
+    """
+
+    setting: str
+    experiment: Experiment
+    folder: Path
+    number: int
+
+    def __call__(self) -> Outcome:
+        """Make the run."""
+        began, error = time.perf_counter(), ""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RunWarning)  # they were told before the first run
+                run(self.experiment, self.folder, overwrite=True, secret=self._begun_with())
+        except GossamerError as problem:
+            error = str(problem)
+        except Exception as problem:
+            error = f"{type(problem).__name__}: {problem}"
+        return Outcome(self.number, " ".join(error.split()), time.perf_counter() - began)
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self.experiment.seed
+
+    @property
+    def finished(self) -> bool:
+        """Whether its folder has the results of the whole run."""
+        if not (self.folder / "summary.json").exists():
+            return False
+        return self.summary().get("status") not in _UNFINISHED
+
+    def summary(self) -> dict[str, Any]:
+        """Its ``summary.json``."""
+        return read_summary(self.folder)
+
+    def _begun_with(self) -> NoiseSecret | None:
+        """The noise secret of the run that was interrupted here, if that left one that nobody else knows.
+
+        Where the data, the code or the version are others by now it gives other noise, which has nothing in common with
+        that of the earlier run (`secret_seed`).
+        """
+        if not self.experiment.secretive or not (self.folder / FILE).exists():
+            return None
+        try:
+            return KeptSecret.read(self.folder).secret
+        except DataError:
+            return None
+
+    def check_folder(self) -> None:
+        """Raise unless its folder is empty, or has results of the very same spec.
+
+        Raises
+        ------
+        CallerError
+            In one line that names the folder.
+        """
+        ResultsFolder(self.folder, overwrite=True)
+        if not (spec := self.folder / "spec.yaml").exists():
+            return
+        there = _flat(read_spec(spec).model_dump(mode="json"))
+        if there == _flat(self.experiment.model_dump(mode="json")):
+            return
+        here = _flat(_complete(self.experiment).model_dump(mode="json"))
+        if there != here:
+            raise DataError(f"{self.folder}: made from another spec ({_difference(there, here)}); choose another --out")
+
+
+def made(runs: Sequence[StudyRun], jobs: int) -> Iterator[tuple[StudyRun, Outcome]]:
+    """Make all runs that are not finished, and yield each as it is done."""
+    missing = [one for one in runs if not one.finished]
+    by_number = {one.number: one for one in missing}
+    for outcome in results(missing, jobs, in_order=False):
+        yield by_number[outcome.number], outcome
+
+
+def each_seed(setting: str, first: Experiment, seeds: int, out: Path, number: int) -> list[StudyRun]:
+    """Runs of one setting with so many seeds from that of the ``first`` on, numbered from ``number`` on."""
+    specs = [first.model_copy(update={"seed": seed}) for seed in range(first.seed, first.seed + seeds)]
+    return [
+        StudyRun(setting, spec, out / f"{setting}-seed{spec.seed}", index) for index, spec in enumerate(specs, number)
+    ]
+
+
+def _complete(experiment: Experiment) -> Experiment:
+    """The spec as a run writes it down, with what is found out before the run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        return prepare(experiment).experiment
+
+
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """The first key in which two specs differ, and both values."""
+    key = next(key for key in {**here, **there} if there.get(key, _MISSING) != here.get(key, _MISSING))
+    old, new = (shortened(spec.get(key, _MISSING), 40) for spec in (there, here))
+    return f"{key} is {old} there and {new} here"
+
+
+def _flat(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        found.update(_flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value})
+    return found

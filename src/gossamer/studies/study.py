@@ -1,0 +1,141 @@
+"""Making the runs of a study: checked before the first, made by several processes, gathered at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gossamer.bounded import real_path
+from gossamer.errors import CallerError, DataError, counted
+from gossamer.experiment.reading import override, parse_spec, read_spec
+from gossamer.experiment.spec import Experiment, resolved
+from gossamer.files import make_own_folder, to_json, write_own
+from gossamer.report.page import write_report
+from gossamer.report.records import read_records
+from gossamer.report.sections import Section
+from gossamer.studies.runs import StudyRun, made
+from gossamer.studies.scores import Scores, scores_of
+from gossamer.version import __version__
+
+Spec = Experiment | Mapping[str, Any] | str | Path
+Tell = Callable[[str], None]
+"""Is called with a line about how it goes."""
+
+
+def nobody(line: str) -> None:
+    """Hear nothing."""
+
+
+@dataclass
+class Study:
+    """Runs of several settings, each with several seeds.
+
+    Attributes
+    ----------
+    out : Path
+        The folder that theirs are in.
+    runs : list of StudyRun
+        All of them.
+    shared : dict of str to bool
+        By setting, whether somebody has the run's model.
+    errors : dict of Path to str
+        Reasons why runs failed, by folder.
+    """
+
+    out: Path
+    runs: list[StudyRun]
+    shared: dict[str, bool]
+    errors: dict[Path, str] = field(default_factory=dict)
+
+    def make(self, jobs: int, tell: Tell = nobody) -> None:
+        """Make all runs that are not finished."""
+        kept = [one for one in self.runs if one.finished]
+        if kept:
+            tell(f"finished before: {len(kept)} of {counted(len(self.runs), 'run')}")
+        make_own_folder(self.out)
+        done = len(kept)
+        for one, outcome in made(self.runs, jobs):
+            done += 1
+            if outcome.error:
+                self.errors[one.folder] = outcome.error
+            said = f"failed: {outcome.error}" if outcome.error else self._said(one)
+            tell(f"{done} of {len(self.runs)}: {one.setting}, seed {one.seed}: {said} ({outcome.seconds:.1f} s)")
+
+    @property
+    def finished(self) -> list[StudyRun]:
+        """Runs that came to their end, in this call or an earlier one."""
+        return [one for one in self.runs if one.folder not in self.errors and one.finished]
+
+    def scores(self) -> dict[str, Scores]:
+        """Scores by setting, without settings none of whose runs is finished."""
+        by_setting: dict[str, list[StudyRun]] = {}
+        for one in self.finished:
+            by_setting.setdefault(one.setting, []).append(one)
+        return {name: self._scores(runs) for name, runs in by_setting.items()}
+
+    def write(self, name: str, document: Mapping[str, Any]) -> None:
+        """Write what came of it beside the runs' folders."""
+        write_own(self.out / name, to_json({"gossamer": __version__, **document}, indent=2) + "\n")
+
+    def report(self, *before: Section) -> Path:
+        """Write one report of all finished runs, after sections of one's own, and return where it is.
+
+        Raises
+        ------
+        DataError
+            If no run is finished, or the packages that draw it are not installed.
+        """
+        folders = [one.folder for one in self.finished]
+        if not folders:
+            raise DataError(f"{self.out}: no run is finished, so there is nothing to report")
+        return write_report(read_records(folders), self.out, before=before)
+
+    def described(self) -> list[dict[str, Any]]:
+        """Every run as plain data, with its folder's name and why it failed."""
+        return [
+            {"setting": one.setting, "seed": one.seed, "folder": one.folder.name}
+            | ({"error": self.errors[one.folder]} if one.folder in self.errors else {})
+            for one in self.runs
+        ]
+
+    def _scores(self, runs: Sequence[StudyRun]) -> Scores:
+        return scores_of([one.summary() for one in runs], shared=self.shared[runs[0].setting])
+
+    def _said(self, one: StudyRun) -> str:
+        found = self._scores([one])
+        mean = found.score.mean
+        return f"{found.kind} {'none' if mean is None else f'{mean:.4g}'}"
+
+
+def experiment_of(spec: Spec, settings: Sequence[str]) -> Experiment:
+    """The experiment of a spec with overrides; its paths are whole, so that it is the same wherever it is read.
+
+    Raises
+    ------
+    SpecError
+        If it is no spec.
+    """
+    if isinstance(spec, str | Path):
+        return read_spec(spec, settings)
+    content = spec.model_dump(mode="json") if isinstance(spec, Experiment) else spec
+    found = resolved(parse_spec(override(content, settings)), real_path(Path.cwd()))
+    return found.model_copy(update={"dataset": found.dataset.complete()})
+
+
+def check_folders(runs: Sequence[StudyRun]) -> None:
+    """Raise CallerError unless every run's folder is empty, or of that run."""
+    for one in runs:
+        one.check_folder()
+
+
+def failed(study: Study) -> list[str]:
+    """A line for each run that failed."""
+    return [f"{folder.name} failed: {error}" for folder, error in study.errors.items()]
+
+
+def needs_folder(out: Path) -> None:
+    """Raise CallerError where the folder of a study is a file."""
+    if out.exists() and not out.is_dir():
+        raise CallerError(f"{out} is a file, expected a folder for the results; choose another --out")

@@ -1,0 +1,207 @@
+"""A sweep: runs of every combination of settings, each with several seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import counted
+from gossamer.privacy.guarantees import rounded_up
+from gossamer.studies.checking import Remarks, checked
+from gossamer.studies.grid import Setting, as_grid, check_runs, settings_of
+from gossamer.studies.runs import StudyRun, each_seed
+from gossamer.studies.scores import ACCURACY, Scores
+from gossamer.studies.study import (
+    Spec,
+    Study,
+    Tell,
+    check_folders,
+    experiment_of,
+    needs_folder,
+    nobody,
+)
+
+FILE = "sweep.json"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Outcome of a sweep.
+
+    Attributes
+    ----------
+    study : Study
+        Its runs.
+    settings : list of Setting
+        The combinations, in order.
+    scores : mapping of str to Scores
+        Of the finished runs, by setting.
+    """
+
+    study: Study
+    settings: list[Setting]
+    scores: Mapping[str, Scores]
+
+    @property
+    def folder(self) -> Path:
+        """Folder that the runs' folders are in."""
+        return self.study.out
+
+    @property
+    def best(self) -> str | None:
+        """Name of the setting with the best mean score, among those all of whose runs have one."""
+        whole = {name: score.rank for name, score in self.scores.items() if self._whole(name)}
+        ranked = {name: rank for name, rank in whole.items() if rank is not None}
+        return min(ranked, key=ranked.__getitem__) if ranked else None
+
+    @property
+    def warning(self) -> str:
+        """One line on privacy: of choosing by scores, and of several runs on the same data."""
+        return f"{_CHOOSING} {self._together()}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as in ``sweep.json``."""
+        return {
+            "settings": [self._described(setting) for setting in self.settings],
+            "best": self.best,
+            "warning": self.warning,
+            "runs": self.study.described(),
+        }
+
+    def _described(self, setting: Setting) -> dict[str, Any]:
+        scores = self.scores.get(setting.name)
+        return {"name": setting.name, "set": dict(setting.given), **({} if scores is None else scores.as_dict())}
+
+    def _whole(self, name: str) -> bool:
+        made = sum(one.setting == name for one in self.study.runs)
+        return len(self.scores[name].statuses) == made
+
+    def _together(self) -> str:
+        """Budgets of all runs, which add up: basic composition."""
+        released = [one.summary()["privacy"]["guarantee"] for one in self.study.finished]
+        many = counted(len(released), "run")
+        epsilons = [one.get("epsilon") for one in released]
+        if not any(epsilon is not None for epsilon in epsilons):
+            return "No run here has a guarantee."
+        alike = len({(one.get("unit"), one.get("neighboring_relation")) for one in released}) == 1
+        if not alike or None in epsilons:
+            return f"And if the {many} are on the same data, their budgets add up."
+        epsilon, delta = math.fsum(epsilons), math.fsum(one["delta"] for one in released)
+        return (
+            f"And if the {many} are on the same data, their budgets add up, to epsilon {rounded_up(epsilon)} at delta "
+            f"{rounded_up(delta, 3)}."
+        )
+
+
+_CHOOSING = "Choosing a setting by scores on private test examples spends privacy that no epsilon counts."
+
+
+def sweep(
+    spec: Spec,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    out: str | Path,
+    seeds: int = 5,
+    jobs: int = 1,
+    settings: Sequence[str] = (),
+    tell: Tell = nobody,
+) -> Sweep:
+    """Run every combination of settings with several seeds, and compare their scores.
+
+    Runs that ``out`` has the results of already are kept, so a sweep that was interrupted goes on.
+
+    Parameters
+    ----------
+    spec : Experiment, mapping or path
+        What the combinations change; its seed is the first one.
+    grid : mapping of str to sequence, optional
+        Values of each key, such as ``{"algorithm.batch_size": [8, 32]}``; texts are YAML.
+    out : path
+        Folder for the runs' folders, each named by its setting and seed, for ``sweep.json`` and the report.
+    seeds : int
+        How many runs each setting has.
+    jobs : int
+        Processes at work.
+    settings : sequence of str
+        Overrides that all runs have, as ``--set`` takes them.
+    tell : callable, optional
+        Is called with a line about each run.
+
+    Raises
+    ------
+    CallerError
+        If a combination cannot be run, or a folder has results of another spec; nothing has been run.
+    """
+    sweeping, combinations = plan_sweep(spec, as_grid(grid or {}), Path(out), seeds, jobs, settings, tell)
+    sweeping.make(jobs, tell)
+    found = Sweep(sweeping, combinations, sweeping.scores())
+    sweeping.write(FILE, found.as_dict())
+    return found
+
+
+def plan_sweep(
+    spec: Spec,
+    grid: Mapping[str, Sequence[str]],
+    out: Path,
+    seeds: int,
+    jobs: int,
+    settings: Sequence[str],
+    tell: Tell,
+) -> tuple[Study, list[Setting]]:
+    """Check every combination and every folder; return the study, of which no run is made."""
+    combinations = settings_of(grid, spec_name(spec))
+    check_runs(len(combinations), seeds, jobs)
+    needs_folder(out)
+    runs: list[StudyRun] = []
+    shared: dict[str, bool] = {}
+    remarks = Remarks()
+    for setting in combinations:
+        first = experiment_of(spec, [*settings, *setting.overrides])
+        runs += each_seed(setting.name, first, seeds, out, len(runs))
+        shared[setting.name] = checked(first, setting.name, remarks)[1].words.shared
+    check_folders(runs)
+    for line in remarks.lines:
+        tell(f"warning: {line}")
+    return Study(out, runs, shared), combinations
+
+
+def spec_name(spec: Spec) -> str:
+    """The name of a spec's file, or a word where there is none."""
+    return Path(spec).stem if isinstance(spec, str | Path) else "run"
+
+
+def marked(found: Sweep) -> list[tuple[str, ...]]:
+    """Rows of the table at the end, with the best setting marked."""
+    kinds = {score.kind for score in found.scores.values()}
+    fits = any(score.r2.values for score in found.scores.values())
+    head = ("", "setting", "runs", " / ".join(sorted(kinds)) or "score", "+-", *(["R2"] if fits else []), *_HEADS)
+    return [head, *(_row(found, setting.name, fits) for setting in found.settings)]
+
+
+_HEADS = ("epsilon", "virtual s", "MiB sent", "ended")
+
+
+def _row(found: Sweep, name: str, fits: bool) -> tuple[str, ...]:
+    score = found.scores.get(name)
+    if score is None:
+        return ("", name, "0", *["-"] * (2 + fits + len(_HEADS)))
+    digits = ".3f" if score.kind == ACCURACY else ".4g"
+    return (
+        "*" if name == found.best else "",
+        name,
+        str(len(score.statuses)),
+        _number(score.score.mean, digits),
+        _number(score.score.deviation, digits),
+        *([_number(score.r2.mean, ".3f")] if fits else []),
+        "none" if score.epsilon is None else rounded_up(score.epsilon),
+        _number(score.seconds.mean, ".4g"),
+        _number(None if score.size.mean is None else score.size.mean / 2**20, ".3g"),
+        ", ".join(sorted({*score.statuses})),
+    )
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else f"{value:{form}}"

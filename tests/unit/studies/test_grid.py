@@ -1,0 +1,72 @@
+"""Grids read from text, and their combinations."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossamer.errors import SpecError
+from gossamer.studies.grid import as_grid, check_runs, read_grid, settings_of
+
+
+def test_every_combination_with_the_last_key_fastest() -> None:
+    found = settings_of(read_grid(["b=1,2", "a=x,y"]), "spec")
+    assert [setting.overrides for setting in found] == [
+        ["b=1", "a=x"],
+        ["b=1", "a=y"],
+        ["b=2", "a=x"],
+        ["b=2", "a=y"],
+    ]
+    assert found[0].name == "a=x,b=1"
+
+
+def test_without_a_grid_there_is_one_setting() -> None:
+    (found,) = settings_of({}, "spec")
+    assert (found.name, found.overrides) == ("spec", [])
+
+
+def test_commas_inside_a_value_do_not_end_it() -> None:
+    text = 'algorithm.topology=ring, {name: regular, degree: [3, 4]} ,"a,b"'
+    assert read_grid([text]) == {
+        "algorithm.topology": ["ring", "{name: regular, degree: [3, 4]}", '"a,b"'],
+    }
+
+
+_VALUES = st.one_of(st.integers(), st.booleans(), st.lists(st.integers(), max_size=3), st.sampled_from(["ring", "a b"]))
+
+
+@given(st.lists(_VALUES, min_size=1, max_size=4))
+def test_values_of_python_are_read_as_the_same_values(values: list[object]) -> None:
+    (texts,) = as_grid({"key": values}).values()
+    assert [yaml.safe_load(text) for text in texts] == values
+    assert read_grid([f"key={','.join(texts)}"])["key"] == texts
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["batch"], "expected key=a,b,c"),
+        (["=1,2"], "expected key=a,b,c"),
+        (["a=1,,2"], "an empty value of a"),
+        (["a="], "an empty value of a"),
+        (["a=1,2,1"], "a has the value '1' twice"),
+        (["a=1", "a=2"], "a is there twice"),
+        (["seed=1,2"], "seed is varied by --seeds"),
+    ],
+)
+def test_what_is_no_grid_is_refused(texts: list[str], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        settings_of(read_grid(texts), "spec")
+
+
+def test_a_text_is_no_list_of_values() -> None:
+    with pytest.raises(SpecError, match="expected a list of values for a"):
+        as_grid({"a": "ring"})
+
+
+@pytest.mark.parametrize(("settings", "seeds", "jobs"), [(1, 0, 1), (1, 1, 0), (101, 100, 1)])
+def test_numbers_of_runs_that_cannot_be(settings: int, seeds: int, jobs: int) -> None:
+    with pytest.raises(SpecError, match=r"at least 1|at most 10,000 runs"):
+        check_runs(settings, seeds, jobs)

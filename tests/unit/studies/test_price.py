@@ -1,0 +1,191 @@
+"""The price of privacy and of distance."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.studies.test_scores import summary
+
+import gossamer as gs
+from gossamer.cli.main import main
+from gossamer.experiment.reading import parse_spec, read_spec
+from gossamer.privacy.guarantees import PLANNED
+from gossamer.report.figure import Shown
+from gossamer.studies.price import Price, plan_price
+from gossamer.studies.price_words import in_words
+from gossamer.studies.scores import scores_of
+from gossamer.studies.study import Study
+from gossamer.studies.variants import alone, in_one_place, passes_of, with_epsilon, without_noise
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SPEC = """
+algorithm: {name: gossip, nodes: 3, batch_size: 20, updates_per_node: 5}
+budget: {epsilon: 5, delta: 1.0e-4}
+evaluation: "off"
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SPEC)
+    return path
+
+
+def planned(experiment: gs.Experiment) -> tuple[gs.Prepared, Any]:
+    prepared = gs.prepare(experiment)
+    return prepared, gs.plan_run(prepared)
+
+
+def test_all_look_at_as_many_examples(spec: Path) -> None:
+    """3 nodes take 5 batches of 20: one machine takes 15 of them, and each party alone its share, rounded up."""
+    prepared, plan = planned(read_spec(spec))
+    passes = passes_of(prepared, plan)
+    assert passes == pytest.approx(3 * 5 * 20 / sum(prepared.shard_sizes.values()))
+    _, central = planned(in_one_place(prepared, passes))
+    assert central.quotas == {"node-0": 15}
+    _, single = planned(alone(prepared, passes))
+    share = 300 / sum(prepared.shard_sizes.values()) / 20
+    assert single.quotas == {name: math.ceil(share * size) for name, size in prepared.shard_sizes.items()}
+    assert max(single.quotas.values()) <= 6
+    assert [one.guarantee.epsilon for one in (central, single)] == [math.inf] * 2
+
+
+def test_passes_of_clients_count_every_local_step() -> None:
+    """Clients that go over their examples twice in each of 3 rounds look at each 6 times."""
+    algorithm = {"name": "fedavg", "nodes": 4, "rounds": 3, "local_epochs": 2, "batch_size": 10}
+    prepared, plan = planned(parse_spec({"algorithm": algorithm, "budget": {"epsilon": 8, "delta": 1e-4}}))
+    assert passes_of(prepared, plan) == pytest.approx(6)
+
+
+def test_another_budget_changes_nothing_else(spec: Path) -> None:
+    before, after = (one.model_dump() for one in (read_spec(spec), with_epsilon(read_spec(spec), 1.0)))
+    assert after.pop("budget") == before.pop("budget") | {"epsilon": 1.0}
+    assert after == before
+
+
+def test_noise_of_a_level_gets_a_budget_at_its_delta() -> None:
+    level = parse_spec({"privacy": {"noise_multiplier": 2.0, "delta": 1e-6}})
+    found = with_epsilon(level, 1.0)
+    assert found.budget == gs.Budget(epsilon=1.0, delta=1e-6)
+    assert found.privacy.noise_multiplier is None
+
+
+def test_without_noise_nothing_is_clipped(spec: Path) -> None:
+    found = without_noise(read_spec(spec))
+    assert not found.private
+    assert found.privacy.clip is None
+    assert found.algorithm == read_spec(spec).algorithm
+
+
+def test_the_price_of_a_small_federation(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "price"
+    assert main(["price", str(spec), "--seeds", "2", "--epsilons", "1,5", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    found = json.loads((out / "price.json").read_text())
+    assert list(found["variants"]) == ["in-one-place", "without-noise", "with-noise", "epsilon=1", "alone"]
+    epsilons = {name: one["epsilon"] for name, one in found["variants"].items()}
+    assert 0.9 < epsilons["epsilon=1"] <= 1 < epsilons["with-noise"] <= 5
+    assert [epsilons[name] for name in ("in-one-place", "without-noise", "alone")] == [None] * 3
+    assert {one["seed"] for one in found["runs"]} == {0, 1}
+    for word in ("Privacy costs", "Distance costs", "Joining, with noise,", "virtual seconds instead of"):
+        assert word in " ".join(printed.out.split())
+    assert "Price of privacy: accuracy against proved epsilon" in (out / "report.html").read_text()
+    assert main(["price", str(spec), "--seeds", "2", "--epsilons", "1,5", "--out", str(out), "--json"]) == 0
+    again = capsys.readouterr()
+    assert "finished before: 10 of 10 runs" in again.err
+    assert json.loads(again.out)["variants"] == found["variants"]
+
+
+def made_up(tmp_path: Path, **accuracies: tuple[float, float]) -> Price:
+    """A price of made-up accuracies; with noise, epsilon 2."""
+    scores = {}
+    for name, values in accuracies.items():
+        rows = [{"test_accuracy": value, "mean_model_test_accuracy": value} for value in values]
+        epsilon = 2.0 if name == "with_noise" else 0.5 if name == "epsilon" else None
+        scores[name.replace("_", "-")] = scores_of([summary(row, epsilon) for row in rows], shared=True)
+    guarantee = replace(PLANNED, epsilon=2.0, delta=1e-4, proof="-")
+    return Price(Study(tmp_path, [], {}), guarantee, scores)
+
+
+def test_the_price_in_words_and_as_a_figure(tmp_path: Path) -> None:
+    """Means 0.9, 0.85, 0.75, 0.6: privacy 10 points, distance 5 of them, joining 15; seeds make 0.028 or less."""
+    found = made_up(
+        tmp_path,
+        in_one_place=(0.89, 0.91),
+        without_noise=(0.84, 0.86),
+        with_noise=(0.74, 0.76),
+        epsilon=(0.5, 0.6),
+        alone=(0.59, 0.61),
+    )
+    said = in_words(found)
+    assert said[0].startswith("Each example of a node's shard has epsilon 2 at delta 0.0001")
+    assert said[1] == (
+        "Privacy costs 10.0 points of accuracy: 0.850 as a federation without noise, and 0.750 as a federation with "
+        "noise."
+    )
+    assert said[2].startswith("Distance costs 5.0 points of accuracy: 0.900 with all rows in one place, and 0.850")
+    assert said[3].startswith("Joining, with noise, gains a party 15.0 points of accuracy: 0.600 with its own rows")
+    figure = found.figure()
+    assert figure is not None
+    assert figure.shown is Shown.PRIVATE
+    noisy = [(row["epsilon"], row["mean"]) for row in figure.rows if "epsilon" in row]
+    assert noisy == [(0.5, pytest.approx(0.55)), (2.0, pytest.approx(0.75))]
+    assert "0.75 at epsilon 2" in figure.description
+
+
+def test_a_difference_that_seeds_make_as_well_is_said_to_be_one(tmp_path: Path) -> None:
+    said = in_words(made_up(tmp_path, without_noise=(0.80, 0.90), with_noise=(0.79, 0.89)))
+    assert "Privacy costs 1.0 points of accuracy, no more than seeds make" in said[1]
+    said = in_words(made_up(tmp_path, without_noise=(0.80, 0.80), with_noise=(0.81, 0.81)))
+    assert said[1].startswith("Privacy costs no accuracy here")
+
+
+def test_a_regression_is_priced_in_loss_and_its_fit_is_said(tmp_path: Path) -> None:
+    """Losses 0.2 and 0.5: 0.3 more."""
+    pairs = {"without-noise": (0.2, 0.8), "with-noise": (0.5, 0.5)}
+    rows = {name: {"mean_model_test_loss": loss, "test_r2": fit} for name, (loss, fit) in pairs.items()}
+    scores = {name: scores_of([summary(row)], shared=True) for name, row in rows.items()}
+    said = in_words(replace(made_up(tmp_path), scores=scores))
+    assert said[1] == (
+        "Privacy costs 0.3 of test loss: 0.2 (R2 0.800) as a federation without noise, and 0.5 (R2 0.500) as a "
+        "federation with noise."
+    )
+
+
+def test_what_cannot_be_compared_is_left_out_and_said(tmp_path: Path) -> None:
+    told: list[str] = []
+    study, _, left_out = plan_price(
+        EXAMPLES / "digits-graph.yaml", tmp_path, 1, [], 1, ["algorithm.rounds=2"], told.append
+    )
+    assert {one.setting for one in study.runs} == {"with-noise", "without-noise"}
+    assert list(left_out) == ["in-one-place", "alone"]
+    assert "graph_federated does not count in passes over the examples" in told[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"privacy": "none", "budget": None}, "this spec says privacy: none; give it a budget"),
+        (
+            {"privacy": {"mechanism": "l2_laplace", "epsilon": 1.0, "norm": "exponential"}, "budget": None},
+            "nothing is proved of this spec's noise",
+        ),
+    ],
+)
+def test_a_spec_without_a_price_is_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    spec = {"algorithm": {"name": "gossip", "nodes": 3}, "budget": {"epsilon": 1.0}, **change}
+    with pytest.raises(gs.SpecError, match=said):
+        gs.price(spec, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("epsilons", [[0.0], [math.nan], [math.inf], [1.0, 1.0]])
+def test_epsilons_that_cannot_be(epsilons: list[float], spec: Path, tmp_path: Path) -> None:
+    with pytest.raises(gs.SpecError, match="--epsilons: expected"):
+        gs.price(spec, out=tmp_path / "out", epsilons=epsilons)
