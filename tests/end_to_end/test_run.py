@@ -23,8 +23,17 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.guarantee_card import read_guarantee_card
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-FILES = {"spec.yaml", "summary.json", "metrics.jsonl", "ledger.jsonl", "model.safetensors", "model.json", "timing.json"}
-FILES |= {"guarantee.json"}
+FILES = {
+    "spec.yaml",
+    "summary.json",
+    "guarantee.json",
+    "metrics.jsonl",
+    "metrics.csv",
+    "ledger.jsonl",
+    "model.safetensors",
+    "model.json",
+    "timing.json",
+}
 SECRET = gs.NoiseSecret(bytes(range(16)))
 UNLIKE_HERE = {
     "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") == "2" else "2",

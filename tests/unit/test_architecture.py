@@ -29,7 +29,19 @@ CLIENTS = "algorithms/clients"
 RUNS = f"{RELEASED} registering registered_settings version files strict_yaml keys data objectives algorithms {TABLE}"
 DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
-_ALONE = ("arrays", "bounded", "cache", "errors", "files", "interrupts", "version", "section", "normals", "threads")
+_ALONE = (
+    "arrays",
+    "bounded",
+    "cache",
+    "errors",
+    "files",
+    "interrupts",
+    "version",
+    "section",
+    "normals",
+    "threads",
+    "notebooks",
+)
 MAY_IMPORT = {
     **dict.fromkeys(_ALONE, ""),
     "processes": "errors",
@@ -48,7 +60,7 @@ MAY_IMPORT = {
     "objectives": f"{BASE} parameters data registered_settings objectives/chains",
     "objectives/models": f"{BASE} parameters data objectives",
     "trained": f"{BASE} parameters version files data objectives objectives/models",
-    "privacy": f"{BASE} protocol",
+    "privacy": f"{BASE} notebooks protocol",
     "privacy/masking": f"{BASE} protocol keys",
     "privacy/accounting": f"{BASE} privacy",
     "privacy/exact": f"{BASE} privacy privacy/masking privacy/accounting",
@@ -62,8 +74,8 @@ MAY_IMPORT = {
     "runtimes": f"{RELEASED} algorithms",
     "runtimes/mqtt": "errors keys",
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
-    "experiment": f"{RUNS} objectives/models trained runtimes attacks",
     "report": "arrays bounded errors files version privacy",
+    "experiment": f"{RUNS} report notebooks objectives/models trained runtimes attacks",
     "studies": f"{RUNS} experiment processes report",
     "faults": f"{RUNS} runtimes runtimes/storage experiment",
     "deployment": "",
@@ -91,6 +103,7 @@ HOMES = {
     "altair": r"report/\w+\.py",
     "vl_convert": r"report/\w+\.py",
     "jinja2": r"report/\w+\.py",
+    **dict.fromkeys(("tensorboard", "mlflow", "wandb", "trackio"), r"experiment/trackers\.py"),
     "matplotlib": r"report/\w+\.py",
     "PIL": r"data/images\.py|report/\w+\.py",
     "pyarrow": r"data/parquet\.py",

@@ -148,7 +148,4 @@ def _one_line(error: object) -> str:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    from tqdm import tqdm
-
-    # On a line of its own, also beside a progress bar.
-    tqdm.write(f"gossamer: warning: {_one_line(message)}", file=sys.stderr)
+    print(f"gossamer: warning: {_one_line(message)}", file=sys.stderr, flush=True)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from gossamer.errors import counted
 
 if TYPE_CHECKING:  # these take long to import, and help needs none of them
-    from tqdm import tqdm
-
     from gossamer.algorithms.plan import Plan
     from gossamer.algorithms.words import Words
     from gossamer.experiment.observing import Row
+    from gossamer.experiment.watching import Watched
 
 
 _LOG = logging.getLogger("gossamer.run")
@@ -59,13 +58,10 @@ def wrapped(text: str, most: int = 100) -> str:
     return "\n".join(lines)
 
 
-class Bar:
-    """A progress bar in a terminal, and plain lines elsewhere."""
+class Lines:
+    """Progress as plain lines."""
 
     def __init__(self) -> None:
-        self.terminal = sys.stderr.isatty()
-        self.bar: tqdm[Any] | None = None
-        self.updates = 0
         self.total = 0
         self.next_line = 0
         self.words: Words
@@ -79,61 +75,52 @@ class Bar:
             say(str(plan.estimates))
         say(f"plan: {plan}")
         warn(plan.guarantee.remarks)
-        if self.terminal:
-            from tqdm import tqdm
 
-            self.bar = tqdm(total=plan.updates, unit=self.words.made, file=sys.stderr, dynamic_ncols=True, leave=True)
+    def began(self, run: Watched) -> None:
+        pass
 
     def remarked(self, line: str) -> None:
         say(line)
 
     def updated(self, updates: int) -> None:
-        if self.bar is not None and updates != self.updates:
-            self.bar.update(updates - self.updates)
-        self.updates = updates
+        pass
 
     def looked(self, row: Row) -> None:
+        _LOG.info("%s", self._so_far(row["updates"], row["virtual_seconds"], spent(row)))
+        self.show(row)
+
+    def show(self, row: Row) -> None:
+        """Print an evaluation, unless there were enough lines, or the report is about to say the same."""
         made = row["updates"]
-        _LOG.info("%s", self._progress(made, row["virtual_seconds"], _spent(row)))
-        if self.bar is not None:
-            self.bar.set_postfix_str(_brief(row, self.words))
-        elif self.next_line <= made < self.total:  # where nothing is left to be made, the report says the same
+        if self.next_line <= made < self.total:
             self.next_line = made + max(1, self.total // _LINES)
             when = f"{counted(made, self.words.made, form='>8')}  {row['virtual_seconds']:>10.1f} virtual s"
             say(f"{when}  {describe_row(row, self.words)}")
 
-    def _progress(self, made: int, seconds: float, more: str = "") -> str:
+    def _so_far(self, made: int, seconds: float, more: str = "") -> str:
         """Updates and time so far, for a log: what models score is for people here."""
         return f"{counted(made, self.words.made)} in {seconds:.1f} virtual seconds{more}"
 
     def ended(self, summary: Mapping[str, Any]) -> None:
         """Say in the log that the run is over."""
-        _LOG.info("ended (%s): %s", summary["status"], self._progress(summary["updates"], summary["virtual_seconds"]))
+        _LOG.info("ended (%s): %s", summary["status"], self._so_far(summary["updates"], summary["virtual_seconds"]))
 
     def close(self) -> None:
-        if self.bar is not None:
-            self.bar.total = self.updates  # what was under way at the end counts as planned, not as made
-            self.bar.set_postfix_str("", refresh=False)  # the last figures are in the report
-            self.bar.close()
+        """Take away what is shown of progress alone."""
 
 
 def describe_row(row: Row, words: Words) -> str:
     """The figures of an evaluation, in brief: of the run's model, if somebody has it, and of parties' own."""
-    name = _score(row)
+    name = score(row)
     own = f"{words.party}s {figure(row, f'test_{name}')}"
     if name == "accuracy":
         own = f"{own} (worst {figure(row, 'worst_node_test_accuracy')})"
     shared = f"{words.model} {figure(row, f'mean_model_test_{name}')}, " if words.shared else ""
-    return f"{name}: {shared}{own}{_spent(row)}{_diverged(row)}"
+    return f"{name}: {shared}{own}{spent(row)}{_diverged(row)}"
 
 
-def _brief(row: Row, words: Words) -> str:
-    """One figure of an evaluation, for the few columns that a bar leaves."""
-    name = _score(row)
-    return f"{name} {figure(row, f'mean_model_test_{name}' if words.shared else f'test_{name}')}{_spent(row)}"
-
-
-def _score(row: Row) -> str:
+def score(row: Row) -> str:
+    """Name of the figure that models are judged by."""
     return "accuracy" if "mean_model_test_accuracy" in row else "loss"
 
 
@@ -143,7 +130,8 @@ def figure(figures: Mapping[str, Any], key: str, missing: str = "nan") -> str:
     return missing if value is None else f"{value:.3f}" if key.endswith("accuracy") else f"{value:.4g}"
 
 
-def _spent(row: Row) -> str:
+def spent(row: Row) -> str:
+    """Words on epsilon so far; none where there is none."""
     from gossamer.privacy.guarantees import rounded_up
 
     spent = row["epsilon_so_far"]

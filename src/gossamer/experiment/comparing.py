@@ -25,7 +25,7 @@ from gossamer.experiment.results_folder import read_summary
 from gossamer.privacy import guarantee_card
 
 _METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json"
-_LINES = ("ledger.jsonl", "private.jsonl")
+_LINES = ("metrics.csv", "ledger.jsonl", "private.jsonl")
 """What a result has only in a folder."""
 _CARD = guarantee_card.FILE
 """There too, in the folders of versions that wrote it."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from gossamer.sides.pool import Pool
 from gossamer.trained.card import Card
 from gossamer.trained.model import Model
 from gossamer.version import __version__
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass
@@ -101,7 +98,7 @@ class Records:
         self.rows.append(row)
         self.fit = fit
         if self.folder is not None:
-            self.folder.append("metrics.jsonl", row)
+            self.folder.add_metrics(self.rows)
         self.save()
 
     def save(self) -> None:

@@ -6,6 +6,7 @@
 | `summary.json` | the outcome and the guarantee |
 | `guarantee.json` | all that is proved, with its profile, for programs (`privacy.guarantee_card`) |
 | `metrics.jsonl` | a line an evaluation |
+| `metrics.csv` | the same as a table, for programs that read no JSON |
 | `ledger.jsonl` | a line for each kind of release of each node |
 | `model.safetensors` | the run's model, by the names of its parts, with `model.json` in its metadata |
 | `model.json` | what the model is, and how rows are read for it (`trained.card`) |
@@ -20,9 +21,11 @@ evaluation, so a run that is interrupted, or killed, leaves a folder that is val
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,7 @@ FILES = (
     "summary.json",
     guarantee_card.FILE,
     "metrics.jsonl",
+    "metrics.csv",
     "ledger.jsonl",
     "model.safetensors",
     "model.json",
@@ -74,6 +78,7 @@ class ResultsFolder:
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self.path = path
+        self._columns: dict[str, None] = {}
         _check_room(path, overwrite)
 
     def clear(self) -> None:
@@ -101,6 +106,16 @@ class ResultsFolder:
     def append(self, name: str, row: Mapping[str, Any]) -> None:
         append(self.path / name, to_json(row) + "\n")
 
+    def add_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write down the last of ``rows``; names that none before it has make the table anew, with more columns."""
+        row = rows[-1]
+        self.append("metrics.jsonl", row)
+        if row.keys() <= self._columns.keys():
+            append(self.path / "metrics.csv", _csv([row], self._columns))
+        else:
+            self._columns |= dict.fromkeys(row)
+            self.write("metrics.csv", _csv([dict(zip(self._columns, self._columns)), *rows], self._columns))
+
     def write_guarantees(self, guarantees: Iterable[Guarantee], mechanism: Mapping[str, Any]) -> None:
         """Write all that is proved, which the plan fixes before the first release."""
         card = guarantee_card.GuaranteeCard.of(guarantees, mechanism, __version__)
@@ -110,6 +125,13 @@ class ResultsFolder:
         """Replace the model and its card, which is the same throughout a run, so that the two always fit."""
         self.write(CARD, card.to_json(indent=2) + "\n")
         self.write(ARRAYS, saved(model, card))
+
+
+def _csv(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> str:
+    """Lines of a CSV file; a cell is empty where there is no figure."""
+    out = io.StringIO()
+    csv.DictWriter(out, list(columns), lineterminator="\n").writerows(rows)
+    return out.getvalue()
 
 
 def read_summary(path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import scaled
-from gossamer.experiment.progress import NullProgress, Progress
+from gossamer.experiment.progress import NullProgress, Progress, Several
 from gossamer.experiment.reading import spec_of, write_spec
 from gossamer.experiment.records import PrivateRecords, Records
 from gossamer.experiment.result import Result
@@ -34,6 +34,8 @@ from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
+from gossamer.experiment.tracking import tracked, trackers_of
+from gossamer.experiment.watching import Watched
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 
@@ -55,6 +57,8 @@ def run(
     trace: str | Path | None = None,
     measure: Measure | None = None,
     secret: NoiseSecret | None = None,
+    track: str | Sequence[str] = (),
+    track_private: bool = False,
 ) -> Result:
     """Run an experiment in the simulator, with noise that nobody can guess.
 
@@ -82,6 +86,11 @@ def run(
     secret : NoiseSecret, optional
         That of an earlier run, to repeat it; by default a fresh one is drawn. The guarantee holds only of one that
         nobody else knows.
+    track : str or sequence of str
+        Programs that are told of the run: ``tensorboard``, ``mlflow``, ``wandb``, ``trackio``.
+    track_private : bool
+        Whether those that may send figures elsewhere are also told what no guarantee covers, such as scores on test
+        examples.
 
     Raises
     ------
@@ -91,15 +100,16 @@ def run(
         If interrupted; ``out`` then holds the results up to the last evaluation.
     """
     with threadpool_limits(1):  # sums in BLAS depend on the number of threads; results must not
+        trackers = trackers_of(track)
         folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
         started = time.perf_counter()
         prepared = prepare(spec_of(experiment), FromMemory(data, module))
         plan = plan_run(prepared)
         drawn = chosen_secret(prepared.experiment, secret)
-        with tracing(trace, prepared) as watch:
-            session = _Run(
-                prepared, plan, folder, progress or NullProgress(), started, watch, measure=measure, secret=drawn
-            )
+        place = None if folder is None else folder.path
+        with tracing(trace, prepared) as watch, tracked(trackers, prepared, plan, place, track_private) as tracking:
+            told = Several([progress or NullProgress(), tracking]) if trackers else progress or NullProgress()
+            session = _Run(prepared, plan, folder, told, started, watch, measure=measure, secret=drawn)
             return session.go()
 
 
@@ -196,14 +206,14 @@ class _Run:
         if (remark := self.prepared.objective.computing().remark) is not None:
             self.progress.remarked(remark)
         self.evaluator.rehearse()
-        if self.folder is None:
-            return
-        self.folder.clear()
-        self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
-        self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe())
-        if self.secret is not None:
+        if self.folder is not None:
+            self.folder.clear()
+            self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
+            self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe())
+        if self.folder is not None and self.secret is not None:
             tested = test_mark(self.prepared, self.secret)
             KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=tested).write(self.folder.path)
+        self.progress.began(Watched(self.prepared, self.plan, self.simulator))
 
     def end(self) -> None:
         """Stop the nodes, evaluate for the last time, and write down what became of the run."""

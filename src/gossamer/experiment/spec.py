@@ -6,10 +6,12 @@ A spec is a YAML file or the same object in Python. A section may be a bare name
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
+import yaml
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from gossamer.algorithms.privacy_settings import Budget as Budget
@@ -28,6 +30,7 @@ from gossamer.experiment.sections import (
     PersonalisationSettings,
     on_or_off,
 )
+from gossamer.notebooks import card, verbatim
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
@@ -159,6 +162,19 @@ class Experiment(Section):
             raise ValueError("stop.accuracy needs evaluation, which is off")
         return self
 
+    def _repr_html_(self) -> str:
+        """The experiment as notebooks show it: what is not as by default in a line a section, and the spec to open."""
+        said = self.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
+        for section in ("dataset", "algorithm"):
+            said[section] = {"name": getattr(self, section).name, **said.get(section, {})}
+        rows = {name: _in_a_line(said[name]) for name in type(self).model_fields if name in said}
+        spec = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        return card(
+            f"Experiment, seed {self.seed}",
+            {name: line for name, line in rows.items() if line},
+            [verbatim("The whole spec", spec)],
+        )
+
     @property
     def terms(self) -> Terms:
         """Decisions of the algorithm's settings about releases."""
@@ -211,6 +227,13 @@ class Experiment(Section):
     def delta(self) -> float:
         """The delta at which guarantees are stated."""
         return self.budget.delta if self.budget is not None else self.privacy.delta
+
+
+def _in_a_line(section: Mapping[str, Any]) -> str:
+    """Keys and values of a section as YAML has them on one line; those that only say a default kind are left out."""
+    said = {key: value for key, value in section.items() if value != {}}
+    line = yaml.safe_dump(said, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
+    return line.strip()[1:-1]
 
 
 def resolved(experiment: Experiment, folder: Path) -> Experiment:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from gossamer.errors import counted
+from gossamer.notebooks import card, opened
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.profile import EVERYTHING, PrivacyProfile
 
@@ -102,6 +103,21 @@ class Guarantee:
         if self.would_be is not None:
             return f"Guarantee: none. {self.proof}\nWith a noise secret it would be {self.would_be._stated}"
         return f"Guarantee: {self._stated}"
+
+    def _repr_html_(self) -> str:
+        """The guarantee as notebooks show it."""
+        proof = opened("How it is proved", [self.proof])
+        if math.isinf(self.epsilon):
+            would_be = "" if self.would_be is None else opened("With a noise secret", str(self.would_be).splitlines())
+            return card("No privacy guarantee", {"against": self.observer, "why": self.proof}, [would_be])
+        rows = {
+            "protected": f"each {self.unit} ({self.neighboring_relation.value})",
+            "against": self.observer,
+            "in other words": guess(self.profile),
+            **{f"but{' ' * n}": f"{remark}." for n, remark in enumerate(self.remarks)},
+        }
+        title = f"({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy"
+        return card(title, rows, [opened(f"{len(self.assumptions)} assumptions", self.assumptions), proof])
 
     @property
     def beside(self) -> str:

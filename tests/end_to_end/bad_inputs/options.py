@@ -81,6 +81,13 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
         "calibrate --epsilon 1 --sampling fixed_size --dataset-size 5 --batch-size 9 --steps 3 --delta 1e-5",
         "9",
     ),
+    ("run: an unknown tracker", "run spec.yaml --track tensorbord", "invalid choice: 'tensorbord'"),
+    (
+        "run: a tracker that is not installed",
+        "run spec.yaml --track mlflow",
+        'tracking with mlflow needs its package, which is not installed: pip install "gossamer[mlflow]"',
+    ),
+    ("run: a repeat for a tracker", "run --repeat old --track mlflow", "found --track as well; leave it out"),
     ("plan: no algorithm", "plan", "the following arguments are required"),
     ("plan: an unknown one", "plan gosip", "invalid choice: 'gosip'"),
     ("plan gossip: no nodes", "plan gossip --nodes 0", "plan gossip needs --batch-size, --iterations"),

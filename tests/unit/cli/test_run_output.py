@@ -15,7 +15,7 @@ import yaml
 from gossamer.algorithms.words import Words
 from gossamer.cli import main
 from gossamer.cli.plan_output import guarantees, node_table
-from gossamer.cli.printing import Bar, describe_row
+from gossamer.cli.printing import Lines, describe_row
 from gossamer.privacy.guarantees import Guarantee, planned, reproducible
 from gossamer.privacy.mechanisms import NeighboringRelation
 
@@ -111,10 +111,10 @@ def test_an_evaluation_is_said_once(capsys: pytest.CaptureFixture[str], tmp_path
 
 
 def test_a_look_without_another_update_is_no_other_line(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = Bar()
-    bar.total, bar.words = 5, Words("client", "masked sum", "server")
+    lines = Lines()
+    lines.total, lines.words = 5, Words("client", "masked sum", "server")
     for seconds in (1.0, 1.5):
-        bar.looked({**ROW, "virtual_seconds": seconds})
+        lines.looked({**ROW, "virtual_seconds": seconds})
     assert capsys.readouterr().err.splitlines() == [
         "       3 masked sums         1.0 virtual s  accuracy: server's model 0.500, clients 0.400 (worst 0.250)"
     ]

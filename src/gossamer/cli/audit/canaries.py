@@ -8,7 +8,8 @@ from typing import Any
 from gossamer.cli.default_folder import default_folder
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon
-from gossamer.cli.printing import Bar, print_json, say, table
+from gossamer.cli.printing import print_json, say, table
+from gossamer.cli.progress import progress
 from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment, settings_of
 
 DESCRIPTION = (
@@ -50,7 +51,7 @@ def audit_command(options: argparse.Namespace) -> int:
     from gossamer.experiment.auditing import audit_run
 
     experiment = read_experiment(options)
-    bar = Bar()
+    shown = progress()
     try:
         result = audit_run(
             experiment,
@@ -60,11 +61,11 @@ def audit_command(options: argparse.Namespace) -> int:
             kind=options.canary,
             score=options.score,
             overwrite=options.overwrite,
-            progress=bar,
+            progress=shown,
             **({} if options.confidence is None else {"confidence": options.confidence}),
         )
     finally:
-        bar.close()
+        shown.close()
     audit = result.summary["privacy"]["audits"]["one_run"]
     if options.json:
         print_json(result.summary)

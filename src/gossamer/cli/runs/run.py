@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.default_folder import default_folder
-from gossamer.cli.logs import add_log, logged
+from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
-from gossamer.cli.printing import Bar, describe_row, figure, print_json, say, table, warn, wrapped
+from gossamer.cli.printing import Lines, describe_row, figure, print_json, say, table, warn, wrapped
+from gossamer.cli.progress import progress
 from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment, settings_of
 from gossamer.errors import BudgetSpent, CallerError, counted
+from gossamer.experiment.trackers import TRACKERS
 
 if TYPE_CHECKING:
     from gossamer.algorithms.words import Words
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Run an experiment."
 
-Start = tuple[Path, Callable[[Bar], "Result"]]
+Start = tuple[Path, Callable[[Lines], "Result"]]
 """The folder for results, and a function that makes them."""
 
 
@@ -38,6 +41,22 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
     command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
+    command.add_argument(
+        "--live", action="store_true", help="show the report to a browser on this machine while the run goes on"
+    )
+    command.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        choices=list(TRACKERS),
+        metavar="TRACKER",
+        help=f"also tell a tracker: {', '.join(TRACKERS)}; may be given several times",
+    )
+    command.add_argument(
+        "--track-private",
+        action="store_true",
+        help="tell trackers that may send figures elsewhere also what no guarantee covers, such as test scores",
+    )
     add_log(command)
     command.set_defaults(command=run_command)
 
@@ -48,22 +67,22 @@ def run_command(options: argparse.Namespace) -> int:
     from gossamer.experiment.early_stopping import remark
 
     out, start = _repeat(options) if options.repeat is not None else _run(options)
-    bar = Bar()
+    shown = progress(lines=options.log_file == STDERR)
     try:
-        with logged(options, out.name), naming(options.spec, out, options.trace):
-            result = start(bar)
-            bar.ended(result.summary)
+        with logged(options, out.name), naming(options.spec, out, options.trace), _live(options, out):
+            result = start(shown)
+            shown.ended(result.summary)
     except KeyboardInterrupt:
-        bar.close()
+        shown.close()
         if (out / "summary.json").exists():
             say(f"{out} holds the results up to the last evaluation")
         raise
     finally:
-        bar.close()
+        shown.close()
     if options.json:
         print_json(result.summary)
     else:
-        print(_report(result, bar.words, options.repeat))
+        print(_report(result, shown.words, options.repeat))
     noise = result.summary["privacy"]["mechanism"]
     warn(in_words(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
     warn(remark(result.summary))
@@ -76,6 +95,19 @@ def run_command(options: argparse.Namespace) -> int:
     return BudgetSpent.exit_code if spent else 0
 
 
+@contextmanager
+def _live(options: argparse.Namespace, out: Path) -> Iterator[None]:
+    """Serve the report of the run that writes to ``out``, if that is asked for."""
+    if not options.live:
+        yield
+        return
+    from gossamer.report.serving import served
+
+    with served(out) as address:
+        say(f"the report while the run goes on, for you alone: {address}")
+        yield
+
+
 def _run(options: argparse.Namespace) -> Start:
     from gossamer.experiment.running import run
 
@@ -83,8 +115,13 @@ def _run(options: argparse.Namespace) -> Start:
         raise CallerError("expected a SPEC to run, or --repeat RESULTS, found neither; give one")
     experiment = read_experiment(options)
     out = options.out or default_folder(options.spec, "", experiment.seed, settings_of(options))
-    more = {"overwrite": options.overwrite, "trace": options.trace}
-    return out, lambda bar: run(experiment, out, progress=bar, **more)
+    more = {
+        "overwrite": options.overwrite,
+        "trace": options.trace,
+        "track": options.track,
+        "track_private": options.track_private,
+    }
+    return out, lambda shown: run(experiment, out, progress=shown, **more)
 
 
 def _repeat(options: argparse.Namespace) -> Start:
@@ -96,13 +133,14 @@ def _repeat(options: argparse.Namespace) -> Start:
         "--seed": options.seed is not None,
         "--accept-weak": options.accept_weak,
         "--reproducible": options.reproducible,
+        "--track": bool(options.track),
     }
     found = [name for name, there in given.items() if there]
     if found:
         raise CallerError(f"--repeat takes everything from the results folder, found {found[0]} as well; leave it out")
     out = options.out or Path("runs") / f"{Path(options.repeat).resolve().name}-repeat"
     more = {"overwrite": options.overwrite, "trace": options.trace}
-    return out, lambda bar: repeat_run(options.repeat, out, progress=bar, **more)
+    return out, lambda shown: repeat_run(options.repeat, out, progress=shown, **more)
 
 
 def _report(result: Result, words: Words, repeated: str | None) -> str:

@@ -1,0 +1,182 @@
+"""Progress of a run in the last lines of a terminal, drawn anew a few times a second.
+
+There is no thread: a run that makes updates draws between two of them, and waits after each drawing for fifty times
+what it took. So the display costs about a fiftieth of a run's time, however many nodes there are.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from gossamer.cli.printing import Lines, figure, score
+from gossamer.privacy.guarantees import rounded_up
+
+if TYPE_CHECKING:
+    from gossamer.experiment.observing import Row
+    from gossamer.experiment.watching import Party, Watched
+
+MOST = 10
+"""Nodes that are shown; of more, those that are behind and those that are ahead."""
+_AHEAD = 3
+_EVERY = 0.2  # seconds between two drawings, at least
+_COST = 50.0
+_BESIDE = 4  # lines of the display that are no nodes
+
+
+class Terminal(Console):
+    """Console that leaves the cursor where it is seen: a process that is killed could not bring it back."""
+
+    def show_cursor(self, show: bool = True) -> bool:
+        return False
+
+
+class Display(Lines):
+    """Progress as a few lines that are drawn anew.
+
+    Parameters
+    ----------
+    console : Console, optional
+        The terminal; by default that of standard error.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        super().__init__()
+        self._console = console or Terminal(stderr=True, highlight=False)
+        self._live: Live | None = None
+        self._run: Watched | None = None
+        self._row: Row | None = None
+        self._staleness: float | None = None
+        self._updates = 0
+        self._started = self._next = 0.0
+
+    def began(self, run: Watched) -> None:
+        """Begin to draw."""
+        self._run, self._started = run, time.perf_counter()
+        self._live = Live(
+            console=self._console,
+            get_renderable=self.drawn,
+            auto_refresh=False,
+            transient=True,
+            vertical_overflow="crop",
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        self._live.start()
+
+    def updated(self, updates: int) -> None:
+        """Draw, unless that was done a moment ago."""
+        self._updates = updates
+        if time.perf_counter() >= self._next:
+            self._draw()
+
+    def show(self, row: Row) -> None:
+        """Keep the figures of an evaluation, and draw as after an update."""
+        self._row = row
+        if self._run is not None:
+            self._staleness = self._run.staleness()
+        self.updated(row["updates"])
+
+    def close(self) -> None:
+        """Take the display away: what there is to say of the end is in the report."""
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.stop()
+
+    def _draw(self) -> None:
+        if self._live is None:
+            return
+        began = time.perf_counter()
+        self._live.refresh()
+        now = time.perf_counter()
+        self._next = now + max(_EVERY, _COST * (now - began))
+
+    # Lines of the display
+
+    def drawn(self) -> RenderableType:
+        """Return what is shown: the whole run, figures, and nodes."""
+        run = self._run
+        if run is None:
+            return Text()
+        room = max(0, min(MOST, self._console.height - _BESIDE))
+        return Group(self._whole(run), _line(", ".join(self._figures())), *_nodes(chosen(run.parties(), room)))
+
+    def _whole(self, run: Watched) -> RenderableType:
+        share = run.share
+        left = f", {_clock(seconds)} left" if (seconds := self._left(share)) is not None else ""
+        made = f"{self._updates:,} of {self.total:,} {self.words.made}s"
+        return _row(_line(f"{share:4.0%}{left}"), share, f"{made}, {run.simulator.elapsed:.1f} virtual s")
+
+    def _left(self, share: float) -> float | None:
+        """Seconds that the rest takes at the speed so far."""
+        return (time.perf_counter() - self._started) * (1 - share) / share if 0 < share < 1 else None
+
+    def _figures(self) -> list[str]:
+        row, run = self._row, self._run
+        if row is None or run is None:
+            return []
+        name = score(row)
+        shown = f"mean_model_test_{name}" if self.words.shared else f"test_{name}"
+        found = [f"{name} {figure(row, shown)}"]
+        if name == "accuracy":
+            found.append(f"worst {self.words.party} {figure(row, 'worst_node_test_accuracy')}")
+        if row["epsilon_so_far"] is not None:
+            planned = rounded_up(run.plan.guarantee.epsilon)
+            found.append(f"epsilon spent {rounded_up(row['epsilon_so_far'])} of {planned}")
+        if self._staleness is not None:
+            found.append(f"staleness {self._staleness:.1f}")
+        return found
+
+
+def chosen(parties: Sequence[Party], most: int) -> list[Party | int]:
+    """Parties to show, and in the place of those left out their number.
+
+    All, in order, if there are no more than ``most``; else those that are furthest behind, and some that are furthest
+    ahead.
+    """
+    if len(parties) <= most:
+        return list(parties)
+    if most < 2:
+        return []
+    ordered = sorted(parties, key=lambda party: party.share)
+    ahead = min(_AHEAD, (most - 1) // 2)
+    behind = most - 1 - ahead
+    return [*ordered[:behind], len(parties) - behind - ahead, *(ordered[-ahead:] if ahead else [])]
+
+
+def _nodes(shown: Sequence[Party | int]) -> list[RenderableType]:
+    return [
+        _line(f"{one:,} more between them")
+        if isinstance(one, int)
+        else _row(_line(one.name), one.share, f"{one.made:,} of {one.planned:,}{one.ended and f', {one.ended}'}")
+        for one in shown
+    ]
+
+
+def _row(name: Text, share: float, words: str) -> RenderableType:
+    """A line with a bar in its middle, each part of which takes a fixed share of the width."""
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(ratio=2, no_wrap=True, overflow="ellipsis")
+    table.add_column(ratio=3, no_wrap=True)
+    table.add_column(ratio=4, no_wrap=True, overflow="ellipsis")
+    table.add_row(name, ProgressBar(total=1.0, completed=share), _line(words))
+    return table
+
+
+def _line(text: str) -> Text:
+    """A text on one line, in which nothing directs a terminal."""
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return Text(plain, no_wrap=True, overflow="ellipsis")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

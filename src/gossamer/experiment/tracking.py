@@ -1,0 +1,141 @@
+"""Telling trackers of a run: those that may send figures elsewhere only what may be known.
+
+Whoever watches a server of such a program learns what it is told. So it is told of counts, which follow from the spec
+and from what anyone on the wires sees, and of what follows from releases, which the guarantee covers. Scores on test
+examples are neither, and go there only if somebody says so.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from gossamer.algorithms.plan import Plan
+from gossamer.errors import CallerError, RunWarning
+from gossamer.experiment.observing import Row
+from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.progress import NullProgress
+from gossamer.experiment.trackers import Told, Tracker, quietly, tracker_of
+
+_COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
+_ON_PUBLIC_EXAMPLES = ("public_accuracy", "public_loss")
+
+
+def trackers_of(names: str | Sequence[str]) -> dict[str, Tracker]:
+    """Return the trackers of those names.
+
+    Raises
+    ------
+    CallerError
+        If one is unknown or not installed.
+    """
+    return {name: tracker_of(name) for name in ([names] if isinstance(names, str) else names)}
+
+
+def may_be_known(prepared: Prepared, plan: Plan) -> frozenset[str]:
+    """Names of figures that are public, or follow from what was released."""
+    # Models of units are released inside them alone, and without a guarantee nothing covers any model.
+    covered = math.isfinite(plan.guarantee.epsilon) and not prepared.units
+    return frozenset(_COUNTS + (_ON_PUBLIC_EXAMPLES if covered else ()))
+
+
+def facts_of(plan: Plan) -> dict[str, Any]:
+    """Facts of a plan that are public, for a tracker's table of runs: nothing of the data, not even its name."""
+    guarantee = plan.guarantee
+    proved = {"epsilon": guarantee.epsilon, "delta": guarantee.delta} if math.isfinite(guarantee.epsilon) else {}
+    return {**proved, "planned_updates": plan.updates, **plan.describe()}
+
+
+class Tracking(NullProgress):
+    """Progress that trackers hear of.
+
+    Parameters
+    ----------
+    told : mapping of str to (Told, Collection of str or None)
+        By the name of the tracker: its run, and the figures that it may be told; None for all.
+    """
+
+    def __init__(self, told: Mapping[str, tuple[Told, Collection[str] | None]]) -> None:
+        self._told = dict(told)
+
+    def looked(self, row: Row) -> None:
+        """Tell all trackers; one that fails is told no more, since releases that are charged cannot be taken back."""
+        known = {key: float(value) for key, value in row.items() if value is not None}
+        for name, (run, allowed) in list(self._told.items()):
+            figures = {key: value for key, value in known.items() if allowed is None or key in allowed}
+            try:
+                with quietly():
+                    run.log(figures, row["updates"])
+            except Exception as error:
+                del self._told[name]
+                _warn(name, error)
+                with suppress(Exception), quietly():
+                    run.end(False)
+
+    def end(self, whole: bool) -> None:
+        """Tell them that the run is over, and whether it came to its end."""
+        for name, (run, _) in self._told.items():
+            try:
+                with quietly():
+                    run.end(whole)
+            except Exception as error:
+                _warn(name, error)
+
+
+@contextmanager
+def tracked(
+    trackers: Mapping[str, Tracker], prepared: Prepared, plan: Plan, folder: Path | None, private: bool
+) -> Iterator[Tracking]:
+    """Trackers that have begun, and end with the block.
+
+    Parameters
+    ----------
+    trackers : mapping of str to Tracker
+        From `trackers_of`.
+    prepared, plan
+        What is run.
+    folder : Path or None
+        Of the results.
+    private : bool
+        Whether all of them are told everything.
+
+    Raises
+    ------
+    CallerError
+        If one cannot begin.
+    """
+    known = may_be_known(prepared, plan)
+    told: dict[str, tuple[Told, Collection[str] | None]] = {}
+    tracking = Tracking({})
+    whole = False
+    try:
+        for name, tracker in trackers.items():
+            told[name] = _begun(name, tracker, plan, folder), None if tracker.here or private else known
+            tracking = Tracking(told)
+        yield tracking
+        whole = True
+    finally:
+        tracking.end(whole)
+
+
+def _begun(name: str, tracker: Tracker, plan: Plan, folder: Path | None) -> Told:
+    try:
+        with quietly():
+            return tracker.begin(folder, facts_of(plan))
+    except CallerError:
+        raise
+    except Exception as error:
+        raise CallerError(f"{name} cannot begin ({_said(error)}); put that right, or leave it out") from None
+
+
+def _warn(name: str, error: Exception) -> None:
+    line = f"{name} is told no more of this run, which goes on ({_said(error)})"
+    warnings.warn(line, RunWarning, stacklevel=4)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
