@@ -32,12 +32,18 @@ SECTIONS: tuple[Maker, ...] = (privacy, progress, nodes)
 """Makers of all sections, in order."""
 
 
-def sections_of(records: Sequence[RunRecord], *, public: bool = False, before: Sequence[Section] = ()) -> list[Section]:
+def sections_of(
+    records: Sequence[RunRecord],
+    *,
+    public: bool = False,
+    before: Sequence[Section] = (),
+    makers: Sequence[Maker] = SECTIONS,
+) -> list[Section]:
     """Return the sections of ``records``, after others that come ``before`` them.
 
     With ``public``, without figures that tell of more than was released.
     """
-    own = [section for maker in SECTIONS if (section := maker(records, public)) is not None]
+    own = [section for maker in makers if (section := maker(records, public)) is not None]
     made = [*before, *own]
     return [_released(section) for section in made] if public else made
 
