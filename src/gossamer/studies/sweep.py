@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +89,16 @@ class Sweep:
         alike = len({(one.get("unit"), one.get("neighboring_relation")) for one in released}) == 1
         if not alike or None in epsilons:
             return f"And if the {many} are on the same data, their budgets add up."
-        epsilon, delta = math.fsum(epsilons), math.fsum(one["delta"] for one in released)
+        epsilon, delta = _sum(epsilons), _sum([one["delta"] for one in released])
         return (
             f"And if the {many} are on the same data, their budgets add up, to epsilon {rounded_up(epsilon)} at delta "
             f"{rounded_up(delta, 3)}."
         )
+
+
+def _sum(values: Sequence[float]) -> float:
+    """Add as decimals: three times 0.1 is 0.3, and not a little more, which would be rounded up."""
+    return float(sum(Decimal(repr(value)) for value in values))
 
 
 _CHOOSING = "Choosing a setting by scores on private test examples spends privacy that no epsilon counts."

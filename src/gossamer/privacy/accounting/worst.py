@@ -17,8 +17,8 @@ from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import Counts, ReleaseKind
 
-_MOST = 8
-"""Profiles that are computed: each takes about a tenth of a second."""
+_MOST, _MANY = 10, 500
+"""Profiles that are computed, each in about a tenth of a second, and releases that are compared in pairs."""
 
 Parts = Sequence[tuple[Counts, int]]
 """Releases of each shard, and how many of its rows are one person's."""
@@ -35,6 +35,10 @@ class _Released(NamedTuple):
     kind: ReleaseKind
 
 
+_Release = tuple[_Released, ...]
+"""All that one person's or example's data are in."""
+
+
 def worst_profile(many: Iterable[Parts], relation: NeighboringRelation, point: tuple[float, float]) -> PrivacyProfile:
     """The largest profile of ``many``.
 
@@ -47,26 +51,28 @@ def worst_profile(many: Iterable[Parts], relation: NeighboringRelation, point: t
     point : (float, float)
         An epsilon and a delta that are proved of all of them: all that is said where there are too many to be covered.
     """
-    front = _front(many)
-    if len(front) > _MOST:
-        front = _covered(front)
-    if len(front) > _MOST:
+    front = _front({_read(parts) for parts in many})
+    if len(front) <= _MOST:
+        profiles = [profile(_parts(released), relation) for released in front]
+    elif all(_alike(released, front[0]) for released in front):
+        profiles = _covered(front, relation)
+    else:
         return PrivacyProfile.of_points([point])
-    profiles = [profile(_parts(released), relation) for released in front]
     return profiles[0] if len(profiles) == 1 else PrivacyProfile.worst(profiles)
 
 
-def _front(many: Iterable[Parts]) -> list[tuple[_Released, ...]]:
-    """Those that are not within another."""
-    different = {_read(parts) for parts in many}
-    front: list[tuple[_Released, ...]] = []
+def _front(different: set[_Release]) -> list[_Release]:
+    """Those that are not within another; all of them where there are so many that a look at each pair takes long."""
+    if len(different) > _MANY:
+        return list(different)
+    front: list[_Release] = []
     for released in sorted(different, key=_amount, reverse=True):
         if not any(_within(released, other) for other in front):
             front.append(released)
     return front
 
 
-def _read(parts: Parts) -> tuple[_Released, ...]:
+def _read(parts: Parts) -> _Release:
     found = [_of_kind(kind, count, rows) for counts, rows in parts for kind, count in counts.items() if count]
     return tuple(sorted(found, key=lambda one: (str(one.law), one.rate, one.times, one.rows)))
 
@@ -80,15 +86,15 @@ def _of_kind(kind: ReleaseKind, count: int, rows: int) -> _Released:
     return _Released((law, type(sampling), kind.size), sampling.rate, count, rows, noise, kind)
 
 
-def _amount(released: tuple[_Released, ...]) -> float:
+def _amount(released: _Release) -> float:
     return math.fsum(one.times * one.rows**2 * one.rate**2 for one in released)
 
 
-def _alike(released: tuple[_Released, ...], other: tuple[_Released, ...]) -> bool:
+def _alike(released: _Release, other: _Release) -> bool:
     return [one.law for one in released] == [one.law for one in other]
 
 
-def _within(released: tuple[_Released, ...], other: tuple[_Released, ...]) -> bool:
+def _within(released: _Release, other: _Release) -> bool:
     """Whether ``other`` releases at least as much everywhere."""
     return _alike(released, other) and all(
         a.rate <= b.rate and a.times <= b.times and a.rows <= b.rows and a.noise >= b.noise
@@ -96,16 +102,32 @@ def _within(released: tuple[_Released, ...], other: tuple[_Released, ...]) -> bo
     )
 
 
-def _covered(front: list[tuple[_Released, ...]]) -> list[tuple[_Released, ...]]:
-    """A few that release as much as any of ``front``, each made of those whose rates are close."""
-    if not all(_alike(released, front[0]) for released in front):
-        return front
-    by_rate = sorted(front, key=lambda released: [one.rate for one in released])
-    size = math.ceil(len(by_rate) / _MOST)
-    return [_most(by_rate[start : start + size]) for start in range(0, len(by_rate), size)]
+def _covered(front: list[_Release], relation: NeighboringRelation) -> list[PrivacyProfile]:
+    """Profiles of a few that release as much as any of ``front``: those of close rates are covered together.
+
+    Whichever cover is exposed most is taken apart, where its members' rates differ most, until there are enough.
+    """
+    chunks = [sorted(front, key=lambda released: [one.rate for one in released])]
+    found = [profile(_parts(_most(chunks[0])), relation)]
+    for _ in range(_MOST):
+        place = max(range(len(found)), key=lambda number: found[number].mu)
+        if len(chunks[place]) == 1:
+            break
+        halves = _halves(chunks[place])
+        chunks[place : place + 1] = halves
+        found[place : place + 1] = [profile(_parts(_most(half)), relation) for half in halves]
+    return found
 
 
-def _most(chunk: list[tuple[_Released, ...]]) -> tuple[_Released, ...]:
+def _halves(chunk: list[_Release]) -> list[list[_Release]]:
+    """Those of lower and of higher rates, by the middle of the range; one at least in each."""
+    rates = [released[0].rate for released in chunk]
+    middle = math.sqrt(rates[0] * rates[-1])
+    cut = min(max(sum(rate <= middle for rate in rates), 1), len(chunk) - 1)
+    return [chunk[:cut], chunk[cut:]]
+
+
+def _most(chunk: list[_Release]) -> _Release:
     return tuple(_more_than(same) for same in zip(*chunk, strict=True))
 
 
@@ -120,5 +142,5 @@ def _more_than(same: Sequence[_Released]) -> _Released:
     )
 
 
-def _parts(released: tuple[_Released, ...]) -> Parts:
+def _parts(released: _Release) -> Parts:
     return [({one.kind: one.times}, one.rows) for one in released]

@@ -53,6 +53,14 @@ def test_many_that_differ_are_covered_closely() -> None:
     assert found.mu <= 1.1 * max(profile([(counts, 1)], ADD).mu for counts in nodes)
 
 
+def test_rates_that_differ_a_lot_do_not_cost_much() -> None:
+    """Each of 300 nodes samples each example as often: the most sampled decides, and is covered with few others."""
+    nodes = [node(4.0, rate, round(20 / rate)) for rate in np.geomspace(0.002, 0.3, 300)]
+    found = worst_profile([[(counts, 1)] for counts in nodes], ADD, (50.0, 0.1))
+    assert max(profile([(counts, 1)], ADD).mu for counts in nodes[-3:]) <= found.mu
+    assert found.mu <= 1.1 * profile([(nodes[-1], 1)], ADD).mu
+
+
 def test_more_rows_of_a_person_are_more_exposed() -> None:
     counts = node(4.0, 0.1, 50)
     found = worst_profile([[(counts, 1)], [(counts, 3)]], ADD, (9.0, 0.1))
