@@ -32,6 +32,7 @@ FILES = {
     "ledger.jsonl",
     "model.safetensors",
     "model.json",
+    "nodes.json",
     "timing.json",
 }
 SECRET = gs.NoiseSecret(bytes(range(16)))

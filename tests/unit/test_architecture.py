@@ -88,7 +88,7 @@ MAY_IMPORT = {
     "cli/audit": f"{DEPLOYED} cli report",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
     "cli/federation": f"{DEPLOYED} {PARTIES} cli interrupts",
-    "cli/runs": f"{DEPLOYED} faults cli processes report studies",
+    "cli/runs": f"{DEPLOYED} {PARTIES} faults cli processes report studies",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",
     "__init__": f"{RUNS} trained runtimes experiment deployment/party studies",

@@ -388,7 +388,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("file", ["summary.json", "metrics.jsonl", "ledger.jsonl", "private.jsonl", "timing.json"])
+@pytest.mark.parametrize(
+    "file", ["summary.json", "metrics.jsonl", "ledger.jsonl", "private.jsonl", "nodes.json", "timing.json"]
+)
 def test_every_key_of_the_results_is_described(folder: Path, file: str) -> None:
     found = [json.loads(line) for line in _documents(folder / file)]
     expected = {key for document in found for key in keys(document)}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from gossamer.errors import SpecError, counted
 from gossamer.privacy.clipping import Clipping
@@ -14,6 +14,7 @@ from gossamer.privacy.streams.graph_bounds import Noise
 from gossamer.privacy.streams.model_radius import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.messages import Message
+from gossamer.protocol.node import Node
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Model, Public
 
@@ -127,6 +128,15 @@ class InFlight:
     sender: str
     to: str
     message: Message
+
+
+Staleness = Callable[[Node, Message], int | None] | Literal["computing"] | None
+"""Measure of how stale updates are, for figures of a run; no node knows of it.
+
+A function says of a message that a node is about to receive how many of that node's updates it is behind; None where it
+carries no update. ``"computing"`` counts the updates that the run makes while a node computes one of its own, where no
+single node counts them all. None is an algorithm that no update is stale in.
+"""
 
 
 @dataclass(frozen=True)

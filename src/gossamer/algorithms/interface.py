@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from gossamer.algorithms import sample_rules
 from gossamer.algorithms.command import Command
-from gossamer.algorithms.context import Batches, Context, Facts, InFlight, Workload
+from gossamer.algorithms.context import Batches, Context, Facts, InFlight, Staleness, Workload
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.sample_planning import plan_samples
@@ -217,6 +217,8 @@ class Algorithm(Generic[S]):
         Constants that may have to be estimated.
     count : callable, optional
         nodes -> how many updates were made, where a computation is not one.
+    staleness : callable, ``"computing"`` or None
+        How the staleness of updates is measured for figures of a run; see `context.Staleness`.
     grows : bool
         Whether nodes may join a run that has begun: no state depends on how many there are.
     invariants : callable
@@ -253,6 +255,7 @@ class Algorithm(Generic[S]):
     workload: Callable[[S, Mapping[str, int], int], Workload] = _batches
     estimates: Estimates[S] | None = None
     count: Callable[[Mapping[str, Node]], int] | None = None
+    staleness: Staleness = None
     grows: bool = False
     invariants: Callable[[Mapping[str, Node], Sequence[InFlight]], dict[str, Any]] = _nothing
     unit_models: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -106,7 +107,9 @@ class Display(Lines):
         if run is None:
             return Text()
         room = max(0, min(MOST, self._console.height - _BESIDE))
-        return Group(self._whole(run), _line(", ".join(self._figures())), *_nodes(chosen(run.parties(), room)))
+        lines = Group(self._whole(run), _line(", ".join(self._figures())), *_nodes(chosen(run.parties(), room)))
+        # The terminal itself writes ^C at the end of the last line, and a line that is full would become two by that.
+        return Constrain(lines, max(1, self._console.width - len("^C") - 1))
 
     def _whole(self, run: Watched) -> RenderableType:
         share = run.share

@@ -27,8 +27,8 @@ from gossamer.privacy import guarantee_card
 _METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json"
 _LINES = ("metrics.csv", "ledger.jsonl", "private.jsonl")
 """What a result has only in a folder."""
-_CARD = guarantee_card.FILE
-"""There too, in the folders of versions that wrote it."""
+_LATER = (guarantee_card.FILE, "nodes.json")
+"""There too, in the folders of versions that wrote them."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Earlier:
             _SUMMARY: _alike(self.summary, json.loads(json.dumps(result.summary))),
         }
         if result.folder is not None:
-            files = [*_LINES, *([_CARD] if (self.path / _CARD).exists() else [])]
+            files = [*_LINES, *(name for name in _LATER if (self.path / name).exists())]
             alike.update({name: _bytes(self.path / name) == _bytes(result.folder / name) for name in files})
         return [name for name, same in alike.items() if not same]
 

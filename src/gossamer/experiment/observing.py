@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from numbers import Real
 from typing import Any
@@ -45,6 +46,11 @@ class Evaluator:
         Called with each row of metrics.
     measure : callable, optional
         Gives further figures of the run's model.
+
+    Attributes
+    ----------
+    scores : dict of str to dict
+        Figures of each node's model that was tested last, by its name.
     """
 
     def __init__(
@@ -67,6 +73,7 @@ class Evaluator:
         self.seconds_looks, self.update_looks, self.seen = 0, 1, 0
         self.last: Row | None = None
         self.fit: Fit = {}
+        self.scores: dict[str, dict[str, float]] = {}
         self._measured: dict[str, float] | None = None
 
     def rehearse(self) -> None:
@@ -139,6 +146,7 @@ class Evaluator:
         own = np.stack([model_of(nodes[name]).values for name in chosen])
         scores = self.prepared.objective.evaluate(np.concatenate([own, mean[None]]), test)
         accuracies, losses = scores.accuracy[:-1], scores.loss[:-1]
+        self.scores = _by_node(chosen, losses, accuracies if self.prepared.dataset.classes is not None else None)
         self.fit = regression_figures(self.prepared.objective, mean, float(scores.loss[-1]), self.prepared.dataset)
         found = {
             "test_accuracy": float(accuracies.mean()),
@@ -217,6 +225,18 @@ def _figures(found: Any) -> dict[str, float]:
                 "nan where there is none"
             )
     return {name: float(value) for name, value in found.items()}
+
+
+def _by_node(
+    names: Sequence[str], losses: npt.NDArray[np.floating], accuracies: npt.NDArray[np.floating] | None
+) -> dict[str, dict[str, float]]:
+    """Finite figures of each node's model."""
+    found: dict[str, dict[str, float]] = {name: {} for name in names}
+    for figure, values in (("test_accuracy", accuracies), ("test_loss", losses)):
+        for name, value in zip(names, [] if values is None else values.tolist(), strict=False):
+            if math.isfinite(value):
+                found[name][figure] = value
+    return found
 
 
 def _distance(models: Iterator[npt.NDArray[np.floating]], mean: npt.NDArray[np.floating]) -> float:

@@ -11,6 +11,7 @@
 | `model.safetensors` | the run's model, by the names of its parts, with `model.json` in its metadata |
 | `model.json` | what the model is, and how rows are read for it (`trained.card`) |
 | `private.jsonl` | what nodes recorded for themselves; only if they did |
+| `nodes.json` | what each node did, written when the run ends (`node_records`) |
 | `noise_secret.json` | the run's `NoiseSecret`, for its owner alone; only if it has one |
 | `timing.json` | wall time and machine; the only file that differs between two runs of one seed and secret |
 
@@ -55,6 +56,7 @@ FILES = (
     "model.json",
     *EXPORTS,
     "private.jsonl",
+    "nodes.json",
     noise_secret.FILE,
     "timing.json",
 )
@@ -97,8 +99,8 @@ class ResultsFolder:
         """Replace a file, whole or not at all."""
         write_own(self.path / name, content)
 
-    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        self.write(name, to_json(value, indent=2) + "\n")
+    def write_json(self, name: str, value: Mapping[str, Any], *, indent: int | None = 2) -> None:
+        self.write(name, to_json(value, indent=indent) + "\n")
 
     def write_lines(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         self.write(name, "".join(to_json(row) + "\n" for row in rows))

@@ -18,6 +18,8 @@ from gossamer.errors import RunWarning
 from gossamer.experiment.diverging import divergence
 from gossamer.experiment.driving import drive, few_collections
 from gossamer.experiment.from_memory import FromMemory
+from gossamer.experiment.node_records import FILE as NODES
+from gossamer.experiment.node_records import NodeRecords
 from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
@@ -177,8 +179,15 @@ class _Run:
         sides = sides_of(prepared, plan, seed, self.blank, found.ledgers)
         self.private = PrivateRecords(self.folder)
         self.simulator = Simulator(
-            nodes, sides, prepared.world, watch=self.watch, record=self.private.add, count=prepared.count
+            nodes,
+            sides,
+            prepared.world,
+            watch=self.watch,
+            record=self.private.add,
+            count=prepared.count,
+            staleness=prepared.algorithm.staleness,
         )
+        self.node_records = NodeRecords(prepared, plan, self.simulator)
         self.evaluator = Evaluator(
             prepared, plan, self.simulator, lambda: plan.spent(sides.ledgers), self.publish, self.measure
         )
@@ -195,7 +204,7 @@ class _Run:
                 self.records.status = drive(self.simulator, self.plan.stop, self)
         except KeyboardInterrupt:
             self.records.status = "interrupted"
-            self.records.save()
+            self.save()
             raise
         self.end()
         return self.records.result(self.secret)
@@ -228,7 +237,13 @@ class _Run:
             records.diverged = divergence(self.prepared, records.rows, self.private.not_finite)
             if "ended_worse" in records.diverged and records.status != "accuracy":
                 records.status = "diverged"
-        records.save()
+        self.save()
+
+    def save(self) -> None:
+        """Write down what the run came to, and what each node did."""
+        self.records.save()
+        if self.folder is not None:
+            self.folder.write_json(NODES, self.node_records.as_dict(self.evaluator.scores), indent=None)
 
     def remark(self) -> None:
         """Warn of a run that could not go on, and of what the algorithm has to say of its end."""
@@ -246,6 +261,7 @@ class _Run:
 
     def publish(self, row: Row) -> None:
         self.records.add(row, self.evaluator.fit)
+        self.node_records.looked(row)
         self.progress.looked(row)
 
     # The observer of `drive`

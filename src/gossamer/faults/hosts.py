@@ -31,6 +31,7 @@ from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
 from gossamer.protocol.trust import may_hear
+from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Note, Outcome, Rejected, Task, Wake
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
@@ -98,7 +99,15 @@ class LinkedHosts:
         numbers = {name: number for number, name in enumerate(nodes)}
         speeds = speeds or Speeds(SpeedSettings(), len(nodes), 0)
         self._computations = Computations(
-            computer, speeds, numbers, 1, Counters(), self._schedule_task, self._answered, lambda name, record: None
+            computer,
+            speeds,
+            numbers,
+            1,
+            Counters(),
+            self._schedule_task,
+            self._answered,
+            lambda name, record: None,
+            Activity(nodes, 0.0),
         )
         self.rejected: list[Rejected] = []
         self.now, self.events, self.frames = 0.0, 0, 0

@@ -78,7 +78,9 @@ def _figure(curve: Curve, found: Mapping[str, Sequence[Series]]) -> Figure:
     longest = max(len(one.at) for series in found.values() for one in series)
     zero = longest == 1  # a lone value needs something to be seen against
     shared = {"x": _across(zero), **_told_apart(settings)}
-    value = alt.Y("value:Q", title=curve.unit, scale=alt.Scale(zero=zero), axis=alt.Axis(format=curve.format))
+    value = alt.Y(
+        "value:Q", title=curve.unit, scale=alt.Scale(zero=zero), axis=alt.Axis(format=curve.format or alt.Undefined)
+    )
     tooltip = [
         alt.Tooltip("setting:N", title="run"),
         alt.Tooltip("at:Q", title="at", format=",.6~g"),

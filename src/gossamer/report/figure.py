@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
+from gossamer.errors import DataError
+from gossamer.files import write_own
 from gossamer.report.libraries import vl_convert
 from gossamer.report.look import config
 
@@ -80,6 +83,19 @@ class Figure:
     def png(self, scale: float = 2.0) -> bytes:
         """Return the chart as a PNG picture, ``scale`` pixels for each of its points."""
         return bytes(vl_convert().vegalite_to_png(json.dumps(self._sized()), scale=scale))
+
+    def save(self, path: Path) -> None:
+        """Write the chart, or its data, to a file whose name ends with ``.svg``, ``.png`` or ``.csv``.
+
+        Raises
+        ------
+        DataError
+            If it ends with something else, or the package that draws is not installed.
+        """
+        kinds: Mapping[str, Callable[[], str | bytes]] = {".svg": self.svg, ".png": self.png, ".csv": self.csv}
+        if path.suffix not in kinds:
+            raise DataError(f"{path}: expected a name that ends with .svg, .png or .csv; rename it")
+        write_own(path, kinds[path.suffix]())
 
     def _sized(self) -> dict[str, Any]:
         """The spec at a width of its own, since there is no page that it could fill, with what the page would say."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from gossamer.report.records import RunRecord
-
-_NOTHING, _SPACE = "-", "\u00a0"  # a space that no line ends at
+from gossamer.report.words import NOTHING, count, decimal, share, size
 
 
 def overview(records: Sequence[RunRecord], *, public: bool = False) -> list[dict[str, str]]:
@@ -18,41 +16,20 @@ def overview(records: Sequence[RunRecord], *, public: bool = False) -> list[dict
 def _row(record: RunRecord, public: bool) -> dict[str, str]:
     summary, guarantee = record.summary, record.guarantee
     metrics = summary.get("metrics") or {}
-    scores = {} if public else {"accuracy": _share(metrics.get("mean_model_test_accuracy"))}
+    scores = {} if public else {"accuracy": share(metrics.get("mean_model_test_accuracy"))}
     return {
         "run": record.name,
         "algorithm": str(summary["algorithm"]),
-        "nodes": _count(summary.get("nodes")),
-        "ended": str(summary.get("status", _NOTHING)).replace("_", " "),
-        "updates": _count(summary.get("updates")),
-        "virtual seconds": _figure(summary.get("virtual_seconds")),
-        "sent": _size(summary.get("bytes")),
+        "nodes": count(summary.get("nodes")),
+        "ended": str(summary.get("status", NOTHING)).replace("_", " "),
+        "updates": count(summary.get("updates")),
+        "virtual seconds": decimal(summary.get("virtual_seconds")),
+        "sent": size(summary.get("bytes")),
         **scores,
-        "epsilon planned": _figure(guarantee.get("epsilon")),
-        "delta": _figure(guarantee.get("delta")),
-        "mu": _figure(guarantee.get("mu")),
+        "epsilon planned": decimal(guarantee.get("epsilon")),
+        "delta": decimal(guarantee.get("delta")),
+        "mu": decimal(guarantee.get("mu")),
     }
-
-
-def _count(value: Any) -> str:
-    return _NOTHING if value is None else f"{value:,}"
-
-
-def _figure(value: Any) -> str:
-    return _NOTHING if value is None else f"{value:.4g}"
-
-
-def _share(value: Any) -> str:
-    return _NOTHING if value is None else f"{100 * value:.1f}{_SPACE}%"
-
-
-def _size(value: Any) -> str:
-    if value is None:
-        return _NOTHING
-    for size, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if value >= size:
-            return f"{value / size:.3g}{_SPACE}{name}"
-    return f"{value}{_SPACE}bytes"
 
 
 def notes(records: Sequence[RunRecord]) -> list[str]:

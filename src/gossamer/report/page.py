@@ -1,30 +1,84 @@
-"""The page: figures and tables of runs in one file that needs no network."""
+"""The page: figures and tables in one file that needs no network."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gossamer.files import write_own
+from gossamer.files import make_own_folder, write_own
 from gossamer.report.figure import Figure
 from gossamer.report.libraries import jinja2, vl_convert
 from gossamer.report.look import config
 from gossamer.report.overview import notes, overview
+from gossamer.report.parties import PartyRecord, party_rows, party_sections
 from gossamer.report.records import RunRecord
 from gossamer.report.sections import Section, sections_of
 from gossamer.version import __version__
 
-FILE = "report.html"
+FILE, FIGURES = "report.html", "report-figures"
+"""Names of the page and, beside it, of the folder with its figures."""
 _SNIPPET = "window.drawChart = vegaEmbed;"
+
+
+@dataclass(frozen=True)
+class Page:
+    """Content of a page.
+
+    Attributes
+    ----------
+    title : str
+        Of the page.
+    heading : str
+        Of the table at its top.
+    overview : sequence of mapping of str to str
+        Rows of that table.
+    notes : sequence of str
+        What a reader must know first.
+    sections : sequence of Section
+        All else.
+    public : bool
+        Whether figures were left out that nothing covers.
+    """
+
+    title: str
+    heading: str
+    overview: Sequence[Mapping[str, str]]
+    notes: Sequence[str]
+    sections: Sequence[Section]
+    public: bool = False
+
+    @property
+    def figures(self) -> list[Figure]:
+        """All figures, in order."""
+        return [figure for section in self.sections for figure in section.figures]
+
+
+def page_of_runs(records: Sequence[RunRecord], *, public: bool = False, before: Sequence[Section] = ()) -> Page:
+    """Return the page of runs, sections ``before`` its own first.
+
+    With ``public``, it is without what tells of more than was released.
+    """
+    title = records[0].name if len(records) == 1 else f"{len(records)} runs"
+    rows = overview(records, public=public)
+    return Page(title, "Runs", rows, notes(records), sections_of(records, public=public, before=before), public)
+
+
+def page_of_parties(parties: Sequence[PartyRecord], *, public: bool = False) -> Page:
+    """Return the page of deployed parties; with ``public``, without what is for their owners alone."""
+    title = parties[0].name if len(parties) == 1 else f"{len(parties)} parties"
+    said = [] if public else [f"{party.name}: {problem}" for party in parties for problem in party.problems]
+    rows = party_rows(parties, public=public)
+    return Page(title, "Parties", rows, said, party_sections(parties, public=public), public)
 
 
 def figures_of(records: Sequence[RunRecord], *, public: bool = False) -> list[Figure]:
     """Return all figures of ``records``; with ``public``, those that tell of nothing but what was released."""
-    return [figure for section in sections_of(records, public=public) for figure in section.figures]
+    return page_of_runs(records, public=public).figures
 
 
 def write_report(
@@ -37,40 +91,34 @@ def write_report(
     DataError
         If the packages that draw it are not installed.
     """
-    file = folder / FILE
-    write_own(file, page(records, sections_of(records, public=public, before=before), public=public))
-    return file
+    return write_page(page_of_runs(records, public=public, before=before), folder)
 
 
-def page(records: Sequence[RunRecord], sections: Sequence[Section], *, public: bool = False) -> str:
-    """Return the whole page."""
-    values = {
-        "title": records[0].name if len(records) == 1 else f"{len(records)} runs",
-        "records": records,
-        "overview": overview(records, public=public),
-        "public": public,
-        "notes": notes(records),
-    }
-    return filled("page.html", values, sections)
+def write_page(page: Page, folder: Path) -> Path:
+    """Write a page into ``folder``, and return where it is."""
+    write_own(folder / FILE, html(page))
+    return folder / FILE
 
 
-def filled(template: str, values: Mapping[str, Any], sections: Sequence[Section]) -> str:
-    """Return a page of this room with its ``values`` and ``sections``, and with the code that draws their figures."""
+def write_figures(page: Page, folder: Path) -> Path:
+    """Write each figure of a page as SVG, PNG and CSV into a folder of their own in ``folder``, and return where."""
+    there = folder / FIGURES
+    make_own_folder(there)
+    for figure in page.figures:
+        for kind in ("svg", "png", "csv"):
+            figure.save(there / f"{figure.name}.{kind}")
+    return there
+
+
+def html(page: Page) -> str:
+    """Return the whole page as HTML."""
     library = jinja2()
     environment = library.Environment(
         loader=library.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    text: str = environment.get_template(template).render(
-        **values,
-        version=__version__,
-        sections=sections,
-        charts=_script(
-            {
-                "config": config(),
-                "specs": {figure.name: figure.spec for section in sections for figure in section.figures},
-            }
-        ),
-        library=_library(),
+    charts = {"config": config(), "specs": {figure.name: figure.spec for figure in page.figures}}
+    text: str = environment.get_template("page.html").render(
+        page=page, version=__version__, charts=_script(charts), library=_library()
     )
     return text
 

@@ -21,9 +21,8 @@ from pathlib import Path
 
 from gossamer.errors import DataError
 from gossamer.report.libraries import altair, jinja2, vl_convert
-from gossamer.report.page import page
+from gossamer.report.page import html, page_of_runs
 from gossamer.report.records import read_record
-from gossamer.report.sections import sections_of
 
 _HOST = "127.0.0.1"
 _PATIENCE = 10.0  # seconds for a request to come whole
@@ -101,8 +100,7 @@ class _Server(ThreadingHTTPServer):
 
     def _draw(self) -> str:
         try:
-            records = [read_record(self.folder)]
-            return page(records, sections_of(records))
+            return html(page_of_runs([read_record(self.folder)]))
         except DataError:
             return _NOTHING
 

@@ -19,6 +19,7 @@ from gossamer.errors import BudgetSpent
 from gossamer.privacy.tasks import Round
 from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Update
 from gossamer.protocol.events import Answered, Completed, Event, Refused
+from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.mail import Action
 from gossamer.runtimes.speeds import Speeds
 from gossamer.sides.answers import Answer, Computer
@@ -82,6 +83,8 @@ class Computations:
         Shows a node an event: (node, event).
     log : callable
         Writes to a node's private log: (node, record).
+    activity : Activity
+        Where what nodes compute is counted.
     """
 
     def __init__(
@@ -94,9 +97,11 @@ class Computations:
         schedule: Callable[[float, Action, str, Any], None],
         happen: Callable[[str, Event], None],
         log: Callable[[str, Record], None],
+        activity: Activity,
     ) -> None:
         self._computer, self._speeds, self._numbers, self._width = computer, speeds, numbers, width
         self._counters, self._schedule, self._happen, self._log = counters, schedule, happen, log
+        self._activity = activity
         self._asked = dict.fromkeys(numbers, 0)
         self._tickets: dict[tuple[str, int], Any] = {}
         self._results: dict[tuple[str, int], Answer] = {}
@@ -114,12 +119,15 @@ class Computations:
             self._schedule(now, self._refuse, name, Refused(task.id, self._computer.releases(name)))
             return
         seconds = self._speeds.seconds(self._numbers[name], self._asked[name]) if timed else 0.0
+        if timed:
+            self._activity.begun(name, now, task.steps * seconds, self._counters.updates)
         if task.amendable:
             self._rounds[name, task.id] = running = _Running(ticket, task, seconds, now)
             self._schedule_end(name, running)
         else:
             self._tickets[name, task.id] = ticket
-            self._schedule(now + task.steps * seconds, self._complete, name, task.id)
+            took = task.steps * seconds
+            self._schedule(now + took, self._complete, name, (task.id, took))
 
     def release(self, name: str, effect: Release, now: float) -> None:
         """Noise on a state that a node keeps; it takes no time."""
@@ -178,14 +186,16 @@ class Computations:
             del self._rounds[key]
             ticket = self._computer.amended(running.ticket, running.task)
             (answer,) = self._compute([ticket])
-            self._answer(name, running.task.id, answer, running.task.until)
+            until = running.task.until
+            self._answer(name, running.task.id, answer, until, until * running.seconds, now)
 
-    def _complete(self, name: str, task: int, now: float) -> None:
+    def _complete(self, name: str, what: tuple[int, float], now: float) -> None:
+        task, took = what
         key = (name, task)
         if key in self._tickets:
             self._compute_pending(key)
         if key in self._results:  # otherwise the node was away and has lost it
-            self._answer(name, task, self._results.pop(key), 1)
+            self._answer(name, task, self._results.pop(key), 1, took, now)
 
     def _compute_pending(self, due: tuple[str, int]) -> None:
         """Compute what is due, and with it what else is pending, oldest first."""
@@ -200,7 +210,9 @@ class Computations:
         self._counters.computed += len(tickets)
         return answers
 
-    def _answer(self, name: str, task: int, answer: Answer, steps: int) -> None:
+    def _answer(self, name: str, task: int, answer: Answer, steps: int, took: float, now: float) -> None:
+        if took or not steps:  # what takes no time is no update; of a round that was cut short there may be no step
+            self._activity.ended(name, now, self._counters.updates, took)
         self._counters.updates += 1
         for note in answer.notes:
             self._log(name, note)

@@ -11,6 +11,7 @@ from gossamer.protocol.frames import frame_size
 from gossamer.protocol.messages import Message, check, encoded_size, is_confined
 from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit
 from gossamer.protocol.trust import may_hear
+from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.links import Links, LinkSettings
 
 Action = Callable[[str, Any, float], None]
@@ -38,6 +39,8 @@ class Post:
         Shows a node an event: (node, event).
     units : mapping of str to str
         The trust scope of each node that is in one. What is `Confined` does not leave it.
+    activity : Activity
+        Where what nodes send is counted.
 
     Attributes
     ----------
@@ -57,8 +60,10 @@ class Post:
         schedule: Callable[[float, Action, str, Any], None],
         happen: Callable[[str, Event], None],
         units: Mapping[str, str],
+        activity: Activity,
     ) -> None:
-        self._units = units
+        self._units, self._activity = units, activity
+        self._counts, self._ages = activity.counts, activity.by_message
         self.messages, self.bytes, self.under_way = 0, 0, 0
         self._links = Links.new(links, names, seed, start)
         settings = SessionSettings(links.retry_after, longest_retry=8 * links.retry_after, silence=links.silence)
@@ -109,6 +114,11 @@ class Post:
     def _transmit(self, sender: str, to: str, size: int, now: float) -> tuple[float, ...]:
         self.messages += 1
         self.bytes += size
+        counts = self._counts[sender]
+        counts.messages += 1
+        counts.bytes += size
+        if counts.drawn:
+            self._activity.draw_sent(sender, now)
         return self._links.transmit(sender, to, size, now)
 
     def _arrive(self, name: str, what: tuple[str, Message], now: float) -> None:
@@ -119,6 +129,8 @@ class Post:
         else:
             del flying[0]
         self.under_way -= 1
+        if self._ages:
+            self._activity.arrived(sender, name, message)
         self._happen(name, Received(sender, message))
 
     def _frame(self, name: str, what: tuple[str, Any], now: float) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.algorithms.context import InFlight
+from gossamer.algorithms.context import InFlight, Staleness
 from gossamer.errors import PeerError, SpecError
 from gossamer.protocol.effects import (
     CancelTimer,
@@ -31,6 +31,7 @@ from gossamer.protocol.events import Elapsed, Event, Resumed, Started, Stop
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
 from gossamer.randomness import stream
+from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.availability import Span
 from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.links import FaultSettings, LinkSettings
@@ -84,6 +85,8 @@ class Simulator:
         and how many gradients were not finite.
     count : callable, optional
         How many updates the servers, by name, have made, where a computation is not one.
+    staleness : callable, ``"computing"`` or None
+        How the staleness of updates is measured.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Simulator:
         watch: Callable[[Step], None] | None = None,
         record: Callable[[float, str, str, float], None] | None = None,
         count: Callable[[Mapping[str, Node]], int] | None = None,
+        staleness: Staleness = None,
     ) -> None:
         self.nodes = dict(nodes)
         self.workers = tuple(name for name in nodes if name not in world.servers)
@@ -104,12 +108,14 @@ class Simulator:
         self.finished: dict[str, str] = {}
         self.gone: set[str] = set()  # nodes that crashed, and will not come back
         self.start = self.now = float(stream(world.seed, "clock").integers(1 << 14, 1 << 15))
+        self.activity = Activity(self.nodes, self.start, staleness)
         names = tuple(nodes)
         self._numbers = {name: number for number, name in enumerate(self.workers)}
         self._working = set(self.workers)  # who may compute again
         speeds = Speeds(world.speeds, len(self.workers), world.seed)
+        does = self._schedule, self._happen
         self._computations = Computations(
-            computer, speeds, self._numbers, world.width, self.counters, self._schedule, self._happen, self._log
+            computer, speeds, self._numbers, world.width, self.counters, *does, self._log, self.activity
         )
         self._watch, self._record, self._count = watch, record, count
         self._servers, self._counted = {name: self.nodes[name] for name in world.servers}, 0
@@ -121,7 +127,7 @@ class Simulator:
         self._settling: float | None = None
         self._away: dict[str, Iterator[Span]] = {}
         lossy = world.faults.away or not world.links.reliable
-        self._post = Post(names, world.links, lossy, world.seed, self.start, self._schedule, self._happen, world.units)
+        self._post = Post(names, world.links, lossy, world.seed, self.start, *does, world.units, self.activity)
         for name in world.servers:
             self._schedule(self.start, self._begin, name, None)
         for name, start in zip(self.workers, speeds.starts, strict=True):
@@ -294,6 +300,7 @@ class Simulator:
     def _leave(self, name: str, end: float | None, now: float) -> None:
         """The node keeps its state and loses its computations and timers; what they were charged stays charged."""
         self._down[name] = now
+        self.activity.leaves(name, now)
         self._post.leave(name)
         if end is None:
             self.gone.add(name)
@@ -303,6 +310,7 @@ class Simulator:
 
     def _come_back(self, name: str, _: None, now: float) -> None:
         downtime = now - self._down.pop(name)
+        self.activity.came_back(name, now)
         self._post.come_back(name, now)
         if name in self._begun:
             self._happen(name, Resumed(downtime))

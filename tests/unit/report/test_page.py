@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from tests.unit.report.test_records import folder
 
-from gossamer.report.page import figures_of, page, write_report
+from gossamer.report.page import figures_of, html, page_of_runs, write_report
 from gossamer.report.records import RunRecord, read_records
-from gossamer.report.sections import sections_of
 
 EVIL = "<script>alert(1)</script><b>"
 ROWS = [
@@ -42,7 +41,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
 
 @pytest.fixture(scope="module")
 def text(records: list[RunRecord]) -> str:
-    return page(records, sections_of(records))
+    return html(page_of_runs(records))
 
 
 def test_nothing_is_fetched(text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gossamer.algorithms.clients.client import ClientNode, NoisedUpdate, Pushed, update_itself
 from gossamer.algorithms.clients.following import FollowingClient
-from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.messages import SERVER, Push
 from gossamer.algorithms.clients.settings import CLIENT, ClientSettings
 from gossamer.algorithms.clients.stepping_client import SteppingClient
 from gossamer.algorithms.context import Context
@@ -15,6 +15,7 @@ from gossamer.algorithms.interface import Cast, Terms
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 
 LAWS = ("gaussian", "none")
@@ -69,3 +70,8 @@ def fitting(settings: ClientSettings) -> dict[str, Any]:
 def count(nodes: Mapping[str, Node]) -> int:
     """Return how many updates, or sums of them, the server has taken."""
     return int(nodes[SERVER].state.taken)
+
+
+def staleness(server: Node, message: Message) -> int | None:
+    """Count the steps of the server that an update is behind when it comes."""
+    return None if not isinstance(message, Push) or server.state.finished else int(server.state.t - message.version)

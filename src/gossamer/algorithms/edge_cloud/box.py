@@ -40,7 +40,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
 from gossamer.algorithms.context import Context, Facts
 from gossamer.algorithms.edge_cloud.claims import mapa_claims
-from gossamer.algorithms.edge_cloud.messages import SERVER
+from gossamer.algorithms.edge_cloud.messages import SERVER, Push
 from gossamer.algorithms.edge_cloud.node import EdgeNode
 from gossamer.algorithms.edge_cloud.server import Course, ServerNode
 from gossamer.algorithms.edge_cloud.server import Step as Step
@@ -60,6 +60,7 @@ from gossamer.privacy.claim import Claim
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
+from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 from gossamer.section import Composite
 
@@ -206,6 +207,11 @@ def count(nodes: Mapping[str, Node]) -> int:
     return int(nodes[SERVER].state.t)
 
 
+def staleness(server: Node, message: Message) -> int | None:
+    """Count the updates that a gradient is behind the server when it comes."""
+    return None if not isinstance(message, Push) or server.state.finished else int(server.state.t - message.version)
+
+
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Report on how stale gradients were, and what became of them."""
     state = nodes[SERVER].state
@@ -251,6 +257,7 @@ ALGORITHM = Algorithm(
     # The default is as good as the best fixed clip, and has nothing to tune: experiments/mapa.
     clips=Clips(("fixed", "quantile"), QuantileClip()),
     count=count,
+    staleness=staleness,
     grows=True,
     report=report,
     claims=claims,

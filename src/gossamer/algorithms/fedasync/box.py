@@ -88,6 +88,7 @@ ALGORITHM = Algorithm(
     laws=parts.LAWS,
     workload=workload,
     count=parts.count,
+    staleness=parts.staleness,
     grows=True,
     report=report,
     advice=parts.advice,

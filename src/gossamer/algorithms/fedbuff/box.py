@@ -182,6 +182,7 @@ ALGORITHM = Algorithm(
     laws=parts.LAWS,
     workload=workload,
     count=parts.count,
+    staleness=parts.staleness,
     grows=True,
     report=report,
     remarks=lambda nodes: left_over(nodes[SERVER]),

@@ -267,6 +267,7 @@ ALGORITHM = Algorithm(
     output=output,
     topology=lambda settings: settings.topology,
     clips=Clips(("fixed", "quantile")),
+    staleness="computing",
     grows=True,
     invariants=invariants,
     report=report,

@@ -43,6 +43,7 @@ from gossamer.algorithms.graph_federated.agent import AgentNode
 from gossamer.algorithms.graph_federated.claims import gfl_claims
 from gossamer.algorithms.graph_federated.coins import Sampling
 from gossamer.algorithms.graph_federated.combination import combination
+from gossamer.algorithms.graph_federated.messages import Combine
 from gossamer.algorithms.graph_federated.neighbours import Weights
 from gossamer.algorithms.graph_federated.planning import plan_units
 from gossamer.algorithms.graph_federated.reach import Reach
@@ -56,6 +57,7 @@ from gossamer.errors import SpecError
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.graph_bounds import GradientAt
+from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 from gossamer.vectors import Confined, Model
 
@@ -140,6 +142,11 @@ def unit_models(nodes: Mapping[str, Node]) -> dict[str, Any]:
 def count(nodes: Mapping[str, Node]) -> int:
     """Rounds of all servers, those of averaging at the end included."""
     return sum(node.state.round + node.state.averaged for node in nodes.values())
+
+
+def staleness(server: Node, message: Message) -> int | None:
+    """Count the rounds that a neighbour's model is behind the server when it comes."""
+    return max(server.state.round - message.round, 0) if isinstance(message, Combine) else None
 
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
@@ -245,6 +252,7 @@ ALGORITHM = Algorithm(
     clips=Clips(("fixed", "none")),
     workload=workload,
     count=count,
+    staleness=staleness,
     unit_models=unit_models,
     report=report,
     remarks=remarks,

@@ -205,6 +205,7 @@ ALGORITHM = Algorithm(
     clips=Clips(("stages",), StageClip(), first_clip),
     estimates=Estimates(lambda settings: settings.missing, lambda settings: settings.estimate_on),
     count=edge_cloud.count,
+    staleness=edge_cloud.staleness,
     report=report,
     advice=advice,
     claims=edge_cloud.claims,

@@ -1,0 +1,215 @@
+"""Counts of what each node of a simulation did: it computed, sent, was away; and how stale its updates were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gossamer.algorithms.context import Staleness
+from gossamer.protocol.messages import Message
+from gossamer.protocol.node import Node
+from gossamer.runtimes.timeline import AWAY, COMPUTING, SENDING, Timeline
+
+_COUNTED = 64  # most counts of a histogram
+
+
+class Histogram:
+    """Counts of whole numbers of at least 0, in bins of one width, which doubles when there are too many."""
+
+    def __init__(self) -> None:
+        self.width = 1
+        self.counts: list[int] = []
+
+    def add(self, value: int) -> None:
+        """Count a value."""
+        place = value // self.width
+        if place < len(self.counts):  # as nearly always
+            self.counts[place] += 1
+            return
+        while value >= _COUNTED * self.width:
+            pairs = [*self.counts, 0] if len(self.counts) % 2 else self.counts
+            self.counts = [sum(pair) for pair in zip(pairs[::2], pairs[1::2], strict=True)]
+            self.width *= 2
+        place = value // self.width
+        self.counts.extend([0] * (place + 1 - len(self.counts)))
+        self.counts[place] += 1
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts of one node so far.
+
+    Attributes
+    ----------
+    drawn : bool
+        Whether it is in the timeline.
+    messages, bytes, updates, computing, away
+        As in `Done`.
+    since, most : float
+        Start of the computation under way, or a negative number, and the most seconds that it takes.
+    before : int
+        Updates of the run before it.
+    ages, aged : int
+        Sum of the staleness of its updates, and how many there were.
+    left : float
+        When it went away, or a negative number.
+    """
+
+    drawn: bool
+    messages: int = 0
+    bytes: int = 0
+    updates: int = 0
+    computing: float = 0.0
+    away: float = 0.0
+    since: float = -1.0
+    most: float = 0.0
+    before: int = 0
+    ages: int = 0
+    aged: int = 0
+    left: float = -1.0
+
+
+class Done(NamedTuple):
+    """Counts of one node up to some moment.
+
+    Attributes
+    ----------
+    updates : int
+        Computations that took time and were completed.
+    messages, bytes : int
+        Transmitted by it.
+    computing_seconds, away_seconds, idle_seconds : float
+        Virtual seconds; a node that computes and waits for a model meanwhile is idle.
+    staleness : float or None
+        Mean staleness of its updates; None where none was measured.
+    """
+
+    updates: int
+    messages: int
+    bytes: int
+    computing_seconds: float
+    away_seconds: float
+    idle_seconds: float
+    staleness: float | None
+
+
+class Activity:
+    """Activity of all nodes of one run, in a few numbers for each.
+
+    Parameters
+    ----------
+    nodes : mapping of str to Node
+        By name.
+    start : float
+        Seconds on the clock at which the run starts; spans are counted from there.
+    staleness : callable, ``"computing"`` or None
+        How staleness is measured.
+
+    Attributes
+    ----------
+    counts : dict of str to Counts
+        Of each node.
+    by_message : bool
+        Whether messages say how stale they are.
+    ages : Histogram
+        Staleness of updates.
+    timeline : Timeline
+        Of some nodes.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], start: float, staleness: Staleness = None) -> None:
+        self._nodes, self._start = nodes, start
+        self._age = staleness if callable(staleness) else None
+        self._by_computing = staleness == "computing"
+        self.by_message = self._age is not None
+        self.ages, self.timeline = Histogram(), Timeline(tuple(nodes))
+        self.counts = {name: Counts(name in self.timeline.places) for name in nodes}
+
+    # What the simulator tells; what is called at every message and update is written to be quick
+
+    def draw_sent(self, name: str, now: float) -> None:
+        """A node that is drawn transmits a message."""
+        self.timeline.add(name, SENDING, now - self._start)
+
+    def arrived(self, sender: str, to: str, message: Message) -> None:
+        """A message is about to be received; told only where messages say how stale they are."""
+        if self._age is not None and (age := self._age(self._nodes[to], message)) is not None:
+            self._aged(self.counts[sender], age)
+
+    def begun(self, name: str, now: float, most: float, updates: int) -> None:
+        """A node begins a computation of at most ``most`` seconds, after so many updates of the run."""
+        counts = self.counts[name]
+        counts.since, counts.most, counts.before = now, most, updates
+
+    def ended(self, name: str, now: float, updates: int, seconds: float) -> None:
+        """A node has computed for so many ``seconds``."""
+        counts = self.counts[name]
+        counts.updates += 1
+        if self._by_computing:
+            age = updates - counts.before
+            counts.ages += age
+            counts.aged += 1
+            self.ages.add(age)
+        counts.computing += seconds
+        if counts.drawn:
+            since = counts.since if counts.since >= 0 else now - seconds
+            self.timeline.add(name, COMPUTING, since - self._start, seconds)
+        counts.since = -1.0
+
+    def leaves(self, name: str, now: float) -> None:
+        """A node goes away, and loses what it was computing."""
+        self._cut(name, now)
+        self.counts[name].left = now
+
+    def came_back(self, name: str, now: float) -> None:
+        """A node is back."""
+        counts = self.counts[name]
+        left, counts.left = counts.left, -1.0
+        counts.away += now - left
+        self.timeline.add(name, AWAY, left - self._start, now - left)
+
+    def _cut(self, name: str, now: float) -> None:
+        counts = self.counts[name]
+        if counts.since >= 0:
+            self._computed(name, counts, counts.since, min(now - counts.since, counts.most))
+            counts.since = -1.0
+
+    def _computed(self, name: str, counts: Counts, since: float, seconds: float) -> None:
+        counts.computing += seconds
+        if counts.drawn:
+            self.timeline.add(name, COMPUTING, since - self._start, seconds)
+
+    def _aged(self, counts: Counts, age: int) -> None:
+        counts.ages += age
+        counts.aged += 1
+        self.ages.add(age)
+
+    # What an observer may ask
+
+    def close(self, now: float) -> None:
+        """Count what goes on at the end of the run, up to ``now``."""
+        for name, counts in self.counts.items():
+            self._cut(name, now)
+            if counts.left >= 0:
+                self.came_back(name, max(now, counts.left))
+
+    def of(self, name: str, elapsed: float) -> Done:
+        """Return the counts of a node, ``elapsed`` virtual seconds after the start."""
+        counts = self.counts[name]
+        return Done(
+            counts.updates,
+            counts.messages,
+            counts.bytes,
+            round(counts.computing, 9),
+            round(counts.away, 9),
+            round(max(elapsed - counts.computing - counts.away, 0.0), 9),
+            round(counts.ages / counts.aged, 9) if counts.aged else None,
+        )
+
+    def staleness(self) -> dict[str, Any]:
+        """Return how often updates were how stale, as plain data; empty where it was not measured."""
+        if not self.ages.counts:
+            return {}
+        measured = "computing" if self._by_computing else "arrival"
+        return {"measured": measured, "width": self.ages.width, "counts": self.ages.counts}
