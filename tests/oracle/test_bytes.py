@@ -59,6 +59,7 @@ def test_another_seed_gives_other_bytes() -> None:
     assert differences(before, found) == [
         "metrics.jsonl",
         "model.safetensors",
+        "nodes.json",
         "spec.yaml",
         "summary.json",
         "trace",
