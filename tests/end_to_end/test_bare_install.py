@@ -14,6 +14,7 @@ from tests.end_to_end.ward_table import TARGET, ward_table, write
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = [
     *("cryptography", "torch", "PIL", "matplotlib", "paho", "amqtt", "pyarrow", "sklearn", "onnx", "onnxruntime"),
+    *("tensorboard", "mlflow", "wandb", "trackio", "mkdocs", "mkdocstrings"),
     *("altair", "jinja2", "vl_convert", "onnxscript", "joblib", "prometheus_client", "pandas", "hypothesis", "pytest"),
 ]
 COMMAND = f"""
@@ -38,6 +39,7 @@ def bare(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_list_of_what_is_optional_is_whole() -> None:
     """Every extra of the project has its package in the list, by the name that it is imported by."""
     imported = {
+        "mkdocs-material": "mkdocs",
         "pillow": "PIL",
         "paho-mqtt": "paho",
         "scikit-learn": "sklearn",

@@ -16,6 +16,7 @@ from gossamer.privacy.accounting.accountants import profile
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import Counts, ReleaseKind
+from gossamer.privacy.sampling import Poisson
 
 _MOST, _MANY = 10, 500
 """Profiles that are computed, each in about a tenth of a second, and releases that are compared in pairs."""
@@ -66,7 +67,7 @@ def _front(different: set[_Release]) -> list[_Release]:
     if len(different) > _MANY:
         return list(different)
     front: list[_Release] = []
-    for released in sorted(different, key=_amount, reverse=True):
+    for released in sorted(different, key=_order):
         if not any(_within(released, other) for other in front):
             front.append(released)
     return front
@@ -81,9 +82,17 @@ def _of_kind(kind: ReleaseKind, count: int, rows: int) -> _Released:
     mechanism, sampling = kind.mechanism, kind.sampling
     law: Hashable = mechanism
     noise = 0.0
-    if isinstance(mechanism, Gaussian):
+    if type(mechanism) is Gaussian:  # noise on a ball is another law, though a subclass
         law, noise = Gaussian, mechanism.noise_multiplier
-    return _Released((law, type(sampling), kind.size), sampling.rate, count, rows, noise, kind)
+    # How many of a person's rows a sample of fixed size holds depends on all of its numbers, not on its rate alone.
+    drawn = type(sampling) if rows == 1 or isinstance(sampling, Poisson) else sampling
+    return _Released((law, drawn, rows if drawn is sampling else 0, kind.size), sampling.rate, count, rows, noise, kind)
+
+
+def _order(released: _Release) -> tuple[float, list[tuple[float, float, int, int]], list[str]]:
+    """Place among others: first those that may cover more. It is the same in every process, as a set's order is not."""
+    details = [(one.noise, -one.rate, -one.times, -one.rows) for one in released]
+    return -_amount(released), details, [str(one.law) for one in released]
 
 
 def _amount(released: _Release) -> float:
@@ -107,7 +116,7 @@ def _covered(front: list[_Release], relation: NeighboringRelation) -> list[Priva
 
     Whichever cover is exposed most is taken apart, where its members' rates differ most, until there are enough.
     """
-    chunks = [sorted(front, key=lambda released: [one.rate for one in released])]
+    chunks = [sorted(front, key=lambda released: ([one.rate for one in released], _order(released)))]
     found = [profile(_parts(_most(chunks[0])), relation)]
     for _ in range(_MOST):
         place = max(range(len(found)), key=lambda number: found[number].mu)
@@ -135,7 +144,7 @@ def _more_than(same: Sequence[_Released]) -> _Released:
     """The largest rate, number of releases and of rows, and the least noise."""
     top, noise = max(same, key=lambda one: one.rate), min(one.noise for one in same)
     mechanism = top.kind.mechanism
-    if isinstance(mechanism, Gaussian):
+    if type(mechanism) is Gaussian:
         mechanism = replace(mechanism, noise_multiplier=noise)
     return _of_kind(
         replace(top.kind, mechanism=mechanism), max(one.times for one in same), max(one.rows for one in same)

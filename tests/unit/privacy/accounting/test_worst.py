@@ -7,9 +7,9 @@ import pytest
 
 from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.accounting.worst import worst_profile
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.sampling import FixedSize, Poisson
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 
@@ -59,6 +59,23 @@ def test_rates_that_differ_a_lot_do_not_cost_much() -> None:
     found = worst_profile([[(counts, 1)] for counts in nodes], ADD, (50.0, 0.1))
     assert max(profile([(counts, 1)], ADD).mu for counts in nodes[-3:]) <= found.mu
     assert found.mu <= 1.1 * profile([(nodes[-1], 1)], ADD).mu
+
+
+@pytest.mark.parametrize(("rows", "small", "large"), [(5, (1, 1), (100, 99)), (2, (2, 1), (1000, 499))])
+def test_samples_of_fixed_size_are_not_told_apart_by_their_rate(
+    rows: int, small: tuple[int, int], large: tuple[int, int]
+) -> None:
+    """A shard of one row has the higher rate, and less to lose for a person who has five in the other."""
+    kinds = [ReleaseKind(Gaussian(1.0, 4.0), FixedSize(*numbers), 3) for numbers in (small, large)]
+    replaced = NeighboringRelation.REPLACE_ONE
+    found = worst_profile([[({kind: 10}, rows)] for kind in kinds], replaced, (9.0, 0.1))
+    assert found.mu >= max(profile([({kind: 10}, rows)], replaced).mu for kind in kinds) - 1e-6
+
+
+def test_noise_on_a_ball_is_a_law_of_its_own() -> None:
+    kinds = [ReleaseKind(law, Poisson(0.5), 3) for law in (BallGaussian(1.0, 3.9), Gaussian(1.0, 4.0))]
+    found = worst_profile([[({kind: 10}, 5)] for kind in kinds], ADD, (9.0, 0.1))
+    assert found.mu >= max(profile([({kind: 10}, 5)], ADD).mu for kind in kinds) - 1e-6
 
 
 def test_more_rows_of_a_person_are_more_exposed() -> None:
