@@ -117,7 +117,11 @@ class GuaranteeEntry(Section):
         """The entry of a guarantee."""
         would_be = None if guarantee.would_be is None else cls.of(guarantee.would_be)
         stated = {name: value for name, value in guarantee.as_dict().items() if name != "would_be"}
-        return cls(**stated, profile=ProfilePoints.of(guarantee.profile), would_be=would_be)
+        points = ProfilePoints.of(guarantee.profile)
+        if stated["mu"] is not None and points.profile.mu > stated["mu"] * _ROUNDED:
+            # Of a guarantee that says next to nothing: rounded points have another corner where hardly anything is missed.
+            stated["mu"] = points.profile.mu if points.profile.mu < math.inf else None
+        return cls(**stated, profile=points, would_be=would_be)
 
     @model_validator(mode="after")
     def _figures_are_those_of_the_profile(self) -> GuaranteeEntry:
