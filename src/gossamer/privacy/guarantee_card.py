@@ -119,7 +119,7 @@ class GuaranteeEntry(Section):
         stated = {name: value for name, value in guarantee.as_dict().items() if name != "would_be"}
         points = ProfilePoints.of(guarantee.profile)
         if stated["mu"] is not None and points.profile.mu > stated["mu"] * _ROUNDED:
-            # Of a guarantee that says next to nothing: rounded points have another corner where hardly anything is missed.
+            # Where a guarantee says next to nothing, rounding moves the corners that decide.
             stated["mu"] = points.profile.mu if points.profile.mu < math.inf else None
         return cls(**stated, profile=points, would_be=would_be)
 
