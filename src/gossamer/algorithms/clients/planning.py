@@ -281,7 +281,7 @@ def _guarantees(sides: Mapping[str, ClientUpdate], spec: Spec) -> dict[str, Guar
 
 
 def most_exposed(sides: Iterable[ClientUpdate], found: Mapping[str, Guarantee], spec: Spec) -> Guarantee:
-    """Guarantee of the client of largest epsilon, with the largest profile of all: no one need be largest everywhere."""
+    """Guarantee of the client of largest epsilon, with the largest profile of all: none need be largest everywhere."""
     worst = max(found.values(), key=lambda guarantee: guarantee.epsilon)
     released = {(side.kind, side.most_updates) for side in sides}
     if len(released) == 1 or worst.epsilon == math.inf:
