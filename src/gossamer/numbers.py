@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from decimal import ROUND_CEILING, Context
 from numbers import Real
 from typing import Any
 
@@ -27,6 +28,12 @@ def whole_number(value: Any) -> int | None:
     except TypeError:
         return None
     return None if isinstance(value, bool) or number < 0 else number
+
+
+def round_up(bound: float, digits: int) -> float:
+    """The least number of so many significant digits that is not below ``bound``."""
+    # From the shortest decimal that is this float: the float 0.1 is a little more than 0.1.
+    return float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(bound))))
 
 
 def require_positive(**values: float) -> None:

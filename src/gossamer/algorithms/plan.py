@@ -158,6 +158,11 @@ class Plan(Protocol):
         ...
 
 
+def hides_schedule(plan: Plan) -> bool:
+    """Whether a run's guarantees hold only if its times, and numbers of messages and updates, are kept secret."""
+    return any(side.hides_schedule for side in plan.sides.values())
+
+
 def differing(guarantees: Mapping[str, Guarantee]) -> dict[str, Guarantee]:
     """Guarantees by observer, where there are several."""
     return dict(guarantees) if len(guarantees) > 1 else {}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.algorithms.plan import Plan, differing
+from gossamer.algorithms.plan import Plan, differing, hides_schedule
 from gossamer.algorithms.table import registered_as
 from gossamer.experiment.early_stopping import decisive
 from gossamer.experiment.others_code import described
@@ -93,6 +93,7 @@ class PrivacyReport:
         claims = self.prepared.algorithm.claims(settings, known) if known is not None else []
         return {
             **proved(self.plan),
+            **({"secret_schedule": True} if hides_schedule(self.plan) else {}),
             **all_finite(self.plan.figures),
             "mechanism": self.plan.describe(),
             "claims": [all_finite(claim.as_dict()) for claim in claims],

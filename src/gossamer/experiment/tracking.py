@@ -14,14 +14,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.plan import Plan, hides_schedule
 from gossamer.errors import CallerError, RunWarning
 from gossamer.experiment.observing import Row
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.progress import NullProgress
-from gossamer.experiment.trackers import Told, Tracker, quietly, tracker_of
+from gossamer.experiment.trackers import TRACKERS, Told, Tracker, quietly, tracker_of
 
 _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
+_HERE = tuple(name for name, tracker in TRACKERS.items() if tracker.here)
 _ON_PUBLIC_EXAMPLES = ("public_accuracy", "public_loss")
 
 
@@ -106,8 +107,10 @@ def tracked(
     Raises
     ------
     CallerError
-        If one cannot begin.
+        If one cannot begin, or may not hear of the run at all.
     """
+    if not private and hides_schedule(plan):
+        _refuse_watchers(trackers)
     known = may_be_known(prepared, plan)
     told: dict[str, tuple[Told, Collection[str] | None]] = {}
     tracking = Tracking({})
@@ -120,6 +123,17 @@ def tracked(
         whole = True
     finally:
         tracking.end(whole)
+
+
+def _refuse_watchers(trackers: Mapping[str, Tracker]) -> None:
+    """Refuse those that may send figures elsewhere: when one is told, and that a run ended, are times too."""
+    for name, tracker in trackers.items():
+        if not tracker.here:
+            raise CallerError(
+                f"{name}: expected a run whose times and counts may be known, found secret cohorts, whose guarantee "
+                f"holds only if they are not; track with {' or '.join(_HERE)}, or allow all that it can be told with "
+                "--track-private (track_private=True)"
+            )
 
 
 def _begun(name: str, tracker: Tracker, plan: Plan, folder: Path | None) -> Told:

@@ -6,13 +6,13 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from decimal import ROUND_CEILING, Context
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
 from gossamer.errors import counted
 from gossamer.notebooks import card, opened
+from gossamer.numbers import round_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.profile import EVERYTHING, PrivacyProfile
 
@@ -24,9 +24,7 @@ _NEIGHBORS = {
 
 def rounded_up(bound: float, digits: int = 4) -> str:
     """A proved upper bound with so many digits: never less than what is proved."""
-    # From the shortest decimal that is this float: the float 0.1 is a little more than 0.1.
-    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(bound)))
-    return f"{float(up):.{digits}g}"
+    return f"{round_up(bound, digits):.{digits}g}"
 
 
 def guess(profile: PrivacyProfile) -> str:

@@ -17,14 +17,17 @@ def _row(record: RunRecord, public: bool) -> dict[str, str]:
     summary, guarantee = record.summary, record.guarantee
     metrics = summary.get("metrics") or {}
     scores = {} if public else {"accuracy": share(metrics.get("mean_model_test_accuracy"))}
-    return {
-        "run": record.name,
-        "algorithm": str(summary["algorithm"]),
-        "nodes": count(summary.get("nodes")),
+    course = {
         "ended": str(summary.get("status", NOTHING)).replace("_", " "),
         "updates": count(summary.get("updates")),
         "virtual seconds": decimal(summary.get("virtual_seconds")),
         "sent": size(summary.get("bytes")),
+    }
+    return {
+        "run": record.name,
+        "algorithm": str(summary["algorithm"]),
+        "nodes": count(summary.get("nodes")),
+        **(dict.fromkeys(course, NOTHING) if public and record.secret_schedule else course),
         **scores,
         "epsilon planned": decimal(guarantee.get("epsilon")),
         "delta": decimal(guarantee.get("delta")),
@@ -32,14 +35,21 @@ def _row(record: RunRecord, public: bool) -> dict[str, str]:
     }
 
 
-def notes(records: Sequence[RunRecord]) -> list[str]:
+def notes(records: Sequence[RunRecord], *, public: bool = False) -> list[str]:
     """Return what a reader of the runs must know before comparing them, a sentence each."""
+    hidden = [record for record in records if public and record.secret_schedule]
+    told = [record for record in records if record not in hidden]
     said = [
+        f"{record.name} is without its course: the guarantee holds only if nobody learns times, and numbers of "
+        "messages and updates, which tell whom the server drew."
+        for record in hidden
+    ]
+    said += [
         f"{record.name} has not come to its end: its figures are those up to its last evaluation."
-        for record in records
+        for record in told
         if record.interrupted
     ]
-    said += [f"{record.name} has no evaluations, so no curve shows it." for record in records if not record.metrics]
+    said += [f"{record.name} has no evaluations, so no curve shows it." for record in told if not record.metrics]
     versions = {str(record.summary.get("gossamer", "unknown")): record.name for record in reversed(records)}
     if len(versions) > 1:
         each = ", ".join(f"{version} ({name})" for version, name in reversed(versions.items()))

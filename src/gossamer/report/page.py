@@ -65,7 +65,9 @@ def page_of_runs(records: Sequence[RunRecord], *, public: bool = False, before: 
     """
     title = records[0].name if len(records) == 1 else f"{len(records)} runs"
     rows = overview(records, public=public)
-    return Page(title, "Runs", rows, notes(records), sections_of(records, public=public, before=before), public)
+    return Page(
+        title, "Runs", rows, notes(records, public=public), sections_of(records, public=public, before=before), public
+    )
 
 
 def page_of_parties(parties: Sequence[PartyRecord], *, public: bool = False) -> Page:

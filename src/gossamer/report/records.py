@@ -51,6 +51,11 @@ class RunRecord:
         """Whether the run did not come to its end."""
         return self.summary.get("status") in ("running", "interrupted")
 
+    @property
+    def secret_schedule(self) -> bool:
+        """Whether the guarantee holds only if the run's times, and numbers of messages and updates, are kept secret."""
+        return bool(self.summary["privacy"].get("secret_schedule"))
+
     @cached_property
     def guarantee(self) -> Mapping[str, Any]:
         """The guarantee, as `Guarantee.as_dict` has it."""

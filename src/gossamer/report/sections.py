@@ -13,16 +13,24 @@ from gossamer.report.records import RunRecord
 from gossamer.report.section import Section as Section
 
 
-def progress(records: Sequence[RunRecord], public: bool) -> Section:
+def progress(records: Sequence[RunRecord], public: bool) -> Section | None:
     """Return the curves of what runs reached."""
-    figures = list(curves(records))
+    told = _told(records, public)
+    if records and not told:
+        return None
+    figures = list(curves(told))
     return Section("figures", "Progress", figures, "progress.html", {"axes": axes_of(figures)})
 
 
 def nodes(records: Sequence[RunRecord], public: bool) -> Section | None:
     """Return what each node did."""
-    found = section_values(records, public)
+    found = section_values(_told(records, public), public)
     return None if found is None else Section("nodes", "Nodes", found[0], "nodes.html", found[1])
+
+
+def _told(records: Sequence[RunRecord], public: bool) -> list[RunRecord]:
+    """Return the runs whose course may be shown: times and counts of some are part of what their guarantee hides."""
+    return [record for record in records if not (public and record.secret_schedule)]
 
 
 Maker = Callable[[Sequence[RunRecord], bool], Section | None]

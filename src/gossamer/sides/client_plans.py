@@ -213,6 +213,10 @@ class Curator(ByKind):
         """Whether clients of some sums are drawn in secret."""
         return any(kind.sampling != WHOLE for kind in self.kinds)
 
+    @property
+    def hides_schedule(self) -> bool:
+        return self.draws
+
     def charges(self) -> CuratorCharges:
         return CuratorCharges(self.name, self.owners, Plan(self.kinds) if self.private else Unlimited())
 

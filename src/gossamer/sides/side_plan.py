@@ -106,6 +106,11 @@ class SidePlan(Protocol):
         """Whether a mark of what was said has to outlive a crash, though nothing raw leaves."""
         ...
 
+    @property
+    def hides_schedule(self) -> bool:
+        """Whether what is proved holds only if times, and numbers of messages and updates, are kept secret."""
+        ...
+
     def counts_on(self, name: str) -> CountedOn | None:
         """Others on whose noise party ``name`` counts; None where its own alone is counted."""
         ...
@@ -121,6 +126,10 @@ class ByKind:
 
     def counts(self) -> Counts | None:
         return None
+
+    @property
+    def hides_schedule(self) -> bool:
+        return False
 
     def counts_on(self, name: str) -> CountedOn | None:
         return None

@@ -171,6 +171,24 @@ def test_figures_on_public_examples_go_where_a_guarantee_covers_the_model(
     assert {name for _, figures in told(tracker, called) for name in figures} == KNOWN - {"epsilon_so_far"}
 
 
+SECRET = {
+    "algorithm": {"name": "fedavg", "nodes": 6, "rounds": 2, "clients_per_round": 3, "cohorts": "secret"}
+    | {"noise_by": "server", "trusted": "server"},
+    "privacy": {"noise_multiplier": 2},
+}
+
+
+def test_of_secret_cohorts_a_tracker_is_told_nothing_unless_somebody_says_so(
+    tracker: str, called: Called, tmp_path: Path
+) -> None:
+    with pytest.raises(gs.CallerError, match=rf"^{tracker}: .*secret cohorts.*track with tensorboard.*--track-private"):
+        gs.run(SECRET, tmp_path / "mine", track=["tensorboard", tracker])
+    assert called.calls == []
+    assert list(tmp_path.iterdir()) == []
+    gs.run(SECRET, tmp_path / "mine", track=tracker, track_private=True)
+    assert told(tracker, called)
+
+
 def test_what_wandb_sends_by_itself_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     called = Called()
     monkeypatch.setitem(sys.modules, "wandb", package("wandb", called))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.report.test_records import folder
 
+import gossamer as gs
 from gossamer.report.page import figures_of, html, page_of_runs, write_report
 from gossamer.report.records import RunRecord, read_records
 
@@ -73,3 +74,30 @@ def test_a_public_report_has_no_score_on_test_examples(records: list[RunRecord],
     public = write_report(records, tmp_path, public=True).read_text()
     assert "epsilon-so-far" in public
     assert "accuracy" not in public.split("<main>")[1].split("<script>")[0]
+
+
+COURSE = ("ended", "updates", "virtual seconds", "sent")
+
+
+def test_a_public_report_hides_the_course_of_secret_cohorts_alone(tmp_path: Path) -> None:
+    """Times and counts of such a run tell whom the server drew, which its guarantee assumes that nobody learns."""
+    secret = {
+        "algorithm": {"name": "fedavg", "nodes": 6, "rounds": 2, "clients_per_round": 3, "cohorts": "secret"}
+        | {"noise_by": "server", "trusted": "server"},
+        "privacy": {"noise_multiplier": 2},
+    }
+    gs.run(secret, tmp_path / "secret")
+    gs.run({**secret, "algorithm": {**secret["algorithm"], "cohorts": "public"}}, tmp_path / "open")
+    one = read_records([tmp_path / "secret"])
+    both = read_records([tmp_path / "secret", tmp_path / "open"])
+    page = page_of_runs(one, public=True)
+    assert [section.name for section in page.sections] == ["privacy"]
+    assert "is without its course" in page.notes[0]
+    assert all(page.overview[0][cell] == "-" for cell in COURSE)
+    assert {section.name for section in page_of_runs(one).sections} == {"privacy", "figures", "nodes"}
+    assert all(cell != "-" for name, cell in page_of_runs(one).overview[0].items() if name in COURSE)
+    compared = page_of_runs(both, public=True)
+    drawn = {str(row) for section in compared.sections[1:] for figure in section.figures for row in figure.rows}
+    assert drawn
+    assert not any("secret" in row for row in drawn)
+    assert all(cell != "-" for name, cell in compared.overview[1].items() if name in COURSE)

@@ -19,10 +19,12 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from gossamer.errors import BudgetUnreachable
+from gossamer.numbers import round_up
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import (
     LEAST_MULTIPLIER,
     MOST_MULTIPLIER,
+    NOISE_DIGITS,
     Schedule,
     calibrate_noise_multiplier,
     gaussian_releases,
@@ -96,7 +98,7 @@ def smallest_sigma(schedule: Schedule, epsilon: float, delta: float, relation: N
     def excess(log_sigma: float) -> float:
         return math.log(min(max(spent(math.exp(log_sigma)) / epsilon, 1e-6), 1e6))
 
-    sigma = math.exp(brentq(excess, math.log(low), math.log(high), xtol=_PRECISION))
+    sigma = min(round_up(math.exp(brentq(excess, math.log(low), math.log(high), xtol=_PRECISION)), NOISE_DIGITS), high)
     while spent(sigma) > epsilon:
-        sigma = min(sigma * (1 + _PRECISION), high)
+        sigma = min(round_up(sigma * (1 + _PRECISION), NOISE_DIGITS), high)
     return sigma

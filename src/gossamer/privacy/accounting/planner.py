@@ -12,6 +12,7 @@ from typing import TypeVar
 from scipy.optimize import brentq
 
 from gossamer.errors import AccountingError, BudgetUnreachable
+from gossamer.numbers import round_up
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
@@ -33,6 +34,13 @@ MOST_MULTIPLIER = 1000.0
 """A budget that needs more noise than this is refused: a model would learn nothing."""
 
 _PRECISION = 2.5e-4  # relative, of the root; the result is at most four of these above it
+
+NOISE_DIGITS = 6
+"""Significant digits of a noise multiplier that was searched for.
+
+What a run draws depends on all of them, and logarithms of different processors differ in their last bits: with these
+digits the same spec and secret draw the same noise on all of them.
+"""
 
 
 @dataclass(frozen=True)
@@ -296,9 +304,10 @@ def _smallest(spent: Callable[[float], float], budget: float, delta: float, amou
         ratio = spent(math.exp(log_multiplier)) / budget
         return math.log(min(max(ratio, 1e-6), 1e6))
 
-    multiplier = math.exp(brentq(excess, math.log(low), math.log(high), xtol=_PRECISION))
+    root = math.exp(brentq(excess, math.log(low), math.log(high), xtol=_PRECISION))
+    multiplier = min(round_up(root, NOISE_DIGITS), high)
     while spent(multiplier) > budget:
-        multiplier = min(multiplier * (1 + _PRECISION), high)
+        multiplier = min(round_up(multiplier * (1 + _PRECISION), NOISE_DIGITS), high)
     return Calibration(multiplier, spent(multiplier))
 
 

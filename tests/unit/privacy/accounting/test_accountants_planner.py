@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.reference.accounting_slow import gaussian_epsilon
 
+from gossamer.algorithms.increasing.calibration import smallest_sigma
 from gossamer.errors import AccountingError, BudgetUnreachable, CallerError
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import (
@@ -52,6 +55,24 @@ def test_the_smallest_noise_within_the_budget(
     assert found.epsilon <= epsilon
     assert found.epsilon == spent(schedule, found.noise_multiplier, delta, relation)
     assert spent(schedule, found.noise_multiplier * 0.999, delta, relation) > epsilon
+
+
+@pytest.mark.parametrize("off", [1e-13, -1e-13])
+def test_the_noise_does_not_depend_on_a_processor_s_rounding(off: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logarithms of other processors differ in their last bits, and a run's noise depends on each bit of this."""
+    here = calibrate_noise_multiplier(5.0, 1e-4, ADD, [{Poisson(0.1): 300}])
+    increasing = smallest_sigma({Poisson(0.1): 300}, 5.0, 1e-4, ADD)
+    proved = accountants.epsilon
+
+    def elsewhere(*given: Any, **more: Any) -> Any:
+        found = proved(*given, **more)
+        return replace(found, epsilon=found.epsilon * (1 + off))
+
+    monkeypatch.setattr(accountants, "epsilon", elsewhere)
+    there = calibrate_noise_multiplier(5.0, 1e-4, ADD, [{Poisson(0.1): 300}])
+    assert there.epsilon != here.epsilon
+    assert there.noise_multiplier == here.noise_multiplier
+    assert smallest_sigma({Poisson(0.1): 300}, 5.0, 1e-4, ADD) == increasing
 
 
 def test_a_full_batch_needs_what_the_analytic_mechanism_needs() -> None:
