@@ -6,7 +6,7 @@ import argparse
 
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName, seconds
-from gossamer.cli.runs.report import live
+from gossamer.cli.pages import live
 
 DESCRIPTION = (
     "Run a party's node until its part in the run is over. Interrupted, or killed, it goes on where it was when it is "

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from gossamer.cli.default_folder import default_folder
 from gossamer.cli.logs import LOG, add_log, logged
 from gossamer.cli.option_values import FileName
+from gossamer.cli.pages import live
 from gossamer.cli.plan_output import epsilon
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
-from gossamer.cli.runs.report import live
 from gossamer.cli.spec_options import add_spec, read_experiment, settings_of
 from gossamer.errors import GossamerError, SpecError
 

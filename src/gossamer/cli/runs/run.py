@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from gossamer.cli.default_folder import default_folder
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName
+from gossamer.cli.pages import live
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
 from gossamer.cli.printing import Lines, describe_row, figure, print_json, say, table, warn, wrapped
 from gossamer.cli.progress import progress
-from gossamer.cli.runs.report import live
 from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment, settings_of
 from gossamer.errors import BudgetSpent, CallerError, counted
 from gossamer.experiment.trackers import TRACKERS
