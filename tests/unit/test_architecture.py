@@ -84,7 +84,7 @@ MAY_IMPORT = {
     "deployment/founding": DEPLOYED,
     "deployment/owner": f"{DEPLOYED} deployment/founding",
     "deployment/party": f"{DEPLOYED} {PARTIES}",
-    "cli": f"{RUNS} experiment interrupts",
+    "cli": f"{RUNS} experiment interrupts deployment/party report",
     "cli/audit": f"{DEPLOYED} cli report",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
     "cli/federation": f"{DEPLOYED} {PARTIES} cli interrupts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from gossamer.errors import DataError
@@ -41,10 +42,25 @@ def jinja2() -> Any:
     return _needed("jinja2")
 
 
+def require_libraries() -> None:
+    """Do nothing where all of them are installed, without importing them, which takes seconds.
+
+    Raises
+    ------
+    DataError
+        If one is not.
+    """
+    for name in ("altair", "vl_convert", "jinja2"):
+        if find_spec(name) is None:
+            raise _missing(name)
+
+
 def _needed(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise DataError(
-            f'a report needs the package {name}, which is not installed: pip install "gossamer[report]"'
-        ) from None
+        raise _missing(name) from None
+
+
+def _missing(name: str) -> DataError:
+    return DataError(f'a report needs the package {name}, which is not installed: pip install "gossamer[report]"')

@@ -1,4 +1,4 @@
-"""The report of a run under way, shown to a browser on this machine and to nobody else.
+"""The report of what is under way, shown to a browser on this machine and to nobody else.
 
 It listens on the loopback address alone. Whoever asks has to know a token, which is in the address that the owner is
 told; and since pages of other sites can make a browser ask too, the host has to be named as the owner was told it, and
@@ -10,19 +10,22 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
 
-from gossamer.errors import DataError
-from gossamer.report.libraries import altair, jinja2, vl_convert
-from gossamer.report.page import html, page_of_runs
-from gossamer.report.records import read_record
+from gossamer.errors import DataError, GossamerError
+from gossamer.report.libraries import jinja2, require_libraries
+from gossamer.report.page import Page, html
+from gossamer.report.parties import STATUS
+from gossamer.report.records import SUMMARY
 
 _HOST = "127.0.0.1"
 _PATIENCE = 10.0  # seconds for a request to come whole
@@ -37,72 +40,118 @@ _HEADERS = {
     "X-Frame-Options": "SAMEORIGIN",
 }
 _WAIT = 5_000  # milliseconds until the page looks again
-_NOTHING = "<!doctype html><html lang=en><title>Nothing yet</title><p>Nothing has been evaluated yet.</p></html>"
+_REST = 9.0  # times as long as a drawing took nothing is drawn: a tenth of a processor's time is for the page
+_NOTHING = "<!doctype html><html lang=en><title>Nothing yet</title><p>Nothing has been written yet.</p></html>"
 
 
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Address at which a browser finds the report of the run that writes to ``folder``, until the block ends.
+@dataclass(frozen=True)
+class Door:
+    """A place to listen at.
 
-    Raises
-    ------
-    DataError
-        If the packages that draw it are not installed, or nothing can listen here.
+    Attributes
+    ----------
+    socket : socket
+        Bound to a free port of the loopback address.
+    token : str
+        Secret of those who may look.
     """
-    for library in (altair, jinja2, vl_convert):
-        library()
-    try:
-        server = _Server(folder)
-    except OSError as error:
-        raise DataError(f"--live: cannot listen on {_HOST} ({error.strerror}); leave it out") from None
-    thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://{_HOST}:{server.server_port}/{server.token}/"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+
+    socket: socket.socket
+    token: str = field(repr=False)
+
+    @classmethod
+    def opened(cls) -> Door:
+        """A new one.
+
+        Raises
+        ------
+        DataError
+            If the packages that draw are not installed, or nothing can listen here.
+        """
+        require_libraries()
+        try:
+            return cls(socket.create_server((_HOST, 0)), secrets.token_urlsafe(24))
+        except OSError as error:
+            raise DataError(f"--live: cannot listen on {_HOST} ({error.strerror}); leave it out") from None
+
+    @property
+    def address(self) -> str:
+        """Address that the owner is told."""
+        return f"http://{_HOST}:{self.socket.getsockname()[1]}/{self.token}/"
 
 
-class _Server(ThreadingHTTPServer):
-    """Server of one folder's report."""
+@dataclass(frozen=True)
+class Shown:
+    """Folders whose report is served.
+
+    Attributes
+    ----------
+    folders : sequence of Path
+        Of runs, or states of parties: the report is drawn anew once there is more in one of them.
+    page : callable
+        Reads the report of those of them that are there.
+    since : int
+        Nanoseconds of the clock; what was written before is of another run.
+    """
+
+    folders: Sequence[Path]
+    page: Callable[[Sequence[Path]], Page]
+    since: int = 0
+
+    @property
+    def mark(self) -> int:
+        """Moment of the last change; 0 while there is nothing."""
+        return max((self._changed(folder) for folder in self.folders), default=0)
+
+    def draw(self) -> str:
+        """The page; words in its place where a folder cannot be read, as it may not be whole yet."""
+        there = [folder for folder in self.folders if self._changed(folder)]
+        try:
+            return html(self.page(there)) if there else _NOTHING
+        except GossamerError:
+            return _NOTHING
+
+    def _changed(self, folder: Path) -> int:
+        marks = [0]
+        for name in (SUMMARY, STATUS):
+            with suppress(OSError):
+                marks.append((folder / name).stat().st_mtime_ns)
+        return max(marks) if max(marks) >= self.since - _CLOCKS else 0
+
+
+class Server(ThreadingHTTPServer):
+    """Server of one report, until `shutdown`."""
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__((_HOST, 0), _Request)
-        self.folder, self.token = folder, secrets.token_urlsafe(24)
-        self._began = time.time_ns()
+    def __init__(self, door: Door, shown: Shown) -> None:
+        super().__init__((_HOST, 0), _Request, bind_and_activate=False)
+        self.socket.close()
+        self.socket, self.token, self._shown = door.socket, door.token, shown
+        self.server_port = door.socket.getsockname()[1]
         self._drawing = threading.Lock()
-        self._drawn: tuple[int, str] | None = None
+        self._drawn = 0, _NOTHING
+        self._rested = 0.0
 
     @property
-    def evaluated(self) -> int:
-        """Mark of the last evaluation; 0 before the first, when results of an earlier run may lie there."""
-        try:
-            mark = (self.folder / "summary.json").stat().st_mtime_ns
-        except OSError:
-            return 0
-        return mark if mark >= self._began - _CLOCKS else 0
+    def mark(self) -> int:
+        """Mark of what the page shows, or of more once it is time to draw it."""
+        resting = time.monotonic() < self._rested
+        return self._drawn[0] if resting else self._shown.mark
 
     def report(self) -> str:
-        """The page, drawn once an evaluation."""
+        """The page, drawn once for each mark."""
         with self._drawing:
-            mark = self.evaluated
-            if self._drawn is None or self._drawn[0] != mark:
-                self._drawn = mark, self._draw() if mark else _NOTHING
+            mark = self.mark
+            if self._drawn[0] != mark:
+                began = time.monotonic()
+                self._drawn = mark, self._shown.draw()
+                self._rested = began + (1 + _REST) * (time.monotonic() - began)
             return self._drawn[1]
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing of a browser that went away: the terminal shows the run."""
-
-    def _draw(self) -> str:
-        try:
-            return html(page_of_runs([read_record(self.folder)]))
-        except DataError:
-            return _NOTHING
 
 
 def _around() -> str:
@@ -115,7 +164,7 @@ def _around() -> str:
 class _Request(BaseHTTPRequestHandler):
     """Request of a browser."""
 
-    server: _Server
+    server: Server
     timeout = _PATIENCE
     server_version, sys_version = "gossamer", ""
 
@@ -129,7 +178,7 @@ class _Request(BaseHTTPRequestHandler):
         elif rest[0] == "report":
             self._answer(HTTPStatus.OK, _HTML, self.server.report())
         elif rest[0] == "state":
-            self._answer(HTTPStatus.OK, _JSON, json.dumps({"evaluated": str(self.server.evaluated)}))
+            self._answer(HTTPStatus.OK, _JSON, json.dumps({"mark": str(self.server.mark)}))
         elif rest[0] == "" and len(rest) > 1:
             self._answer(HTTPStatus.OK, _HTML, _around())
         else:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import multiprocessing
 import os
 import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,14 +23,31 @@ from tests.unit.report.test_page import EVIL, ROWS
 from tests.unit.report.test_records import folder
 
 from gossamer.cli.main import main
+from gossamer.cli.pages import page_of
 from gossamer.report import serving
-from gossamer.report.serving import served
+from gossamer.report.beside import served_beside
+from gossamer.report.serving import Door, Server, Shown
 
 pytest.importorskip("altair", reason="needs the extra report")
 
 
+@contextmanager
+def served(there: Path, since: int = 0) -> Iterator[str]:
+    """Address of a server in a thread of this process."""
+    door = Door.opened()
+    with Server(door, Shown([there], page_of, since)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield door.address
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(serving, "_REST", 0.0)
     with served(tmp_path / "run") as found:
         yield found
 
@@ -44,24 +66,24 @@ def asked(address: str, path: str | None = None, **headers: str) -> tuple[int, s
 
 def test_the_page_follows_the_run(address: str, tmp_path: Path) -> None:
     path = urlsplit(address).path
-    assert "Nothing has been evaluated yet" in asked(address, f"{path}report")[1]
-    before = json.loads(asked(address, f"{path}state")[1])["evaluated"]
+    assert "Nothing has been written yet" in asked(address, f"{path}report")[1]
+    before = json.loads(asked(address, f"{path}state")[1])["mark"]
     there = folder(tmp_path / "run", ROWS, status=EVIL)
-    after = json.loads(asked(address, f"{path}state")[1])["evaluated"]
+    after = json.loads(asked(address, f"{path}state")[1])["mark"]
     assert before != after
     status, text, _ = asked(address, f"{path}report")
     assert status == 200
     assert "Accuracy of the mean model" in text
     assert EVIL not in text
     os.utime(there / "summary.json", ns=(0, time.time_ns() + 10**9))
-    assert json.loads(asked(address, f"{path}state")[1])["evaluated"] not in (before, after)
+    assert json.loads(asked(address, f"{path}state")[1])["mark"] not in (before, after)
 
 
 def test_results_of_an_earlier_run_are_not_shown(tmp_path: Path) -> None:
     there = folder(tmp_path / "run", ROWS)
     os.utime(there / "summary.json", ns=(0, time.time_ns() - 10**9))
-    with served(there) as address:
-        assert "Nothing has been evaluated yet" in asked(address, f"{urlsplit(address).path}report")[1]
+    with served(there, time.time_ns()) as address:
+        assert "Nothing has been written yet" in asked(address, f"{urlsplit(address).path}report")[1]
 
 
 def test_the_page_around_runs_its_own_script_alone(address: str) -> None:
@@ -109,14 +131,52 @@ def test_requests_of_its_own_pages_are_answered(address: str) -> None:
     assert asked(address, **{"Origin": own, "Sec-Fetch-Site": "same-origin"})[0] == 200
 
 
+def test_nothing_is_drawn_for_a_while_after_a_drawing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_REST", 1e6)
+    there = folder(tmp_path / "run", ROWS)
+    with served(there) as address:
+        path = urlsplit(address).path
+        first = asked(address, f"{path}report")[1]
+        before = asked(address, f"{path}state")[1]
+        os.utime(there / "summary.json", ns=(0, time.time_ns() + 10**9))
+        assert asked(address, f"{path}state")[1] == before
+        assert asked(address, f"{path}report")[1] == first
+
+
 def test_it_listens_on_the_loopback_address_and_ends_with_the_block(tmp_path: Path) -> None:
-    with served(tmp_path) as address:
+    shown = Shown([tmp_path], page_of)
+    with served_beside(shown) as address:
         assert urlsplit(address).hostname == "127.0.0.1"
-        with served(tmp_path) as other:
+        assert asked(address)[0] == 200  # the process has come up
+        with served_beside(shown) as other:
             assert urlsplit(other).path != urlsplit(address).path
     with pytest.raises(OSError):
         asked(address)
-    assert not [thread for thread in threading.enumerate() if "serve_forever" in thread.name]
+    assert not multiprocessing.active_children()
+
+
+def test_it_ends_with_the_process_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from gossamer.cli.pages import page_of\n"
+        "from gossamer.report.beside import served_beside; from gossamer.report.serving import Shown\n"
+        "if __name__ == '__main__':\n"
+        "    with served_beside(Shown([Path(sys.argv[1])], page_of)) as address:\n"
+        "        print(address, flush=True); time.sleep(600)\n"
+    )
+    (tmp_path / "shows.py").write_text(code)
+    command = [sys.executable, str(tmp_path / "shows.py"), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert asked(address)[0] == 200
+        process.kill()
+    for _ in range(600):
+        try:
+            asked(address)
+        except OSError:
+            return
+        time.sleep(0.1)
+    pytest.fail("the page is still served")
 
 
 def test_a_run_says_where_its_report_is(
@@ -129,7 +189,27 @@ def test_a_run_says_where_its_report_is(
     def full(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(serving, "_Server", full)
+    monkeypatch.setattr(socket, "create_server", full)
     assert main(["run", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "other"), "--live"]) == 2
     assert "--live: cannot listen on 127.0.0.1 (Too many open files); leave it out" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+def test_a_report_is_shown_until_it_is_interrupted(tmp_path: Path) -> None:
+    there = folder(tmp_path / "run", ROWS)
+    command = [sys.executable, "-m", "gossamer", "report", str(there), "--live"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        address = process.stderr.readline().split()[-1]
+        assert "Accuracy of the mean model" in asked(address, f"{urlsplit(address).path}report")[1]
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == "the report is shown no more\n"
+    assert process.returncode == 0
+    assert not (there / "report.html").exists()
+
+
+def test_a_folder_that_is_no_result_is_refused_before_it_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path), "--live"]) == 2
+    assert "with a summary.json" in capsys.readouterr().err

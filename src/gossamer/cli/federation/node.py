@@ -6,6 +6,7 @@ import argparse
 
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName, seconds
+from gossamer.cli.pages import live
 
 DESCRIPTION = (
     "Run a party's node until its part in the run is over. Interrupted, or killed, it goes on where it was when it is "
@@ -60,6 +61,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add("--gone-after", type=seconds, default=300.0, metavar="S", help="silence that counts as gone (default: 300)")
     add("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
     add("--quiet", action="store_true", help="write to node.log, and --log-file, alone")
+    add("--live", action="store_true", help="show the node's report to a browser on this machine while it runs")
     add_log(command)
     command.set_defaults(command=node_command)
 
@@ -71,6 +73,7 @@ def node_command(options: argparse.Namespace) -> int:
     from gossamer.deployment.party.party import run_party
 
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
-    with logged(options):
-        run_party(PartyOptions(**chosen | {"quiet": options.quiet or options.log_file == STDERR}))
+    party = PartyOptions(**chosen | {"quiet": options.quiet or options.log_file == STDERR})
+    with logged(options), live(options.live, [party.state]):
+        run_party(party)
     return 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.default_folder import default_folder
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName
+from gossamer.cli.pages import live
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
 from gossamer.cli.printing import Lines, describe_row, figure, print_json, say, table, warn, wrapped
 from gossamer.cli.progress import progress
@@ -69,7 +69,7 @@ def run_command(options: argparse.Namespace) -> int:
     out, start = _repeat(options) if options.repeat is not None else _run(options)
     shown = progress(lines=options.log_file == STDERR)
     try:
-        with logged(options, out.name), naming(options.spec, out, options.trace), _live(options, out):
+        with logged(options, out.name), naming(options.spec, out, options.trace), live(options.live, [out]):
             result = start(shown)
             shown.ended(result.summary)
     except KeyboardInterrupt:
@@ -93,19 +93,6 @@ def run_command(options: argparse.Namespace) -> int:
             "no more"
         )
     return BudgetSpent.exit_code if spent else 0
-
-
-@contextmanager
-def _live(options: argparse.Namespace, out: Path) -> Iterator[None]:
-    """Serve the report of the run that writes to ``out``, if that is asked for."""
-    if not options.live:
-        yield
-        return
-    from gossamer.report.serving import served
-
-    with served(out) as address:
-        say(f"the report while the run goes on, for you alone: {address}")
-        yield
 
 
 def _run(options: argparse.Namespace) -> Start:
