@@ -126,7 +126,7 @@ class Activity:
         self.ages, self.timeline = Histogram(), Timeline(tuple(nodes))
         self.counts = {name: Counts(self.timeline.places.get(name)) for name in nodes}
 
-    # What the simulator tells; whatever happens at every message and update it writes into `Counts` without a call
+    # What the simulator tells; that a message is sent, or an update begun, it writes into `Counts` itself
 
     def draw_sent(self, place: int, now: float) -> None:
         """A node that is drawn transmits a message."""
@@ -135,7 +135,10 @@ class Activity:
     def arrived(self, sender: str, to: str, message: Message) -> None:
         """A message is about to be received; told only where messages say how stale they are."""
         if self._age is not None and (age := self._age(self._nodes[to], message)) is not None:
-            self._aged(self.counts[sender], age)
+            counts = self.counts[sender]
+            counts.ages += age
+            counts.aged += 1
+            self.ages.add(age)
 
     def ended(self, name: str, now: float, updates: int, seconds: float) -> None:
         """A node has computed for so many ``seconds``."""
@@ -148,7 +151,10 @@ class Activity:
                 since = now - seconds
             self.timeline.add(counts.place, COMPUTING, since - self._start, seconds)
         if self._by_computing:
-            self._aged(counts, updates - counts.before)
+            age = updates - counts.before
+            counts.ages += age
+            counts.aged += 1
+            self.ages.add(age)
 
     def leaves(self, name: str, now: float) -> None:
         """A node goes away, and loses what it was computing."""
@@ -171,11 +177,6 @@ class Activity:
             counts.computing += seconds
             if counts.place is not None:
                 self.timeline.add(counts.place, COMPUTING, since - self._start, seconds)
-
-    def _aged(self, counts: Counts, age: int) -> None:
-        counts.ages += age
-        counts.aged += 1
-        self.ages.add(age)
 
     # What an observer may ask
 
