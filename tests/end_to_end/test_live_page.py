@@ -11,7 +11,7 @@ import pytest
 from tests.end_to_end.test_report_page import results
 from tests.reference.browser import browser, said
 
-from gossamer.report import serving
+from gossamer.report.live_page import LiveRun
 from gossamer.report.serving import served
 
 
@@ -23,8 +23,7 @@ def until(driver: Any, condition: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_follows_the_run_and_says_when_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_WAIT", 300)
+def test_the_page_follows_the_run_and_says_when_it_is_over(tmp_path: Path) -> None:
     there = tmp_path / "run"
 
     def inside(driver: Any) -> str:
@@ -33,7 +32,7 @@ def test_the_page_follows_the_run_and_says_when_it_is_over(tmp_path: Path, monke
         return str(driver.find_element("css selector", "body").text)
 
     with browser() as driver:
-        with served(there) as address:
+        with served(LiveRun(there), wait=300) as address:
             driver.get(address)
             until(driver, lambda _: "Nothing has been evaluated yet" in inside(driver))
             results(there, 5)

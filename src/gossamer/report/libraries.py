@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from gossamer.errors import DataError
@@ -41,10 +42,19 @@ def jinja2() -> Any:
     return _needed("jinja2")
 
 
+def check_installed() -> None:
+    """Raise DataError unless all are installed; none is loaded, which takes a second."""
+    for name in ("altair", "jinja2", "vl_convert"):
+        if find_spec(name) is None:
+            raise _missing(name)
+
+
 def _needed(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise DataError(
-            f'a report needs the package {name}, which is not installed: pip install "gossamer[report]"'
-        ) from None
+        raise _missing(name) from None
+
+
+def _missing(name: str) -> DataError:
+    return DataError(f'a report needs the package {name}, which is not installed: pip install "gossamer[report]"')

@@ -1,154 +1,93 @@
-"""The report of a run under way, shown to a browser on this machine and to nobody else.
+"""A page of what goes on, served to a browser on this machine by a process of its own, which ends with this one.
 
-It listens on the loopback address alone. Whoever asks has to know a token, which is in the address that the owner is
-told; and since pages of other sites can make a browser ask too, the host has to be named as the owner was told it, and
-requests that other origins cause are refused.
+Drawing takes whole seconds of a processor. So neither a run, nor a node whose answers have deadlines, does it: another
+process does, which reads the files that they write anyway, and has to wait for them where processors are scarce. What
+fails in it, fails there alone.
 """
 
 from __future__ import annotations
 
-import hmac
-import json
+import errno
+import os
 import secrets
-import threading
-import time
+import signal
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context, parent_process
+from threading import Thread
 
 from gossamer.errors import DataError
-from gossamer.report.libraries import altair, jinja2, vl_convert
-from gossamer.report.page import html, page_of_runs
-from gossamer.report.records import read_record
+from gossamer.report.libraries import check_installed
+from gossamer.report.live_page import LivePage
+from gossamer.report.live_server import HOST, LiveServer
 
-_HOST = "127.0.0.1"
-_PATIENCE = 10.0  # seconds for a request to come whole
-_CLOCKS = 20_000_000  # nanoseconds that a file system's clock may be behind
-_HTML, _JSON = "text/html; charset=utf-8", "application/json"
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "SAMEORIGIN",
-}
 _WAIT = 5_000  # milliseconds until the page looks again
-_NOTHING = "<!doctype html><html lang=en><title>Nothing yet</title><p>Nothing has been evaluated yet.</p></html>"
+_NICE = 15  # leaves a run 97 % of a processor that both want
+_PATIENCE = 5.0  # seconds for the process to end
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Address at which a browser finds the report of the run that writes to ``folder``, until the block ends.
+def served(page: LivePage, port: int = 0, *, wait: int = _WAIT) -> Iterator[str]:
+    """Address at which a browser finds ``page``, until the block ends, or this process does.
+
+    Parameters
+    ----------
+    page : LivePage
+        What is shown.
+    port : int, optional
+        Where to listen; by default at a free port.
+    wait : int, optional
+        Milliseconds until a browser looks again.
 
     Raises
     ------
     DataError
-        If the packages that draw it are not installed, or nothing can listen here.
+        If the packages that draw it are not installed, or nothing can listen there.
     """
-    for library in (altair, jinja2, vl_convert):
-        library()
+    check_installed()
+    token = secrets.token_urlsafe(24)
+    with _listening(port) as listening:
+        address = f"http://{HOST}:{listening.getsockname()[1]}/{token}/"
+        process = get_context("spawn").Process(target=_serve, args=(listening, token, page, wait), daemon=True)
+        # An interrupt from the keyboard is for this process, whose end is the end of that one.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
     try:
-        server = _Server(folder)
-    except OSError as error:
-        raise DataError(f"--live: cannot listen on {_HOST} ({error.strerror}); leave it out") from None
-    thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://{_HOST}:{server.server_port}/{server.token}/"
+        yield address
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        process.kill()
+        process.join(_PATIENCE)
 
 
-class _Server(ThreadingHTTPServer):
-    """Server of one folder's report."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__((_HOST, 0), _Request)
-        self.folder, self.token = folder, secrets.token_urlsafe(24)
-        self._began = time.time_ns()
-        self._drawing = threading.Lock()
-        self._drawn: tuple[int, str] | None = None
-
-    @property
-    def evaluated(self) -> int:
-        """Mark of the last evaluation; 0 before the first, when results of an earlier run may lie there."""
-        try:
-            mark = (self.folder / "summary.json").stat().st_mtime_ns
-        except OSError:
-            return 0
-        return mark if mark >= self._began - _CLOCKS else 0
-
-    def report(self) -> str:
-        """The page, drawn once an evaluation."""
-        with self._drawing:
-            mark = self.evaluated
-            if self._drawn is None or self._drawn[0] != mark:
-                self._drawn = mark, self._draw() if mark else _NOTHING
-            return self._drawn[1]
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a browser that went away: the terminal shows the run."""
-
-    def _draw(self) -> str:
-        try:
-            return html(page_of_runs([read_record(self.folder)]))
-        except DataError:
-            return _NOTHING
+def _listening(port: int) -> socket.socket:
+    """A socket that takes connections, before anybody answers them."""
+    try:
+        return socket.create_server((HOST, port))
+    except OSError as error:
+        if port and error.errno in (errno.EADDRINUSE, errno.EACCES):
+            why = "is in use" if error.errno == errno.EADDRINUSE else "is not for you to listen at"
+            raise DataError(
+                f"--live-port: port {port} of {HOST} {why}; give another, or leave it out for a free one"
+            ) from None
+        raise DataError(f"--live: cannot listen on {HOST} ({error.strerror}); leave it out") from None
 
 
-def _around() -> str:
-    """Page that has the report in a frame, and draws it anew once there is more."""
-    environment = jinja2().Environment(autoescape=True)
-    template = environment.from_string(resources.files(__package__).joinpath("live.html").read_text("utf-8"))
-    return str(template.render(nonce=secrets.token_urlsafe(16), wait=_WAIT))
+def _serve(listening: socket.socket, token: str, page: LivePage, wait: int) -> None:
+    """Answer browsers, in the process for that, until the one that started it is gone."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with suppress(OSError):
+        os.nice(_NICE)
+    server = LiveServer(listening, token, page, wait)
+    Thread(target=_end_with_parent, args=(server,), daemon=True).start()
+    server.serve_forever()
 
 
-class _Request(BaseHTTPRequestHandler):
-    """Request of a browser."""
-
-    server: _Server
-    timeout = _PATIENCE
-    server_version, sys_version = "gossamer", ""
-
-    def do_GET(self) -> None:
-        """Answer whoever knows the token."""
-        _, token, *rest = (*self.path.split("/"), "")
-        if not self._from_here():
-            self._answer(HTTPStatus.FORBIDDEN, "text/plain", "refused")
-        elif not hmac.compare_digest(token.encode(), self.server.token.encode()):
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", "not found")
-        elif rest[0] == "report":
-            self._answer(HTTPStatus.OK, _HTML, self.server.report())
-        elif rest[0] == "state":
-            self._answer(HTTPStatus.OK, _JSON, json.dumps({"evaluated": str(self.server.evaluated)}))
-        elif rest[0] == "" and len(rest) > 1:
-            self._answer(HTTPStatus.OK, _HTML, _around())
-        else:
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", "not found")
-
-    def _from_here(self) -> bool:
-        """Whether the address was the owner's, and no other site's page asked."""
-        own = f"{_HOST}:{self.server.server_port}"
-        asked_by = self.headers.get("Origin", f"http://{own}")
-        site = self.headers.get("Sec-Fetch-Site", "none")
-        return self.headers.get_all("Host") == [own] and asked_by == f"http://{own}" and site in ("none", "same-origin")
-
-    def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
-        content = text.encode()
-        self.send_response(status)
-        for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the terminal shows the run."""
+def _end_with_parent(server: LiveServer) -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    server.shutdown()

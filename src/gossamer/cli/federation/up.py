@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.default_folder import default_folder
+from gossamer.cli.live_options import add_live, asks_for_page
 from gossamer.cli.logs import LOG, add_log, logged
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import epsilon
@@ -36,6 +38,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--trace", action="store_true", help="each party also writes every event and effect to trace.bin"
     )
+    add_live(command, "the parties")
     add_log(command)
     # Not offered: who knows it from other commands is told why a federation has none.
     command.add_argument("--reproducible", action="store_true", help=argparse.SUPPRESS)
@@ -46,8 +49,23 @@ def up_command(options: argparse.Namespace) -> int:
     """Run the federation, and say what came of it."""
     experiment = read_experiment(options)
     out = options.out or default_folder(options.spec, "up", experiment.seed, settings_of(options))
-    with logged(options, out.name):
+    with logged(options, out.name), _live(options, out):
         return _up(options, experiment, out)
+
+
+@contextmanager
+def _live(options: argparse.Namespace, out: Path) -> Iterator[None]:
+    """Serve a page of the parties in ``out`` while they run, if that is asked for."""
+    if not asks_for_page(options):
+        yield
+        return
+    from gossamer.cli.federation.local_federation import STATE
+    from gossamer.deployment.party.shown import LiveParties
+    from gossamer.report.serving import served
+
+    with served(LiveParties(out, f"*/{STATE}"), options.live_port or 0) as address:
+        say(f"a page of the parties while they run, for you alone: {address}")
+        yield
 
 
 def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,6 @@ from gossamer.errors import CallerError
 
 if TYPE_CHECKING:
     from gossamer.report.page import Page
-    from gossamer.report.parties import PartyRecord
 
 DESCRIPTION = (
     "Write a page that shows what runs did, or how a party's node is, in one file that needs no network, into the "
@@ -56,6 +54,7 @@ def report_command(options: argparse.Namespace) -> int:
 
 
 def _page(folders: Sequence[Path], public: bool) -> Page:
+    from gossamer.deployment.party.shown import read_state
     from gossamer.report.page import page_of_parties, page_of_runs
     from gossamer.report.parties import is_party
     from gossamer.report.records import read_records
@@ -68,13 +67,4 @@ def _page(folders: Sequence[Path], public: bool) -> Page:
         raise CallerError(
             f"{parties[0]} is the state folder of a deployed party and {other} is not; give folders of one kind"
         )
-    return page_of_parties([_party(folder) for folder in folders], public=public)
-
-
-def _party(folder: Path) -> PartyRecord:
-    from gossamer.deployment.party.health import problems
-    from gossamer.deployment.party.state_folder import StateFolder
-    from gossamer.report.parties import read_party
-
-    status = StateFolder(folder).status()
-    return read_party(folder, status, [problem.text for problem in problems(status, time.time())])
+    return page_of_parties([read_state(folder) for folder in folders], public=public)

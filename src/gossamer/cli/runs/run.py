@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.default_folder import default_folder
+from gossamer.cli.live_options import add_live, asks_for_page
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
@@ -41,9 +42,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
     command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
-    command.add_argument(
-        "--live", action="store_true", help="show the report to a browser on this machine while the run goes on"
-    )
+    add_live(command, "the report")
     command.add_argument(
         "--track",
         action="append",
@@ -98,12 +97,13 @@ def run_command(options: argparse.Namespace) -> int:
 @contextmanager
 def _live(options: argparse.Namespace, out: Path) -> Iterator[None]:
     """Serve the report of the run that writes to ``out``, if that is asked for."""
-    if not options.live:
+    if not asks_for_page(options):
         yield
         return
+    from gossamer.report.live_page import LiveRun
     from gossamer.report.serving import served
 
-    with served(out) as address:
+    with served(LiveRun(out), options.live_port or 0) as address:
         say(f"the report while the run goes on, for you alone: {address}")
         yield
 
