@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.end_to_end.test_report_page import results
 from tests.reference.browser import browser, said
+from tests.unit.report.test_serving import served
 
-from gossamer.report.live_page import LiveRun
-from gossamer.report.serving import served
+from gossamer.report import serving
 
 
 def until(driver: Any, condition: Any) -> None:
@@ -23,7 +23,9 @@ def until(driver: Any, condition: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_follows_the_run_and_says_when_it_is_over(tmp_path: Path) -> None:
+def test_the_page_follows_the_run_and_says_when_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_WAIT", 300)
+    monkeypatch.setattr(serving, "_REST", 0.0)
     there = tmp_path / "run"
 
     def inside(driver: Any) -> str:
@@ -32,9 +34,9 @@ def test_the_page_follows_the_run_and_says_when_it_is_over(tmp_path: Path) -> No
         return str(driver.find_element("css selector", "body").text)
 
     with browser() as driver:
-        with served(LiveRun(there), wait=300) as address:
+        with served(there) as address:
             driver.get(address)
-            until(driver, lambda _: "Nothing has been evaluated yet" in inside(driver))
+            until(driver, lambda _: "Nothing has been written yet" in inside(driver))
             results(there, 5)
             until(driver, lambda _: "Progress" in inside(driver))
             until(driver, lambda _: driver.find_elements("css selector", "[data-drawn=all]"))
@@ -42,6 +44,6 @@ def test_the_page_follows_the_run_and_says_when_it_is_over(tmp_path: Path) -> No
             os.utime(there / "summary.json", ns=(0, time.time_ns()))
             until(driver, lambda _: inside(driver) and not driver.find_elements("css selector", "[data-chart] svg"))
             driver.switch_to.default_content()
-            assert "The run goes on" in driver.find_element("css selector", "p").text
+            assert "This page follows" in driver.find_element("css selector", "p").text
             assert said(driver) == []
-        until(driver, lambda _: "The run is over" in driver.find_element("css selector", "p").text)
+        until(driver, lambda _: "It is over" in driver.find_element("css selector", "p").text)

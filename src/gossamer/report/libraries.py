@@ -42,9 +42,15 @@ def jinja2() -> Any:
     return _needed("jinja2")
 
 
-def check_installed() -> None:
-    """Raise DataError unless all are installed; none is loaded, which takes a second."""
-    for name in ("altair", "jinja2", "vl_convert"):
+def require_libraries() -> None:
+    """Do nothing where all of them are installed, without importing them, which takes seconds.
+
+    Raises
+    ------
+    DataError
+        If one is not.
+    """
+    for name in ("altair", "vl_convert", "jinja2"):
         if find_spec(name) is None:
             raise _missing(name)
 

@@ -10,7 +10,7 @@ from typing import Any
 from gossamer.bounded import MOST_RECORDS, read_text
 from gossamer.report.bars import Bars, bars
 from gossamer.report.figure import Figure, Shown
-from gossamer.report.records import RunRecord, read_record
+from gossamer.report.records import SUMMARY, RunRecord, read_record
 from gossamer.report.sections import SECTIONS, Section, progress, sections_of
 from gossamer.report.words import count, decimal, share
 
@@ -63,7 +63,7 @@ def read_party(folder: Path, status: Mapping[str, Any], problems: Sequence[str] 
     DataError
         If its summary is none.
     """
-    result = read_record(folder, str(status.get("node", folder.name))) if (folder / "summary.json").exists() else None
+    result = read_record(folder, str(status.get("node", folder.name))) if (folder / SUMMARY).exists() else None
     return PartyRecord(folder, status, problems, result, _log(folder / "node.log"))
 
 

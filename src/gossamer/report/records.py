@@ -13,6 +13,9 @@ from typing import Any
 from gossamer.bounded import MOST_RECORDS, read_text
 from gossamer.errors import DataError, shortened
 
+SUMMARY = "summary.json"
+"""File by which a results folder is known."""
+
 Columns = Mapping[str, Sequence[float | None]]
 """Figures by name, one for each evaluation; None where there was none."""
 
@@ -99,12 +102,12 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 def _summary(folder: Path) -> dict[str, Any]:
     try:
-        summary = json.loads(read_text(folder / "summary.json", MOST_RECORDS))
+        summary = json.loads(read_text(folder / SUMMARY, MOST_RECORDS))
         if not isinstance(summary["privacy"]["guarantee"], dict) or not isinstance(summary["algorithm"], str):
             raise TypeError
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise DataError(
-            f"{folder}: expected the results folder of a run, with a summary.json; give one that gossamer run wrote"
+            f"{folder}: expected the results folder of a run, with a {SUMMARY}; give one that gossamer run wrote"
         ) from None
     return dict(summary)
 

@@ -1,93 +1,203 @@
-"""A page of what goes on, served to a browser on this machine by a process of its own, which ends with this one.
+"""The report of what is under way, shown to a browser on this machine and to nobody else.
 
-Drawing takes whole seconds of a processor. So neither a run, nor a node whose answers have deadlines, does it: another
-process does, which reads the files that they write anyway, and has to wait for them where processors are scarce. What
-fails in it, fails there alone.
+It listens on the loopback address alone. Whoever asks has to know a token, which is in the address that the owner is
+told; and since pages of other sites can make a browser ask too, the host has to be named as the owner was told it, and
+requests that other origins cause are refused.
 """
 
 from __future__ import annotations
 
-import errno
-import os
+import hmac
+import json
 import secrets
-import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing import get_context, parent_process
-from threading import Thread
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
 
-from gossamer.errors import DataError
-from gossamer.report.libraries import check_installed
-from gossamer.report.live_page import LivePage
-from gossamer.report.live_server import HOST, LiveServer
+from gossamer.errors import DataError, GossamerError
+from gossamer.report.libraries import jinja2, require_libraries
+from gossamer.report.page import Page, html
+from gossamer.report.parties import STATUS
+from gossamer.report.records import SUMMARY
 
+_HOST = "127.0.0.1"
+_PATIENCE = 10.0  # seconds for a request to come whole
+_CLOCKS = 20_000_000  # nanoseconds that a file system's clock may be behind
+_HTML, _JSON = "text/html; charset=utf-8", "application/json"
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+}
 _WAIT = 5_000  # milliseconds until the page looks again
-_NICE = 15  # leaves a run 97 % of a processor that both want
-_PATIENCE = 5.0  # seconds for the process to end
+_REST = 9.0  # times as long as a drawing took nothing is drawn: a tenth of a processor's time is for the page
+_NOTHING = "<!doctype html><html lang=en><title>Nothing yet</title><p>Nothing has been written yet.</p></html>"
 
 
-@contextmanager
-def served(page: LivePage, port: int = 0, *, wait: int = _WAIT) -> Iterator[str]:
-    """Address at which a browser finds ``page``, until the block ends, or this process does.
+@dataclass(frozen=True)
+class Door:
+    """A place to listen at.
 
-    Parameters
+    Attributes
     ----------
-    page : LivePage
-        What is shown.
-    port : int, optional
-        Where to listen; by default at a free port.
-    wait : int, optional
-        Milliseconds until a browser looks again.
-
-    Raises
-    ------
-    DataError
-        If the packages that draw it are not installed, or nothing can listen there.
+    socket : socket
+        Bound to a free port of the loopback address.
+    token : str
+        Secret of those who may look.
     """
-    check_installed()
-    token = secrets.token_urlsafe(24)
-    with _listening(port) as listening:
-        address = f"http://{HOST}:{listening.getsockname()[1]}/{token}/"
-        process = get_context("spawn").Process(target=_serve, args=(listening, token, page, wait), daemon=True)
-        # An interrupt from the keyboard is for this process, whose end is the end of that one.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    socket: socket.socket
+    token: str = field(repr=False)
+
+    @classmethod
+    def opened(cls) -> Door:
+        """A new one.
+
+        Raises
+        ------
+        DataError
+            If the packages that draw are not installed, or nothing can listen here.
+        """
+        require_libraries()
         try:
-            process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    try:
-        yield address
-    finally:
-        process.kill()
-        process.join(_PATIENCE)
+            return cls(socket.create_server((_HOST, 0)), secrets.token_urlsafe(24))
+        except OSError as error:
+            raise DataError(f"--live: cannot listen on {_HOST} ({error.strerror}); leave it out") from None
+
+    @property
+    def address(self) -> str:
+        """Address that the owner is told."""
+        return f"http://{_HOST}:{self.socket.getsockname()[1]}/{self.token}/"
 
 
-def _listening(port: int) -> socket.socket:
-    """A socket that takes connections, before anybody answers them."""
-    try:
-        return socket.create_server((HOST, port))
-    except OSError as error:
-        if port and error.errno in (errno.EADDRINUSE, errno.EACCES):
-            why = "is in use" if error.errno == errno.EADDRINUSE else "is not for you to listen at"
-            raise DataError(
-                f"--live-port: port {port} of {HOST} {why}; give another, or leave it out for a free one"
-            ) from None
-        raise DataError(f"--live: cannot listen on {HOST} ({error.strerror}); leave it out") from None
+@dataclass(frozen=True)
+class Shown:
+    """Folders whose report is served.
+
+    Attributes
+    ----------
+    folders : sequence of Path
+        Of runs, or states of parties: the report is drawn anew once there is more in one of them.
+    page : callable
+        Reads the report of those of them that are there.
+    since : int
+        Nanoseconds of the clock; what was written before is of another run.
+    """
+
+    folders: Sequence[Path]
+    page: Callable[[Sequence[Path]], Page]
+    since: int = 0
+
+    @property
+    def mark(self) -> int:
+        """Moment of the last change; 0 while there is nothing."""
+        return max((self._changed(folder) for folder in self.folders), default=0)
+
+    def draw(self) -> str:
+        """The page; words in its place where a folder cannot be read, as it may not be whole yet."""
+        there = [folder for folder in self.folders if self._changed(folder)]
+        try:
+            return html(self.page(there)) if there else _NOTHING
+        except GossamerError:
+            return _NOTHING
+
+    def _changed(self, folder: Path) -> int:
+        marks = [0]
+        for name in (SUMMARY, STATUS):
+            with suppress(OSError):
+                marks.append((folder / name).stat().st_mtime_ns)
+        return max(marks) if max(marks) >= self.since - _CLOCKS else 0
 
 
-def _serve(listening: socket.socket, token: str, page: LivePage, wait: int) -> None:
-    """Answer browsers, in the process for that, until the one that started it is gone."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with suppress(OSError):
-        os.nice(_NICE)
-    server = LiveServer(listening, token, page, wait)
-    Thread(target=_end_with_parent, args=(server,), daemon=True).start()
-    server.serve_forever()
+class Server(ThreadingHTTPServer):
+    """Server of one report, until `shutdown`."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, door: Door, shown: Shown) -> None:
+        super().__init__((_HOST, 0), _Request, bind_and_activate=False)
+        self.socket.close()
+        self.socket, self.token, self._shown = door.socket, door.token, shown
+        self.server_port = door.socket.getsockname()[1]
+        self._drawing = threading.Lock()
+        self._drawn = 0, _NOTHING
+        self._rested = 0.0
+
+    @property
+    def mark(self) -> int:
+        """Mark of what the page shows, or of more once it is time to draw it."""
+        resting = time.monotonic() < self._rested
+        return self._drawn[0] if resting else self._shown.mark
+
+    def report(self) -> str:
+        """The page, drawn once for each mark."""
+        with self._drawing:
+            mark = self.mark
+            if self._drawn[0] != mark:
+                began = time.monotonic()
+                self._drawn = mark, self._shown.draw()
+                self._rested = began + (1 + _REST) * (time.monotonic() - began)
+            return self._drawn[1]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a browser that went away: the terminal shows the run."""
 
 
-def _end_with_parent(server: LiveServer) -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-    server.shutdown()
+def _around() -> str:
+    """Page that has the report in a frame, and draws it anew once there is more."""
+    environment = jinja2().Environment(autoescape=True)
+    template = environment.from_string(resources.files(__package__).joinpath("live.html").read_text("utf-8"))
+    return str(template.render(nonce=secrets.token_urlsafe(16), wait=_WAIT))
+
+
+class _Request(BaseHTTPRequestHandler):
+    """Request of a browser."""
+
+    server: Server
+    timeout = _PATIENCE
+    server_version, sys_version = "gossamer", ""
+
+    def do_GET(self) -> None:
+        """Answer whoever knows the token."""
+        _, token, *rest = (*self.path.split("/"), "")
+        if not self._from_here():
+            self._answer(HTTPStatus.FORBIDDEN, "text/plain", "refused")
+        elif not hmac.compare_digest(token.encode(), self.server.token.encode()):
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", "not found")
+        elif rest[0] == "report":
+            self._answer(HTTPStatus.OK, _HTML, self.server.report())
+        elif rest[0] == "state":
+            self._answer(HTTPStatus.OK, _JSON, json.dumps({"mark": str(self.server.mark)}))
+        elif rest[0] == "" and len(rest) > 1:
+            self._answer(HTTPStatus.OK, _HTML, _around())
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", "not found")
+
+    def _from_here(self) -> bool:
+        """Whether the address was the owner's, and no other site's page asked."""
+        own = f"{_HOST}:{self.server.server_port}"
+        asked_by = self.headers.get("Origin", f"http://{own}")
+        site = self.headers.get("Sec-Fetch-Site", "none")
+        return self.headers.get_all("Host") == [own] and asked_by == f"http://{own}" and site in ("none", "same-origin")
+
+    def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+        content = text.encode()
+        self.send_response(status)
+        for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the terminal shows the run."""

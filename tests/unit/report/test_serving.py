@@ -7,9 +7,14 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import socket
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,18 +23,32 @@ from tests.unit.report.test_page import EVIL, ROWS
 from tests.unit.report.test_records import folder
 
 from gossamer.cli.main import main
-from gossamer.errors import DataError
+from gossamer.cli.pages import page_of
 from gossamer.report import serving
-from gossamer.report.live_page import LiveRun
-from gossamer.report.live_server import HOST, LiveServer
-from gossamer.report.serving import served
+from gossamer.report.beside import served_beside
+from gossamer.report.serving import Door, Server, Shown
 
 pytest.importorskip("altair", reason="needs the extra report")
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(LiveRun(tmp_path_factory.mktemp("nothing"))) as found:
+@contextmanager
+def served(there: Path, since: int = 0) -> Iterator[str]:
+    """Address of a server in a thread of this process."""
+    door = Door.opened()
+    with Server(door, Shown([there], page_of, since)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield door.address
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(serving, "_REST", 0.0)
+    with served(tmp_path / "run") as found:
         yield found
 
 
@@ -45,75 +64,26 @@ def asked(address: str, path: str | None = None, **headers: str) -> tuple[int, s
         connection.close()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another process does."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def mark(address: str) -> str:
-    """Mark of what the page shows."""
-    found = json.loads(asked(address, f"{urlsplit(address).path}state")[1])["shown"]
-    assert isinstance(found, str)
-    return found
-
-
-def report(address: str) -> str:
-    """The page inside."""
-    status, text, _ = asked(address, f"{urlsplit(address).path}report")
+def test_the_page_follows_the_run(address: str, tmp_path: Path) -> None:
+    path = urlsplit(address).path
+    assert "Nothing has been written yet" in asked(address, f"{path}report")[1]
+    before = json.loads(asked(address, f"{path}state")[1])["mark"]
+    there = folder(tmp_path / "run", ROWS, status=EVIL)
+    after = json.loads(asked(address, f"{path}state")[1])["mark"]
+    assert before != after
+    status, text, _ = asked(address, f"{path}report")
     assert status == 200
-    return text
-
-
-def test_the_page_follows_the_run(tmp_path: Path) -> None:
-    with served(LiveRun(tmp_path / "run")) as address:
-        assert "Nothing has been evaluated yet" in report(address)
-        assert mark(address) == ""
-        there = folder(tmp_path / "run", ROWS, status=EVIL)
-        first = mark(address)
-        assert first != ""
-        text = report(address)
-        assert "Accuracy of the mean model" in text
-        assert EVIL not in text
-        os.utime(there / "summary.json", ns=(0, time.time_ns() + 10**9))
-        until(lambda: mark(address) not in ("", first))
-
-
-def test_a_page_is_drawn_again_only_after_a_while(tmp_path: Path) -> None:
-    """Until then the mark is that of what was drawn, or a browser would take it for the newest."""
-    page = LiveRun(folder(tmp_path / "run", ROWS))
-    with socket.create_server((HOST, 0)) as listening:
-        server = LiveServer(listening, "token", page, 1)
-        drawn = server.report()
-        first = server.mark
-        os.utime(tmp_path / "run" / "summary.json", ns=(0, time.time_ns() + 10**9))
-        assert page.mark() != first
-        assert server.mark == first
-        assert server.report() is drawn
-        server._next = 0.0
-        assert server.mark == page.mark()
-        assert server.report() is not drawn
-
-
-def test_what_cannot_be_drawn_is_said_in_the_page(tmp_path: Path) -> None:
-    there = folder(tmp_path / "run", ROWS)
-    with served(LiveRun(there)) as address:
-        (there / "summary.json").write_text("<i>no JSON")
-        text = report(address)
-        assert "There is nothing that can be shown" in text
-        assert "summary.json" in text
-        folder(tmp_path / "again", ROWS)
-        (tmp_path / "again" / "summary.json").replace(there / "summary.json")
-        until(lambda: "Accuracy of the mean model" in report(address))
+    assert "Accuracy of the mean model" in text
+    assert EVIL not in text
+    os.utime(there / "summary.json", ns=(0, time.time_ns() + 10**9))
+    assert json.loads(asked(address, f"{path}state")[1])["mark"] not in (before, after)
 
 
 def test_results_of_an_earlier_run_are_not_shown(tmp_path: Path) -> None:
     there = folder(tmp_path / "run", ROWS)
     os.utime(there / "summary.json", ns=(0, time.time_ns() - 10**9))
-    with served(LiveRun(there)) as address:
-        assert "Nothing has been evaluated yet" in report(address)
+    with served(there, time.time_ns()) as address:
+        assert "Nothing has been written yet" in asked(address, f"{urlsplit(address).path}report")[1]
 
 
 def test_the_page_around_runs_its_own_script_alone(address: str) -> None:
@@ -161,36 +131,52 @@ def test_requests_of_its_own_pages_are_answered(address: str) -> None:
     assert asked(address, **{"Origin": own, "Sec-Fetch-Site": "same-origin"})[0] == 200
 
 
+def test_nothing_is_drawn_for_a_while_after_a_drawing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_REST", 1e6)
+    there = folder(tmp_path / "run", ROWS)
+    with served(there) as address:
+        path = urlsplit(address).path
+        first = asked(address, f"{path}report")[1]
+        before = asked(address, f"{path}state")[1]
+        os.utime(there / "summary.json", ns=(0, time.time_ns() + 10**9))
+        assert asked(address, f"{path}state")[1] == before
+        assert asked(address, f"{path}report")[1] == first
+
+
 def test_it_listens_on_the_loopback_address_and_ends_with_the_block(tmp_path: Path) -> None:
-    before = {*multiprocessing.active_children()}
-    with served(LiveRun(tmp_path)) as address:
-        assert urlsplit(address).hostname == HOST
-        assert asked(address)[0] == 200
-        with served(LiveRun(tmp_path)) as other:
+    shown = Shown([tmp_path], page_of)
+    with served_beside(shown) as address:
+        assert urlsplit(address).hostname == "127.0.0.1"
+        assert asked(address)[0] == 200  # the process has come up
+        with served_beside(shown) as other:
             assert urlsplit(other).path != urlsplit(address).path
     with pytest.raises(OSError):
         asked(address)
-    assert {*multiprocessing.active_children()} == before
+    assert not multiprocessing.active_children()
 
 
-def test_a_page_whose_process_is_gone_ends_nothing(tmp_path: Path) -> None:
-    with served(LiveRun(tmp_path)) as address:
-        (process,) = multiprocessing.active_children()
-        process.kill()
-        process.join()
-        with pytest.raises(OSError):
-            asked(address)
-
-
-def test_a_port_can_be_named_and_one_in_use_is_refused(tmp_path: Path) -> None:
-    with socket.create_server((HOST, 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(DataError, match=rf"--live-port: port {port} of 127\.0\.0\.1 is in use; give another"):
-            with served(LiveRun(tmp_path), port):
-                pass
-    with served(LiveRun(tmp_path), port) as address:
-        assert urlsplit(address).port == port
+def test_it_ends_with_the_process_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from gossamer.cli.pages import page_of\n"
+        "from gossamer.report.beside import served_beside; from gossamer.report.serving import Shown\n"
+        "if __name__ == '__main__':\n"
+        "    with served_beside(Shown([Path(sys.argv[1])], page_of)) as address:\n"
+        "        print(address, flush=True); time.sleep(600)\n"
+    )
+    (tmp_path / "shows.py").write_text(code)
+    command = [sys.executable, str(tmp_path / "shows.py"), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
         assert asked(address)[0] == 200
+        process.kill()
+    for _ in range(600):
+        try:
+            asked(address)
+        except OSError:
+            return
+        time.sleep(0.1)
+    pytest.fail("the page is still served")
 
 
 def test_a_run_says_where_its_report_is(
@@ -203,7 +189,27 @@ def test_a_run_says_where_its_report_is(
     def full(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(serving.socket, "create_server", full)
+    monkeypatch.setattr(socket, "create_server", full)
     assert main(["run", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "other"), "--live"]) == 2
     assert "--live: cannot listen on 127.0.0.1 (Too many open files); leave it out" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+def test_a_report_is_shown_until_it_is_interrupted(tmp_path: Path) -> None:
+    there = folder(tmp_path / "run", ROWS)
+    command = [sys.executable, "-m", "gossamer", "report", str(there), "--live"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        address = process.stderr.readline().split()[-1]
+        assert "Accuracy of the mean model" in asked(address, f"{urlsplit(address).path}report")[1]
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == "the report is shown no more\n"
+    assert process.returncode == 0
+    assert not (there / "report.html").exists()
+
+
+def test_a_folder_that_is_no_result_is_refused_before_it_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path), "--live"]) == 2
+    assert "with a summary.json" in capsys.readouterr().err

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from gossamer.algorithms import sample_rules
@@ -19,6 +20,7 @@ from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mech
 from gossamer.algorithms.sample_planning import DEFAULT_EPOCHS, quotas_of
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError
+from gossamer.privacy.accounting.worst import worst_profile
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import EXAMPLES, Guarantee
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
@@ -196,7 +198,7 @@ def _noised(problem: Problem[S], participation: Participation, stop: StopSetting
     found = _guarantees(sides, spec)
     epsilons = {name: guarantee.epsilon for name, guarantee in found.items()}
     check_budget(problem, schedules, epsilons, None)
-    worst = found[max(epsilons, key=lambda name: epsilons[name])]
+    worst = most_exposed(sides.values(), found, spec)
     return ClientPlan(
         problem=problem,
         stop=stop,
@@ -276,6 +278,17 @@ def _guarantees(sides: Mapping[str, ClientUpdate], spec: Spec) -> dict[str, Guar
             found = noised_guarantee(side, spec.delta, spec.privacy.relation)
             known[side.kind, side.most_updates] = in_run(found)
     return {name: known[side.kind, side.most_updates] for name, side in sides.items()}
+
+
+def most_exposed(sides: Iterable[ClientUpdate], found: Mapping[str, Guarantee], spec: Spec) -> Guarantee:
+    """Guarantee of the client of largest epsilon, with the largest profile of all: none need be largest everywhere."""
+    worst = max(found.values(), key=lambda guarantee: guarantee.epsilon)
+    released = {(side.kind, side.most_updates) for side in sides}
+    if len(released) == 1 or worst.epsilon == math.inf:
+        return worst
+    parts = [[({kind: count}, 1)] for kind, count in released if kind is not None]
+    bound = (worst.epsilon, worst.delta)
+    return replace(worst, evidence=partial(worst_profile, parts, spec.privacy.relation, bound))
 
 
 def in_run(guarantee: Guarantee) -> Guarantee:

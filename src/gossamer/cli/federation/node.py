@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING
 
-from gossamer.cli.live_options import add_live, asks_for_page
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName, seconds
-from gossamer.cli.printing import say
-
-if TYPE_CHECKING:
-    from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.cli.pages import live
 
 DESCRIPTION = (
     "Run a party's node until its part in the run is over. Interrupted, or killed, it goes on where it was when it is "
@@ -70,7 +61,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add("--gone-after", type=seconds, default=300.0, metavar="S", help="silence that counts as gone (default: 300)")
     add("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
     add("--quiet", action="store_true", help="write to node.log, and --log-file, alone")
-    add_live(command, "this node's own figures")
+    add("--live", action="store_true", help="show the node's report to a browser on this machine while it runs")
     add_log(command)
     command.set_defaults(command=node_command)
 
@@ -82,32 +73,7 @@ def node_command(options: argparse.Namespace) -> int:
     from gossamer.deployment.party.party import run_party
 
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
-    beside = partial(_live, options) if asks_for_page(options) else None
-    with logged(options):
-        run_party(PartyOptions(**chosen | {"quiet": options.quiet or options.log_file == STDERR}), beside)
+    party = PartyOptions(**chosen | {"quiet": options.quiet or options.log_file == STDERR})
+    with logged(options), live(options.live, [party.state]):
+        run_party(party)
     return 0
-
-
-@contextmanager
-def _live(options: argparse.Namespace, folder: StateFolder) -> Iterator[None]:
-    """Serve a page of the node while it runs.
-
-    Whoever knows the whole address sees the page. So it is in a file that only the node's owner can read, and on a
-    terminal; but where a service's words are gathered, as by systemd, they are read by others, and say only where the
-    file is.
-    """
-    from gossamer.deployment.party.shown import LiveParties
-    from gossamer.report.serving import served
-
-    with served(LiveParties(folder.path), options.live_port or 0) as address:
-        folder.write(_ADDRESS, f"{address}\n")
-        try:
-            folder.say(f"a page shows this node on this machine; {folder.path / _ADDRESS} has its address")
-            if sys.stderr.isatty() and not options.quiet:
-                say(f"the page of this node, for you alone: {address}")
-            yield
-        finally:
-            folder.remove(_ADDRESS)
-
-
-_ADDRESS = "live-address"

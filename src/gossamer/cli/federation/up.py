@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.default_folder import default_folder
-from gossamer.cli.live_options import add_live, asks_for_page
 from gossamer.cli.logs import LOG, add_log, logged
 from gossamer.cli.option_values import FileName
+from gossamer.cli.pages import live
 from gossamer.cli.plan_output import epsilon
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_spec, read_experiment, settings_of
@@ -38,7 +37,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--trace", action="store_true", help="each party also writes every event and effect to trace.bin"
     )
-    add_live(command, "the parties")
+    command.add_argument(
+        "--live", action="store_true", help="show the parties' report to a browser on this machine while they run"
+    )
     add_log(command)
     # Not offered: who knows it from other commands is told why a federation has none.
     command.add_argument("--reproducible", action="store_true", help=argparse.SUPPRESS)
@@ -49,28 +50,13 @@ def up_command(options: argparse.Namespace) -> int:
     """Run the federation, and say what came of it."""
     experiment = read_experiment(options)
     out = options.out or default_folder(options.spec, "up", experiment.seed, settings_of(options))
-    with logged(options, out.name), _live(options, out):
+    with logged(options, out.name):
         return _up(options, experiment, out)
-
-
-@contextmanager
-def _live(options: argparse.Namespace, out: Path) -> Iterator[None]:
-    """Serve a page of the parties in ``out`` while they run, if that is asked for."""
-    if not asks_for_page(options):
-        yield
-        return
-    from gossamer.cli.federation.local_federation import STATE
-    from gossamer.deployment.party.shown import LiveParties
-    from gossamer.report.serving import served
-
-    with served(LiveParties(out, f"*/{STATE}"), options.live_port or 0) as address:
-        say(f"a page of the parties while they run, for you alone: {address}")
-        yield
 
 
 def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
     # Both need what is optional, so they are imported only here.
-    from gossamer.cli.federation.local_federation import LocalFederation
+    from gossamer.cli.federation.local_federation import STATE, LocalFederation
     from gossamer.deployment.founding.federation_spec import left_out
     from gossamer.experiment.cards import card_of
     from gossamer.experiment.diverging import in_words, initial_loss, worse
@@ -94,7 +80,8 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
         parties = len(federation.members)
         more = ("--gone-after", str(30 + 2 * parties), "--wait", str(60 + parties))
         traced = {name: ("--trace", str(out / name / "trace.bin")) for name in federation.members if options.trace}
-        found = federation.run(_tell, more={n: (*more, *traced.get(n, ())) for n in federation.members})
+        with live(options.live, [out / name / STATE for name in federation.members]):
+            found = federation.run(_tell, more={n: (*more, *traced.get(n, ())) for n in federation.members})
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
     warn(in_words(ended, experiment.private))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gossamer.cli.option_values import FileName
-from gossamer.errors import CallerError
-
-if TYPE_CHECKING:
-    from gossamer.report.page import Page
+from gossamer.cli.pages import page_of
+from gossamer.cli.printing import say
 
 DESCRIPTION = (
     "Write a page that shows what runs did, or how a party's node is, in one file that needs no network, into the "
@@ -39,6 +36,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also write each figure as SVG, PNG and CSV into report-figures beside the page",
     )
+    command.add_argument(
+        "--live",
+        action="store_true",
+        help="write nothing: show the page to a browser on this machine, as the folders change, until interrupted",
+    )
     command.set_defaults(command=report_command)
 
 
@@ -46,25 +48,23 @@ def report_command(options: argparse.Namespace) -> int:
     """Write the report, and say where it is."""
     from gossamer.report.page import write_figures, write_page
 
-    page, folder = _page(options.results, options.public), options.out or options.results[0]
+    page, folder = page_of(options.results, options.public), options.out or options.results[0]
+    if options.live:
+        _serve(options)
+        return 0
     print(write_page(page, folder))
     if options.figures:
         print(write_figures(page, folder))
     return 0
 
 
-def _page(folders: Sequence[Path], public: bool) -> Page:
-    from gossamer.deployment.party.shown import read_state
-    from gossamer.report.page import page_of_parties, page_of_runs
-    from gossamer.report.parties import is_party
-    from gossamer.report.records import read_records
+def _serve(options: argparse.Namespace) -> None:
+    from gossamer.report.serving import Door, Server, Shown
 
-    parties = [folder for folder in folders if is_party(folder)]
-    if not parties:
-        return page_of_runs(read_records(folders), public=public)
-    if len(parties) < len(folders):
-        other = next(folder for folder in folders if folder not in parties)
-        raise CallerError(
-            f"{parties[0]} is the state folder of a deployed party and {other} is not; give folders of one kind"
-        )
-    return page_of_parties([read_state(folder) for folder in folders], public=public)
+    door = Door.opened()
+    say(f"the report, for you alone, until Ctrl-C: {door.address}")
+    with Server(door, Shown(options.results, partial(page_of, public=options.public))) as server:
+        try:
+            server.serve_forever(0.1)
+        except KeyboardInterrupt:
+            say("the report is shown no more")

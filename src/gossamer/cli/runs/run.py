@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.default_folder import default_folder
-from gossamer.cli.live_options import add_live, asks_for_page
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName
+from gossamer.cli.pages import live
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
 from gossamer.cli.printing import Lines, describe_row, figure, print_json, say, table, warn, wrapped
 from gossamer.cli.progress import progress
@@ -42,7 +41,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
     command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
-    add_live(command, "the report")
+    command.add_argument(
+        "--live", action="store_true", help="show the report to a browser on this machine while the run goes on"
+    )
     command.add_argument(
         "--track",
         action="append",
@@ -68,7 +69,7 @@ def run_command(options: argparse.Namespace) -> int:
     out, start = _repeat(options) if options.repeat is not None else _run(options)
     shown = progress(lines=options.log_file == STDERR)
     try:
-        with logged(options, out.name), naming(options.spec, out, options.trace), _live(options, out):
+        with logged(options, out.name), naming(options.spec, out, options.trace), live(options.live, [out]):
             result = start(shown)
             shown.ended(result.summary)
     except KeyboardInterrupt:
@@ -92,20 +93,6 @@ def run_command(options: argparse.Namespace) -> int:
             "no more"
         )
     return BudgetSpent.exit_code if spent else 0
-
-
-@contextmanager
-def _live(options: argparse.Namespace, out: Path) -> Iterator[None]:
-    """Serve the report of the run that writes to ``out``, if that is asked for."""
-    if not asks_for_page(options):
-        yield
-        return
-    from gossamer.report.live_page import LiveRun
-    from gossamer.report.serving import served
-
-    with served(LiveRun(out), options.live_port or 0) as address:
-        say(f"the report while the run goes on, for you alone: {address}")
-        yield
 
 
 def _run(options: argparse.Namespace) -> Start:

@@ -7,8 +7,8 @@ the plan of the whole run is in the ledger of the data.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -37,17 +37,8 @@ _STOPPED, _RENEWED, _LEFT = "stopped", "renewed", "left"
 _FLUSH = 5.0  # most seconds for the last datagrams to get to the broker
 
 
-def run_party(
-    options: PartyOptions, beside: Callable[[StateFolder], AbstractContextManager[object]] | None = None
-) -> str:
+def run_party(options: PartyOptions) -> str:
     """Run a party's node until its part in the run is over, or it is stopped.
-
-    Parameters
-    ----------
-    options : PartyOptions
-        How.
-    beside : callable, optional
-        Makes of the state folder, once this process has it, what is entered then and left when the node ends.
 
     Returns
     -------
@@ -69,8 +60,6 @@ def run_party(
         stack.callback(folder.give_back)
         stack.callback(folder.forget)
         folder.take()
-        if beside is not None:
-            stack.enter_context(beside(folder))
         invited = fitting(options, invited, folder)
         while (state := _take_part(options, invited, folder)) == _RENEWED:
             try:
