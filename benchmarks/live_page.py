@@ -3,7 +3,7 @@
 Both commands run the demo, in fresh processes and in turns; a ratio is of two that ran one after the other, and the
 figure is the median. The client asks what the page's own script asks, when that would: how far the run is every five
 seconds, and for the report when there is more of it. What a browser itself takes to draw is not in it.
-Processor time is that of the command's own process, without the one that draws; the page's is shown beside it.
+Processor time is that of the command and of all processes that it waits for, so also of the one that draws the page.
 
     python benchmarks/live_page.py [--json] [--pairs N] [--seconds VIRTUAL]
 """
