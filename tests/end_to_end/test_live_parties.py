@@ -56,7 +56,7 @@ def closed(address: str) -> bool:
     """Whether nobody answers there."""
     try:
         asked(address)
-    except OSError:
+    except ConnectionError:
         return True
     return False
 

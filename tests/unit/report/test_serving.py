@@ -63,7 +63,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def asked(address: str, path: str | None = None, **headers: str) -> tuple[int, str, http.client.HTTPMessage]:
     """Status, text and headers of an answer."""
     place = urlsplit(address)
-    connection = http.client.HTTPConnection(place.netloc, timeout=30)
+    connection = http.client.HTTPConnection(place.netloc, timeout=120)
     try:
         connection.request("GET", place.path if path is None else path, headers=headers)
         answer = connection.getresponse()
