@@ -327,6 +327,23 @@ def test_a_wrong_answer_is_asked_again(terminal: Callable[..., list[str]], capsy
     assert written()["dataset"]["columns"] == {"age": "number", "sex": ["f", "m"]}
 
 
+def test_empty_cells_of_texts_are_a_category_of_their_own_by_default(terminal: Callable[..., list[str]]) -> None:
+    Path("t.csv").write_text(SMALL.replace("40,f", ",f").replace("50,m", "50,"))
+    asked = terminal("ill", "who", "no,yes", "0..100", "oops", "50", "f,m", "")
+    assert new() == 0
+    assert asked[-4:] == [
+        "  age: an empty cell is read as (a usual value): ",
+        "  age: an empty cell is read as (a usual value): ",
+        "  categories, with commas (same): ",
+        "  sex: an empty cell is read as (Enter: unknown, a category of its own): ",
+    ]
+    assert written()["dataset"]["columns"] == {
+        "age": {"range": [0, 100], "missing": 50},
+        "sex": {"categories": ["f", "m", "unknown"], "missing": "unknown"},
+    }
+    assert main(["check", "small.yaml"]) == 0
+
+
 def test_the_range_of_a_target_is_asked_for(
     terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from gossamer.cli.printing import say
+from gossamer.cli.printing import say, wrapped
 from gossamer.cli.runs.declaring import (
     Declaring,
     categories_of,
@@ -24,7 +24,10 @@ from gossamer.errors import CallerError, counted, did_you_mean
 
 T = TypeVar("T")
 
+UNKNOWN = "unknown"
+"""Category of empty cells that are read as no other."""
 _SHOWN = 12
+_SUCH = {"number": " (a usual value)", "boolean": " (true or false)"}
 
 
 def ask(question: str, read: Callable[[str], T]) -> T:
@@ -61,11 +64,12 @@ def ask_column(question: str, names: Mapping[str, Any], *, optional: bool = Fals
 
 def introduce(looked: Looked) -> None:
     """Say what is asked, and of what."""
-    say(
-        f"{looked.path}: {counted(looked.rows, 'row', form=',')}, columns {', '.join(looked.columns)}.\n"
+    table = f"{looked.path}: {counted(looked.rows, 'row', form=',')}, columns {', '.join(looked.columns)}."
+    how = (
         "The spec is public. Answer by what is known without these rows; 'same' declares texts that are shown, and '-' "
-        "leaves a column out.\n"
+        "leaves a column out, such as a number that only names a row."
     )
+    say(f"{wrapped(table)}\n{wrapped(how)}\n")
 
 
 def ask_labels(target: str, column: LookedAt) -> list[str | int]:
@@ -121,13 +125,22 @@ def _ask_kind(found: Declaring, name: str, column: LookedAt) -> None:
 
 def _ask_missing(found: Declaring, name: str, column: LookedAt) -> None:
     kind = found.columns.get(name, "number")
+    categories = isinstance(kind, list) and isinstance(kind[0], str)
 
     def read(answer: str) -> Any:
-        value = missing_value(answer, kind)
-        checked(name, Declaring(columns={name: kind}, missing={name: value}).column(name))
+        if categories and not answer:
+            answer = UNKNOWN
+            found.columns[name] = kind if UNKNOWN in kind else [*kind, UNKNOWN]
+        declared, value = found.columns.get(name, "number"), missing_value(answer, kind)
+        checked(name, Declaring(columns={name: declared}, missing={name: value}).column(name))
         return value
 
-    found.missing[name] = ask(f"  {name}: an empty cell is read as:", read)
+    how = (
+        f" (Enter: {UNKNOWN}, a category of its own)"
+        if categories
+        else _SUCH["boolean" if kind == "boolean" else "number"]
+    )
+    found.missing[name] = ask(f"  {name}: an empty cell is read as{how}:", read)
 
 
 def _covering(answer: str, column: LookedAt) -> str:
