@@ -27,7 +27,7 @@ def add_live(command: argparse.ArgumentParser, what: str) -> None:
 
 @contextmanager
 def door_for(options: argparse.Namespace) -> Iterator[Door | None]:
-    """Where a page is served, if one is asked for; opened before anything is begun, since a port may be in use."""
+    """Door at which a page is served, if one is asked for; opened before all else, since a port may be in use."""
     if not options.live and options.live_port is None:
         yield None
         return

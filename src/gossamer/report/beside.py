@@ -35,6 +35,7 @@ def served_beside(shown: Shown, door: Door) -> Iterator[str]:
         process.join(_PATIENCE)
         if process.is_alive():
             process.kill()
+            process.join()
 
 
 def _serve(door: Door, shown: Shown, command: Connection) -> None:
