@@ -22,8 +22,10 @@ HERE = Path(__file__).resolve().parent
 SHARED = HERE.parent.parent / "shared" / "data"
 sys.path.insert(0, str(HERE.parent))
 
+from experiments.drawn import save  # noqa: E402
+from experiments.making import How, is_current, make  # noqa: E402
 from experiments.provenance import Origin, begins_alike  # noqa: E402
-from experiments.stored import Record, ResultsError, Stored, changed  # noqa: E402
+from experiments.stored import Record, ResultsError  # noqa: E402
 from experiments.study import Study, StudyError, every_study, named  # noqa: E402
 from experiments.sweeps import Variant  # noqa: E402
 from experiments.verdicts import Verdict, renewed, seeds_of  # noqa: E402
@@ -31,40 +33,17 @@ from experiments.verdicts import Verdict, renewed, seeds_of  # noqa: E402
 import gossamer as gs  # noqa: E402
 
 
-def is_current(record: Record, variant: Variant) -> bool:
-    """Whether a record is of this spec."""
-    return "made" in record and record["made"]["spec"] == variant.spec
-
-
 def run(study: Study, options: argparse.Namespace) -> bool:
-    """Make the records that are not there, write each, and draw."""
-    stored, order = study.stored(), [variant.name for variant in study.variants({})]
-    have = {record["name"]: record for record in stored.records}
-    variants = study.variants(options.only)
-    todo = [one for one in variants if options.again or one.name not in have or not is_current(have[one.name], one)]
-    if todo:
-        origin = Origin.here()
-        stored.machines[origin.machine] = origin.facts
-        before = dict(have)
-        for record in study.of.run_study(study.name, todo, origin, out=options.out, jobs=options.jobs):
-            have[record["name"]] = record
-            Stored([have[name] for name in order if name in have], stored.machines).write(study.file("results.json"))
-        _compare(study, [before[one.name] for one in todo if one.name in before], [have[one.name] for one in todo])
+    """Make the records that are not there, and draw."""
+    for line in make(study, How(options.again, options.only, options.jobs, options.out)):
+        print(f"{study.title}: {line}")
     return redraw(study, options)
-
-
-def _compare(study: Study, before: Sequence[Record], after: Sequence[Record]) -> None:
-    """Say which records came out as they were."""
-    if before:
-        other = changed(before, after)
-        named = f": {', '.join(other[:3])}{', ...' if len(other) > 3 else ''}" if other else ""
-        print(f"{study.title}: {len(before) - len(other)} of {len(before)} records came out as they were stored{named}")
 
 
 def redraw(study: Study, options: argparse.Namespace) -> bool:
     """Draw what is there; whether it is as expected."""
     records = study.stored().records
-    study.of.draw(study.name, records, study.file("figure.png"))
+    save(study.of.draw(study.name, records), records, study.file("figure.png"))
     verdict = Verdict.read(study.folder)
     for line in verdict.revised:
         print(f"{study.title}: under revision: {line}")
@@ -76,10 +55,12 @@ def check(study: Study, options: argparse.Namespace) -> bool:
     variants = study.variants(options.only)
     have = {record["name"]: record for record in study.stored().records}
     sound = [one for one in variants if one.experiment is not None]
-    current = [one for one in sound if one.name in have and is_current(have[one.name], one)]
+    current = [one for one in sound if is_current(have.get(one.name), one)]
     print(
         f"{study.title}: {len(sound)} sound specs, {len(current)} with a record, {seeds_of(list(have.values()))} seeds"
     )
+    for place in study.edges():
+        print(f"{study.title}: the best {study.tuning.setting} of {place} is at an edge of those that were tried")
     problems = Verdict.read(study.folder).problems(list(have.values())) if not options.only and not study.full else []
     return _said(study, [*problems, *_beginnings(study, current, have, options.jobs)])
 

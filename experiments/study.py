@@ -9,6 +9,7 @@ from pathlib import Path
 
 from experiments.stored import Stored
 from experiments.sweeps import Paper, Variant
+from experiments.tuning import Tuning
 
 HERE = Path(__file__).resolve().parent
 PAPERS = ("adp2sgd", "mapa", "increasing", "gfl")
@@ -53,6 +54,28 @@ class Study:
     def variants(self, only: Mapping[str, str]) -> list[Variant]:
         """Its runs at the place ``only``."""
         return [one for one in self.of.variants(self.name, full=self.full) if only.items() <= one.place.items()]
+
+    @property
+    def tuning(self) -> Tuning | None:
+        """What is tuned in it, if something is."""
+        return Tuning.of(self.of.sweep(self.name))
+
+    def trials(self, only: Mapping[str, str]) -> list[tuple[str, float, Variant]]:
+        """The runs that tune it, at the place ``only`` as far as they have one: seeds are their own."""
+        where = {axis: at for axis, at in only.items() if axis != "seed"}
+        every = self.of.trials(self.name, full=self.full)
+        return [one for one in every if where.items() <= one[2].place.items()]
+
+    def trials_so_far(self) -> Stored:
+        """Records of these."""
+        found = Stored.read(self.file("tuning.json"))
+        return Stored(list(found.records), dict(found.machines))
+
+    def edges(self) -> list[str]:
+        """Places whose tuned setting is at an edge of those that were tried."""
+        if self.tuning is None:
+            return []
+        return self.tuning.at_an_edge(self.tuning.chosen(self.file("tuning.json")))
 
     def stored(self) -> Stored:
         """Records so far, of runs that it still has."""

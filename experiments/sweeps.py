@@ -20,18 +20,20 @@ from typing import Any
 import yaml
 from experiments.provenance import EnoughError, First, FirstUpdates, Origin, made, spec_hash
 from experiments.stored import Record, rounded
+from experiments.tuning import Tuning
 
 import gossamer as gs
 from gossamer.errors import RunWarning
 from gossamer.experiment.reading import override, parse_spec
 
 KEPT = ("updates", "virtual_seconds", "mean_model_test_accuracy", "test_accuracy", "worst_node_test_accuracy")
-OWN = frozenset({"name", "epsilon", "delta", "claims", "batch_size", "curve", "made"})
+OWN = frozenset({"name", "value", "epsilon", "delta", "claims", "batch_size", "curve", "made"})
 """Keys of a record that no axis may have."""
 
 Measure = Callable[[Any, Any], dict[str, float]]
 """(prepared run, flat model) -> figures to keep with each evaluation."""
-Draw = Callable[[str, Sequence[Record], Path], None]
+Draw = Callable[[str, Sequence[Record]], Any]
+"""(study, records) -> figure of Matplotlib."""
 Condense = Callable[[str, Record], Record]
 
 
@@ -97,17 +99,47 @@ class Paper:
     condense: Condense = as_it_is
 
     def variants(self, study: str, *, full: bool = False) -> Iterator[Variant]:
-        """The runs of a study."""
-        sweep = yaml.safe_load((self.folder / study / "sweep.yaml").read_text())
+        """The runs of a study, each with the setting that was tuned for its place, where that is known."""
+        sweep = self.sweep(study)
+        tuning = Tuning.of(sweep)
+        best = tuning.chosen(self.folder / study / f"tuning{'-full' if full else ''}.json") if tuning else {}
+        for place, settings in self._places(study, sweep, full):
+            tuned = tuning.place(place) if tuning else ""
+            more = [tuning.setting_of(best[tuned])] if tuning and tuned in best else []
+            yield Variant(place, _content(sweep, [*settings, *more]))
+
+    def trials(self, study: str, *, full: bool = False) -> Iterator[tuple[str, float, Variant]]:
+        """The runs that tune a study: (what is tuned together, the value, the run)."""
+        sweep = self.sweep(study)
+        tuning = Tuning.of(sweep)
+        seen: set[str] = set()
+        for place, settings in self._places(study, sweep, full) if tuning else ():
+            tuned = tuning.place(place)
+            if tuned in seen:
+                continue
+            seen.add(tuned)
+            for value, seed in tuning.trials():
+                where = {**place, "value": f"{value:g}", "seed": str(seed)}
+                yield (
+                    tuned,
+                    value,
+                    Variant(where, _content(sweep, [*settings, tuning.setting_of(value), f"seed={seed}"])),
+                )
+
+    def sweep(self, study: str) -> dict[str, Any]:
+        """What `sweep.yaml` says."""
+        found: dict[str, Any] = yaml.safe_load((self.folder / study / "sweep.yaml").read_text())
+        return found
+
+    def _places(self, study: str, sweep: Mapping[str, Any], full: bool) -> Iterator[tuple[dict[str, str], list[str]]]:
+        """(place on every axis, overrides) of each run."""
         axes = {**sweep["axes"], **(sweep.get("full_axes", {}) if full else {})}
         if OWN & set(axes):
             raise ValueError(f"{study}: expected axes with names of their own, found {sorted(OWN & set(axes))}")
         for choice in itertools.product(*(axis.items() for axis in axes.values())):
             place = dict(zip(axes, (name for name, _ in choice), strict=True))
-            if any(skipped.items() <= place.items() for skipped in sweep.get("skip", [])):
-                continue
-            settings = [*(one for _, more in choice for one in more), *(sweep.get("full", []) if full else [])]
-            yield Variant(place, _content(sweep, settings))
+            if not any(skipped.items() <= place.items() for skipped in sweep.get("skip", [])):
+                yield place, [*(one for _, more in choice for one in more), *(sweep.get("full", []) if full else [])]
 
     def placed(self, study: str, records: Sequence[Record], *, full: bool = False) -> list[Record]:
         """Those of ``records`` whose runs `sweep.yaml` still has, condensed, each with its place on the axes."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -22,11 +21,9 @@ TITLES = {
 }
 
 
-def draw(study: str, records: Sequence[Record], path: Path) -> None:
-    """The figure of ``study``, as a PNG."""
-    figure = {"table-1": _noise_levels, "figure-4": _doubled}.get(study, _slow)(study, records)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+def draw(study: str, records: Sequence[Record]) -> Any:
+    """Return the figure of ``study``."""
+    return {"table-1": _noise_levels, "figure-4": _doubled}.get(study, _slow)(study, records)
 
 
 def _noise_levels(study: str, records: Sequence[Record]) -> Any:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import base64
 import statistics
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from PIL import Image
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -34,8 +32,8 @@ MARKERS = ("o", "s", "^")
 LINES = ("-", "--", ":")
 
 
-def draw(study: str, records: Sequence[Record], path: Path) -> None:
-    """The figure of ``study``, as a PNG."""
+def draw(study: str, records: Sequence[Record]) -> Any:
+    """Return the figure of ``study``."""
     draws: dict[str, Callable[[Sequence[Record]], Any]] = {
         "figure-4": _recovered,
         "figure-5": _norms,
@@ -43,12 +41,7 @@ def draw(study: str, records: Sequence[Record], path: Path) -> None:
         "figure-7": _iterations,
         "figure-9": _parameters,
     }
-    figure = draws.get(study, _policies)(records)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-    # A palette is enough, and a third of the size; noise does not compress, but it takes few greys.
-    with Image.open(path) as image:
-        image.convert("RGB").quantize(12 if study == "figure-4" else 128).save(path, optimize=True)
+    return draws.get(study, _policies)(records)
 
 
 def encoded(picture: Any, low: float | None = None, high: float | None = None) -> str:
