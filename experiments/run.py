@@ -43,6 +43,9 @@ def run(study: Study, options: argparse.Namespace) -> bool:
 def redraw(study: Study, options: argparse.Namespace) -> bool:
     """Draw what is there; whether it is as expected."""
     records = study.stored().records
+    if missing := len(study.variants({})) - len(records):
+        print(f"{study.title}: not drawn, {missing} runs are missing")
+        return False
     save(study.of.draw(study.name, records), records, study.file("figure.png"))
     verdict = Verdict.read(study.folder)
     for line in verdict.revised:

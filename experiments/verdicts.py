@@ -65,13 +65,14 @@ class Verdict:
             yield f"the verdict is that it agrees, and {failing} expectations say what fails"
 
 
-def seeds_of(records: Sequence[Record]) -> int:
-    """Runs that differ in their seed alone: the least number at any place; 1 where seeds are no axis."""
+def seeds_of(records: Sequence[Record]) -> str:
+    """Runs that differ in their seed alone, in words: the least and the most at a place."""
     places: dict[tuple[tuple[str, str], ...], set[str]] = {}
     for record in records:
         axes = [(key, value) for key, value in record.items() if isinstance(value, str) and key not in ("seed", "name")]
         places.setdefault(tuple(axes), set()).add(record.get("seed", ""))
-    return min(len(seeds) for seeds in places.values())
+    counts = {len(seeds) for seeds in places.values()} or {0}
+    return str(max(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
 
 
 def commits_of(records: Sequence[Record]) -> str:
@@ -86,7 +87,7 @@ def table(folders: Mapping[str, Path]) -> str:
     for name, folder in folders.items():
         found, records = Verdict.read(folder), Stored.read(folder / "results.json").records
         said = f"{found.verdict}, under revision" if found.revised else found.verdict
-        cells = (f"[{name}]({name})", found.paper, found.ours, said, str(seeds_of(records)), commits_of(records))
+        cells = (f"[{name}]({name})", found.paper, found.ours, said, seeds_of(records), commits_of(records))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

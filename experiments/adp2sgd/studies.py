@@ -7,4 +7,4 @@ from pathlib import Path
 from experiments.adp2sgd.figures import draw
 from experiments.sweeps import Paper
 
-PAPER = Paper(Path(__file__).resolve().parent, ("table-1", "figure-2", "figure-3", "figure-4"), draw)
+PAPER = Paper(Path(__file__).resolve().parent, ("table-1", "figure-2", "figure-3", "figure-4", "stragglers"), draw)
