@@ -219,6 +219,9 @@ class Algorithm(Generic[S]):
         nodes -> how many updates were made, where a computation is not one.
     staleness : callable, ``"computing"`` or None
         How the staleness of updates is measured for figures of a run; see `context.Staleness`.
+    told : callable
+        settings -> whether nodes go by how many updates all of them have made, which only a simulation tells them; see
+        `protocol.events.Counted`. Deployments refuse such settings.
     grows : bool
         Whether nodes may join a run that has begun: no state depends on how many there are.
     invariants : callable
@@ -256,6 +259,7 @@ class Algorithm(Generic[S]):
     estimates: Estimates[S] | None = None
     count: Callable[[Mapping[str, Node]], int] | None = None
     staleness: Staleness = None
+    told: Callable[[S], bool] = lambda settings: False
     grows: bool = False
     invariants: Callable[[Mapping[str, Node], Sequence[InFlight]], dict[str, Any]] = _nothing
     unit_models: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing

@@ -106,7 +106,10 @@ class Prepared:
         vector = self.objective.size * self.objective.dtype.itemsize
         # Models, sums, noise and answers of a call: about four vectors for each computation gathered.
         width = min(spec.compute.width, max(1, spec.compute.memory_mib * 2**20 // (4 * vector)))
-        return World(spec.speeds, spec.links, spec.faults, public_seed(spec), width, self.cast.servers, self.units)
+        told = self.algorithm.told(spec.algorithm)
+        return World(
+            spec.speeds, spec.links, spec.faults, public_seed(spec), width, self.cast.servers, self.units, told
+        )
 
     @cached_property
     def units(self) -> dict[str, str]:

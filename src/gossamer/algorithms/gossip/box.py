@@ -39,8 +39,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gossamer.algorithms.command import Command
-from gossamer.algorithms.context import Context, Facts, InFlight, mean, updates_per_epoch
-from gossamer.algorithms.ending import EndingNode
+from gossamer.algorithms.context import Context, Facts, InFlight, mean
 from gossamer.algorithms.gossip.claims import adp2sgd_claims
 from gossamer.algorithms.gossip.exchange import Answer as Answer
 from gossamer.algorithms.gossip.exchange import Offer as Offer
@@ -48,6 +47,7 @@ from gossamer.algorithms.gossip.exchange import State
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.algorithms.optimizer import Optimizer, step
+from gossamer.algorithms.scheduled import ScheduledNode, goes_by_all
 from gossamer.errors import PeerError
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.tasks import Gradient, Query
@@ -93,7 +93,7 @@ class Settings(Composite):
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
 
-class GossipNode(EndingNode):
+class GossipNode(ScheduledNode):
     """One party: its model, the update under way and the exchange under way.
 
     Once it has finished, it answers offers as before.
@@ -109,8 +109,8 @@ class GossipNode(EndingNode):
         super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
         self.asks, self.askers = tuple(asks), frozenset(askers)
         self.query: Query = context.queries[name]
-        self.rate, self.optimizer = settings.learning_rate, settings.optimizer
-        self.epoch = updates_per_epoch(context, name)
+        self.optimizer = settings.optimizer
+        self.follow(settings.learning_rate, context)
         self.quota = context.quotas[name] if context.quotas is not None else None
         self.deadline = context.deadline
         self.choice = Stream(context.seed, name, "gossip.peer", hand=hand)
@@ -167,7 +167,7 @@ class GossipNode(EndingNode):
             return
         s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
         s.memory, move = step(self.optimizer, s.memory, gradient)
-        s.update(-self.rate.at(s.updates / self.epoch) * move)
+        s.update(-self.rate * move)
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
         else:
@@ -268,6 +268,7 @@ ALGORITHM = Algorithm(
     topology=lambda settings: settings.topology,
     clips=Clips(("fixed", "quantile")),
     staleness="computing",
+    told=goes_by_all,
     grows=True,
     invariants=invariants,
     report=report,
