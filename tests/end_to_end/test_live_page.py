@@ -15,11 +15,11 @@ from tests.unit.report.test_serving import served
 from gossamer.report import serving
 
 
-def until(driver: Any, condition: Any) -> None:
+def until(driver: Any, condition: Any, patience: float = 30) -> None:
     from selenium.common.exceptions import StaleElementReferenceException
     from selenium.webdriver.support.ui import WebDriverWait
 
-    WebDriverWait(driver, 30, 0.1, [StaleElementReferenceException]).until(condition)
+    WebDriverWait(driver, patience, 0.1, [StaleElementReferenceException]).until(condition)
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ MAY_IMPORT = {
     "cli": f"{RUNS} experiment interrupts deployment/party report",
     "cli/audit": f"{DEPLOYED} cli report",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
-    "cli/federation": f"{DEPLOYED} {PARTIES} cli interrupts",
+    "cli/federation": f"{DEPLOYED} {PARTIES} cli interrupts report",
     "cli/runs": f"{DEPLOYED} {PARTIES} faults cli processes report studies",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",

@@ -37,6 +37,13 @@ def at_least_zero(text: str, what: str = "a number") -> float:
     return found
 
 
+def port(text: str) -> int:
+    """Read the number of a port."""
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"expected the number of a port, 1 to 65535, found {text!r}")
+    return int(text)
+
+
 def seconds(text: str) -> float:
     """Read a length of time."""
     return at_least_zero(text, "seconds")

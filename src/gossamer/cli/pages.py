@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gossamer.cli.option_values import port
 from gossamer.cli.printing import say
 from gossamer.errors import CallerError
 
 if TYPE_CHECKING:
     from gossamer.report.page import Page
     from gossamer.report.parties import PartyRecord
+    from gossamer.report.serving import Door
+
+
+def add_live(command: argparse.ArgumentParser, what: str) -> None:
+    """Add the options of a page that is served: ``what`` they do."""
+    command.add_argument("--live", action="store_true", help=what)
+    command.add_argument("--live-port", type=port, metavar="PORT", help="the same at PORT, not at a port that is free")
 
 
 @contextmanager
-def live(wanted: bool, folders: Sequence[Path]) -> Iterator[None]:
-    """Serve the report of what writes to ``folders`` from now on, if that is wanted, and say where."""
-    if not wanted:
+def door_for(options: argparse.Namespace) -> Iterator[Door | None]:
+    """Door at which a page is served, if one is asked for; opened before all else, since a port may be in use."""
+    if not options.live and options.live_port is None:
+        yield None
+        return
+    from gossamer.report.serving import Door
+
+    door = Door.opened(options.live_port or 0)
+    with door.socket:
+        yield door
+
+
+def tell(address: str) -> None:
+    """Say where the page is, to whoever sees this terminal."""
+    say(f"the report while it goes on, for you alone: {address}")
+
+
+@contextmanager
+def live(door: Door | None, folders: Sequence[Path], tell: Callable[[str], object] = tell) -> Iterator[None]:
+    """Serve the report of what writes to ``folders`` from now on, if there is a door for it, and ``tell`` where."""
+    if door is None:
         yield
         return
     from gossamer.report.beside import served_beside
     from gossamer.report.serving import Shown
 
-    with served_beside(Shown(folders, page_of, time.time_ns())) as address:
-        say(f"the report while it goes on, for you alone: {address}")
+    with served_beside(Shown(folders, page_of, time.time_ns()), door) as address:
+        tell(address)
         yield
 
 

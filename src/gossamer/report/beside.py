@@ -17,20 +17,17 @@ _PATIENCE = 5.0  # seconds for it to end
 
 
 @contextmanager
-def served_beside(shown: Shown) -> Iterator[str]:
-    """Address at which a browser finds the report, until the block or this process ends.
-
-    Raises
-    ------
-    DataError
-        If the packages that draw it are not installed, or nothing can listen here.
-    """
-    door = Door.opened()
+def served_beside(shown: Shown, door: Door) -> Iterator[str]:
+    """Address at which a browser finds the report, until the block or this process ends."""
     address = door.address
     ours, theirs = Pipe()
     process = get_context("spawn").Process(target=_serve, args=(door, shown, theirs), daemon=True)
     with door.socket, theirs:  # the process has its own: of ours the port would stay taken, and the end be unheard
-        process.start()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it is deaf to that from its beginning
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
     try:
         yield address
     finally:
@@ -38,6 +35,7 @@ def served_beside(shown: Shown) -> Iterator[str]:
         process.join(_PATIENCE)
         if process.is_alive():
             process.kill()
+            process.join()
 
 
 def _serve(door: Door, shown: Shown, command: Connection) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import secrets
 import socket
 import threading
@@ -40,7 +41,7 @@ _HEADERS = {
     "X-Frame-Options": "SAMEORIGIN",
 }
 _WAIT = 5_000  # milliseconds until the page looks again
-_REST = 9.0  # times as long as a drawing took nothing is drawn: a tenth of a processor's time is for the page
+_REST = 9.0  # times the processor time of a drawing nothing is drawn: a tenth of a processor is for the page
 _NOTHING = "<!doctype html><html lang=en><title>Nothing yet</title><p>Nothing has been written yet.</p></html>"
 
 
@@ -51,7 +52,7 @@ class Door:
     Attributes
     ----------
     socket : socket
-        Bound to a free port of the loopback address.
+        Bound to a port of the loopback address.
     token : str
         Secret of those who may look.
     """
@@ -60,19 +61,25 @@ class Door:
     token: str = field(repr=False)
 
     @classmethod
-    def opened(cls) -> Door:
-        """A new one.
+    def opened(cls, port: int = 0) -> Door:
+        """A new one, at a port that is free unless one is given.
 
         Raises
         ------
         DataError
-            If the packages that draw are not installed, or nothing can listen here.
+            If the packages that draw are not installed, or nothing can listen there.
         """
         require_libraries()
         try:
-            return cls(socket.create_server((_HOST, 0)), secrets.token_urlsafe(24))
+            return cls(socket.create_server((_HOST, port)), secrets.token_urlsafe(24))
         except OSError as error:
-            raise DataError(f"--live: cannot listen on {_HOST} ({error.strerror}); leave it out") from None
+            why = os.strerror(error.errno or 0)
+            if port:
+                raise DataError(
+                    f"--live-port: cannot listen at port {port} of {_HOST} ({why}); give another, or leave it out for "
+                    "one that is free"
+                ) from None
+            raise DataError(f"--live: cannot listen on {_HOST} ({why}); leave it out") from None
 
     @property
     def address(self) -> str:
@@ -145,9 +152,11 @@ class Server(ThreadingHTTPServer):
         with self._drawing:
             mark = self.mark
             if self._drawn[0] != mark:
-                began = time.monotonic()
+                first, before = self._drawn[0] == 0, time.process_time()
                 self._drawn = mark, self._shown.draw()
-                self._rested = began + (1 + _REST) * (time.monotonic() - began)
+                # The first one loads what draws, which is not done again.
+                rest = 0.0 if first else _REST * (time.process_time() - before)
+                self._rested = time.monotonic() + rest
             return self._drawn[1]
 
     def handle_error(self, request: object, client_address: object) -> None:

@@ -42,8 +42,8 @@ class Counts:
 
     Attributes
     ----------
-    drawn : bool
-        Whether it is in the timeline.
+    place : int or None
+        In the timeline, where it is drawn.
     messages, bytes, updates, computing, away
         As in `Done`.
     since, most : float
@@ -56,7 +56,7 @@ class Counts:
         When it went away, or a negative number.
     """
 
-    drawn: bool
+    place: int | None
     messages: int = 0
     bytes: int = 0
     updates: int = 0
@@ -124,38 +124,37 @@ class Activity:
         self._by_computing = staleness == "computing"
         self.by_message = self._age is not None
         self.ages, self.timeline = Histogram(), Timeline(tuple(nodes))
-        self.counts = {name: Counts(name in self.timeline.places) for name in nodes}
+        self.counts = {name: Counts(self.timeline.places.get(name)) for name in nodes}
 
-    # What the simulator tells; what is called at every message and update is written to be quick
+    # What the simulator tells; that a message is sent, or an update begun, it writes into `Counts` itself
 
-    def draw_sent(self, name: str, now: float) -> None:
+    def draw_sent(self, place: int, now: float) -> None:
         """A node that is drawn transmits a message."""
-        self.timeline.add(name, SENDING, now - self._start)
+        self.timeline.add(place, SENDING, now - self._start)
 
     def arrived(self, sender: str, to: str, message: Message) -> None:
         """A message is about to be received; told only where messages say how stale they are."""
         if self._age is not None and (age := self._age(self._nodes[to], message)) is not None:
-            self._aged(self.counts[sender], age)
-
-    def begun(self, name: str, now: float, most: float, updates: int) -> None:
-        """A node begins a computation of at most ``most`` seconds, after so many updates of the run."""
-        counts = self.counts[name]
-        counts.since, counts.most, counts.before = now, most, updates
+            counts = self.counts[sender]
+            counts.ages += age
+            counts.aged += 1
+            self.ages.add(age)
 
     def ended(self, name: str, now: float, updates: int, seconds: float) -> None:
         """A node has computed for so many ``seconds``."""
         counts = self.counts[name]
         counts.updates += 1
+        counts.computing += seconds
+        since, counts.since = counts.since, -1.0
+        if counts.place is not None:
+            if since < 0:
+                since = now - seconds
+            self.timeline.add(counts.place, COMPUTING, since - self._start, seconds)
         if self._by_computing:
             age = updates - counts.before
             counts.ages += age
             counts.aged += 1
             self.ages.add(age)
-        counts.computing += seconds
-        if counts.drawn:
-            since = counts.since if counts.since >= 0 else now - seconds
-            self.timeline.add(name, COMPUTING, since - self._start, seconds)
-        counts.since = -1.0
 
     def leaves(self, name: str, now: float) -> None:
         """A node goes away, and loses what it was computing."""
@@ -167,23 +166,17 @@ class Activity:
         counts = self.counts[name]
         left, counts.left = counts.left, -1.0
         counts.away += now - left
-        self.timeline.add(name, AWAY, left - self._start, now - left)
+        if counts.place is not None:
+            self.timeline.add(counts.place, AWAY, left - self._start, now - left)
 
     def _cut(self, name: str, now: float) -> None:
         counts = self.counts[name]
-        if counts.since >= 0:
-            self._computed(name, counts, counts.since, min(now - counts.since, counts.most))
-            counts.since = -1.0
-
-    def _computed(self, name: str, counts: Counts, since: float, seconds: float) -> None:
-        counts.computing += seconds
-        if counts.drawn:
-            self.timeline.add(name, COMPUTING, since - self._start, seconds)
-
-    def _aged(self, counts: Counts, age: int) -> None:
-        counts.ages += age
-        counts.aged += 1
-        self.ages.add(age)
+        since, counts.since = counts.since, -1.0
+        if since >= 0:
+            seconds = min(now - since, counts.most)
+            counts.computing += seconds
+            if counts.place is not None:
+                self.timeline.add(counts.place, COMPUTING, since - self._start, seconds)
 
     # What an observer may ask
 

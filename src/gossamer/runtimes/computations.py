@@ -119,14 +119,15 @@ class Computations:
             self._schedule(now, self._refuse, name, Refused(task.id, self._computer.releases(name)))
             return
         seconds = self._speeds.seconds(self._numbers[name], self._asked[name]) if timed else 0.0
+        took = task.steps * seconds
         if timed:
-            self._activity.begun(name, now, task.steps * seconds, self._counters.updates)
+            counts = self._activity.counts[name]
+            counts.since, counts.most, counts.before = now, took, self._counters.updates
         if task.amendable:
             self._rounds[name, task.id] = running = _Running(ticket, task, seconds, now)
             self._schedule_end(name, running)
         else:
             self._tickets[name, task.id] = ticket
-            took = task.steps * seconds
             self._schedule(now + took, self._complete, name, (task.id, took))
 
     def release(self, name: str, effect: Release, now: float) -> None:

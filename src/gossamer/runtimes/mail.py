@@ -117,8 +117,8 @@ class Post:
         counts = self._counts[sender]
         counts.messages += 1
         counts.bytes += size
-        if counts.drawn:
-            self._activity.draw_sent(sender, now)
+        if counts.place is not None:
+            self._activity.draw_sent(counts.place, now)
         return self._links.transmit(sender, to, size, now)
 
     def _arrive(self, name: str, what: tuple[str, Message], now: float) -> None:

@@ -42,29 +42,29 @@ class Timeline:
         self.step = _FINEST
         self._spans: dict[tuple[int, str, int], list[float]] = {}
 
-    def add(self, name: str, kind: str, start: float, seconds: float = 0.0, count: int = 1) -> None:
-        """Add what a node did, from ``start``, ``count`` times one after the other; nothing of nodes not chosen."""
-        place = self.places.get(name)
-        if place is None:
-            return
-        self._put((place, kind, int(start / self.step)), start, seconds, count)
-        while len(self._spans) > SPANS:
-            self._coarser()
-
-    def _put(self, key: tuple[int, str, int], start: float, seconds: float, count: float) -> None:
+    def add(self, place: int, kind: str, start: float, seconds: float = 0.0, count: int = 1) -> None:
+        """Add what the node at a place did, from ``start``, ``count`` times one after the other."""
+        key = place, kind, int(start / self.step)
         span = self._spans.get(key)
-        if span is None:
-            self._spans[key] = [start, seconds, count]
-        else:
-            span[0] = min(span[0], start)
+        if span is not None:
+            if start < span[0]:
+                span[0] = start
             span[1] += seconds
             span[2] += count
+            return
+        self._spans[key] = [start, seconds, count]
+        while len(self._spans) > SPANS:
+            self._coarser()
 
     def _coarser(self) -> None:
         spans, self._spans = self._spans, {}
         self.step *= 2
-        for (number, kind, place), (start, seconds, count) in spans.items():
-            self._put((number, kind, place // 2), start, seconds, count)
+        for (number, kind, place), span in spans.items():
+            kept = self._spans.setdefault((number, kind, place // 2), span)
+            if kept is not span:
+                kept[0] = min(kept[0], span[0])
+                kept[1] += span[1]
+                kept[2] += span[2]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the timeline as plain data, ordered by node, kind and time."""

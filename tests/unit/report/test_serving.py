@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.unit.report.test_page import EVIL, ROWS
+from tests.unit.report.test_parties import state
 from tests.unit.report.test_records import folder
 
 from gossamer.cli.main import main
@@ -34,8 +35,15 @@ pytest.importorskip("altair", reason="needs the extra report")
 @contextmanager
 def served(there: Path, since: int = 0) -> Iterator[str]:
     """Address of a server in a thread of this process."""
+    with serving_here(Shown([there], page_of, since)) as address:
+        yield address
+
+
+@contextmanager
+def serving_here(shown: Shown) -> Iterator[str]:
+    """Address of a server of that in a thread of this process."""
     door = Door.opened()
-    with Server(door, Shown([there], page_of, since)) as server:
+    with Server(door, shown) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
@@ -55,7 +63,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def asked(address: str, path: str | None = None, **headers: str) -> tuple[int, str, http.client.HTTPMessage]:
     """Status, text and headers of an answer."""
     place = urlsplit(address)
-    connection = http.client.HTTPConnection(place.netloc, timeout=30)
+    connection = http.client.HTTPConnection(place.netloc, timeout=120)
     try:
         connection.request("GET", place.path if path is None else path, headers=headers)
         answer = connection.getresponse()
@@ -136,31 +144,36 @@ def test_nothing_is_drawn_for_a_while_after_a_drawing(tmp_path: Path, monkeypatc
     there = folder(tmp_path / "run", ROWS)
     with served(there) as address:
         path = urlsplit(address).path
-        first = asked(address, f"{path}report")[1]
+        asked(address, f"{path}report")
         before = asked(address, f"{path}state")[1]
         os.utime(there / "summary.json", ns=(0, time.time_ns() + 10**9))
+        assert asked(address, f"{path}state")[1] != before  # the first one loads what draws, and so takes long
+        asked(address, f"{path}report")
+        before = asked(address, f"{path}state")[1]
+        (there / "metrics.jsonl").write_text("")
+        os.utime(there / "summary.json", ns=(0, time.time_ns() + 2 * 10**9))
         assert asked(address, f"{path}state")[1] == before
-        assert asked(address, f"{path}report")[1] == first
+        assert "Accuracy of the mean model" in asked(address, f"{path}report")[1]
 
 
 def test_it_listens_on_the_loopback_address_and_ends_with_the_block(tmp_path: Path) -> None:
-    shown = Shown([tmp_path], page_of)
-    with served_beside(shown) as address:
+    shown, before = Shown([tmp_path], page_of), {*multiprocessing.active_children()}
+    with served_beside(shown, Door.opened()) as address:
         assert urlsplit(address).hostname == "127.0.0.1"
         assert asked(address)[0] == 200  # the process has come up
-        with served_beside(shown) as other:
+        with served_beside(shown, Door.opened()) as other:
             assert urlsplit(other).path != urlsplit(address).path
     with pytest.raises(OSError):
         asked(address)
-    assert not multiprocessing.active_children()
+    assert {*multiprocessing.active_children()} <= before
 
 
 def test_it_ends_with_the_process_that_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from gossamer.cli.pages import page_of\n"
-        "from gossamer.report.beside import served_beside; from gossamer.report.serving import Shown\n"
+        "from gossamer.report.beside import served_beside; from gossamer.report.serving import Door, Shown\n"
         "if __name__ == '__main__':\n"
-        "    with served_beside(Shown([Path(sys.argv[1])], page_of)) as address:\n"
+        "    with served_beside(Shown([Path(sys.argv[1])], page_of), Door.opened()) as address:\n"
         "        print(address, flush=True); time.sleep(600)\n"
     )
     (tmp_path / "shows.py").write_text(code)
@@ -193,6 +206,69 @@ def test_a_run_says_where_its_report_is(
     assert main(["run", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "other"), "--live"]) == 2
     assert "--live: cannot listen on 127.0.0.1 (Too many open files); leave it out" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody else listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+def test_a_port_in_use_is_refused_before_anything_is_begun(
+    tmp_path: Path, taken: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spec.yaml").write_text("algorithm: {name: gossip, nodes: 3, updates_per_node: 4}\nprivacy: none\n")
+    there = folder(tmp_path / "run", ROWS)
+    out = ("--out", str(tmp_path / "out"))
+    for command in (
+        ("run", str(tmp_path / "spec.yaml"), *out),
+        ("up", str(tmp_path / "spec.yaml"), *out),
+        ("node", "--invitation", str(tmp_path / "invitation.yaml"), "--store", str(tmp_path / "out")),
+        ("report", str(there)),
+    ):
+        assert main([*command, "--live-port", str(taken)]) == 2
+        said = capsys.readouterr().err.strip()
+        assert "\n" not in said
+        assert f"--live-port: cannot listen at port {taken} of 127.0.0.1 (Address already in use); give another" in said
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_port_can_be_chosen(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    with served_beside(Shown([tmp_path], page_of), Door.opened(port)) as address:
+        assert urlsplit(address).port == port
+        assert asked(address)[0] == 200
+
+
+def test_a_page_that_fails_ends_nothing(tmp_path: Path) -> None:
+    before = {*multiprocessing.active_children()}
+    with served_beside(Shown([tmp_path], page_of), Door.opened()) as address:
+        (process,) = {*multiprocessing.active_children()} - before
+        process.kill()
+        process.join()
+        with pytest.raises(OSError):
+            asked(address)
+
+
+def test_a_party_is_shown_by_its_state_folder_once_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several those that have begun are shown, and what a node leaves half-written brings nothing down."""
+    monkeypatch.setattr(serving, "_REST", 0.0)
+    a, b = tmp_path / "a" / "state", tmp_path / "b" / "state"
+    with serving_here(Shown([a, b], page_of)) as address:
+        path = urlsplit(address).path
+        assert "Nothing has been written yet" in asked(address, f"{path}report")[1]
+        state(a, ended=False, state="running")
+        text = asked(address, f"{path}report")[1]
+        assert "Budget of the policy" in text
+        assert "sees &lt;script&gt;" in text
+        state(b, ended=False, node="other-node", state="running")
+        assert "other-node" in asked(address, f"{path}report")[1]
+        (b / "status.json").write_text('{"state"')
+        assert asked(address, f"{path}report")[0] == 200
 
 
 def test_a_report_is_shown_until_it_is_interrupted(tmp_path: Path) -> None:

@@ -28,9 +28,8 @@ def test_a_histogram_counts_every_value_in_its_bin(most: int) -> None:
 
 def test_a_short_timeline_is_exact() -> None:
     timeline = Timeline(("a", "b"))
-    timeline.add("b", COMPUTING, 0.25, 1.5)
-    timeline.add("a", SENDING, 1.0)
-    timeline.add("stranger", SENDING, 1.0)
+    timeline.add(1, COMPUTING, 0.25, 1.5)
+    timeline.add(0, SENDING, 1.0)
     assert timeline.as_dict() == {
         "nodes": ["a", "b"],
         "merged_within": 0.0,
@@ -42,7 +41,7 @@ def test_a_long_timeline_stays_small_and_loses_no_second() -> None:
     names, timeline, draws = ("a", "b", "c"), Timeline(("a", "b", "c")), np.random.default_rng(1)
     seconds, counts, last = defaultdict(float), Counter[str](), dict.fromkeys(names, 0.0)
     for name, gap, long in zip(draws.choice(names, 20_000), draws.random(20_000), draws.random(20_000), strict=True):
-        timeline.add(name, COMPUTING, last[name] + gap, long)
+        timeline.add(names.index(name), COMPUTING, last[name] + gap, long)
         last[name] += gap + long
         seconds[name] += long
         counts[name] += 1
@@ -66,14 +65,26 @@ def test_of_many_nodes_some_are_drawn_evenly() -> None:
     assert set(np.diff(chosen).tolist()) <= {20, 21}
 
 
+def test_of_a_node_that_is_not_drawn_all_is_counted_and_no_span_kept() -> None:
+    activity = Activity({f"node-{number}": Node(f"node-{number}", None) for number in range(1001)}, 100.0)
+    for name in ("node-0", "node-1"):
+        _begins(activity, name, 101.0, 4.0, 0)
+        activity.ended(name, 105.0, 0, 4.0)
+        activity.leaves(name, 106.0)
+        activity.came_back(name, 107.0)
+        done = activity.of(name, 10.0)
+        assert (done.updates, done.computing_seconds, done.away_seconds) == (1, 4.0, 1.0)
+    assert {span[0] for span in activity.timeline.as_dict()["spans"]} == {0}
+
+
 def test_what_a_node_loses_when_it_goes_counts_up_to_then() -> None:
     activity = Activity(NAMES, 100.0)
-    activity.begun("a", 101.0, 4.0, 0)
+    _begins(activity, "a", 101.0, 4.0, 0)
     activity.leaves("a", 103.0)
     activity.came_back("a", 108.0)
-    activity.begun("a", 108.0, 1.0, 0)
+    _begins(activity, "a", 108.0, 1.0, 0)
     activity.ended("a", 109.0, 0, 1.0)
-    activity.begun("a", 109.0, 4.0, 0)
+    _begins(activity, "a", 109.0, 4.0, 0)
     activity.leaves("b", 105.0)
     activity.close(110.0)
     activity.close(110.0)  # nothing is counted twice
@@ -93,11 +104,17 @@ def test_what_a_node_loses_when_it_goes_counts_up_to_then() -> None:
 
 def test_staleness_while_computing_is_what_others_did_meanwhile() -> None:
     activity = Activity(NAMES, 0.0, "computing")
-    activity.begun("a", 0.0, 3.0, 0)
-    activity.begun("b", 0.0, 1.0, 0)
+    _begins(activity, "a", 0.0, 3.0, 0)
+    _begins(activity, "b", 0.0, 1.0, 0)
     activity.ended("b", 1.0, 0, 1.0)
-    activity.begun("b", 1.0, 1.0, 1)
+    _begins(activity, "b", 1.0, 1.0, 1)
     activity.ended("b", 2.0, 1, 1.0)
     activity.ended("a", 3.0, 2, 3.0)
     assert (activity.of("a", 3.0).staleness, activity.of("b", 3.0).staleness) == (2.0, 0.0)
     assert activity.staleness() == {"measured": "computing", "width": 1, "counts": [2, 0, 1]}
+
+
+def _begins(activity: Activity, name: str, now: float, most: float, updates: int) -> None:
+    """A node begins to compute, as the simulator writes it down."""
+    counts = activity.counts[name]
+    counts.since, counts.most, counts.before = now, most, updates

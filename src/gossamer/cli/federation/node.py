@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName, seconds
-from gossamer.cli.pages import live
+from gossamer.cli.pages import add_live, door_for, live, tell
+
+if TYPE_CHECKING:
+    from gossamer.deployment.party.state_folder import StateFolder
+    from gossamer.report.serving import Door
 
 DESCRIPTION = (
     "Run a party's node until its part in the run is over. Interrupted, or killed, it goes on where it was when it is "
@@ -61,7 +70,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add("--gone-after", type=seconds, default=300.0, metavar="S", help="silence that counts as gone (default: 300)")
     add("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
     add("--quiet", action="store_true", help="write to node.log, and --log-file, alone")
-    add("--live", action="store_true", help="show the node's report to a browser on this machine while it runs")
+    add_live(command, "show the node's report to a browser on this machine while it runs")
     add_log(command)
     command.set_defaults(command=node_command)
 
@@ -74,6 +83,31 @@ def node_command(options: argparse.Namespace) -> int:
 
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
     party = PartyOptions(**chosen | {"quiet": options.quiet or options.log_file == STDERR})
-    with logged(options), live(options.live, [party.state]):
-        run_party(party)
+    with logged(options), door_for(options) as door:
+        run_party(party, partial(_shown, door, party.quiet))
     return 0
+
+
+@contextmanager
+def _shown(door: Door | None, quiet: bool, folder: StateFolder) -> Iterator[None]:
+    """Serve the node's page while it runs, if there is a door for it."""
+    try:
+        with live(door, [folder.path], partial(_tell, quiet, folder)):
+            yield
+    finally:
+        folder.remove(_ADDRESS)
+
+
+def _tell(quiet: bool, folder: StateFolder, address: str) -> None:
+    """Say where the page is, to the node's owner alone.
+
+    Whoever knows the whole address sees the page, and what a service says is gathered, as in the journal of systemd,
+    for others to read. So it is on a terminal and in a file of the owner's, and a log is told of the file.
+    """
+    folder.write(_ADDRESS, f"{address}\n")
+    folder.say(f"its report is shown to a browser on this machine; the address is in {folder.path / _ADDRESS}")
+    if sys.stderr.isatty() and not quiet:
+        tell(address)
+
+
+_ADDRESS = "live-address"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.cli.default_folder import default_folder
 from gossamer.cli.logs import LOG, add_log, logged
 from gossamer.cli.option_values import FileName
-from gossamer.cli.pages import live
+from gossamer.cli.pages import add_live, door_for, live
 from gossamer.cli.plan_output import epsilon
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_spec, read_experiment, settings_of
@@ -18,6 +18,7 @@ from gossamer.errors import GossamerError, SpecError
 
 if TYPE_CHECKING:
     from gossamer.experiment.spec import Experiment
+    from gossamer.report.serving import Door
 
 DESCRIPTION = (
     "Deal the data of a spec out to its nodes, found a federation of them, and run each as a process of its own over a "
@@ -37,9 +38,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--trace", action="store_true", help="each party also writes every event and effect to trace.bin"
     )
-    command.add_argument(
-        "--live", action="store_true", help="show the parties' report to a browser on this machine while they run"
-    )
+    add_live(command, "show the parties' report to a browser on this machine while they run")
     add_log(command)
     # Not offered: who knows it from other commands is told why a federation has none.
     command.add_argument("--reproducible", action="store_true", help=argparse.SUPPRESS)
@@ -50,11 +49,11 @@ def up_command(options: argparse.Namespace) -> int:
     """Run the federation, and say what came of it."""
     experiment = read_experiment(options)
     out = options.out or default_folder(options.spec, "up", experiment.seed, settings_of(options))
-    with logged(options, out.name):
-        return _up(options, experiment, out)
+    with logged(options, out.name), door_for(options) as door:
+        return _up(options, experiment, out, door)
 
 
-def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
+def _up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Door | None) -> int:
     # Both need what is optional, so they are imported only here.
     from gossamer.cli.federation.local_federation import STATE, LocalFederation
     from gossamer.deployment.founding.federation_spec import left_out
@@ -80,7 +79,7 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path) -> int:
         parties = len(federation.members)
         more = ("--gone-after", str(30 + 2 * parties), "--wait", str(60 + parties))
         traced = {name: ("--trace", str(out / name / "trace.bin")) for name in federation.members if options.trace}
-        with live(options.live, [out / name / STATE for name in federation.members]):
+        with live(door, [out / name / STATE for name in federation.members]):
             found = federation.run(_tell, more={n: (*more, *traced.get(n, ())) for n in federation.members})
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gossamer.cli.option_values import FileName
-from gossamer.cli.pages import page_of
+from gossamer.cli.pages import add_live, door_for, page_of
 from gossamer.cli.printing import say
+
+if TYPE_CHECKING:
+    from gossamer.report.serving import Door
 
 DESCRIPTION = (
     "Write a page that shows what runs did, or how a party's node is, in one file that needs no network, into the "
@@ -36,10 +40,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also write each figure as SVG, PNG and CSV into report-figures beside the page",
     )
-    command.add_argument(
-        "--live",
-        action="store_true",
-        help="write nothing: show the page to a browser on this machine, as the folders change, until interrupted",
+    add_live(
+        command, "write nothing: show the page to a browser on this machine, as the folders change, until interrupted"
     )
     command.set_defaults(command=report_command)
 
@@ -49,19 +51,19 @@ def report_command(options: argparse.Namespace) -> int:
     from gossamer.report.page import write_figures, write_page
 
     page, folder = page_of(options.results, options.public), options.out or options.results[0]
-    if options.live:
-        _serve(options)
-        return 0
+    with door_for(options) as door:
+        if door is not None:
+            _serve(door, options)
+            return 0
     print(write_page(page, folder))
     if options.figures:
         print(write_figures(page, folder))
     return 0
 
 
-def _serve(options: argparse.Namespace) -> None:
-    from gossamer.report.serving import Door, Server, Shown
+def _serve(door: Door, options: argparse.Namespace) -> None:
+    from gossamer.report.serving import Server, Shown
 
-    door = Door.opened()
     say(f"the report, for you alone, until Ctrl-C: {door.address}")
     with Server(door, Shown(options.results, partial(page_of, public=options.public))) as server:
         try:

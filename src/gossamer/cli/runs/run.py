@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.cli.default_folder import default_folder
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName
-from gossamer.cli.pages import live
+from gossamer.cli.pages import add_live, door_for, live
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
 from gossamer.cli.printing import Lines, describe_row, figure, print_json, say, table, warn, wrapped
 from gossamer.cli.progress import progress
@@ -41,9 +41,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
     command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
-    command.add_argument(
-        "--live", action="store_true", help="show the report to a browser on this machine while the run goes on"
-    )
+    add_live(command, "show the report to a browser on this machine while the run goes on")
     command.add_argument(
         "--track",
         action="append",
@@ -69,8 +67,9 @@ def run_command(options: argparse.Namespace) -> int:
     out, start = _repeat(options) if options.repeat is not None else _run(options)
     shown = progress(lines=options.log_file == STDERR)
     try:
-        with logged(options, out.name), naming(options.spec, out, options.trace), live(options.live, [out]):
-            result = start(shown)
+        with logged(options, out.name), naming(options.spec, out, options.trace), door_for(options) as door:
+            with live(door, [out]):
+                result = start(shown)
             shown.ended(result.summary)
     except KeyboardInterrupt:
         shown.close()

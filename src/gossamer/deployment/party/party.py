@@ -7,8 +7,8 @@ the plan of the whole run is in the ledger of the data.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -37,8 +37,19 @@ _STOPPED, _RENEWED, _LEFT = "stopped", "renewed", "left"
 _FLUSH = 5.0  # most seconds for the last datagrams to get to the broker
 
 
-def run_party(options: PartyOptions) -> str:
+Beside = Callable[[StateFolder], AbstractContextManager[object]]
+"""Makes, of a state folder that its node's process has, what is entered then and left when the node ends."""
+
+
+def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
     """Run a party's node until its part in the run is over, or it is stopped.
+
+    Parameters
+    ----------
+    options : PartyOptions
+        How.
+    beside : callable, optional
+        What goes on beside the node, such as a page that shows it.
 
     Returns
     -------
@@ -60,6 +71,8 @@ def run_party(options: PartyOptions) -> str:
         stack.callback(folder.give_back)
         stack.callback(folder.forget)
         folder.take()
+        if beside is not None:
+            stack.enter_context(beside(folder))
         invited = fitting(options, invited, folder)
         while (state := _take_part(options, invited, folder)) == _RENEWED:
             try:

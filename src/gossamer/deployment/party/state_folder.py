@@ -14,6 +14,7 @@
 | `personal.safetensors` | at the end, if the spec asks for it: that model trained on with raw data, for this party |
 | `scale.yaml` | the scale that the node began with, where columns are scaled privately |
 | `instance` | a random name of this folder, by which the ledger of an agent's data knows it |
+| `live-address` | where the node's page is, as long as it is served: whoever knows it sees the page |
 | `leave` | a request of `gossamer stop --leave` |
 """
 
@@ -137,6 +138,11 @@ class StateFolder:
     def write(self, name: str, content: str | bytes, *, durable: bool = False) -> None:
         """Replace a file, whole or not at all; it is on disk when this returns, if it has to be ``durable``."""
         write_own(self.path / name, content, durable=durable)
+
+    def remove(self, name: str) -> None:
+        """Delete a file that is of no use any longer, if it can be."""
+        with suppress(OSError):
+            (self.path / name).unlink()
 
     def publish(self, status: Mapping[str, Any]) -> None:
         """Replace the status."""
