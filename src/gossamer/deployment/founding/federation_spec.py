@@ -66,11 +66,16 @@ def with_start(experiment: Experiment, **changes: Any) -> Experiment:
 
 
 def check_secret(experiment: Experiment) -> None:
-    """Raise SpecError if the spec wants noise that can be drawn again: deployed parties draw none such."""
+    """Raise SpecError if the spec wants noise or batches that can be drawn again: deployed parties draw none such."""
     if experiment.reproducible:
         raise SpecError(
             "privacy.noise_secret: reproducible is for simulations, and deployed parties draw noise that nobody can "
             "repeat; leave it out"
+        )
+    if experiment.privacy.shared_samples:
+        raise SpecError(
+            "privacy.shared_samples is for simulations, and deployed parties draw batches that nobody can repeat; "
+            "leave it out"
         )
 
 
