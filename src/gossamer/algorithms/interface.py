@@ -20,6 +20,8 @@ from gossamer.algorithms.terms import Terms as Terms
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.clipping import ClipSettings, FixedClip
 from gossamer.protocol.node import Node
+from gossamer.topology.graphs import Graph
+from gossamer.topology.mixing import Matrix
 from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Confined, Model
 
@@ -199,6 +201,9 @@ class Algorithm(Generic[S]):
         (settings, names of the nodes with data) -> who else is there, and how they stand to each other.
     topology : callable
         settings -> the graph that joins `Cast.joined`.
+    mixing : callable, optional
+        (settings, that graph, names of its nodes) -> the matrix of one averaging as expected before the run, E[A'A], of
+        which the summary has rho.
     decided : callable
         (settings, whether there is noise) -> the settings with the defaults filled in that depend on it.
     terms : callable
@@ -249,6 +254,7 @@ class Algorithm(Generic[S]):
     roles: tuple[str, ...] = ("worker",)
     cast: Callable[[S, tuple[str, ...]], Cast] = _workers
     topology: Callable[[S], Topology] = lambda settings: Ring()
+    mixing: Callable[[S, Graph, tuple[str, ...]], Matrix] | None = None
     decided: Callable[[S, bool], S] = _decided
     terms: Callable[[S], Terms] = lambda settings: Terms()
     check: Callable[[S, Spec], Iterable[str]] = sample_rules.check

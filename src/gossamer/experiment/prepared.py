@@ -29,6 +29,7 @@ from gossamer.protocol.node import Node
 from gossamer.randomness import derive, stream
 from gossamer.runtimes.simulator import World
 from gossamer.topology.graphs import Graph
+from gossamer.topology.mixing import rho
 from gossamer.vectors import Blank, Public
 
 _SAMPLINGS: dict[str, Callable[[int, int], Sampling]] = {
@@ -36,6 +37,8 @@ _SAMPLINGS: dict[str, Callable[[int, int], Sampling]] = {
     "fixed_size": FixedSize.of_batch,
     "with_replacement": WithReplacement.of_batch,
 }
+_MOST_MIXED = 2000
+"""Nodes of the largest graph whose eigenvalues are computed: within a second."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,14 @@ class Prepared:
     def units(self) -> dict[str, str]:
         """The federated unit of each node that is in one."""
         return dict(self.cast.trust)
+
+    @cached_property
+    def rho(self) -> float | None:
+        """How slowly averaging brings models together; None where nobody says, or it is too much to compute."""
+        mixing = self.algorithm.mixing
+        if mixing is None or self.graph.nodes > _MOST_MIXED:
+            return None
+        return round(rho(mixing(self.experiment.algorithm, self.graph, self.cast.joined)), 12)
 
     @cached_property
     def initial(self) -> Public:

@@ -33,6 +33,7 @@ Appendix A; Lian et al., "Asynchronous decentralized parallel SGD", ICML 2018.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -56,7 +57,9 @@ from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refus
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Hand, Stream
 from gossamer.section import Composite
-from gossamer.topology.bipartite import bipartite_split
+from gossamer.topology.bipartite import DroppedEdges, bipartite_split
+from gossamer.topology.graphs import Graph
+from gossamer.topology.mixing import Matrix, pairwise_expectation
 from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Model
 
@@ -199,12 +202,25 @@ class GossipNode(ScheduledNode):
         yield from ()
 
 
+def asking(settings: Settings, graph: Graph, names: tuple[str, ...]) -> tuple[Graph, frozenset[int]]:
+    """Who may exchange models with whom, and which nodes ask."""
+    if settings.exchange == "bipartite":
+        split = bipartite_split(graph, names)
+        return split.kept, split.senders
+    return graph, frozenset(range(graph.nodes))
+
+
+def mixing(settings: Settings, graph: Graph, names: tuple[str, ...]) -> Matrix:
+    """E[A'A] of an exchange in which two nodes average their models, any node that asks being as likely as another."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DroppedEdges)  # as was said when the nodes were built
+        kept, askers = asking(settings, graph, names)
+    return pairwise_expectation(kept, [float(i in askers) for i in range(kept.nodes)])
+
+
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The nodes of a run, by name."""
-    graph, askers = context.graph, frozenset(range(context.graph.nodes))
-    if settings.exchange == "bipartite":
-        split = bipartite_split(graph, context.names)
-        graph, askers = split.kept, split.senders
+    graph, askers = asking(settings, context.graph, context.names)
     nodes: dict[str, Node] = {}
     hand = Hand()
     for i, name in enumerate(context.names):
@@ -266,6 +282,7 @@ ALGORITHM = Algorithm(
     model_of=model_of,
     output=output,
     topology=lambda settings: settings.topology,
+    mixing=mixing,
     clips=Clips(("fixed", "quantile")),
     staleness="computing",
     told=goes_by_all,
