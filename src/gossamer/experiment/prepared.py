@@ -121,7 +121,7 @@ class Prepared:
 
     @cached_property
     def rho(self) -> float | None:
-        """How slowly averaging brings models together; None where nobody says, or it is too much to compute."""
+        """Factor that an averaging leaves of squared distances; None where nobody says, or it is too much to compute."""
         mixing = self.algorithm.mixing
         if mixing is None or self.graph.nodes > _MOST_MIXED:
             return None

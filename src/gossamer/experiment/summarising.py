@@ -68,7 +68,7 @@ def own_figures(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
 
 
 def _network(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
-    """How well nodes that have no server are connected, and how stale their updates were, where nobody else counts."""
+    """Figures of nodes that no server counts for: how slowly they mix, and how stale their updates were."""
     rho = {} if prepared.rho is None else {"rho": prepared.rho}
     stale = simulator.activity.computed_stale()
     return rho if stale is None else {**rho, "staleness_mean": stale[0], "staleness_max": stale[1]}

@@ -203,7 +203,7 @@ class GossipNode(ScheduledNode):
 
 
 def asking(settings: Settings, graph: Graph, names: tuple[str, ...]) -> tuple[Graph, frozenset[int]]:
-    """Who may exchange models with whom, and which nodes ask."""
+    """Return the graph of those that exchange models, and which nodes ask."""
     if settings.exchange == "bipartite":
         split = bipartite_split(graph, names)
         return split.kept, split.senders
