@@ -121,7 +121,7 @@ class Prepared:
 
     @cached_property
     def rho(self) -> float | None:
-        """Factor that an averaging leaves of squared distances; None where nobody says, or it is too much to compute."""
+        """Factor that an averaging leaves of squared distances; None where nobody says, or it takes too long."""
         mixing = self.algorithm.mixing
         if mixing is None or self.graph.nodes > _MOST_MIXED:
             return None
