@@ -27,6 +27,14 @@ class TestGossipOnACompleteGraph(AlgorithmContract):
     settings = gossip.Settings(nodes=4, topology="complete")
 
 
+class TestGossipByTheUpdatesOfAll(AlgorithmContract):
+    settings = gossip.Settings(
+        nodes=4,
+        topology="complete",
+        learning_rate={"schedule": "cosine", "initial": 0.5, "total": 3, "clock": "global"},
+    )
+
+
 class TestBipartiteGossip(AlgorithmContract):
     settings = gossip.Settings(nodes=6, topology="ring", exchange="bipartite")
 

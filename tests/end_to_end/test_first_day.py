@@ -26,6 +26,9 @@ LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegress
 
 FURTHER = 20_000
 MOST_LOST = 0.02
+"""On average. On 32 tables 0.8 points were lost, with a standard deviation of 0.4; 2.2 at most."""
+MOST_LOST_ON_ONE = 0.035
+"""Over 6 of these standard deviations above their mean, as noise is drawn anew whenever a setting changes."""
 
 NEW = [
     *("new", "wards", "--data", "wards.csv", "--target", TARGET, "--owner", OWNER, "--labels", ",".join(LABELS)),
@@ -62,8 +65,8 @@ def lost(seed: int, further: Path) -> float:
 
 
 def test_a_private_model_of_ones_own_table(further: Path) -> None:
-    """One table for every day; the limit is as below."""
-    assert lost(7, further) < MOST_LOST
+    """One table for every day."""
+    assert lost(7, further) < MOST_LOST_ON_ONE
     summary = json.loads((Path("results") / "summary.json").read_text())
     assert summary["status"] == "finished"
     assert (summary["nodes"], summary["privacy"]["guarantee"]["delta"]) == (7, 1e-5)
@@ -71,10 +74,16 @@ def test_a_private_model_of_ones_own_table(further: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
-def test_two_points_at_most_are_lost_at_epsilon_one(seed: int, further: Path) -> None:
-    """On ten other tables the loss was 0.7 points, with a standard deviation of 0.3: 2 points are above 4 of these."""
-    assert lost(seed, further) < MOST_LOST
+def test_two_points_at_most_are_lost_at_epsilon_one(
+    further: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mean of five tables has a standard deviation of 0.2 points, so 2 points are 6 of these above 0.8."""
+    losses = []
+    for seed in range(5):
+        (tmp_path / str(seed)).mkdir()
+        monkeypatch.chdir(tmp_path / str(seed))
+        losses.append(lost(seed, further))
+    assert np.mean(losses) < MOST_LOST
 
 
 def test_the_examples_are_drawn_as_they_say(tmp_path: Path) -> None:

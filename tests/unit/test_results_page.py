@@ -24,10 +24,11 @@ NAMED = set(re.findall(r"`([^`\n]+)`", PAGE))
 OWN = PAGE.partition("\n## Figures of an algorithm's own\n")[2].partition("\n## ")[0]
 SMALL = {"nodes": 6, "clients_per_round": 3, "rounds": 2, "updates_per_node": 2, "buffer": 2, "units": 2, "agents": 3}
 """The most of each setting here."""
-TRUSTED = {"noise_by": "server", "trusted": "server"}
+OWN_NOISE = {"noise_by": "client", "trusted": None}
+MASKS = {"name": "secure", "honest": 0.9}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "fedbuff, trusted": ("digits-fedbuff", {"algorithm": {**TRUSTED, "staleness_exponent": 0}}),
-    "fedbuff, masked": ("digits-fedbuff", {"algorithm": {"masking": {"name": "secure", "honest": 0.9}, "buffer": 4}}),
+    "fedbuff, noise of clients' own": ("digits-fedbuff", {"algorithm": OWN_NOISE}),
+    "fedbuff, masked": ("digits-fedbuff", {"algorithm": {**OWN_NOISE, "masking": MASKS, "buffer": 4}}),
     "fedavg, quantile": ("digits-fedavg", {"privacy": {"clip": {"policy": "quantile", "count_share": 0.05}}}),
     "personal models": ("digits-fedavg", {"personalisation": {"steps": 1}}),
     "reproducible": ("digits-fedavg", {"privacy": {"noise_secret": "reproducible"}}),

@@ -188,6 +188,10 @@ def mean(models: Sequence[Model]) -> Model:
     return average
 
 
-def updates_per_epoch(context: Context, name: str) -> float:
-    """Expected number of updates of node ``name`` that cover its shard once."""
-    return context.shard_sizes[name] / context.queries[name].normaliser
+def updates_per_epoch(context: Context, name: str, *, by_all: bool = False) -> float:
+    """Expected number of updates of node ``name`` that cover its shard once; ``by_all`` nodes, that cover all shards.
+
+    The latter takes batches of all nodes to be as large as this one's.
+    """
+    examples = sum(context.shard_sizes.values()) if by_all else context.shard_sizes[name]
+    return examples / context.queries[name].normaliser

@@ -20,6 +20,8 @@ from gossamer.algorithms.terms import Terms as Terms
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.clipping import ClipSettings, FixedClip
 from gossamer.protocol.node import Node
+from gossamer.topology.graphs import Graph
+from gossamer.topology.mixing import Matrix
 from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Confined, Model
 
@@ -199,6 +201,9 @@ class Algorithm(Generic[S]):
         (settings, names of the nodes with data) -> who else is there, and how they stand to each other.
     topology : callable
         settings -> the graph that joins `Cast.joined`.
+    mixing : callable, optional
+        (settings, that graph, names of its nodes) -> the matrix of one averaging as expected before the run, E[A'A], of
+        which the summary has rho.
     decided : callable
         (settings, whether there is noise) -> the settings with the defaults filled in that depend on it.
     terms : callable
@@ -219,6 +224,9 @@ class Algorithm(Generic[S]):
         nodes -> how many updates were made, where a computation is not one.
     staleness : callable, ``"computing"`` or None
         How the staleness of updates is measured for figures of a run; see `context.Staleness`.
+    told : callable
+        settings -> whether nodes go by how many updates all of them have made, which only a simulation tells them; see
+        `protocol.events.Counted`. Deployments refuse such settings.
     grows : bool
         Whether nodes may join a run that has begun: no state depends on how many there are.
     invariants : callable
@@ -246,6 +254,7 @@ class Algorithm(Generic[S]):
     roles: tuple[str, ...] = ("worker",)
     cast: Callable[[S, tuple[str, ...]], Cast] = _workers
     topology: Callable[[S], Topology] = lambda settings: Ring()
+    mixing: Callable[[S, Graph, tuple[str, ...]], Matrix] | None = None
     decided: Callable[[S, bool], S] = _decided
     terms: Callable[[S], Terms] = lambda settings: Terms()
     check: Callable[[S, Spec], Iterable[str]] = sample_rules.check
@@ -256,6 +265,7 @@ class Algorithm(Generic[S]):
     estimates: Estimates[S] | None = None
     count: Callable[[Mapping[str, Node]], int] | None = None
     staleness: Staleness = None
+    told: Callable[[S], bool] = lambda settings: False
     grows: bool = False
     invariants: Callable[[Mapping[str, Node], Sequence[InFlight]], dict[str, Any]] = _nothing
     unit_models: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing

@@ -1,6 +1,7 @@
-"""Learning rates as functions of a node's own epochs.
+"""Learning rates as functions of epochs, a node's own or those of all nodes together.
 
-One epoch of a node is as many updates as its expected batches take to cover its shard once.
+One epoch of a node is as many updates as its expected batches take to cover its shard once; one of all nodes as many as
+take to cover all shards once, whoever makes them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,22 @@ class RateSchedule(Section):
     schedule: str
 
 
-class WarmedRate(RateSchedule):
+class EpochRate(RateSchedule):
+    """Base of schedules by epochs, which are a node's own unless ``clock`` is ``global``."""
+
+    clock: Annotated[Literal["own", "global"] | None, NEWER] = None
+
+    @property
+    def by_all(self) -> bool:
+        """Whether epochs are those of all nodes together."""
+        return self.clock == "global"
+
+    @abstractmethod
+    def at(self, epoch: float) -> float:
+        """The learning rate at a moment of the run, in epochs from 0."""
+
+
+class WarmedRate(EpochRate):
     """Base of schedules that may begin with a linear warm-up, from ``initial`` to ``peak`` in ``warmup`` epochs.
 
     Without one the schedule is that of ``initial``, and with one that of ``peak``. Epochs are counted from the start of
@@ -51,7 +67,6 @@ class WarmedRate(RateSchedule):
         return self.initial if self.peak is None else self.peak
 
     def at(self, epoch: float) -> float:
-        """The learning rate at a moment of the run, in epochs from 0."""
         if self.warmup is not None and epoch < self.warmup:
             return self.initial + (self.top - self.initial) * epoch / self.warmup
         return self.warm(epoch)
@@ -124,7 +139,7 @@ class CosineRate(WarmedRate):
         return self.final + (self.top - self.final) * (1 + math.cos(math.pi * passed)) / 2
 
 
-class WarmupAnnealRate(RateSchedule):
+class WarmupAnnealRate(EpochRate):
     """Linear from ``initial`` to ``peak`` over ``warmup`` epochs, then times ``anneal`` after each epoch.
 
     References

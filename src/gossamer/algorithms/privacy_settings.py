@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model
 from gossamer.privacy.accounting.group_rows import MOST_ROWS
 from gossamer.privacy.clipping import ClipSettings
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.section import Composite, Section
+from gossamer.section import NEWER, Composite, Section
 
 Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
 # Tags in brackets are left out of error messages.
@@ -65,6 +65,9 @@ class PrivacySettings(Composite):
     noise_secret : {"fresh", "reproducible"}
         ``fresh``: noise and samples of a simulation come from 128 random bits, drawn for each run and kept beside its
         results. ``reproducible``: from the seed, for tests and studies; the guarantee says "none".
+    shared_samples : bool, optional
+        ``true`` draws batches from the seed alone, so that runs which differ in noise, mechanism or masking draw the
+        same ones, for paired comparisons. Only with reproducible noise, or where there is nothing to hide.
     """
 
     mechanism: Literal["gaussian", "l2_laplace", "laplace", "none"] = "gaussian"
@@ -80,6 +83,7 @@ class PrivacySettings(Composite):
     delta: float = Field(default=1e-5, ge=1e-50, lt=1)
     accept_weak: StrictBool | None = None
     noise_secret: Literal["fresh", "reproducible"] = "fresh"
+    shared_samples: Annotated[StrictBool | None, NEWER] = None
 
     @model_validator(mode="after")
     def _levels_belong_to_their_law(self) -> PrivacySettings:

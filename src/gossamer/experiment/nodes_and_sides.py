@@ -28,6 +28,7 @@ def sides_of(
     seed: int,
     blank: IndexArray | None = None,
     ledgers: Mapping[str, Ledger] | None = None,
+    samples: int | None = None,
 ) -> Pool:
     """The data sides of all parties of a simulation, with ledgers for what is planned.
 
@@ -43,13 +44,15 @@ def sides_of(
         Rows whose slots hold nothing.
     ledgers : mapping of str to Ledger, optional
         Ledgers that were charged before the run.
+    samples : int, optional
+        Seed of sampling, where that is another one.
 
     Raises
     ------
     SpecError
         If a party whose updates are made on all its examples has such a row.
     """
-    home, trust = Simulated(seed, ledgers), prepared.cast.trust
+    home, trust = Simulated(seed, ledgers, samples), prepared.cast.trust
     shards = shards_of(prepared, blank)
     return open_pool(plan.sides, shards, prepared.objective, prepared.dataset.train, home, trust=trust)
 

@@ -29,6 +29,7 @@ from gossamer.protocol.node import Node
 from gossamer.randomness import derive, stream
 from gossamer.runtimes.simulator import World
 from gossamer.topology.graphs import Graph
+from gossamer.topology.mixing import rho
 from gossamer.vectors import Blank, Public
 
 _SAMPLINGS: dict[str, Callable[[int, int], Sampling]] = {
@@ -36,6 +37,8 @@ _SAMPLINGS: dict[str, Callable[[int, int], Sampling]] = {
     "fixed_size": FixedSize.of_batch,
     "with_replacement": WithReplacement.of_batch,
 }
+_MOST_MIXED = 2000
+"""Nodes of the largest graph whose eigenvalues are computed: within a second."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +109,23 @@ class Prepared:
         vector = self.objective.size * self.objective.dtype.itemsize
         # Models, sums, noise and answers of a call: about four vectors for each computation gathered.
         width = min(spec.compute.width, max(1, spec.compute.memory_mib * 2**20 // (4 * vector)))
-        return World(spec.speeds, spec.links, spec.faults, public_seed(spec), width, self.cast.servers, self.units)
+        told = self.algorithm.told(spec.algorithm)
+        return World(
+            spec.speeds, spec.links, spec.faults, public_seed(spec), width, self.cast.servers, self.units, told
+        )
 
     @cached_property
     def units(self) -> dict[str, str]:
         """The federated unit of each node that is in one."""
         return dict(self.cast.trust)
+
+    @cached_property
+    def rho(self) -> float | None:
+        """Factor that an averaging leaves of squared distances; None where nobody says, or it takes too long."""
+        mixing = self.algorithm.mixing
+        if mixing is None or self.graph.nodes > _MOST_MIXED:
+            return None
+        return round(rho(mixing(self.experiment.algorithm, self.graph, self.cast.joined)), 12)
 
     @cached_property
     def initial(self) -> Public:

@@ -35,7 +35,7 @@ from gossamer.experiment.records import PrivateRecords, Records
 from gossamer.experiment.regression import Fit
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
-from gossamer.experiment.secrets import chosen_secret, secret_seed, test_mark
+from gossamer.experiment.secrets import chosen_secret, samples_seed, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
 from gossamer.experiment.tracking import tracked, trackers_of
@@ -192,7 +192,8 @@ class _Run:
         self.mark = mark(seed)
         found = scaled(prepared, plan, seed, self.blank)
         self.prepared = prepared = found.prepared
-        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers)
+        samples = samples_seed(prepared.experiment, self.purpose)
+        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, samples)
         self.private = PrivateRecords(self.folder)
         self.simulator = Simulator(
             nodes,

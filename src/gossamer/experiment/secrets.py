@@ -69,6 +69,24 @@ def secret_seed(
     return secret.derive(*decided)
 
 
+def samples_seed(experiment: Experiment, purpose: str) -> int | None:
+    """The seed of batches that runs which differ in their noise draw alike; None where each run draws its own.
+
+    It follows from the spec's seed, so whoever knows the spec knows the batches. A run with something to hide never has
+    such ones: that others do not know who was sampled is what amplification rests on.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        The spec.
+    purpose : str
+        As for `secret_seed`: each of an audit's runs has batches of its own.
+    """
+    if experiment.secretive or not experiment.privacy.shared_samples:
+        return None
+    return derive(experiment.seed, "shared samples", purpose)
+
+
 def chosen_secret(experiment: Experiment, given: NoiseSecret | None = None) -> NoiseSecret | None:
     """The secret of a run: a fresh one unless one is ``given``; None where there is nothing to hide.
 

@@ -135,6 +135,11 @@ class Experiment(Section):
             raise ValueError(f"give a budget, or privacy.{level}, or say privacy: none")
         if not self.private and self.budget is not None:
             raise ValueError("privacy: none meets no budget; leave the budget out, or name a mechanism")
+        if self.privacy.shared_samples and self.secretive:
+            raise ValueError(
+                "privacy.shared_samples: batches that follow from the seed are known to all, and a guarantee needs "
+                "secret ones; leave it out, or take noise_secret: reproducible, which guarantees nothing"
+            )
         if not self.privacy.proved and self.budget is not None:
             raise ValueError("norm: exponential and noise_scope: first_layer meet no budget; leave the budget out")
         if not self.proved and self.budget is not None:

@@ -62,8 +62,16 @@ def algorithm_of(prepared: Prepared) -> dict[str, Any]:
 def own_figures(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
     """The algorithm's own figures, if it has any, and how well each unit's model does, if there are units."""
     models = prepared.algorithm.unit_models(simulator.nodes)
-    found = prepared.algorithm.report(simulator.nodes) | (_tested(prepared, models) if models else {})
+    found = prepared.algorithm.report(simulator.nodes) | _network(prepared, simulator)
+    found |= _tested(prepared, models) if models else {}
     return {prepared.experiment.algorithm.name: found} if found else {}
+
+
+def _network(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
+    """Figures of nodes that no server counts for: how slowly they mix, and how stale their updates were."""
+    rho = {} if prepared.rho is None else {"rho": prepared.rho}
+    stale = simulator.activity.computed_stale()
+    return rho if stale is None else {**rho, "staleness_mean": stale[0], "staleness_max": stale[1]}
 
 
 def _tested(prepared: Prepared, models: Mapping[str, npt.NDArray[np.floating[Any]]]) -> dict[str, dict[str, Any]]:

@@ -136,6 +136,11 @@ def small_runs(experiment: Experiment) -> tuple[list[SmallRun], list[str]]:
         If the spec does not fit together.
     """
     name = experiment.algorithm.name
+    if ALGORITHMS[name].told(experiment.algorithm):
+        raise SpecError(
+            "algorithm.learning_rate.clock: global is for runs in the simulator, and nodes that faults happen to are "
+            "not told how many updates others have made; leave it out"
+        )
     content, wanted = experiment.model_dump(mode="json"), _wanted(experiment)
     sizes = "; or ".join(map(_described, wanted.sizes))
     runs, remarks = [], [f"{name}: small runs of {SIZE} parameters, with {sizes}"]

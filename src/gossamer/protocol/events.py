@@ -40,6 +40,17 @@ class Received(Event):
     message: Message
 
 
+@register("event.counted")
+@dataclass(frozen=True, slots=True)
+class Counted(Event):
+    """All nodes together have made ``updates`` updates.
+
+    A simulation says so before each answer of a data side, to nodes that go by it; in a deployment nobody knows it.
+    """
+
+    updates: int
+
+
 @register("event.completed")
 @dataclass(frozen=True, slots=True)
 class Completed(Event):

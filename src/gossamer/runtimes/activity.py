@@ -19,10 +19,13 @@ class Histogram:
 
     def __init__(self) -> None:
         self.width = 1
+        self.most = 0
         self.counts: list[int] = []
 
     def add(self, value: int) -> None:
         """Count a value."""
+        if value > self.most:
+            self.most = value
         place = value // self.width
         if place < len(self.counts):  # as nearly always
             self.counts[place] += 1
@@ -199,6 +202,13 @@ class Activity:
             round(max(elapsed - counts.computing - counts.away, 0.0), 9),
             round(counts.ages / counts.aged, 9) if counts.aged else None,
         )
+
+    def computed_stale(self) -> tuple[float, int] | None:
+        """Return the mean and the largest staleness; None unless computations are what it is measured by."""
+        aged = sum(counts.aged for counts in self.counts.values()) if self._by_computing else 0
+        if not aged:
+            return None
+        return round(sum(counts.ages for counts in self.counts.values()) / aged, 9), self.ages.most
 
     def staleness(self) -> dict[str, Any]:
         """Return how often updates were how stale, as plain data; empty where it was not measured."""

@@ -18,7 +18,7 @@ from typing import Any
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.tasks import Round
 from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Update
-from gossamer.protocol.events import Answered, Completed, Event, Refused
+from gossamer.protocol.events import Answered, Completed, Counted, Event, Refused
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.mail import Action
 from gossamer.runtimes.speeds import Speeds
@@ -85,6 +85,8 @@ class Computations:
         Writes to a node's private log: (node, record).
     activity : Activity
         Where what nodes compute is counted.
+    told : bool
+        Whether nodes are told, before each answer, how many updates all of them have made.
     """
 
     def __init__(
@@ -98,10 +100,11 @@ class Computations:
         happen: Callable[[str, Event], None],
         log: Callable[[str, Record], None],
         activity: Activity,
+        told: bool = False,
     ) -> None:
         self._computer, self._speeds, self._numbers, self._width = computer, speeds, numbers, width
         self._counters, self._schedule, self._happen, self._log = counters, schedule, happen, log
-        self._activity = activity
+        self._activity, self._told = activity, told
         self._asked = dict.fromkeys(numbers, 0)
         self._tickets: dict[tuple[str, int], Any] = {}
         self._results: dict[tuple[str, int], Answer] = {}
@@ -218,6 +221,8 @@ class Computations:
     def _answer(self, name: str, task: int, answer: Answer, steps: int, took: float, now: float) -> None:
         if took or not steps:  # what takes no time is no update; of a round that was cut short there may be no step
             self._activity.ended(name, now, self._counters.updates, took)
+        if self._told:
+            self._happen(name, Counted(self._counters.updates))
         self._counters.updates += 1
         for note in answer.notes:
             self._log(name, note)

@@ -56,6 +56,8 @@ class World:
         Nodes that hold no data: they are there from the start, and have no speed.
     units : mapping of str to str
         The unit of each node that is in one, such as a server and its agents.
+    told : bool
+        Whether nodes are told, before each answer of a data side, how many updates all of them have made.
     """
 
     speeds: SpeedSettings = field(default_factory=SpeedSettings)
@@ -65,6 +67,7 @@ class World:
     width: int = 1024
     servers: tuple[str, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict)
+    told: bool = False
 
 
 class Simulator:
@@ -115,7 +118,7 @@ class Simulator:
         speeds = Speeds(world.speeds, len(self.workers), world.seed)
         does = self._schedule, self._happen
         self._computations = Computations(
-            computer, speeds, self._numbers, world.width, self.counters, *does, self._log, self.activity
+            computer, speeds, self._numbers, world.width, self.counters, *does, self._log, self.activity, world.told
         )
         self._watch, self._record, self._count = watch, record, count
         self._servers, self._counted = {name: self.nodes[name] for name in world.servers}, 0

@@ -34,18 +34,21 @@ class Simulated(Home):
         Of sampling, noise and masks: secret where something is to be hidden.
     ledgers : mapping of str to Ledger, optional
         Ledgers that were charged before, by owner, and are charged further.
+    samples : int, optional
+        Seed of samples, where they are to be those of other runs; by default ``seed``.
     """
 
     repeats = True
 
-    def __init__(self, seed: int, ledgers: Mapping[str, Ledger] | None = None) -> None:
+    def __init__(self, seed: int, ledgers: Mapping[str, Ledger] | None = None, samples: int | None = None) -> None:
         self._seed, self._charged = seed, ledgers or {}
+        self._samples = seed if samples is None else samples
 
     def seed(self, owner: str) -> int:
         return self._seed
 
     def numbers(self, owner: str, purpose: str) -> Numbers:
-        return Generators(self.seed(owner), owner, purpose)
+        return Generators(self._samples if purpose == "sampling" else self.seed(owner), owner, purpose)
 
     def sums(self, objective: Objective, data: Split) -> Sums:
         return Together(objective, data)

@@ -143,8 +143,9 @@ class AlgorithmContract:
         return tuple(f"node-{number}" for number in range(self.settings.nodes))
 
     def within(self, world: World) -> World:
-        """``world`` with the algorithm's servers and units."""
-        return replace(world, servers=self.servers, units=dict(self.cast.trust))
+        """``world`` with the algorithm's servers and units, and with what its nodes are told."""
+        told = self.algorithm.told(self.settings)
+        return replace(world, servers=self.servers, units=dict(self.cast.trust), told=told)
 
     @property
     def servers(self) -> tuple[str, ...]:

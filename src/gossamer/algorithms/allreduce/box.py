@@ -93,7 +93,8 @@ class AllreduceNode(RingMember):
         super().__init__(name, state, context.names, settings.timeout, settings.patience)
         self.query: Query = context.queries[name]
         self.rate, self.optimizer = settings.learning_rate, settings.optimizer
-        self.epoch = updates_per_epoch(context, name)
+        by_all = self.rate.by_all  # then a round counts as an update of every member
+        self.epoch = updates_per_epoch(context, name, by_all=by_all) / (len(context.names) if by_all else 1)
         self.quota = context.quotas[name] if context.quotas is not None else None
         self.deadline = context.deadline
 

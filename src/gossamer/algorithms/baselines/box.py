@@ -29,14 +29,14 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from gossamer.algorithms.context import Context, mean, updates_per_epoch
-from gossamer.algorithms.ending import EndingNode
+from gossamer.algorithms.context import Context, mean
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.algorithms.optimizer import Memory, Optimizer, step
 from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_plan import SamplePlan
 from gossamer.algorithms.sample_planning import plan_samples
+from gossamer.algorithms.scheduled import ScheduledNode, goes_by_all
 from gossamer.algorithms.words import Words
 from gossamer.privacy.guarantees import OTHER_NODES
 from gossamer.privacy.tasks import Gradient
@@ -95,9 +95,10 @@ class State:
     ends: float | None = None
     finished: str = ""
     memory: Memory | None = field(default=None, metadata=NEWER)
+    counted: int | None = field(default=None, metadata=NEWER)
 
 
-class AloneNode(EndingNode):
+class AloneNode(ScheduledNode):
     """One party, which nobody hears of."""
 
     state: State
@@ -106,8 +107,8 @@ class AloneNode(EndingNode):
         self.clipping = context.clipping
         super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
         self.query = context.queries[name]
-        self.rate, self.optimizer = settings.learning_rate, settings.optimizer
-        self.epoch = updates_per_epoch(context, name)
+        self.optimizer = settings.optimizer
+        self.follow(settings.learning_rate, context)
         self.quota = context.quotas[name] if context.quotas is not None else None
         self.deadline = context.deadline
 
@@ -136,7 +137,7 @@ class AloneNode(EndingNode):
             return
         s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
         s.memory, move = step(self.optimizer, s.memory, gradient)
-        s.w = (s.w - self.rate.at(s.updates / self.epoch) * move).within()
+        s.w = (s.w - self.rate * move).within()
         s.updates += 1
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
@@ -199,6 +200,7 @@ ALGORITHM = Algorithm(
     output=output,
     plan=plan,
     clips=Clips(("fixed", "quantile")),
+    told=goes_by_all,
     small_runs=lambda settings: SmallRuns(
         (
             {"nodes": settings.nodes if settings.name == "central" else 3, "updates_per_node": 4},

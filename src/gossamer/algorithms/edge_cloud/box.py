@@ -48,6 +48,7 @@ from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Ter
 from gossamer.algorithms.learning_rate import (
     ConstantRate,
     CosineRate,
+    EpochRate,
     RateSchedule,
     StepRate,
     WarmupAnnealRate,
@@ -151,6 +152,15 @@ class Settings(Composite):
     def _centralised_has_one_node(self) -> Settings:
         if self.name == "csgd" and self.nodes != 1:
             raise ValueError(f"csgd is centralised, so nodes must be 1, found {self.nodes}; or take asgd")
+        return self
+
+    @model_validator(mode="after")
+    def _the_server_counts_all(self) -> Settings:
+        if isinstance(self.learning_rate, EpochRate) and self.learning_rate.clock == "own":
+            raise ValueError(
+                f"learning_rate.clock: the server of {self.name} counts the updates of all edges, which is global, "
+                "found own; leave it out"
+            )
         return self
 
 

@@ -33,14 +33,14 @@ Appendix A; Lian et al., "Asynchronous decentralized parallel SGD", ICML 2018.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
 from gossamer.algorithms.command import Command
-from gossamer.algorithms.context import Context, Facts, InFlight, mean, updates_per_epoch
-from gossamer.algorithms.ending import EndingNode
+from gossamer.algorithms.context import Context, Facts, InFlight, mean
 from gossamer.algorithms.gossip.claims import adp2sgd_claims
 from gossamer.algorithms.gossip.exchange import Answer as Answer
 from gossamer.algorithms.gossip.exchange import Offer as Offer
@@ -48,6 +48,7 @@ from gossamer.algorithms.gossip.exchange import State
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.algorithms.optimizer import Optimizer, step
+from gossamer.algorithms.scheduled import ScheduledNode, goes_by_all
 from gossamer.errors import PeerError
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.tasks import Gradient, Query
@@ -56,7 +57,9 @@ from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refus
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Hand, Stream
 from gossamer.section import Composite
-from gossamer.topology.bipartite import bipartite_split
+from gossamer.topology.bipartite import DroppedEdges, bipartite_split
+from gossamer.topology.graphs import Graph
+from gossamer.topology.mixing import Matrix, pairwise_expectation
 from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Model
 
@@ -93,7 +96,7 @@ class Settings(Composite):
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
 
-class GossipNode(EndingNode):
+class GossipNode(ScheduledNode):
     """One party: its model, the update under way and the exchange under way.
 
     Once it has finished, it answers offers as before.
@@ -109,8 +112,8 @@ class GossipNode(EndingNode):
         super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
         self.asks, self.askers = tuple(asks), frozenset(askers)
         self.query: Query = context.queries[name]
-        self.rate, self.optimizer = settings.learning_rate, settings.optimizer
-        self.epoch = updates_per_epoch(context, name)
+        self.optimizer = settings.optimizer
+        self.follow(settings.learning_rate, context)
         self.quota = context.quotas[name] if context.quotas is not None else None
         self.deadline = context.deadline
         self.choice = Stream(context.seed, name, "gossip.peer", hand=hand)
@@ -167,7 +170,7 @@ class GossipNode(EndingNode):
             return
         s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
         s.memory, move = step(self.optimizer, s.memory, gradient)
-        s.update(-self.rate.at(s.updates / self.epoch) * move)
+        s.update(-self.rate * move)
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
         else:
@@ -199,12 +202,25 @@ class GossipNode(EndingNode):
         yield from ()
 
 
+def asking(settings: Settings, graph: Graph, names: tuple[str, ...]) -> tuple[Graph, frozenset[int]]:
+    """Return the graph of those that exchange models, and which nodes ask."""
+    if settings.exchange == "bipartite":
+        split = bipartite_split(graph, names)
+        return split.kept, split.senders
+    return graph, frozenset(range(graph.nodes))
+
+
+def mixing(settings: Settings, graph: Graph, names: tuple[str, ...]) -> Matrix:
+    """E[A'A] of an exchange in which two nodes average their models, any node that asks being as likely as another."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DroppedEdges)  # as was said when the nodes were built
+        kept, askers = asking(settings, graph, names)
+    return pairwise_expectation(kept, [float(i in askers) for i in range(kept.nodes)])
+
+
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The nodes of a run, by name."""
-    graph, askers = context.graph, frozenset(range(context.graph.nodes))
-    if settings.exchange == "bipartite":
-        split = bipartite_split(graph, context.names)
-        graph, askers = split.kept, split.senders
+    graph, askers = asking(settings, context.graph, context.names)
     nodes: dict[str, Node] = {}
     hand = Hand()
     for i, name in enumerate(context.names):
@@ -266,8 +282,10 @@ ALGORITHM = Algorithm(
     model_of=model_of,
     output=output,
     topology=lambda settings: settings.topology,
+    mixing=mixing,
     clips=Clips(("fixed", "quantile")),
     staleness="computing",
+    told=goes_by_all,
     grows=True,
     invariants=invariants,
     report=report,

@@ -57,7 +57,8 @@ class State:
     ``log_clip`` is the logarithm of the clip. ``open`` holds what was promised to whom and not yet answered. A peer in
     it that is also in ``away`` may or may not have moved its share: that exchange is in doubt until the peer is heard
     again. ``asked`` counts the offers that came while an exchange was open, since the last of these began, and
-    ``busy`` all of them. ``memory`` is the optimizer's, and is exchanged with nobody.
+    ``busy`` all of them. ``memory`` is the optimizer's, and is exchanged with nobody. ``counted`` are the updates of
+    all nodes, where the learning rate goes by them.
     """
 
     w: Model
@@ -72,6 +73,7 @@ class State:
     ends: float | None = None
     finished: str = ""
     memory: Memory | None = field(default=None, metadata=NEWER)
+    counted: int | None = field(default=None, metadata=NEWER)
 
     @property
     def promises(self) -> tuple[Promise, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gossamer.algorithms.table import registered_as
+from gossamer.algorithms.table import ALGORITHMS, registered_as
 from gossamer.data.declared import declared, declared_form
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.others_code import of_others
@@ -32,6 +32,7 @@ def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
     """
     experiment = _for_parties(text, parties)
     check_secret(experiment)
+    check_clock(experiment)
     check_rounding(experiment)
     if experiment.compute.strategy == "vmap":
         raise SpecError(
@@ -65,11 +66,25 @@ def with_start(experiment: Experiment, **changes: Any) -> Experiment:
 
 
 def check_secret(experiment: Experiment) -> None:
-    """Raise SpecError if the spec wants noise that can be drawn again: deployed parties draw none such."""
+    """Raise SpecError if the spec wants noise or batches that can be drawn again: deployed parties draw none such."""
     if experiment.reproducible:
         raise SpecError(
             "privacy.noise_secret: reproducible is for simulations, and deployed parties draw noise that nobody can "
             "repeat; leave it out"
+        )
+    if experiment.privacy.shared_samples:
+        raise SpecError(
+            "privacy.shared_samples is for simulations, and deployed parties draw batches that nobody can repeat; "
+            "leave it out"
+        )
+
+
+def check_clock(experiment: Experiment) -> None:
+    """Raise SpecError if nodes go by how many updates all have made: in a deployment nobody tells them."""
+    if ALGORITHMS[experiment.algorithm.name].told(experiment.algorithm):
+        raise SpecError(
+            f"algorithm.learning_rate.clock: global is for simulations of {experiment.algorithm.name}, whose deployed "
+            "nodes are not told how many updates others have made; leave it out"
         )
 
 

@@ -181,7 +181,14 @@ def test_figures_of_the_mean_of_known_models(units: None, monkeypatch: pytest.Mo
 def test_a_run_without_units_reports_none_of_it() -> None:
     result = gs.run(spec())
     assert not {"centroid_msd", "individual_msd", "disagreement"} & set(result.metrics[-1])
-    assert set(result.summary["gossip"]) == {"exchanges", "busy_answers", "open_exchanges"}
+    assert set(result.summary["gossip"]) == {
+        "exchanges",
+        "busy_answers",
+        "open_exchanges",
+        "rho",
+        "staleness_mean",
+        "staleness_max",
+    }
 
 
 def test_what_diverged_is_reported_as_far_as_models_go(units: None) -> None:

@@ -175,6 +175,14 @@ class TestRefused:
         with pytest.raises(CallerError, match=r"reproducible is for simulations"):
             Terms.of(replace(found, spec=text))
 
+    def test_a_clock_that_nobody_tells(self) -> None:
+        """No message has the number of updates of all nodes."""
+        found = invitation(simulated("gossip"))
+        text = found.spec.replace("    schedule: constant", "    schedule: constant\n    clock: global")
+        assert text != found.spec
+        with pytest.raises(CallerError, match=r"clock: global is for simulations of gossip"):
+            Terms.of(replace(found, spec=text))
+
     def test_a_promise_that_is_less_than_what_parties_keep(self) -> None:
         """Each computes an example for itself, whatever the spec has others believe."""
         found = invitation(simulated("gossip"))
