@@ -28,6 +28,10 @@ Record = dict[str, Any]
 ACCURACY = "mean_model_test_accuracy"
 
 
+class MissingRunError(ValueError):
+    """A place at which there is no run yet."""
+
+
 def final_accuracy(record: Record) -> float:
     return float(record["curve"][-1][ACCURACY])
 
@@ -86,6 +90,7 @@ QUANTITIES: dict[str, Callable[[Record], float]] = {
     "epsilon": lambda record: math.inf if record["epsilon"] is None else float(record["epsilon"]),
     "seconds_to_0.75": seconds_to(0.75),
     "seconds_to_0.8": seconds_to(0.8),
+    "seconds_to_0.85": seconds_to(0.85),
     "settled_gradient_norm": settled("gradient_norm"),
     "settled_accuracy": settled(ACCURACY),
     "settled_loss": settled("mean_model_test_loss"),
@@ -136,7 +141,7 @@ def value(what: Any, records: Sequence[Record]) -> float:
         return float(what)
     matching = [record for record in records if _lies_at(record, what["of"])]
     if not matching:
-        raise ValueError(f"no run is at {what['of']}")
+        raise MissingRunError(f"no run is at {what['of']}")
     return OVER[what.get("over", "median")]([QUANTITIES[what["take"]](record) for record in matching])
 
 
@@ -148,13 +153,24 @@ def unmet(expectations: Sequence[dict[str, Any]], records: Sequence[Record]) -> 
     """The expectations that do not hold, in words and figures, and those that hold although they are said to fail."""
     problems = []
     for expected in expanded(expectations):
-        side = "at_least" if "at_least" in expected else "at_most"
-        left = value(expected["left"], records)
-        bound = expected.get("factor", 1.0) * value(expected[side], records) + expected.get("margin", 0.0)
-        # What was never reached is infinite, and not at most anything.
-        holds = left >= bound if side == "at_least" else left <= bound and math.isfinite(left)
-        if holds and "fails" in expected:
-            problems.append(f"{expected['what']}: {left:.4g}, said to fail: {expected['fails']}")
-        if not holds and "fails" not in expected:
-            problems.append(f"{expected['what']}: {left:.4g}, expected {side.replace('_', ' ')} {bound:.4g}")
+        try:
+            problem = _unmet(expected, records)
+        except MissingRunError as error:
+            problem = str(error)
+        if problem:
+            problems.append(f"{expected['what']}: {problem}")
     return problems
+
+
+def _unmet(expected: dict[str, Any], records: Sequence[Record]) -> str:
+    """Why an expectation does not hold, or should not; empty if all is well."""
+    side = "at_least" if "at_least" in expected else "at_most"
+    left = value(expected["left"], records)
+    bound = expected.get("factor", 1.0) * value(expected[side], records) + expected.get("margin", 0.0)
+    # What was never reached is infinite, and not at most anything.
+    holds = left >= bound if side == "at_least" else left <= bound and math.isfinite(left)
+    if holds and "fails" in expected:
+        return f"{left:.4g}, said to fail: {expected['fails']}"
+    if not holds and "fails" not in expected:
+        return f"{left:.4g}, expected {side.replace('_', ' ')} {bound:.4g}"
+    return ""

@@ -2,53 +2,83 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from pathlib import Path
+import statistics
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from experiments.checks import seconds_to
+from experiments.stored import Record
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-Record = dict[str, Any]
 ACCURACY = "mean_model_test_accuracy"
 COLORS = {"allreduce": "tab:orange", "gossip": "tab:blue"}
 TITLES = {
     "figure-2": "In each iteration a random node is 2 times slower",
     "figure-3": "One node is 10 times slower",
 }
+NOTE = "Reproducible noise: these runs guarantee nothing."
+REACHED = 0.85
 
 
-def draw(study: str, records: Sequence[Record], path: Path) -> None:
-    """The figure of ``study``, as a PNG."""
-    figure = {"table-1": _noise_levels, "figure-4": _doubled}.get(study, _slow)(study, records)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
-def _noise_levels(study: str, records: Sequence[Record]) -> Any:
-    """Final accuracy over noise levels, a panel a model."""
-    models = list(dict.fromkeys(record["model"] for record in records))
-    figure, axes = plt.subplots(1, len(models), figsize=(3.6 * len(models), 3.4), sharey=True, layout="constrained")
-    for axis, model in zip(np.atleast_1d(axes), models, strict=True):
-        for shift, name in ((-0.2, "allreduce"), (0.2, "gossip")):
-            rows = [r for r in records if r["model"] == model and r["algorithm"] == name]
-            finals = [r["curve"][-1][ACCURACY] for r in rows]
-            axis.bar(np.arange(len(rows)) + shift, finals, 0.38, color=COLORS[name], label=name)
-        labels = [f"{r['noise']}\n" + ("none" if r["epsilon"] is None else f"{r['epsilon']:.2g}") for r in rows]
-        axis.set_xticks(range(len(rows)), labels)
-        axis.set(title=model, xlabel="noise multiplier, and the epsilon it proves", ylim=(0, 1))
-    np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
-    figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside right center")
+def draw(study: str, records: Sequence[Record]) -> Any:
+    """Return the figure of ``study``."""
+    draws: dict[str, Callable[[Sequence[Record]], Any]] = {
+        "table-1": _noise_levels,
+        "figure-2": lambda records: _slow("figure-2", records),
+        "figure-3": lambda records: _slow("figure-3", records),
+        "figure-4": _doubled,
+        "stragglers": _stragglers,
+    }
+    figure = draws[study](records)
+    figure.supxlabel(NOTE, fontsize="small", color="gray")
     return figure
+
+
+def _places(records: Sequence[Record], axis: str) -> list[str]:
+    """Places on an axis, in order."""
+    return list(dict.fromkeys(record[axis] for record in records))
+
+
+def _noise_levels(records: Sequence[Record]) -> Any:
+    """Final accuracy over noise levels, a panel a model: medians, and the least to the most of the seeds."""
+    models, lengths = _places(records, "model"), _places(records, "length")
+    figure, axes = plt.subplots(1, len(models), figsize=(3.8 * len(models), 3.8), sharey=True, layout="constrained")
+    for axis, model in zip(np.atleast_1d(axes), models, strict=True):
+        ours = [record for record in records if record["model"] == model]
+        noises = _places(ours, "noise")
+        for shift, name in ((-0.2, "allreduce"), (0.2, "gossip")):
+            places = np.arange(len(noises)) + shift
+            by_noise = [_finals(ours, noise=noise, algorithm=name, length=lengths[0]) for noise in noises]
+            middle = [statistics.median(finals) for finals in by_noise]
+            spread = [[m - min(f) for m, f in zip(middle, by_noise)], [max(f) - m for m, f in zip(middle, by_noise)]]
+            axis.bar(places, middle, 0.38, yerr=spread, capsize=2, color=COLORS[name], label=name)
+            for length in lengths[1:]:
+                longer = [_finals(ours, noise=noise, algorithm=name, length=length)[0] for noise in noises]
+                axis.plot(places, longer, "k_", markersize=11, label=f"{length}, one seed" if shift > 0 else None)
+        axis.set_xticks(range(len(noises)), [f"{noise}\n{_proved(ours, noise, lengths[0])}" for noise in noises])
+        axis.set(title=model, xlabel="noise multiplier, and the epsilon it would prove", ylim=(0, 1))
+    np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
+    figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
+def _finals(records: Sequence[Record], **place: str) -> list[float]:
+    return [record["curve"][-1][ACCURACY] for record in records if place.items() <= record.items()]
+
+
+def _proved(records: Sequence[Record], noise: str, length: str) -> str:
+    """The largest epsilon of the runs with this noise."""
+    found = [record["epsilon"] for record in records if (record["noise"], record["length"]) == (noise, length)]
+    return "none" if None in found else f"{max(found):.2g}"
 
 
 def _slow(study: str, records: Sequence[Record]) -> Any:
     """Accuracy over updates and over virtual time."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
     for axis, key, label in zip(
         axes, ("updates", "virtual_seconds"), ("updates, all nodes together", "virtual seconds"), strict=True
     ):
@@ -60,26 +90,56 @@ def _slow(study: str, records: Sequence[Record]) -> Any:
     return figure
 
 
-def _doubled(study: str, records: Sequence[Record]) -> Any:
+def _doubled(records: Sequence[Record]) -> Any:
     """Accuracy over epochs, before and after doubling batch size and learning rate."""
-    sizes = list(dict.fromkeys(record["size"] for record in records))
-    figure, axes = plt.subplots(1, len(sizes), figsize=(9, 3.6), sharey=True, layout="constrained")
-    for axis, size in zip(axes, sizes, strict=True):
-        _curves(axis, [record for record in records if record["size"] == size], "epochs")
-        axis.set(title=f"batch size and learning rate {size}", xlabel="epochs", ylim=(0, 1))
-    axes[0].set_ylabel("test accuracy of the mean model")
-    axes[1].legend(loc="lower right")
+    sizes, lengths = _places(records, "size"), _places(records, "length")
+    figure, axes = plt.subplots(
+        len(lengths), len(sizes), figsize=(9, 3.2 * len(lengths)), sharey=True, layout="constrained"
+    )
+    for row, length in zip(np.atleast_2d(axes), lengths, strict=True):
+        for axis, size in zip(row, sizes, strict=True):
+            shown = [record for record in records if (record["size"], record["length"]) == (size, length)]
+            _curves(axis, shown, "updates", float(length.split()[0]))
+            axis.set(title=f"batch size and learning rate {size}, {length}", xlabel="epochs", ylim=(0, 1))
+        row[0].set_ylabel("test accuracy of the mean model")
+    np.atleast_2d(axes)[0][1].legend(loc="lower right")
     return figure
 
 
-def _curves(axis: Any, records: Sequence[Record], key: str) -> None:
-    """A line a run; runs of one algorithm share a colour and a label."""
-    seen: defaultdict[str, int] = defaultdict(int)
-    for record in records:
-        name = record["algorithm"]
-        seen[name] += 1
-        last = record["curve"][-1]["updates"]
-        places = [row["updates"] / last * 4 if key == "epochs" else row[key] for row in record["curve"]]
-        label = name if seen[name] == 1 else None
-        axis.plot(places, [row[ACCURACY] for row in record["curve"]], color=COLORS[name], alpha=0.8, label=label)
+def _stragglers(records: Sequence[Record]) -> Any:
+    """Virtual seconds to an accuracy, and accuracy over virtual seconds with the slowest straggler."""
+    factors = _places(records, "slower")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    for name, colour in COLORS.items():
+        by_factor = [
+            [seconds_to(REACHED)(r) for r in records if (r["slower"], r["algorithm"]) == (factor, name)]
+            for factor in factors
+        ]
+        places = [float(factor) for factor in factors]
+        left.plot(places, [statistics.median(seconds) for seconds in by_factor], "o-", color=colour, label=name)
+        left.fill_between(places, [min(s) for s in by_factor], [max(s) for s in by_factor], color=colour, alpha=0.2)
+    ticks = [float(factor) for factor in factors]
+    left.set(xscale="log", yscale="log", xlabel="one of eight nodes is so many times slower")
+    left.set(ylabel=f"virtual seconds to an accuracy of {REACHED}")
+    left.set_xticks(ticks, factors)
+    left.minorticks_off()
+    _curves(right, [record for record in records if record["slower"] == factors[-1]], "virtual_seconds")
+    right.set(xscale="log", xlabel="virtual seconds", ylabel="test accuracy of the mean model")
+    right.set_title(f"{factors[-1]} times slower")
+    for axis in (left, right):
+        axis.grid(alpha=0.3)
+    left.legend()
+    return figure
+
+
+def _curves(axis: Any, records: Sequence[Record], key: str, epochs: float | None = None) -> None:
+    """The median over the seeds, and the least to the most; over epochs where so many are the whole run."""
+    for name in _places(records, "algorithm"):
+        curves = [record["curve"] for record in records if record["algorithm"] == name]
+        looks = range(min(len(curve) for curve in curves))
+        scale = 1.0 if epochs is None else epochs / curves[0][-1][key]
+        places = [scale * statistics.median(curve[look][key] for curve in curves) for look in looks]
+        values = [[curve[look][ACCURACY] for curve in curves] for look in looks]
+        axis.plot(places, [statistics.median(found) for found in values], color=COLORS[name], label=name)
+        axis.fill_between(places, [min(v) for v in values], [max(v) for v in values], color=COLORS[name], alpha=0.2)
     axis.grid(alpha=0.3)

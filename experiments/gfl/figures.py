@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from PIL import Image
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -33,13 +31,9 @@ COLORS = {
 TITLES = {"centroid_msd": "centroid", "individual_msd": "units' own models"}
 
 
-def draw(study: str, records: Sequence[Record], path: Path) -> None:
-    """The figure of ``study``, as a PNG."""
-    figure = DRAWS[study](records)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-    with Image.open(path) as image:  # a palette is enough, and a third of the size
-        image.convert("RGB").quantize(128).save(path, optimize=True)
+def draw(study: str, records: Sequence[Record]) -> Any:
+    """Return the figure of ``study``."""
+    return DRAWS[study](records)
 
 
 def decibels(value: float | None) -> float:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from PIL import Image
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -59,13 +57,9 @@ LINES = {
 """By study: the axis with a line a place, and those with a panel a place (columns, rows)."""
 
 
-def draw(study: str, records: Sequence[Record], path: Path) -> None:
-    """The figure of ``study``, as a PNG."""
-    figure = DRAWS[study](records) if study in DRAWS else _curves(records, *LINES[study])
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-    with Image.open(path) as image:  # a palette is enough, and a third of the size
-        image.convert("RGB").quantize(128).save(path, optimize=True)
+def draw(study: str, records: Sequence[Record]) -> Any:
+    """Return the figure of ``study``."""
+    return DRAWS[study](records) if study in DRAWS else _curves(records, *LINES[study])
 
 
 def _values(records: Sequence[Record], axis: str | None) -> list[str]:

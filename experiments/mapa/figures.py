@@ -5,12 +5,10 @@ from __future__ import annotations
 import base64
 import statistics
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from PIL import Image
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -34,8 +32,8 @@ MARKERS = ("o", "s", "^")
 LINES = ("-", "--", ":")
 
 
-def draw(study: str, records: Sequence[Record], path: Path) -> None:
-    """The figure of ``study``, as a PNG."""
+def draw(study: str, records: Sequence[Record]) -> Any:
+    """Return the figure of ``study``."""
     draws: dict[str, Callable[[Sequence[Record]], Any]] = {
         "figure-4": _recovered,
         "figure-5": _norms,
@@ -43,12 +41,7 @@ def draw(study: str, records: Sequence[Record], path: Path) -> None:
         "figure-7": _iterations,
         "figure-9": _parameters,
     }
-    figure = draws.get(study, _policies)(records)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-    # A palette is enough, and a third of the size; noise does not compress, but it takes few greys.
-    with Image.open(path) as image:
-        image.convert("RGB").quantize(12 if study == "figure-4" else 128).save(path, optimize=True)
+    return draws.get(study, _policies)(records)
 
 
 def encoded(picture: Any, low: float | None = None, high: float | None = None) -> str:
@@ -93,20 +86,32 @@ def _recovered(records: Sequence[Record]) -> Any:
     return figure
 
 
+PUBLISHED = ", published step"
+
+
 def _norms(records: Sequence[Record]) -> Any:
-    """Gradient norm over updates, a panel an algorithm."""
-    names = ("asgd", "audp", "mapa")
-    figure, axes = plt.subplots(1, len(names), figsize=(10, 3.6), sharey=True, layout="constrained")
-    for axis, name in zip(axes, names, strict=True):
-        for style, record in zip(LINES, [r for r in records if r["algorithm"].split()[0] == name], strict=False):
-            rows = record["curve"]
-            label = " ".join(record["algorithm"].split()[1:])
-            places, norms = [row["updates"] for row in rows], [row["gradient_norm"] for row in rows]
-            axis.semilogy(places, norms, style, color=COLORS[name], label=label or None)
-        axis.set(title=name, xlabel="updates")
+    """Gradient norm over updates, a panel an algorithm: the median of the seeds, and the least to the most."""
+    panels = {
+        "asgd, no noise": ["asgd"],
+        "audp": [name for name in _values(records, "algorithm") if name.startswith("audp") and PUBLISHED not in name],
+        f"audp{PUBLISHED}": [name for name in _values(records, "algorithm") if PUBLISHED in name],
+        "mapa": [name for name in _values(records, "algorithm") if name.startswith("mapa")],
+    }
+    figure, axes = plt.subplots(1, len(panels), figsize=(12, 3.8), sharey=True, layout="constrained")
+    for axis, (title, names) in zip(axes, panels.items(), strict=True):
+        for style, name in zip(LINES, names, strict=False):
+            curves = [record["curve"] for record in records if record["algorithm"] == name]
+            places = [row["updates"] for row in curves[0]]
+            norms = [[curve[look]["gradient_norm"] for curve in curves] for look in range(len(places))]
+            color, label = COLORS[name.split()[0]], name.removesuffix(PUBLISHED).partition(" ")[2]
+            axis.semilogy(
+                places, [statistics.median(found) for found in norms], style, color=color, label=label or None
+            )
+            axis.fill_between(places, [min(n) for n in norms], [max(n) for n in norms], color=color, alpha=0.15, lw=0)
+        axis.set(title=title, xlabel="updates")
         axis.grid(alpha=0.3, which="both")
-        if name != "asgd":
-            axis.legend(title="clip" if name == "audp" else "first clip")
+        if len(names) > 1:
+            axis.legend(title="first clip" if title == "mapa" else "clip")
     axes[0].set_ylabel("norm of the mean training gradient")
     return figure
 
@@ -123,16 +128,7 @@ def _levels(records: Sequence[Record]) -> Any:
         axis = axes[sets.index(dataset), models.index(model)]
         here = [r for r in records if r["problem"] == problem]
         for algorithm in _values(here, "algorithm"):
-            name, *bound = algorithm.split()
-            rows = [r for r in here if r["algorithm"] == algorithm]
-            if not bound:
-                style = "-." if name == "asgd" else ":"
-                axis.axhline(_final(rows[0]), color=COLORS[name], linestyle=style, label=f"{name}, no noise")
-                continue
-            style = dict(zip(("10", "100", "200"), zip(LINES, MARKERS, strict=True), strict=True))[bound[0]]
-            places = [float(r["release_epsilon"]) for r in rows]
-            label = f"{name}, {'first clip' if name == 'mapa' else 'clip'} {bound[0]}"
-            axis.plot(places, [_final(r) for r in rows], style[0], marker=style[1], color=COLORS[name], label=label)
+            _level(axis, algorithm, [r for r in here if r["algorithm"] == algorithm])
         axis.set_title(f"{model.upper()}, {dataset.upper()}")
         axis.grid(alpha=0.3)
     for axis in axes[-1]:
@@ -143,12 +139,30 @@ def _levels(records: Sequence[Record]) -> Any:
     return figure
 
 
+def _level(axis: Any, algorithm: str, rows: Sequence[Record]) -> None:
+    """One algorithm's accuracy over epsilon; a line across where there is no noise."""
+    name, _, bound = algorithm.removesuffix(PUBLISHED).partition(" ")
+    if not bound:
+        style, middle = "-." if name == "asgd" else ":", statistics.median(_final(row) for row in rows)
+        axis.axhline(middle, color=COLORS[name], linestyle=style, label=f"{name}, no noise")
+        return
+    levels = _values(rows, "release_epsilon")
+    found = [[_final(row) for row in rows if row["release_epsilon"] == level] for level in levels]
+    middles = [statistics.median(finals) for finals in found]
+    spread = [[m - min(f) for m, f in zip(middles, found)], [max(f) - m for m, f in zip(middles, found)]]
+    line, marker = dict(zip(("10", "100", "200"), zip(LINES, MARKERS, strict=True), strict=True))[bound]
+    color = "tab:purple" if algorithm.endswith(PUBLISHED) else COLORS[name]
+    label = f"{name}, {'first clip' if name == 'mapa' else 'clip'} {bound}{algorithm[len(f'{name} {bound}') :]}"
+    places = [float(level) for level in levels]
+    axis.errorbar(places, middles, spread, ls=line, marker=marker, capsize=2, color=color, label=label)
+
+
 def _iterations(records: Sequence[Record]) -> Any:
     """Updates to a threshold over the number of edges; what never got there stands above all."""
     panels = [(r["problem"], text) for r in records for text in r["iterations_to"]]
     panels = list(dict.fromkeys(panels))
     top = 2 * max(r["curve"][-1]["updates"] for r in records)
-    figure, axes = plt.subplots(1, len(panels), figsize=(10, 3.9), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(panels), figsize=(11.5, 3.9), sharey=True, layout="constrained")
     names = _values(records, "algorithm")
     for axis, (problem, text) in zip(np.atleast_1d(axes), panels, strict=True):
         axis.axhspan(top / 1.4, top * 1.6, color="0.9")
@@ -166,15 +180,17 @@ def _iterations(records: Sequence[Record]) -> Any:
 
 
 def _reached(axis: Any, rows: Sequence[Record], text: str, name: str, top: float, shift: float) -> None:
-    """One algorithm's points, a little beside the others'; hollow where the threshold was not reached."""
-    color = COLORS[name]
-    found = [(shift * int(r["edges"]), r["iterations_to"][text]) for r in rows]
+    """One algorithm's medians and range over the seeds, a little beside the others'; at the top what is not reached."""
+    color = "tab:purple" if name.endswith(PUBLISHED) else COLORS[name]
+    edges = _values(rows, "edges")
+    found = [sorted(r["iterations_to"][text] or top for r in rows if r["edges"] == number) for number in edges]
     if name == "csgd":
-        axis.axhline(found[0][1], color=color, linestyle=":", label="csgd (one node)")
+        axis.axhline(statistics.median(found[0]), color=color, linestyle=":", label="csgd (one node)")
         return
-    places = [(edges, top if updates is None else updates) for edges, updates in found]
-    axis.plot(*zip(*places, strict=True), color=color, alpha=0.6, label=name, marker="o")
-    hollow = [edges for edges, updates in found if updates is None]
+    places, middles = [shift * int(number) for number in edges], [statistics.median(updates) for updates in found]
+    spread = [[m - u[0] for m, u in zip(middles, found)], [u[-1] - m for m, u in zip(middles, found)]]
+    axis.errorbar(places, middles, spread, color=color, alpha=0.7, label=name, marker="o", capsize=2)
+    hollow = [place for place, middle in zip(places, middles) if middle == top]
     axis.plot(hollow, [top] * len(hollow), "o", color=color, markerfacecolor="white", zorder=3)
 
 

@@ -28,11 +28,10 @@ from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError, counted
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.accounting.worst import worst_profile
+from gossamer.privacy.accounting.worst import Parts, worst_profile
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import added
 from gossamer.privacy.sampling import Sampling
 from gossamer.privacy.weakness import remarked
@@ -155,10 +154,10 @@ def _together(
     return joint(problem, counts).epsilon
 
 
-def _profile(
-    problem: Problem[Any], schedules: Mapping[str, Schedule], mechanisms: Mapping[str, Mechanism], bound: float
-) -> PrivacyProfile:
-    """Deltas of all losses, for the example or person of whom most is released, at whatever loss."""
+def _parts(
+    problem: Problem[Any], schedules: Mapping[str, Schedule], mechanisms: Mapping[str, Mechanism]
+) -> list[Parts]:
+    """Releases about each example or person, that the profile is of: of those alike once."""
     counts = {
         name: added(release_counts(schedules[name], mechanisms[name], problem.size), problem.beforehand)
         for name in problem.names
@@ -167,8 +166,7 @@ def _profile(
     persons = (
         persons_of(problem, counts) if spread(problem.spec, problem.holdings) else [((n, rows[n]),) for n in counts]
     )
-    parts = ([(counts[name], most) for name, most in person] for person in persons)
-    return worst_profile(parts, problem.spec.privacy.relation, (bound, problem.spec.delta))
+    return [[(counts[name], most) for name, most in person] for person in persons]
 
 
 _PAPER_NOISE = (
@@ -220,7 +218,9 @@ def _guarantee(
     more = (guarantees.PUBLIC_EXAMPLES,) if problem.public_examples else ()
     bound = epsilons[worst] if together is None else together
     planned = guarantees.planned(bound, spec.delta, relation, proof, *more)
-    planned = replace(planned, evidence=partial(_profile, problem, schedules, mechanisms, bound))
+    planned = replace(
+        planned, evidence=partial(worst_profile, _parts(problem, schedules, mechanisms), relation, (bound, spec.delta))
+    )
     if asked(spec):
         planned = guarantees.for_persons(planned, spec.rows_per_person, knowledge(problem.holdings))
     return remarked(planned, min(problem.shard_sizes.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,7 +85,7 @@ def asked_in(prepared: Prepared, plan: Plan) -> dict[str, int]:
     """Count tasks for each node's data side in the whole run, found likewise; messages about masks left out."""
     sides = DryRun()
     simulator = _without_data(prepared, plan, sides)
-    with few_collections():
+    with few_collections(), closing(simulator):
         drive(simulator, plan.stop, NullObserver())
     return sides.asked
 

@@ -43,7 +43,7 @@ class Evaluator:
     spent : callable
         The largest epsilon that nodes have spent so far, or None.
     publish : callable
-        Called with each row of metrics.
+        Called with each row of metrics, and figures of a regression's fit.
     measure : callable, optional
         Gives further figures of the run's model.
 
@@ -59,7 +59,7 @@ class Evaluator:
         plan: Plan,
         simulator: Simulator,
         spent: Callable[[], float | None],
-        publish: Callable[[Row], None],
+        publish: Callable[[Row, Fit], None],
         measure: Measure | None = None,
     ) -> None:
         settings = prepared.experiment.evaluation
@@ -133,7 +133,7 @@ class Evaluator:
                 "epsilon_so_far": self.spent(),
             }
             self.last = row
-            self.publish(row)
+            self.publish(row, self.fit)
         return self.last
 
     def metrics(self) -> dict[str, float | None]:

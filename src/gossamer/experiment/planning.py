@@ -6,6 +6,7 @@ import json
 import time
 import warnings
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -127,8 +128,7 @@ def _dry_run(prepared: Prepared, stop: StopSettings, quotas: Quotas | None) -> D
     context = prepared.context(dict.fromkeys(prepared.names, NoNoise()), quotas, blank=True)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
     sides = DryRun()
-    with few_collections():
-        simulator = Simulator(nodes, sides, prepared.world, count=prepared.count)
+    with few_collections(), closing(Simulator(nodes, sides, prepared.world, count=prepared.count)) as simulator:
         drive(simulator, stop, _Ahead(simulator, stop))
     return sides
 

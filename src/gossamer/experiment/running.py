@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from gossamer.experiment.private_scale import scaled
 from gossamer.experiment.progress import NullProgress, Progress, Several
 from gossamer.experiment.reading import spec_of, write_spec
 from gossamer.experiment.records import PrivateRecords, Records
+from gossamer.experiment.regression import Fit
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.secrets import chosen_secret, samples_seed, secret_seed, test_mark
@@ -154,6 +156,20 @@ def run_prepared(
         return run.go()
 
 
+@dataclass(frozen=True)
+class _Published:
+    """Those that are told of each evaluation. They know nothing of the evaluator: a run is no circle."""
+
+    records: Records
+    nodes: NodeRecords
+    progress: Progress
+
+    def __call__(self, row: Row, fit: Fit) -> None:
+        self.records.add(row, fit)
+        self.nodes.looked(row)
+        self.progress.looked(row)
+
+
 @dataclass
 class _Run:
     """A run under way, and the observer of `drive`: it evaluates, and tells its records and its caller."""
@@ -191,14 +207,19 @@ class _Run:
             staleness=prepared.algorithm.staleness,
         )
         self.node_records = NodeRecords(prepared, plan, self.simulator)
-        self.evaluator = Evaluator(
-            prepared, plan, self.simulator, lambda: plan.spent(sides.ledgers), self.publish, self.measure
-        )
         self.records = Records(
             prepared, plan, self.simulator, sides, self.folder, self.started, time.perf_counter(), found.ranges
         )
+        publish = _Published(self.records, self.node_records, self.progress)
+        self.evaluator = Evaluator(
+            prepared, plan, self.simulator, lambda: plan.spent(sides.ledgers), publish, self.measure
+        )
 
     def go(self) -> Result:
+        with closing(self.simulator):
+            return self._go()
+
+    def _go(self) -> Result:
         self.begin()
         try:
             if self.evaluator.on:
@@ -261,11 +282,6 @@ class _Run:
             self.records.status = "diverged"
         for line in self.prepared.algorithm.remarks(self.simulator.nodes):
             warnings.warn(line, RunWarning, stacklevel=4)
-
-    def publish(self, row: Row) -> None:
-        self.records.add(row, self.evaluator.fit)
-        self.node_records.looked(row)
-        self.progress.looked(row)
 
     # The observer of `drive`
 

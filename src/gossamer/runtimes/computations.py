@@ -110,6 +110,10 @@ class Computations:
         self._results: dict[tuple[str, int], Answer] = {}
         self._rounds: dict[tuple[str, int], _Running] = {}
 
+    def close(self) -> None:
+        """Let go of whom it shows events."""
+        del self._schedule, self._happen, self._log
+
     def compute(self, name: str, effect: Compute, now: float) -> None:
         """Admit a task and have it fall due."""
         task: Any = effect.task

@@ -73,6 +73,10 @@ class Post:
         self._away: set[str] = set()
         self._flying: dict[tuple[str, str], list[Message]] = {}
 
+    def close(self) -> None:
+        """Let go of whom it shows events."""
+        del self._schedule, self._happen
+
     @property
     def in_flight(self) -> list[InFlight]:
         """Messages that were sent and have not been received."""

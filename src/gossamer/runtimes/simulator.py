@@ -210,6 +210,16 @@ class Simulator:
             if name not in self._down:
                 self._happen(name, Stop(reason))
 
+    def close(self) -> None:
+        """Let nothing happen any more; what it was is still there to ask for.
+
+        Its parts are handed what it does, a circle in which a run with its examples would stay in memory until Python
+        looks for such.
+        """
+        self._heap.clear()
+        self._post.close()
+        self._computations.close()
+
     # Events
 
     def _schedule(self, time: float, action: Action, name: str, what: Any) -> None:

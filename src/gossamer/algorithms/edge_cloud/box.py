@@ -69,6 +69,9 @@ from gossamer.section import Composite
 class AgarwalDuchiRate(RateSchedule):
     """eta_t = 1 / (L (tau + 1)^2 + sqrt(Delta_b (t + 1)) / R), with Delta_b = s^2/B + max_k E||n_k||^2.
 
+    With ``lag: linear`` it is 1 / (2 L (tau + 1) + sqrt(Delta_b (t + 1)) / R), AUDP's in the code that MAPA's authors
+    published, with R = 1; their paper's own formula is lost in the text that there is.
+
     Attributes
     ----------
     smoothness : float
@@ -79,6 +82,12 @@ class AgarwalDuchiRate(RateSchedule):
         R, of the ball in which the optimum lies.
     staleness : int, optional
         tau; by default the number of nodes less one.
+    lag : {"quadratic", "linear"}
+        How the step falls with tau.
+
+    References
+    ----------
+    Agarwal and Duchi, "Distributed Delayed Stochastic Optimization", NeurIPS 2011.
     """
 
     schedule: Literal["agarwal_duchi"] = "agarwal_duchi"
@@ -86,12 +95,14 @@ class AgarwalDuchiRate(RateSchedule):
     gradient_sd: float = Field(ge=0)
     radius: PositiveFloat = 1.0
     staleness: int | None = Field(default=None, ge=0)
+    lag: Literal["quadratic", "linear"] = "quadratic"
 
     def at_update(self, update: int, nodes: int, batch_size: int, noise: float) -> float:
         """eta_t for ``update`` (from 0) and a second moment ``noise`` of the noise on the mean."""
         lag = (nodes - 1 if self.staleness is None else self.staleness) + 1
         variance = self.gradient_sd**2 / batch_size + noise
-        return 1 / (self.smoothness * lag**2 + math.sqrt(variance * (update + 1)) / self.radius)
+        slow = lag**2 if self.lag == "quadratic" else 2 * lag
+        return 1 / (self.smoothness * slow + math.sqrt(variance * (update + 1)) / self.radius)
 
 
 ServerRate = Annotated[

@@ -149,6 +149,8 @@ def test_agarwal_and_duchis_step() -> None:
     assert rate.at_update(3, nodes=3, batch_size=4, noise=4.0) == pytest.approx(1 / 28)
     fresh = rate.model_copy(update={"staleness": 0})
     assert fresh.at_update(3, nodes=3, batch_size=4, noise=4.0) == pytest.approx(1 / 12)
+    published = rate.model_copy(update={"lag": "linear"})  # 2 L (tau + 1) = 12
+    assert published.at_update(3, nodes=3, batch_size=4, noise=4.0) == pytest.approx(1 / 22)
 
 
 def test_the_schedule_uses_the_smallest_budget() -> None:

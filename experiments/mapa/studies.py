@@ -1,29 +1,20 @@
-"""MAPA's figures, and what its stages are worth where a guarantee is proved: run, draw and check them.
-
-    python experiments/mapa/run.py [STUDY ...] [--out DIR] [--full] [--check] [--resume] [--redraw] [--jobs N]
-
-A study is a folder beside this file: `sweep.yaml` holds one spec and the axes along which it is varied, `expected.json`
-what must come out, `figure.png` and `results.json` what did. ``--full`` makes longer runs.
-"""
+"""MAPA's figures, and what its stages are worth where a guarantee is proved."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.mapa.figures import draw, encoded
+from experiments.provenance import FirstUpdates
+from experiments.stored import Record
+from experiments.sweeps import KEPT, Paper, Variant
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-
-from figures import draw, encoded  # noqa: E402
-from sweeps import KEPT, Paper, Record, Variant, main  # noqa: E402
-
-from gossamer.experiment.attacking import invert  # noqa: E402
-from gossamer.experiment.prepare import prepare  # noqa: E402
+from gossamer.experiment.attacking import invert
+from gossamer.experiment.prepare import prepare
 
 STUDIES = ("figure-4", "figure-5", "figure-6", "figure-7", "figure-9", "proved-linear", "proved-cnn")
 THRESHOLDS = {"lr mnist": ("0.65", "0.6"), "svm mnist": ("4",)}
@@ -40,7 +31,7 @@ def gradient_norm(prepared: Any, model: Any) -> dict[str, float]:
     return {"gradient_norm": float(np.linalg.norm(found.sums[0] / len(train) + objective.l2 * model))}
 
 
-def recovered(study: str, variant: Variant, folder: Path | None) -> Record:
+def recovered(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
     """How like the first node's first digits those are which come back from their released gradients."""
     found = invert(prepare(variant.experiment), examples=ATTACKED)
     level = found.levels[-1]  # the spec's own noise, if it has some
@@ -72,7 +63,7 @@ def condense(study: str, record: Record) -> Record:
 
 
 PAPER = Paper(
-    HERE,
+    Path(__file__).resolve().parent,
     STUDIES,
     draw,
     kept=(*KEPT, "mean_model_test_loss", "gradient_norm"),
@@ -80,6 +71,3 @@ PAPER = Paper(
     runners={"figure-4": recovered},
     condense=condense,
 )
-
-if __name__ == "__main__":
-    sys.exit(main(PAPER, str(__doc__)))

@@ -1,30 +1,21 @@
-"""Asynchronous learning in rounds of growing size, with and without noise: run, draw and check the paper's studies.
-
-    python experiments/increasing/run.py [STUDY ...] [--out DIR] [--full] [--check] [--resume] [--redraw] [--jobs N]
-
-A study is a folder beside this file: `sweep.yaml` holds one spec and the axes along which it is varied, `expected.json`
-what must come out, `figure.png` and `results.json` what did. ``--full`` adds data sets that have to be fetched first.
-"""
+"""Asynchronous learning in rounds of growing size, with and without noise."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from experiments.increasing.figures import draw
+from experiments.provenance import FirstUpdates
+from experiments.stored import Record
+from experiments.sweeps import KEPT, Paper, Variant
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-
-from figures import draw  # noqa: E402
-from sweeps import KEPT, Paper, Record, Variant, main  # noqa: E402
-
-import gossamer as gs  # noqa: E402
-from gossamer.algorithms.increasing.sizes import RoundSizes  # noqa: E402
-from gossamer.data.datasets import DatasetSettings, load_dataset  # noqa: E402
-from gossamer.data.split import Split  # noqa: E402
+import gossamer as gs
+from gossamer.algorithms.increasing.sizes import RoundSizes
+from gossamer.data.datasets import DatasetSettings, load_dataset
+from gossamer.data.split import Split
 
 STUDIES = (
     "table-3",
@@ -45,17 +36,17 @@ ENDS = ("dp",)
 SHOWN = ("rounds", "gradients", "mean_model_test_accuracy", "mean_model_test_loss", "balanced_accuracy")
 
 
-def counted(study: str, variant: Variant, folder: Path | None) -> Record:
+def counted(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
     """How many rounds the gradients take; nothing is trained."""
     rounds = sizes_of(variant.experiment).rounds_for(variant.experiment.algorithm.gradients)
     return {"rounds": rounds}
 
 
-def trained(study: str, variant: Variant, folder: Path | None) -> Record:
+def trained(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
     """A run, with how many rounds were complete, and how many gradients they had, at each look."""
     with TemporaryDirectory() as scratch:
         experiment = with_labels_only(variant.experiment, Path(scratch))
-        result = gs.run(experiment, folder, overwrite=True, measure=balanced_accuracy)
+        result = gs.run(experiment, folder, overwrite=True, measure=balanced_accuracy, progress=first)
     record = PAPER.record(variant, result)
     sizes, nodes = sizes_of(variant.experiment), variant.experiment.algorithm.nodes
     for row in record["curve"]:
@@ -126,13 +117,10 @@ def condense(study: str, record: Record) -> Record:
 
 
 PAPER = Paper(
-    HERE,
+    Path(__file__).resolve().parent,
     STUDIES,
     draw,
     kept=(*KEPT, "mean_model_test_loss", "balanced_accuracy"),
     runners={**dict.fromkeys(STUDIES, trained), "figure-3": counted},
     condense=condense,
 )
-
-if __name__ == "__main__":
-    sys.exit(main(PAPER, str(__doc__)))

@@ -1,32 +1,23 @@
-"""Graph federated learning's figures, and what released states are worth at one guarantee: run, draw and check them.
-
-    python experiments/gfl/run.py [STUDY ...] [--out DIR] [--full] [--check] [--resume] [--redraw] [--jobs N]
-
-A study is a folder beside this file: `sweep.yaml` holds one spec and the axes along which it is varied, `expected.json`
-what must come out, `figure.png` and `results.json` what did. ``--full`` adds a file of your own to Fig. 5.
-"""
+"""Graph federated learning's figures, and what released states are worth at one guarantee."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.gfl.figures import draw
+from experiments.provenance import FirstUpdates
+from experiments.stored import Record
+from experiments.sweeps import Paper, Variant
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-
-from figures import draw  # noqa: E402
-from sweeps import Paper, Record, Variant, main  # noqa: E402
-
-from gossamer.data.split import Split  # noqa: E402
-from gossamer.experiment.planning import plan_run  # noqa: E402
-from gossamer.experiment.prepare import prepare  # noqa: E402
-from gossamer.experiment.results_folder import ResultsFolder  # noqa: E402
-from gossamer.experiment.running import run_prepared  # noqa: E402
+from gossamer.data.split import Split
+from gossamer.experiment.planning import plan_run
+from gossamer.experiment.prepare import prepare
+from gossamer.experiment.results_folder import ResultsFolder
+from gossamer.experiment.running import run_prepared
 
 STUDIES = ("figure-2", "figure-3", "figure-4", "figure-5", "guarantees")
 MEASURES = ("centroid_msd", "individual_msd", "disagreement", "centroid_test_accuracy")
@@ -40,7 +31,7 @@ LARGEST_SPREAD = 0.3
 """Of the noise on features: the standard deviations of agents are uniform from 0 to this."""
 
 
-def on_noisy_features(study: str, variant: Variant, folder: Path | None) -> Record:
+def on_noisy_features(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
     """A run whose agents have features with noise of their own, tested on some of the clean test examples."""
     prepared = prepare(variant.experiment)
     train, test = prepared.dataset.train, prepared.dataset.test
@@ -54,7 +45,7 @@ def on_noisy_features(study: str, variant: Variant, folder: Path | None) -> Reco
     )
     prepared = replace(prepared, dataset=dataset)
     results = ResultsFolder(folder, overwrite=True) if folder is not None else None
-    result = run_prepared(prepared, plan_run(prepared), results, purpose="noisy features")
+    result = run_prepared(prepared, plan_run(prepared), results, progress=first, purpose="noisy features")
     return PAPER.record(variant, result)
 
 
@@ -95,13 +86,10 @@ def steady(curve: Sequence[Record]) -> dict[str, float | None]:
 
 
 PAPER = Paper(
-    HERE,
+    Path(__file__).resolve().parent,
     STUDIES,
     draw,
     kept=("updates", *MEASURES),
     runners={"figure-5": on_noisy_features},
     condense=condense,
 )
-
-if __name__ == "__main__":
-    sys.exit(main(PAPER, str(__doc__)))

@@ -1,0 +1,109 @@
+"""Making a study's records: those that tune it first, then its own, each written as soon as it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.checks import QUANTITIES
+from experiments.provenance import Origin
+from experiments.stored import Record, Stored, changed
+from experiments.study import Study
+from experiments.sweeps import Variant
+from experiments.tuning import trial
+
+
+@dataclass(frozen=True)
+class How:
+    """How records are made.
+
+    Attributes
+    ----------
+    again : bool
+        Whether also those that are there.
+    only : dict of str to str
+        Places on axes; runs elsewhere are left alone.
+    jobs : int
+        Runs at a time.
+    out : Path, optional
+        Where each run's results folder is kept.
+    """
+
+    again: bool = False
+    only: Mapping[str, str] | None = None
+    jobs: int = 1
+    out: Path | None = None
+
+
+def is_current(record: Record | None, variant: Variant) -> bool:
+    """Whether there is a record of this spec."""
+    return record is not None and record.get("made", {}).get("spec") == variant.spec
+
+
+def make(study: Study, how: How) -> list[str]:
+    """Make what is not there, or of another spec.
+
+    Returns
+    -------
+    list of str
+        How many of the records that were there came out the same, in words.
+    """
+    return [*_tune(study, how), *_run(study, how)]
+
+
+def _tune(study: Study, how: How) -> list[str]:
+    """Try the values of the setting that is tuned."""
+    tuning = study.tuning
+    if tuning is None:
+        return []
+    stored = study.trials_so_far()
+    trials = {one.name: (tuned, value, one) for tuned, value, one in study.trials(how.only or {})}
+    have = {record["name"]: record for record in stored.records}
+    todo = [one for name, (_, _, one) in trials.items() if how.again or not is_current(have.get(name), one)]
+
+    def kept(record: Record) -> Record:
+        tuned, value, _ = trials[record["name"]]
+        return trial(record, tuned, value, QUANTITIES[tuning.by](record))
+
+    order = [one.name for _, _, one in study.trials({})]
+    return [f"tuning: {line}" for line in _made(study, how, todo, have, order, "tuning.json", stored, kept)]
+
+
+def _run(study: Study, how: How) -> list[str]:
+    stored = study.stored()
+    have = {record["name"]: record for record in stored.records}
+    order = [one.name for one in study.variants({})]
+    todo = [one for one in study.variants(how.only or {}) if how.again or not is_current(have.get(one.name), one)]
+    return _made(study, how, todo, have, order, "results.json", stored)
+
+
+def _made(
+    study: Study,
+    how: How,
+    todo: Sequence[Variant],
+    have: dict[str, Record],
+    order: Sequence[str],
+    file: str,
+    stored: Stored,
+    kept: Callable[[Record], Record] = lambda record: record,
+) -> list[str]:
+    """Make the records ``todo``, and write all that there are after each."""
+    if not todo:
+        return []
+    origin = Origin.here()
+    stored.machines[origin.machine] = origin.facts
+    before = dict(have)
+    for record in study.of.run_study(study.name, todo, origin, out=how.out, jobs=how.jobs):
+        have[record["name"]] = kept(record)
+        Stored([have[name] for name in order if name in have], stored.machines).write(study.file(file))
+    return _compared([before[one.name] for one in todo if one.name in before], [have[one.name] for one in todo])
+
+
+def _compared(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
+    """How many records came out as they were, in words; nothing where none was there."""
+    if not before:
+        return []
+    other = changed(before, after)
+    which = f"; not {', '.join(other[:3])}{', ...' if len(other) > 3 else ''}" if other else ""
+    return [f"{len(before) - len(other)} of {len(before)} records came out as they were stored{which}"]

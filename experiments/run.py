@@ -1,0 +1,132 @@
+"""Runs the studies: every figure and table of the four papers, with what made it.
+
+    python experiments/run.py [PAPER[/STUDY] ...]            what is not there yet, or of another spec
+    python experiments/run.py [PAPER[/STUDY] ...] --check    nothing: do specs, records and verdicts stand?
+    python experiments/run.py [PAPER[/STUDY] ...] --again    all of it; says which records came out as they were
+    python experiments/run.py [PAPER[/STUDY] ...] --redraw   nothing: figures and the table of verdicts
+
+Each run's record is written as soon as it is there, so what was interrupted goes on where it was. A record says of what
+commit, machine, spec and seed it is; ``--check`` makes its first updates again and holds them against it. It exits with
+1 if something is not as expected, and 2 if it cannot be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SHARED = HERE.parent.parent / "shared" / "data"
+sys.path.insert(0, str(HERE.parent))
+
+from experiments.drawn import save  # noqa: E402
+from experiments.making import How, is_current, make  # noqa: E402
+from experiments.provenance import Origin, begins_alike  # noqa: E402
+from experiments.stored import Record, ResultsError  # noqa: E402
+from experiments.study import Study, StudyError, every_study, named  # noqa: E402
+from experiments.sweeps import Variant  # noqa: E402
+from experiments.verdicts import Verdict, renewed, seeds_of  # noqa: E402
+
+import gossamer as gs  # noqa: E402
+
+
+def run(study: Study, options: argparse.Namespace) -> bool:
+    """Make the records that are not there, and draw."""
+    for line in make(study, How(options.again, options.only, options.jobs, options.out)):
+        print(f"{study.title}: {line}")
+    return redraw(study, options)
+
+
+def redraw(study: Study, options: argparse.Namespace) -> bool:
+    """Draw what is there; whether it is as expected."""
+    records = study.stored().records
+    if missing := len(study.variants({})) - len(records):
+        print(f"{study.title}: not drawn, {missing} runs are missing")
+        return False
+    save(study.of.draw(study.name, records), records, study.file("figure.png"))
+    verdict = Verdict.read(study.folder)
+    for line in verdict.revised:
+        print(f"{study.title}: under revision: {line}")
+    return _said(study, verdict.problems(records))
+
+
+def check(study: Study, options: argparse.Namespace) -> bool:
+    """Whether specs are sound, records are of them and begin as they say, and the verdict follows."""
+    variants = study.variants(options.only)
+    have = {record["name"]: record for record in study.stored().records}
+    sound = [one for one in variants if one.experiment is not None]
+    current = [one for one in sound if is_current(have.get(one.name), one)]
+    print(
+        f"{study.title}: {len(sound)} sound specs, {len(current)} with a record, {seeds_of(list(have.values()))} seeds"
+    )
+    for place in study.edges():
+        print(f"{study.title}: the best {study.tuning.setting} of {place} is at an edge of those that were tried")
+    problems = Verdict.read(study.folder).problems(list(have.values())) if not options.only and not study.full else []
+    return _said(study, [*problems, *_beginnings(study, current, have, options.jobs)])
+
+
+def _beginnings(study: Study, variants: Sequence[Variant], have: Mapping[str, Record], jobs: int) -> Iterator[str]:
+    origin = Origin.here()
+    for variant, first in zip(variants, study.of.first_of_each(study.name, variants, jobs), strict=True):
+        recorded = have[variant.name]["made"]
+        if not begins_alike(recorded, first, origin):
+            where = "" if recorded["machine"] == origin.machine else f", on {recorded['machine']}"
+            yield f"{variant.name} begins otherwise than at commit {recorded['commit']}{where}: --again makes it anew"
+
+
+def _said(study: Study, problems: Sequence[str]) -> bool:
+    for problem in problems:
+        print(f"{study.title}: not as expected: {problem}")
+    return not problems
+
+
+def place(text: str) -> tuple[str, str]:
+    """An axis and a place on it, from ``axis=place``."""
+    axis, equals, at = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected axis=place, found {text}")
+    return axis, at
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("studies", nargs="*", metavar="PAPER[/STUDY]", help="all by default")
+    found.add_argument(
+        "--full", action="store_true", help="longer runs, more models or data sets, where there are some"
+    )
+    found.add_argument(
+        "--only", type=place, action="append", default=[], metavar="AXIS=PLACE", help="runs at one place"
+    )
+    found.add_argument("--jobs", type=int, default=1, help="runs at a time (default: 1)")
+    found.add_argument("--out", type=Path, help="also keep each run's results folder here")
+    how = found.add_mutually_exclusive_group()
+    how.add_argument("--check", action="store_true", help="run nothing: do specs, records and verdicts stand?")
+    how.add_argument("--again", action="store_true", help="run all, and say which records came out as they were")
+    how.add_argument("--redraw", action="store_true", help="run nothing: draw, and renew the table of verdicts")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, check or draw."""
+    options = parser().parse_args(arguments)
+    options.only = dict(options.only)
+    if "GOSSAMER_DATA" not in os.environ and SHARED.is_dir():
+        os.environ["GOSSAMER_DATA"] = str(SHARED)
+    does = check if options.check else redraw if options.redraw else run
+    try:
+        well = [does(study, options) for study in named(options.studies, options.full)]
+    except (gs.GossamerError, ResultsError, StudyError) as error:
+        print(f"run.py: error: {error}", file=sys.stderr)
+        return 2
+    if does is not check and not options.full:
+        page = HERE / "README.md"
+        page.write_text(renewed(page.read_text("utf-8"), {t: s.folder for t, s in every_study().items()}), "utf-8")
+    return 0 if all(well) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Verdicts: what a paper says, what comes out here, and whether they agree; and the one table of all.
+
+`expected.json` of a study:
+
+    {"paper": "what it shows", "ours": "what comes out", "verdict": one of `VERDICTS`, "expectations": [...]}
+
+A verdict must not contradict the expectations (`checks`): a study whose expectations say what fails does not *agree*.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.checks import expanded, under_revision, unmet
+from experiments.stored import Record, Stored
+
+VERDICTS = ("agrees", "partly", "disagrees", "not comparable")
+BEGIN, END = "<!-- verdicts -->", "<!-- end -->"
+"""Around the table in a page."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of a study.
+
+    Attributes
+    ----------
+    paper, ours : str
+        What the paper shows, and what comes out here.
+    verdict : str
+        Of `VERDICTS`.
+    expectations : list of dict
+        What it rests on.
+    """
+
+    paper: str
+    ours: str
+    verdict: str
+    expectations: Sequence[dict[str, Any]]
+
+    @classmethod
+    def read(cls, folder: Path) -> Verdict:
+        """That of the study in ``folder``."""
+        content = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+        return cls(content["paper"], content["ours"], content["verdict"], content["expectations"])
+
+    def problems(self, records: Sequence[Record]) -> list[str]:
+        """What speaks against it: expectations that do not hold, and a verdict that does not follow from them."""
+        return [*unmet(self.expectations, records), *self._inconsistent()]
+
+    @property
+    def revised(self) -> list[str]:
+        """Expectations that are under revision, and why."""
+        return under_revision(self.expectations)
+
+    def _inconsistent(self) -> Iterator[str]:
+        if self.verdict not in VERDICTS:
+            yield f"verdict: expected one of {', '.join(VERDICTS)}, found {self.verdict}"
+        failing = sum("fails" in one for one in expanded(self.expectations))
+        if self.verdict == "agrees" and failing:
+            yield f"the verdict is that it agrees, and {failing} expectations say what fails"
+
+
+def seeds_of(records: Sequence[Record]) -> str:
+    """Runs that differ in their seed alone, in words: the least and the most at a place."""
+    places: dict[tuple[tuple[str, str], ...], set[str]] = {}
+    for record in records:
+        axes = [(key, value) for key, value in record.items() if isinstance(value, str) and key not in ("seed", "name")]
+        places.setdefault(tuple(axes), set()).add(record.get("seed", ""))
+    counts = {len(seeds) for seeds in places.values()} or {0}
+    return str(max(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+def commits_of(records: Sequence[Record]) -> str:
+    """The commit that all records are of, or how many there are; *older* where that was not kept."""
+    found = {record["made"]["commit"] if "made" in record else "older" for record in records}
+    return found.pop() if len(found) == 1 else f"{len(found)} commits"
+
+
+def table(folders: Mapping[str, Path]) -> str:
+    """A line for each study, by its name."""
+    lines = ["| study | the paper | here | verdict | seeds | commit |", "|---|---|---|---|---|---|"]
+    for name, folder in folders.items():
+        found, records = Verdict.read(folder), Stored.read(folder / "results.json").records
+        said = f"{found.verdict}, under revision" if found.revised else found.verdict
+        cells = (f"[{name}]({name})", found.paper, found.ours, said, seeds_of(records), commits_of(records))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def renewed(page: str, folders: Mapping[str, Path]) -> str:
+    """``page`` with the table of now between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{table(folders)}\n\n{END}{after}"
