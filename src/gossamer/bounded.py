@@ -115,3 +115,19 @@ def _too_large(size: int, most: int) -> str:
 
 def _refused(path: str | Path, why: str) -> OSError:
     return OSError(errno.EINVAL, why, str(path))
+
+
+def elsewhere(folder: Path, file: str) -> str:
+    """Say where ``file``, which was expected in ``folder``, is instead: nowhere, or in folders just below it."""
+    try:
+        if not folder.exists():
+            return ", found no such folder"
+        below = sorted(str(path.parent) for path in folder.glob(f"*/{file}"))
+    except (OSError, ValueError):  # a name that is too long, or has a zero byte
+        return ""
+    more = f" and {len(below) - _NAMED:,} more" if len(below) > _NAMED else ""
+    return f", found one in {', '.join(below[:_NAMED])}{more}" if below else ""
+
+
+_NAMED = 3
+"""Most folders that an error names."""

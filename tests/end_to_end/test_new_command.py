@@ -56,7 +56,8 @@ def written() -> dict[str, Any]:
 def test_the_spec_has_what_was_declared_and_counts_alone(capsys: pytest.CaptureFixture[str]) -> None:
     write(Path("wards.csv"), ward_table(3, 600))
     assert main(NEW) == 0
-    assert "predicts readmitted from 8 columns, without patient; 600 rows of 7 owners (ward)" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "predicts readmitted from 8 columns, without patient; 600 rows of 7 owners (ward)" in said
     spec = yaml.safe_load(Path("wards.yaml").read_text())
     dataset = spec["dataset"]
     assert dataset["labels"] == ["no", "yes"]
@@ -321,22 +322,27 @@ def test_a_wrong_answer_is_asked_again(terminal: Callable[..., list[str]], capsy
     assert new() == 0
     err = capsys.readouterr().err
     assert "the file has no column 'illness'; did you mean ill?" in err
-    assert "rows have 'yes' too" in err
+    assert "rows have 'yes' too, and what is not declared is refused; add them\n" in err
     assert "expected the least and the most" in err
-    assert "rows have 'm' too" in err
+    assert "rows have 'm' too, and what is not declared is refused; add them, or leave the column out with -" in (
+        " ".join(err.split())
+    )
     assert written()["dataset"]["columns"] == {"age": "number", "sex": ["f", "m"]}
 
 
-def test_empty_cells_of_texts_are_a_category_of_their_own_by_default(terminal: Callable[..., list[str]]) -> None:
+def test_empty_cells_of_texts_are_a_category_of_their_own_by_default(
+    terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("t.csv").write_text(SMALL.replace("40,f", ",f").replace("50,m", "50,"))
-    asked = terminal("ill", "who", "no,yes", "0..100", "oops", "50", "f,m", "")
+    asked = terminal("ill", "who", "no,yes", "0..100", "oops", "", "50", "f,m", "")
     assert new() == 0
-    assert asked[-4:] == [
-        "  age: an empty cell is read as (a usual value): ",
-        "  age: an empty cell is read as (a usual value): ",
-        "  categories, with commas (same): ",
-        "  sex: an empty cell is read as (Enter: unknown, a category of its own): ",
+    assert asked[-5:] == [
+        *["  read an empty cell of age as which number, such as a usual one? "] * 3,
+        "  categories, with commas, or same: ",
+        "  read an empty cell of sex as which category (Enter: unknown, one of its own)? ",
     ]
+    err = " ".join(capsys.readouterr().err.split())
+    assert "expected a value that stands for an empty cell, found no answer; say a usual one" in err
     assert written()["dataset"]["columns"] == {
         "age": {"range": [0, 100], "missing": 50},
         "sex": {"categories": ["f", "m", "unknown"], "missing": "unknown"},

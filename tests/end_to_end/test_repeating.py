@@ -73,6 +73,25 @@ def test_a_repeat_has_the_bytes_of_the_run_and_another_run_has_not(name: str) ->
     assert Path("first.trace").read_bytes() != Path("other.trace").read_bytes()
 
 
+def test_a_run_that_scales_privately_is_repeated() -> None:
+    """Its test examples are those of the files, not those that the run scaled by a noisy release."""
+    rows = [f"{place % 7},{100 + place},{'ny'[place % 2]}" for place in range(90)]
+    Path("t.csv").write_text("\n".join(["steps,pressure,ill", *rows]) + "\n")
+    table = {
+        "name": "visits",
+        "path": str(Path("t.csv").resolve()),
+        "target": "ill",
+        "labels": ["n", "y"],
+        "scale": {"name": "private", "noise_multiplier": 2.0},
+    }
+    experiment = spec(dataset={**table, "columns": {"steps": "number", "pressure": [80, 200]}}, objective="logistic")
+    first = gs.run(experiment, "first")
+    assert gs.repeat_run("first", "again").metrics == first.metrics
+    Path("t.csv").write_text(Path("t.csv").read_text().replace(",189,", ",188,"))
+    with pytest.raises(DataError, match="not what they were"):
+        gs.repeat_run("first", "third")
+
+
 def test_in_python_the_secret_of_a_result_repeats_it() -> None:
     first = gs.run(spec())
     again, other = gs.run(spec(), secret=first.secret), gs.run(spec())

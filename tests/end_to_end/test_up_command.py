@@ -135,7 +135,8 @@ SIMULATED = ["speeds=lognormal", "faults.availability=day_and_night", "links={la
                 "and networks are as they are, and nobody tests its model before the end; only a plan that goes by the "
                 "clock counts on them",
                 "the model is worse than before the run: the test loss began at 2.303, and ended at 3; lower the "
-                "learning rates, or scale the features (dataset.columns, dataset.scale), or take less noise",
+                "learning rates, or scale the features (dataset.columns, dataset.scale), or take less noise "
+                "(a larger budget, or fewer updates)",
             ],
         ),
         (["stop.accuracy=0.9"], math.nan, ["stop.accuracy is for simulations and left out", "and ended at no number"]),

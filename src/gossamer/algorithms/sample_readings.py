@@ -74,26 +74,37 @@ def _undominated(all_counts: Iterable[Counts]) -> list[Counts]:
 
 
 def revealing(all_counts: Iterable[Counts], rows: int) -> list[Counts]:
-    """Those of several nodes' counts that no other exceeds in both rate and count: what is revealed grows with both.
+    """Those of several nodes' counts that no other exceeds in rates and counts: what is revealed grows with both.
 
+    That holds release by release, so also for nodes that release in several ways, such as a scale before the run.
     Where a person has several ``rows``, how many of them are drawn in batches of fixed size depends on more than the
     rate (`planner.calibrate` compares nodes likewise).
     """
     found: list[Counts] = []
-    by_rate: list[tuple[ReleaseKind, int]] = []
     for counts in all_counts:
-        kinds = list(counts.items())
-        if len(kinds) == 1 and (rows == 1 or isinstance(kinds[0][0].sampling, Poisson)):
-            by_rate += kinds
-        else:
-            found.append(counts)
-    most: dict[Hashable, int] = {}
-    for kind, count in sorted(by_rate, key=lambda item: (-item[0].sampling.rate, -item[1])):
-        family = kind.mechanism, type(kind.sampling), kind.size
-        if count > most.get(family, 0):
-            found.append({kind: count})
-            most[family] = count
+        if not any(_reveals_less(counts, other, rows) for other in found):
+            found = [other for other in found if not _reveals_less(other, counts, rows)] + [counts]
     return found
+
+
+def _reveals_less(some: Counts, others: Counts, rows: int) -> bool:
+    """Whether each release of ``some`` has one of its own among ``others`` that reveals as much or more."""
+    least, most = _families(some, rows), _families(others, rows)
+    if least is None or most is None:  # several rates within one family: which goes with which is not said
+        return _within(some, others)
+    return all(
+        family in most and kind.sampling.rate <= most[family][0].sampling.rate and count <= most[family][1]
+        for family, (kind, count) in least.items()
+    )
+
+
+def _families(counts: Counts, rows: int) -> dict[Hashable, tuple[ReleaseKind, int]] | None:
+    """Releases by what they have to have in common to be compared by rate; none where two have it in common."""
+    found: dict[Hashable, tuple[ReleaseKind, int]] = {}
+    for kind, count in counts.items():
+        by_rate = rows == 1 or isinstance(kind.sampling, Poisson)
+        found[(kind.mechanism, type(kind.sampling) if by_rate else kind.sampling, kind.size)] = kind, count
+    return found if len(found) == len(counts) else None
 
 
 def _within(some: Counts, others: Counts) -> bool:

@@ -166,9 +166,9 @@ def _nodes(shown: Sequence[Party | int]) -> list[RenderableType]:
 def _row(name: Text, share: float, words: str) -> RenderableType:
     """A line with a bar in its middle, each part of which takes a fixed share of the width."""
     table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(ratio=2, no_wrap=True, overflow="ellipsis")
+    table.add_column(ratio=3, no_wrap=True, overflow="ellipsis")
     table.add_column(ratio=3, no_wrap=True)
-    table.add_column(ratio=4, no_wrap=True, overflow="ellipsis")
+    table.add_column(ratio=7, no_wrap=True, overflow="ellipsis")
     table.add_row(name, ProgressBar(total=1.0, completed=share), _line(words))
     return table
 

@@ -26,6 +26,12 @@ def say(text: str = "") -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def advise(command: str) -> None:
+    """Say which command comes next, to whoever sits at a terminal; a script knows."""
+    if sys.stderr.isatty():
+        say(f"Next: {command}")
+
+
 def warn(remarks: Iterable[str]) -> None:
     """Print what people should know of a result, a line each."""
     for remark in remarks:

@@ -55,6 +55,14 @@ def overrides_of(options: argparse.Namespace) -> list[str]:
     return [*options.set, *seed, *weak, *reproducible]
 
 
+def same_options(options: argparse.Namespace) -> list[str]:
+    """The options that change a spec, as another command takes them."""
+    settings = [word for setting in options.set for word in ("--set", setting)]
+    seed = [] if options.seed is None else ["--seed", str(options.seed)]
+    weak = ["--accept-weak"] * options.accept_weak
+    return [*settings, *seed, *weak, *["--reproducible"] * getattr(options, "reproducible", False)]
+
+
 @contextmanager
 def naming(spec: Path | None, *places: Path | None) -> Iterator[None]:
     """Have a refusal of what a spec asks for name its file, as one of how it is written does.

@@ -49,7 +49,7 @@ def read_images(path: Path) -> Pair:
     try:
         image_module = import_module("PIL.Image")
     except ImportError as error:
-        raise DataError("pictures need Pillow, which is not here: pip install gossamer[images]") from error
+        raise DataError('pictures need Pillow, which is not here: pip install "gossamer[images]"') from error
     if path.is_dir():
         return _read_both(path, _folder_entries(path), image_module)
     try:

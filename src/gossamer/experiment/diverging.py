@@ -58,7 +58,7 @@ def in_words(found: Mapping[str, Any], private: bool) -> list[str]:
     if (ended := found.get("ended_worse")) and "diverged" not in found.get("finished", {}).values():
         last = "no number" if ended["test_loss"] is None else f"{ended['test_loss']:.4g}"
         what = "the model is worse than before the run" if private else "the run diverged"
-        noise = ", or take less noise" if private else ""
+        noise = ", or take less noise (a larger budget, or fewer updates)" if private else ""
         noise = f", or scale the features (dataset.columns, dataset.scale){noise}"
         lines.append(
             f"{what}: the test loss began at {ended['initial_test_loss']:.4g}, and ended at {last}; {remedy}{noise}"

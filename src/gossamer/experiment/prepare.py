@@ -62,13 +62,26 @@ def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
 
 
 def _advise(experiment: Experiment, dataset: Dataset) -> None:
-    """Warn of numbers that nobody scales and labels that nobody declares, by what the spec says of them."""
+    """Warn of numbers that nobody scales, labels that nobody declares, and rows that are all of one class."""
     settings = experiment.dataset.complete()
     lines = unscaled(settings, None if dataset.declaration is None else dataset.declaration.format)
     if experiment.private:
         lines += unlearnable(settings) + undeclared_labels(settings)
+    lines += _of_one_class(dataset)
     for line in lines:
         warnings.warn(line, RunWarning, stacklevel=3)
+
+
+def _of_one_class(dataset: Dataset) -> list[str]:
+    """Return what to say where all rows are of one class, so that every model is right: at most a line."""
+    targets = dataset.train.targets
+    if dataset.classes is None or len(targets) == 0 or np.any(targets != targets[0]):
+        return []
+    label = int(targets[0]) if dataset.labels is None else repr(dataset.labels[int(targets[0])])
+    return [
+        f"data set {dataset.name!r}: all {len(targets):,} training examples are of the class {label}, so there is "
+        "nothing to learn, and an accuracy of 1 says nothing; choose another target, or bring rows of other classes"
+    ]
 
 
 def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]) -> Holdings | None:

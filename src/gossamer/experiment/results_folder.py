@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.arrays import FloatArray
-from gossamer.bounded import MOST_RECORDS, read_text
+from gossamer.bounded import MOST_RECORDS, elsewhere, read_text
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
 from gossamer.files import append, make_own_folder, write_own
@@ -150,7 +150,10 @@ def read_summary(path: Path) -> dict[str, Any]:
         if not isinstance(privacy["guarantee"], dict) or not isinstance(privacy.get("audits", {}), dict):
             raise TypeError
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise DataError(f"{path}: expected the results folder of a run, with a summary.json; give another") from None
+        found = elsewhere(path, "summary.json")
+        raise DataError(
+            f"{path}: expected the results folder of a run, with a summary.json{found}; give another"
+        ) from None
     return summary
 
 

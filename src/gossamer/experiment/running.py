@@ -190,6 +190,8 @@ class _Run:
         nodes = nodes_of(prepared, plan)
         seed = secret_seed(prepared, plan.noise, self.purpose, self.secret)
         self.mark = mark(seed)
+        # Of the examples as they were read, which is what a repeat compares: a private scale is found anew by it.
+        self.tested = "" if self.folder is None or self.secret is None else test_mark(prepared, self.secret)
         found = scaled(prepared, plan, seed, self.blank)
         self.prepared = prepared = found.prepared
         samples = samples_seed(prepared.experiment, self.purpose)
@@ -242,8 +244,8 @@ class _Run:
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
             self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe())
         if self.folder is not None and self.secret is not None:
-            tested = test_mark(self.prepared, self.secret)
-            KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=tested).write(self.folder.path)
+            kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=self.tested)
+            kept.write(self.folder.path)
         self.progress.began(Watched(self.prepared, self.plan, self.simulator))
 
     def end(self) -> None:

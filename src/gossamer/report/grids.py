@@ -73,7 +73,7 @@ def _pillow(name: str) -> Any:
     try:
         return import_module(f"PIL.{name}")
     except ImportError as error:
-        raise DataError("a grid of pictures needs Pillow, which is not here: pip install gossamer[images]") from error
+        raise DataError('a grid of pictures needs Pillow, which is not here: pip install "gossamer[images]"') from error
 
 
 def _pixels(picture: FloatArray) -> npt.NDArray[np.uint8]:

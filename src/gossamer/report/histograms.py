@@ -69,4 +69,4 @@ def _matplotlib(name: str) -> Any:
     try:
         return import_module(f"matplotlib.{name}")
     except ImportError as error:
-        raise DataError("a histogram needs matplotlib, which is not here: pip install gossamer[figures]") from error
+        raise DataError('a histogram needs matplotlib, which is not here: pip install "gossamer[figures]"') from error

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gossamer.bounded import MOST_RECORDS, read_text
+from gossamer.bounded import MOST_RECORDS, elsewhere, read_text
 from gossamer.errors import DataError, shortened
 
 SUMMARY = "summary.json"
@@ -107,7 +107,8 @@ def _summary(folder: Path) -> dict[str, Any]:
             raise TypeError
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise DataError(
-            f"{folder}: expected the results folder of a run, with a {SUMMARY}; give one that gossamer run wrote"
+            f"{folder}: expected the results folder of a run, with a {SUMMARY}{elsewhere(folder, SUMMARY)}; give one "
+            "that gossamer run wrote"
         ) from None
     return dict(summary)
 

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.optimize import minimize
 from scipy.sparse.csgraph import shortest_path
 
 from gossamer.arrays import FloatArray
+from gossamer.errors import counted
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
 from gossamer.report.node_records import PRIVATE, NodeRecord, differs
@@ -56,10 +58,17 @@ def topology(record: NodeRecord, name: str) -> Figure | None:
     rows = [{key: value for key, value in dot.items() if key not in ("x", "y")} for dot in dots]
     degrees = np.bincount(np.ravel(record.edges), minlength=len(nodes))
     words = (
-        f"Topology of {record.run}: {len(nodes):,} nodes and {len(record.edges):,} edges; a node has {degrees.min()} "
-        f"to {degrees.max()} neighbours. " + " ".join(_extremes(nodes, one) for one in shown[:3])
+        f"Topology of {record.run}: {len(nodes):,} nodes and {len(record.edges):,} edges; {_degrees(degrees)}. "
+        + " ".join(_extremes(nodes, one) for one in shown[:3])
     )
     return Figure(name, f"Topology of {record.run}", words, Shown.PRIVATE if private else Shown.PUBLIC, spec, rows)
+
+
+def _degrees(degrees: npt.NDArray[np.int64]) -> str:
+    least, most = int(degrees.min()), int(degrees.max())
+    return (
+        f"each node has {counted(most, 'neighbour')}" if least == most else f"a node has {least} to {most} neighbours"
+    )
 
 
 def _with_speed(node: Any) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _amount(one: Scores, lost: float) -> str:
 def _doubt(one: Scores, other: Scores, lost: float) -> str:
     """Say so where seeds alone make as large a difference."""
     spread = math.hypot(one.score.deviation or 0.0, other.score.deviation or 0.0)
-    return ", no more than seeds make" if abs(lost) <= spread else ""
+    return ", which is no more than seeds differ" if abs(lost) <= spread else ""
 
 
 def _between(price: Price, first: str, second: str) -> str:

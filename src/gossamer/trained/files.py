@@ -9,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from gossamer.arrays import FloatArray
+from gossamer.bounded import elsewhere
 from gossamer.errors import DataError
 from gossamer.parameters import pack, unpack
 from gossamer.trained.card import FILE, LARGEST, METADATA, Card, damaged, read_card
@@ -38,9 +39,10 @@ def read_model(place: Path) -> tuple[Card, FloatArray]:
     except (OSError, ValueError) as error:  # a name that is too long, or has a zero byte
         raise DataError(f"{str(place)[:80]}: cannot be read ({error}); give a run's results") from None
     if not there:
+        found = elsewhere(place, ARRAYS) or ", found none"
         raise DataError(
-            f"{place}: expected the folder of a run, with {ARRAYS}, found none; give a run's results, or a party's "
-            "--store, or such a file itself"
+            f"{place}: expected the folder of a run, with {ARRAYS}{found}; give a run's results, or a party's --store, "
+            "or such a file itself"
         )
     if not folder and place.suffix != _SUFFIX and not _is_model(place):
         raise DataError(

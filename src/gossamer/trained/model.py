@@ -204,8 +204,8 @@ def _clipped(outside: Mapping[str, int], rows: int) -> str:
     most = ", ".join(f"{name} ({number:,})" for name, number in list(outside.items())[:_NAMED])
     more = f" and {len(outside) - _NAMED} more columns" if len(outside) > _NAMED else ""
     return (
-        f"values outside of their column's range were taken for its end, in {counted(rows, 'row', form=',')}: "
-        f"{most}{more}; a model knows nothing beyond"
+        "values outside of their column's range were taken for its end, in so many of "
+        f"{counted(rows, 'row', form=',')}: {most}{more}; a model knows nothing beyond"
     )
 
 

@@ -42,6 +42,19 @@ def test_the_largest_is_that_of_all_nodes(
     assert largest(found, relation, rows) == largest(nodes, relation, rows)
 
 
+@pytest.mark.some(2)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_nodes_that_release_a_scale_before_are_compared_too(rows: int) -> None:
+    """Bit for bit; the smallest shard of nodes that do the same is the only one that is read."""
+    scale, sizes = ReleaseKind(Gaussian(1.0, 20.0), Poisson(1.0), 1), [112, 179, 248, 304, 415]
+    nodes: list[Counts] = [{scale: 1, ReleaseKind(LAW, Poisson(32 / n), 1): 30} for n in sizes]
+    assert revealing(nodes, rows) == nodes[:1]
+    assert largest(nodes[:1], ADD, rows) == largest(nodes, ADD, rows)
+    assert revealing(nodes[::-1], rows) == nodes[:1]
+    fewer: Counts = {ReleaseKind(LAW, Poisson(32 / 100), 1): 30}
+    assert revealing([*nodes, fewer], rows) == [nodes[0], fewer]
+
+
 def test_nodes_that_cannot_be_compared_are_all_read() -> None:
     """More noise, more rounds at a lower rate, another scheme, several rates; fixed batches and several rows."""
     nodes: list[Counts] = [

@@ -56,6 +56,25 @@ def printed(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, **cha
     return tuple(capsys.readouterr())  # type: ignore[return-value]
 
 
+def test_whoever_sits_at_a_terminal_is_told_the_next_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same settings; a script, which has no terminal, is told nothing."""
+    monkeypatch.setenv("TERM", "dumb")
+    path, out = tmp_path / "my spec.yaml", tmp_path / "out"
+    path.write_text(yaml.safe_dump({"dataset": "digits", "privacy": {"noise_multiplier": 4.0}, **SPECS["local"]}))
+    same = ["--set", "algorithm.updates_per_node=2", "--seed", "3"]
+    assert main(["check", str(path), *same]) == 0
+    assert "Next" not in capsys.readouterr().err
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert main(["check", str(path), *same]) == 0
+    assert capsys.readouterr().err.endswith(f"Next: gossamer run '{path}' {' '.join(same)}\n")
+    assert main(["run", str(path), *same, "--out", str(out)]) == 0
+    assert capsys.readouterr().err.endswith(f"Next: gossamer report {out}\n")
+    assert main(["run", str(path), *same, "--out", str(out), "--overwrite", "--json"]) == 0
+    assert "Next" not in capsys.readouterr().err
+
+
 @pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("name", "planned", "made"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,17 @@ def test_a_run_warns_once(tmp_path: Path) -> None:
 def test_a_run_that_is_told_says_nothing(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     _run(tmp_path, ROWS, columns={"a": [0, 7], "b": [0, 60000]})
     assert not [one for one in recwarn if "dataset." in str(one.message)]
+
+
+def test_rows_of_one_class_are_warned_of(tmp_path: Path) -> None:
+    """Every model is right about them."""
+    rows = [f"{row % 7},{row * 1000},no" for row in range(60)]
+    columns = {"a": [0, 7], "b": [0, 60000]}
+    with pytest.warns(gs.RunWarning, match="all 48 training examples are of the class 'no', so there is nothing to"):
+        _run(tmp_path, rows, columns=columns, labels=["no", "yes"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _run(tmp_path, [*rows[:-30], *(row.replace("no", "yes") for row in rows[-30:])], columns=columns)
 
 
 def test_the_warning_does_not_depend_on_values(tmp_path: Path) -> None:

@@ -56,6 +56,18 @@ def test_what_is_no_result_is_refused(
     assert error.count("\n") == 1
 
 
+def test_it_says_which_folders_below_are_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As many as fit in a line; of a folder that is not there, that it is not."""
+    for name in "edcba":
+        folder(tmp_path / name, [])
+    assert main(["report", str(tmp_path)]) == 2
+    assert (
+        f", found one in {tmp_path / 'a'}, {tmp_path / 'b'}, {tmp_path / 'c'} and 2 more; " in capsys.readouterr().err
+    )
+    assert main(["report", str(tmp_path / "none")]) == 2
+    assert "with a summary.json, found no such folder; give one" in capsys.readouterr().err
+
+
 def test_a_folder_is_not_compared_with_itself(tmp_path: Path) -> None:
     there = folder(tmp_path / "a", [])
     with pytest.raises(DataError, match="is there twice"):

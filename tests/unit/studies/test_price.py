@@ -141,7 +141,7 @@ def test_the_price_in_words_and_as_a_figure(tmp_path: Path) -> None:
 
 def test_a_difference_that_seeds_make_as_well_is_said_to_be_one(tmp_path: Path) -> None:
     said = in_words(made_up(tmp_path, without_noise=(0.80, 0.90), with_noise=(0.79, 0.89)))
-    assert "Privacy costs 1.0 points of accuracy, no more than seeds make" in said[1]
+    assert "Privacy costs 1.0 points of accuracy, which is no more than seeds differ" in said[1]
     said = in_words(made_up(tmp_path, without_noise=(0.80, 0.80), with_noise=(0.81, 0.81)))
     assert said[1].startswith("Privacy costs no accuracy here")
 

@@ -109,7 +109,9 @@ def test_parquet_and_frames(tmp_path: Path) -> None:
 
 def test_values_outside_of_a_range_are_taken_for_its_end_and_counted() -> None:
     rows = [{**ROW, "age": "100"}, {**ROW, "age": "300"}, {**ROW, "age": "-1", "stay": "61"}]
-    with pytest.warns(RunWarning, match=r"^values outside .* in 3 rows: age \(2\), stay \(1\); a model") as said:
+    with pytest.warns(
+        RunWarning, match=r"^values outside .* in so many of 3 rows: age \(2\), stay \(1\); a model"
+    ) as said:
         found = model().predict(rows)
     assert len(said) == 1
     assert found.clipped == {"age": 2, "stay": 1}

@@ -27,7 +27,8 @@ T = TypeVar("T")
 UNKNOWN = "unknown"
 """Category of empty cells that are read as no other."""
 _SHOWN = 12
-_SUCH = {"number": " (a usual value)", "boolean": " (true or false)"}
+_NAMED = 3
+_SUCH = {"number": "as which number, such as a usual one?", "boolean": "as true or as false?"}
 
 
 def ask(question: str, read: Callable[[str], T]) -> T:
@@ -46,7 +47,7 @@ def ask(question: str, read: Callable[[str], T]) -> T:
         try:
             return read(answer)
         except CallerError as error:
-            say(f"  {error}")
+            say(wrapped(f"  {error}"))
 
 
 def ask_column(question: str, names: Mapping[str, Any], *, optional: bool = False) -> str | None:
@@ -66,8 +67,8 @@ def introduce(looked: Looked) -> None:
     """Say what is asked, and of what."""
     table = f"{looked.path}: {counted(looked.rows, 'row', form=',')}, columns {', '.join(looked.columns)}."
     how = (
-        "The spec is public. Answer by what is known without these rows; 'same' declares texts that are shown, and '-' "
-        "leaves a column out, such as a number that only names a row."
+        "The spec is public, so answer from what is known without these rows. 'same' declares the texts that are "
+        "shown; '-' leaves a column out, such as a number that only names a row. Ctrl-C stops, and nothing is written."
     )
     say(f"{wrapped(table)}\n{wrapped(how)}\n")
 
@@ -80,9 +81,9 @@ def ask_labels(target: str, column: LookedAt) -> list[str | int]:
     def read(answer: str) -> list[str | int]:
         if not answer and number:
             return []
-        return labels_of(target, _covering(answer, column))
+        return labels_of(target, _covering(answer, column, "add them"))
 
-    return ask(f"  classes, with commas ({'Enter: none, it is a number' if number else 'same'}):", read)
+    return ask(f"  classes, with commas{' (Enter: none, it is a number)' if number else ', or same'}:", read)
 
 
 def ask_target_range(target: str) -> list[float]:
@@ -108,14 +109,14 @@ def _ask_kind(found: Declaring, name: str, column: LookedAt) -> None:
             return range_of(name, answer) if answer else "number"
         if not answer and column.truths:
             return "boolean"
-        return categories_of(name, _covering(answer, column))
+        return categories_of(name, _covering(answer, column, "add them, or leave the column out with -"))
 
     if column.numbers:
-        question = "  range in which most such values lie, such as 0..120 (Enter: none):"
+        question = "  range of most values, such as 0..120 (Enter: not known, found privately):"
     elif column.truths:
-        question = "  Enter: true or false; or categories, with commas:"
+        question = "  Enter if this is true or false, else categories, with commas:"
     else:
-        question = "  categories, with commas:" if column.many else "  categories, with commas (same):"
+        question = "  categories, with commas:" if column.many else "  categories, with commas, or same:"
     declared = ask(question, read)
     if declared is None:
         found.dropped.append(name)
@@ -131,26 +132,30 @@ def _ask_missing(found: Declaring, name: str, column: LookedAt) -> None:
         if categories and not answer:
             answer = UNKNOWN
             found.columns[name] = kind if UNKNOWN in kind else [*kind, UNKNOWN]
+        if not answer:
+            raise CallerError("expected a value that stands for an empty cell, found no answer; say a usual one")
         declared, value = found.columns.get(name, "number"), missing_value(answer, kind)
         checked(name, Declaring(columns={name: declared}, missing={name: value}).column(name))
         return value
 
     how = (
-        f" (Enter: {UNKNOWN}, a category of its own)"
+        f"as which category (Enter: {UNKNOWN}, one of its own)?"
         if categories
         else _SUCH["boolean" if kind == "boolean" else "number"]
     )
-    found.missing[name] = ask(f"  {name}: an empty cell is read as{how}:", read)
+    found.missing[name] = ask(f"  read an empty cell of {name} {how}", read)
 
 
-def _covering(answer: str, column: LookedAt) -> str:
+def _covering(answer: str, column: LookedAt, remedy: str) -> str:
     """Texts that were answered, which have to cover those that are there; ``same`` takes these."""
     if answer == "same":
         if column.many:
-            raise CallerError("there are too many different texts to declare them all; name them, or leave it out")
+            raise CallerError(f"there are too many different texts to declare them all; {remedy}")
         return ",".join(f'"{text}"' for text in sorted(column.texts))
     if others := sorted(column.texts.keys() - set(texts_of(answer))):
-        raise CallerError(f"rows have {others[0]!r} too, and what is not declared is refused; add it, or leave it out")
+        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+        named = ", ".join(map(repr, others[:_NAMED]))
+        raise CallerError(f"rows have {named}{more} too, and what is not declared is refused; {remedy}")
     return answer
 
 

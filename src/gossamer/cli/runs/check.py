@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
-from gossamer.cli.printing import print_json, say, wrapped
-from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment
+from gossamer.cli.printing import advise, print_json, say, wrapped
+from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment, same_options
 from gossamer.errors import counted
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def check_command(options: argparse.Namespace) -> int:
         print_json(_check_document(prepared, plan, found))
     else:
         print(_check_report(prepared, plan, found))
+        advise(shlex.join(["gossamer", "run", str(options.spec), *same_options(options)]))
     return 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.option_values import FileName
-from gossamer.cli.printing import warn
+from gossamer.cli.printing import warn, wrapped
 from gossamer.errors import CallerError, counted, did_you_mean
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _add_columns(command: argparse.ArgumentParser) -> None:
         ("--categories", "COLUMN=A,B", "the texts that there can be, such as sex=female,male"),
         ("--boolean", "COLUMN", "true or false: yes and no, 1 and 0, in small or large letters"),
         ("--missing", "COLUMN=VALUE", "what an empty cell is read as"),
-        ("--drop", "COLUMN", "no feature, such as a number of patients"),
+        ("--drop", "COLUMN", "no feature, such as a number that only names a row"),
     ):
         command.add_argument(flag, nargs="+", action="extend", metavar=metavar, help=what)
 
@@ -260,8 +260,8 @@ def _write(out: Path, text: str) -> None:
 def _report(given: Draft, out: Path) -> str:
     owners = "" if given.owner is None else f" of {counted(given.owners, 'owner')} ({given.owner})"
     left = f", without {', '.join(given.left_out)}" if given.left_out else ""
-    return (
+    what = (
         f"{out}: predicts {given.target} from {counted(len(given.columns), 'column')}{left}; "
-        f"{counted(given.rows, 'row', form=',')}{owners}, epsilon {given.epsilon:g}\n"
-        f"Next: gossamer check {shlex.quote(str(out))}"
+        f"{counted(given.rows, 'row', form=',')}{owners}, epsilon {given.epsilon:g}"
     )
+    return f"{wrapped(what)}\nNext: gossamer check {shlex.quote(str(out))}"

@@ -139,7 +139,7 @@ class EmbeddedBroker(LocalBroker):
 
     @staticmethod
     def missing() -> str | None:
-        return None if find_spec("amqtt") else "no embedded broker: pip install gossamer[broker]"
+        return None if find_spec("amqtt") else 'no embedded broker: pip install "gossamer[broker]"'
 
     def _command(self, port: int, folder: Path) -> list[str]:
         return [sys.executable, "-m", "gossamer.runtimes.mqtt.broker_embedded", str(port)]
