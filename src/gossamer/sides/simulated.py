@@ -42,13 +42,14 @@ class Simulated(Home):
 
     def __init__(self, seed: int, ledgers: Mapping[str, Ledger] | None = None, samples: int | None = None) -> None:
         self._seed, self._charged = seed, ledgers or {}
-        self._samples = seed if samples is None else samples
+        self._samples = samples
 
     def seed(self, owner: str) -> int:
         return self._seed
 
     def numbers(self, owner: str, purpose: str) -> Numbers:
-        return Generators(self._samples if purpose == "sampling" else self.seed(owner), owner, purpose)
+        common = self._samples if purpose == "sampling" else None
+        return Generators(self.seed(owner) if common is None else common, owner, purpose)
 
     def sums(self, objective: Objective, data: Split) -> Sums:
         return Together(objective, data)
