@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds lint types docs check bench bench-peers \
-	experiments clean
+	experiments experiments-again clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -82,6 +82,9 @@ bench-peers: $(READY) ## the same work by other libraries, in environments of th
 
 experiments: $(READY) ## the papers' figures, at the size that runs here: those that are not there, or of another spec
 	$(BIN)/python experiments/run.py
+
+experiments-again: $(READY) ## all of them once more: do they come out as they are stored? (nightly, hours)
+	$(BIN)/python experiments/run.py --again --jobs $(JOBS)
 
 clean: ## remove the environment and the results
 	rm -rf $(VENV) runs build .mypy_cache .ruff_cache .pytest_cache

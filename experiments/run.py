@@ -7,7 +7,7 @@
 
 Each run's record is written as soon as it is there, so what was interrupted goes on where it was. A record says of what
 commit, machine, spec and seed it is; ``--check`` makes its first updates again and holds them against it. It exits with
-1 if something is not as expected, and 2 if it cannot be run.
+1 if something is not as expected, or comes out otherwise on the kind of machine that made it, and 2 if it cannot be run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parent))
 from experiments.drawn import save  # noqa: E402
 from experiments.making import How, is_current, make  # noqa: E402
 from experiments.provenance import Origin, begins_alike  # noqa: E402
-from experiments.stored import Record, ResultsError  # noqa: E402
+from experiments.stored import Record, ResultsError, changed  # noqa: E402
 from experiments.study import Study, StudyError, every_study, named  # noqa: E402
 from experiments.sweeps import Variant  # noqa: E402
 from experiments.verdicts import Verdict, renewed, seeds_of  # noqa: E402
@@ -34,10 +34,13 @@ import gossamer as gs  # noqa: E402
 
 
 def run(study: Study, options: argparse.Namespace) -> bool:
-    """Make the records that are not there, and draw."""
+    """Make the records that are not there, and draw. Of those that are there all have to be the same again here."""
+    here = Origin.here().machine
+    before = [record for record in study.stored().records if record.get("made", {}).get("machine") == here]
     for line in make(study, How(options.again, options.only, options.jobs, options.out)):
         print(f"{study.title}: {line}")
-    return redraw(study, options)
+    same = not options.again or not changed(before, study.stored().records)
+    return redraw(study, options) and same
 
 
 def redraw(study: Study, options: argparse.Namespace) -> bool:

@@ -5,6 +5,8 @@
     {"paper": "what it shows", "ours": "what comes out", "verdict": one of `VERDICTS`, "expectations": [...]}
 
 A verdict must not contradict the expectations (`checks`): a study whose expectations say what fails does not *agree*.
+Nor may it rest on a few lucky seeds: each expectation needs `FEWEST_SEEDS`, unless it is about one of the places of
+``"once": [{axis: place, ...}, ...]``, such as twice the length; ``[{}]`` is everywhere, for what is not random.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.checks import expanded, under_revision, unmet
+from experiments.checks import expanded, lies_at, under_revision, unmet
 from experiments.stored import Record, Stored
 
 VERDICTS = ("agrees", "partly", "disagrees", "not comparable")
+FEWEST_SEEDS = 5
 BEGIN, END = "<!-- verdicts -->", "<!-- end -->"
 """Around the table in a page."""
 
@@ -35,22 +38,25 @@ class Verdict:
         Of `VERDICTS`.
     expectations : list of dict
         What it rests on.
+    once : list of dict
+        Places at which one seed is enough.
     """
 
     paper: str
     ours: str
     verdict: str
     expectations: Sequence[dict[str, Any]]
+    once: Sequence[Mapping[str, str]] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Verdict:
         """That of the study in ``folder``."""
         content = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
-        return cls(content["paper"], content["ours"], content["verdict"], content["expectations"])
+        return cls(**content)
 
     def problems(self, records: Sequence[Record]) -> list[str]:
-        """What speaks against it: expectations that do not hold, and a verdict that does not follow from them."""
-        return [*unmet(self.expectations, records), *self._inconsistent()]
+        """What speaks against it: expectations that do not hold or hang on luck, and a verdict that does not follow."""
+        return [*unmet(self.expectations, records), *self._inconsistent(), *self._lucky(records)]
 
     @property
     def revised(self) -> list[str]:
@@ -63,6 +69,15 @@ class Verdict:
         failing = sum("fails" in one for one in expanded(self.expectations))
         if self.verdict == "agrees" and failing:
             yield f"the verdict is that it agrees, and {failing} expectations say what fails"
+
+    def _lucky(self, records: Sequence[Record]) -> Iterator[str]:
+        if self.verdict == "not comparable":
+            return
+        for one in expanded(self.expectations):
+            at = one["left"]["of"]
+            seeds = {record.get("seed", "") for record in records if lies_at(record, at)}
+            if 0 < len(seeds) < FEWEST_SEEDS and not any(place.items() <= at.items() for place in self.once):
+                yield f"{one['what']}: rests on {len(seeds)} seeds, expected at least {FEWEST_SEEDS}"
 
 
 def seeds_of(records: Sequence[Record]) -> str:
@@ -81,13 +96,21 @@ def commits_of(records: Sequence[Record]) -> str:
     return found.pop() if len(found) == 1 else f"{len(found)} commits"
 
 
+def minutes_of(records: Sequence[Record]) -> str:
+    """Processor time of all records together, in minutes; nothing where that was not kept."""
+    seconds = [record["made"]["seconds"] for record in records if "made" in record]
+    return f"{sum(seconds) / 60:.1f}" if seconds else "-"
+
+
 def table(folders: Mapping[str, Path]) -> str:
     """A line for each study, by its name."""
-    lines = ["| study | the paper | here | verdict | seeds | commit |", "|---|---|---|---|---|---|"]
+    lines = ["| study | the paper | here | verdict | seeds | minutes | commit |", "|---|---|---|---|---|---|---|"]
     for name, folder in folders.items():
         found, records = Verdict.read(folder), Stored.read(folder / "results.json").records
         said = f"{found.verdict}, under revision" if found.revised else found.verdict
-        cells = (f"[{name}]({name})", found.paper, found.ours, said, seeds_of(records), commits_of(records))
+        tuning = Stored.read(folder / "tuning.json").records
+        how = (seeds_of(records), minutes_of([*records, *tuning]), commits_of(records))
+        cells = (f"[{name}]({name})", found.paper, found.ours, said, *how)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

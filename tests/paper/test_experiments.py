@@ -337,8 +337,21 @@ FAILS = {"at_least": 3, "fails": "why"}
     ],
 )
 def test_a_verdict_does_not_contradict_what_it_rests_on(verdict: str, more: Record, expected: list[str]) -> None:
-    one = {"what": "it", "left": 2, "at_least": 1, **more}
-    assert Verdict("a", "b", verdict, [one]).problems([]) == expected
+    left = {"of": {"a": "x"}, "take": "rounds"}
+    one = {"what": "it", "left": left, "at_least": 1, **more}
+    assert Verdict("a", "b", verdict, [one], once=[{}]).problems([{"a": "x", "rounds": 2}]) == expected
+
+
+def test_a_verdict_rests_on_more_than_a_lucky_seed() -> None:
+    one = {"what": "it", "left": {"of": {"a": "x"}, "take": "final_accuracy"}, "at_least": 0.5}
+    seeds = [{"a": "x", "seed": str(seed), "curve": [{"mean_model_test_accuracy": 0.6}]} for seed in range(5)]
+    assert Verdict("a", "b", "agrees", [one]).problems(seeds) == []
+    few = ["it: rests on 4 seeds, expected at least 5"]
+    assert Verdict("a", "b", "agrees", [one]).problems(seeds[:4]) == few
+    assert Verdict("a", "b", "not comparable", [one]).problems(seeds[:4]) == []
+    assert Verdict("a", "b", "agrees", [one], once=[{"a": "x"}]).problems(seeds[:1]) == []
+    assert Verdict("a", "b", "agrees", [one], once=[{}]).problems(seeds[:1]) == []
+    assert Verdict("a", "b", "agrees", [one], once=[{"a": "y"}]).problems(seeds[:4]) == few
 
 
 def test_expectations() -> None:
