@@ -6,8 +6,9 @@
     python experiments/run.py [PAPER[/STUDY] ...] --redraw   nothing: figures and the table of verdicts
 
 Each run's record is written as soon as it is there, so what was interrupted goes on where it was. A record says of what
-commit, machine, spec and seed it is; ``--check`` makes its first updates again and holds them against it. It exits with
-1 if something is not as expected, or comes out otherwise on the kind of machine that made it, and 2 if it cannot be run.
+commit, machine, spec and seed it is; ``--check`` makes its first updates again and holds them against it. It exits
+with 1 if something is not as expected, or comes out otherwise than before on one kind of machine, and with 2 if it
+cannot be run.
 """
 
 from __future__ import annotations
