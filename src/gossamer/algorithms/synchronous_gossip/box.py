@@ -23,9 +23,9 @@ Muffliato. The mean of all models moves in the same way.
 
 References
 ----------
-Lian et al., "Can decentralized algorithms outperform centralized algorithms?", NeurIPS 2017, Algorithm 1. Cyffers, Even,
-Bellet and Massoulie, "Muffliato: Peer-to-peer privacy amplification for decentralized optimization and averaging",
-NeurIPS 2022, arXiv 2206.05091.
+Lian et al., "Can decentralized algorithms outperform centralized algorithms?", NeurIPS 2017, Algorithm 1. Cyffers,
+Even, Bellet and Massoulie, "Muffliato: Peer-to-peer privacy amplification for decentralized optimization and
+averaging", NeurIPS 2022, arXiv 2206.05091.
 """
 
 from __future__ import annotations

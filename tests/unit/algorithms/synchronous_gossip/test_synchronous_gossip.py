@@ -283,7 +283,8 @@ def test_only_neighbours_are_heard(message: Message) -> None:
 def test_who_was_away_while_it_computed_computes_again_and_who_waited_goes_on_waiting() -> None:
     node = node_of(THREE)
     (asked,) = node.handle(Resumed(3.0), 3.0)
-    assert isinstance(asked, Compute) and asked.task.id == 2
+    assert isinstance(asked, Compute)
+    assert asked.task.id == 2
     assert node.handle(Completed(1, Released(START), 1), 3.0) == []
     step(node)
     assert node.handle(Resumed(3.0), 9.0) == [SetTimer(60.0, "patience")]
