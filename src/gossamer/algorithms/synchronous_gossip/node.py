@@ -74,14 +74,15 @@ class SynchronousNode(EndingNode):
         self.rate, self.optimizer = settings.learning_rate, settings.optimizer
         by_all = self.rate.by_all  # then a round counts as an update of every node
         self.epoch = updates_per_epoch(context, name, by_all=by_all) / (len(context.names) if by_all else 1)
-        self.gossip_steps, self.patience = settings.gossip_steps, settings.patience
+        self.gossip_steps: int = settings.gossip_steps
+        self.patience: float = settings.patience
         self.quota = context.quotas[name] if context.quotas is not None else None
         self.deadline = context.deadline
 
     @property
     def round(self) -> int:
         """Rounds that are over."""
-        return int(self.state.step) // self.gossip_steps
+        return self.state.step // self.gossip_steps
 
     @property
     def missing(self) -> frozenset[str]:
