@@ -25,8 +25,7 @@ def draw(study: str, records: Sequence[Record]) -> Any:
     for axis, budget in zip(axes[0], budgets, strict=True):
         _accuracies(axis, [record for record in records if record["budget"] == budget])
         axis.set(title=f"epsilon {budget}", ylabel="test accuracy of parties' own models")
-        axis.set_ylim(bottom=max(0.0, min(map(_accuracy, records)) - 0.05))
-    axes[0][1].legend(title="clip", loc="lower right")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), title="clip", loc="outside upper center", ncols=3)
     for axis, label, key, scale in (
         (axes[1][0], "virtual seconds", "virtual_seconds", 1),
         (axes[1][1], "megabytes sent by all", "bytes", 1e6),
@@ -42,7 +41,7 @@ def draw(study: str, records: Sequence[Record]) -> Any:
 
 
 def _accuracies(axis: Any, records: Sequence[Record]) -> None:
-    """A bar an algorithm and clip: the median of the seeds, and the least to the most."""
+    """A point an algorithm and clip: the median of the seeds, and the least to the most."""
     names = _places(records, "algorithm")
     for clip, color in COLORS.items():
         for number, name in enumerate(names):
@@ -53,7 +52,7 @@ def _accuracies(axis: Any, records: Sequence[Record]) -> None:
             middle, place = _middle(found), number + WIDTH * (clips.index(clip) - (len(clips) - 1) / 2)
             spread = np.array([[middle - min(found)], [max(found) - middle]])
             label = None if clip in axis.get_legend_handles_labels()[1] else clip
-            axis.bar(place, middle, WIDTH, yerr=spread, capsize=2, color=color, label=label)
+            axis.errorbar(place, middle, spread, fmt="o", capsize=3, color=color, label=label)
     axis.set_xticks(range(len(names)), names)
 
 
