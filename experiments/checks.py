@@ -40,6 +40,10 @@ def final_balanced_accuracy(record: Record) -> float:
     return float(record["curve"][-1]["balanced_accuracy"])
 
 
+def final_own_accuracy(record: Record) -> float:
+    return float(record["curve"][-1]["test_accuracy"])
+
+
 def worst_node_accuracy(record: Record) -> float:
     return float(record["curve"][-1]["worst_node_test_accuracy"])
 
@@ -86,6 +90,7 @@ def decibels(measure: str) -> Callable[[Record], float]:
 QUANTITIES: dict[str, Callable[[Record], float]] = {
     "final_accuracy": final_accuracy,
     "final_balanced_accuracy": final_balanced_accuracy,
+    "final_own_accuracy": final_own_accuracy,
     "worst_node_accuracy": worst_node_accuracy,
     "epsilon": lambda record: math.inf if record["epsilon"] is None else float(record["epsilon"]),
     "seconds_to_0.75": seconds_to(0.75),

@@ -217,10 +217,11 @@ class Paper:
 
 
 def _content(sweep: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """The spec of a run, with what its algorithm does not know left out."""
+    """The spec of a run, with what its algorithm does not know left out, and under the names that it has there."""
     content = override(sweep["spec"], settings)
     unknown = sweep.get("without", {}).get(content["algorithm"]["name"], [])
-    content["algorithm"] = {key: value for key, value in content["algorithm"].items() if key not in unknown}
+    names = sweep.get("renamed", {}).get(content["algorithm"]["name"], {})
+    content["algorithm"] = {names.get(key, key): v for key, v in content["algorithm"].items() if key not in unknown}
     if content["privacy"].get("mechanism") == "none":
         for key in ("noise_multiplier", "epsilon", "standard_deviation", "norm", "noise_scope"):
             content["privacy"].pop(key, None)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         GraphFederated,
         Increasing,
         Mapa,
+        SynchronousGossip,
     )
     from gossamer.arrays import FloatArray
     from gossamer.data.datasets import load_dataset
@@ -159,6 +160,7 @@ __all__ = [
     "StageClip",
     "StopSettings",
     "Sweep",
+    "SynchronousGossip",
     "SyntheticSettings",
     "TopologyError",
     "TorchModule",
@@ -201,6 +203,7 @@ _HOMES = {
         "GraphFederated",
         "Increasing",
         "Mapa",
+        "SynchronousGossip",
     ),
     "gossamer.arrays": ("FloatArray",),
     "gossamer.data.datasets": ("load_dataset",),

@@ -13,6 +13,7 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.mapa import box as mapa
+from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
 from gossamer.runtimes.simulator import World
 from gossamer.testing.contracts import WORLDS, AlgorithmContract, FixedAnswers
@@ -71,6 +72,27 @@ class TestGossipWithAMovingClip(AlgorithmContract):
 class TestAllreduceWithAMovingClip(AlgorithmContract):
     settings = allreduce.Settings(nodes=3, timeout=30.0)
     clipping = Clipping(QuantileClip())
+
+
+class TestDPsgd(AlgorithmContract):
+    settings = synchronous_gossip.Settings(nodes=5)
+
+
+class TestDPsgdOfOne(AlgorithmContract):
+    settings = synchronous_gossip.Settings(nodes=1)
+
+
+class TestDPsgdWithAMovingClip(AlgorithmContract):
+    settings = synchronous_gossip.Settings(nodes=4, topology="complete", optimizer="momentum")
+    clipping = Clipping(QuantileClip())
+
+
+class TestMuffliato(AlgorithmContract):
+    settings = synchronous_gossip.Settings(name="muffliato", nodes=4)
+
+
+class TestMuffliatoWithoutAcceleration(AlgorithmContract):
+    settings = synchronous_gossip.Settings(name="muffliato", nodes=3, gossip_steps=2, acceleration="none")
 
 
 class TestAudp(AlgorithmContract):

@@ -102,6 +102,7 @@ SHOWN = {
     "digits-increasing": Shown(0.8),
     "digits-local": Shown(0.7, "test_accuracy"),
     "digits-mapa": Shown(0.6),
+    "digits-muffliato": Shown(0.85),
     "hospitals": Shown(0.82),
     "hospitals-budgets": Shown(0.82, more=within_own_budgets),
     "hospitals-faults": Shown(0.82, more=in_spite_of_faults),
@@ -118,6 +119,7 @@ SLOW = {
     "digits-fedasync",
     "digits-graph",
     "digits-increasing",
+    "digits-muffliato",
     "hospitals-budgets",
     "own-module",
 }

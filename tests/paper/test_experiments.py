@@ -291,6 +291,25 @@ def test_a_setting_is_tuned_on_seeds_of_its_own(small: Small) -> None:
     assert len(ran) == 2 * 3 * 2 + 3  # nothing is new
 
 
+def test_a_setting_has_the_name_that_an_algorithm_has_for_it(small: Small) -> None:
+    """Whether it is tuned or not; other algorithms are as they were."""
+    sweep = small.folder / "sweep.yaml"
+    named = "renamed: {allreduce: {rate: learning_rate}}\n"
+    axes = "{clip: {'1': [], '2': [algorithm.name=allreduce, algorithm.rate=0.25]}}"
+    sweep.write_text(f"{SWEEP.partition('axes:')[0]}{named}axes: {axes}\n")
+    gossip, allreduce = small.variants({})
+    assert gossip.content["algorithm"] == {"name": "gossip"}
+    assert allreduce.content["algorithm"] == {"name": "allreduce", "learning_rate": 0.25}
+
+
+def test_the_end_of_a_run_is_kept_with_what_it_sent() -> None:
+    condense = paper_of("baselines").condense
+    curve = [{"bytes": 1, "test_accuracy": 0.5}, {"bytes": 3, "test_accuracy": 0.75}]
+    kept = condense("equal-epsilon", {"curve": curve})
+    assert kept == {"curve": curve[-1:], "bytes": 3}
+    assert condense("equal-epsilon", kept) == kept
+
+
 def test_results_that_are_something_else_are_refused(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("[]")
     with pytest.raises(ResultsError, match="expected records and machines"):

@@ -34,6 +34,7 @@ SAMPLES = "nodes: 4, batch_size: 32, updates_per_node: 30"
 SPECS = {
     "gossip": f"algorithm: {{name: gossip, topology: ring, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
     "allreduce": f"algorithm: {{name: allreduce, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
+    "muffliato": f"algorithm: {{name: muffliato, topology: ring, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
     "audp": f"algorithm: {{name: audp, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
     "asgd": f"algorithm: {{name: asgd, {SAMPLES}}}\nprivacy: none",
     "momentum": f"algorithm: {{name: gossip, topology: ring, optimizer: momentum, learning_rate: 0.1, {SAMPLES}}}\n"

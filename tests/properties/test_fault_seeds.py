@@ -32,9 +32,12 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fedavg": ({"name": "fedavg"}, SAMPLES),
     "local": ({"name": "local"}, SAMPLES),
     "central": ({"name": "central"}, SAMPLES),
+    "d_psgd": ({"name": "d_psgd"}, SAMPLES),
 }
 OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gossip in pairs of two sides": ({"name": "gossip", "exchange": "bipartite", "topology": "star"}, SAMPLES),
+    "several gossip steps": ({"name": "muffliato"}, SAMPLES),
+    "all wait for one": ({"name": "d_psgd", "topology": "star"}, {**SAMPLES, "clip": {"policy": "quantile"}}),
     "edges that wait": ({"name": "audp", "staleness": {"bound": 1, "on_stale": "wait"}}, SAMPLES),
     "stale gradients dropped": ({"name": "audp", "staleness": {"bound": 1, "on_stale": "drop"}}, SAMPLES),
     "no noise": ({"name": "asgd"}, {"mechanism": "none"}),

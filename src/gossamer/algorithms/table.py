@@ -24,6 +24,7 @@ from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.interface import Algorithm
 from gossamer.algorithms.mapa import box as mapa
 from gossamer.algorithms.registered import Registered, find, registered
+from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.registering import MODULES as MODULES
 from gossamer.registering import allowing as allowing
@@ -52,6 +53,8 @@ OWN: Mapping[str, Algorithm[Any]] = {
     "local": baselines.ALGORITHM,
     "central": baselines.ALGORITHM,
     "fedbuff": fedbuff.ALGORITHM,
+    "d_psgd": synchronous_gossip.ALGORITHM,
+    "muffliato": synchronous_gossip.ALGORITHM,
 }
 ALGORITHMS = Table(OWN)
 
@@ -65,6 +68,7 @@ FedAsync = fedasync.Settings
 FedAvg = fedavg.Settings
 Baseline = baselines.Settings
 FedBuff = fedbuff.Settings
+SynchronousGossip = synchronous_gossip.Settings
 
 
 def known_names() -> list[str]:
@@ -106,7 +110,17 @@ def _adapter(settings: Any) -> TypeAdapter[Any]:
 
 
 AlgorithmSettings = Annotated[
-    Gossip | Allreduce | Mapa | EdgeCloud | Increasing | GraphFederated | FedAsync | FedAvg | FedBuff | Baseline,
+    Gossip
+    | Allreduce
+    | Mapa
+    | EdgeCloud
+    | Increasing
+    | GraphFederated
+    | FedAsync
+    | FedAvg
+    | FedBuff
+    | Baseline
+    | SynchronousGossip,
     Field(discriminator="name"),
     WrapValidator(_known),
     SerializeAsAny(),

@@ -29,7 +29,13 @@ from gossamer.vectors import Public, Released
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 MOMENTUM = {"name": "momentum", "momentum": 0.8}
-KEYS = {"gossip": "optimizer", "allreduce": "optimizer", "audp": "optimizer", "fedbuff": "server_optimizer"}
+KEYS = {
+    "gossip": "optimizer",
+    "allreduce": "optimizer",
+    "d_psgd": "optimizer",
+    "audp": "optimizer",
+    "fedbuff": "server_optimizer",
+}
 """The setting's name in each algorithm that has it."""
 GRADIENTS = np.random.default_rng(2).normal(size=(12, 2))
 START = np.array([1.0, -3.0])
@@ -62,7 +68,7 @@ OPTIMIZERS = [
 
 
 @pytest.mark.parametrize(("optimizer", "make"), OPTIMIZERS)
-@pytest.mark.parametrize("algorithm", ["gossip", "allreduce"])
+@pytest.mark.parametrize("algorithm", ["gossip", "allreduce", "d_psgd"])
 def test_a_node_alone_moves_as_torch_does(algorithm: str, optimizer: Any, make: Any) -> None:
     (node,) = nodes(algorithm, optimizer, learning_rate=0.3).values()
     effects = node.handle(Started(), 0.0)

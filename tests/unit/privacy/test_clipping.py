@@ -187,7 +187,7 @@ def test_a_policy_that_an_algorithm_would_ignore_is_refused(algorithm: str, clip
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("algorithm", ["gossip", "allreduce", "audp"])
+@pytest.mark.parametrize("algorithm", ["gossip", "allreduce", "d_psgd", "audp"])
 def test_a_moving_clip_is_one_kind_in_the_ledger_and_learns(algorithm: str, tmp_path: Any) -> None:
     """From a clip 1,000 times too small, at which the same run, if it is fixed, hardly leaves the loss at the start,
     log(10) = 2.303."""

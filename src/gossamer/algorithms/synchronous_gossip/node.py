@@ -1,0 +1,267 @@
+"""A node of synchronous gossip: a gradient step a round, then gossip steps in lock-step with its neighbours.
+
+Messages arrive once and in order, so a neighbour's first iterate that is not older than the present gossip step is the
+one to be averaged: of this very step, unless the neighbour has gone on alone meanwhile. At most two iterates of a
+neighbour are kept, that one and the newest.
+
+Nobody waits for a neighbour that is reported down, or that has said `Enough`: its weight is the node's own until it is
+heard again. While a neighbour is silent, a `Probe` has the session find out whether it is there. Who comes back makes
+the rounds that it lacks at its neighbours' newest iterates, and these wait for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gossamer.algorithms.context import Context, updates_per_epoch
+from gossamer.algorithms.ending import EndingNode
+from gossamer.algorithms.optimizer import Memory, step
+from gossamer.algorithms.synchronous_gossip.averaging import Row
+from gossamer.algorithms.synchronous_gossip.messages import Enough, Iterate, Probe
+from gossamer.errors import PeerError
+from gossamer.privacy.tasks import Gradient, Query
+from gossamer.protocol.effects import CancelTimer, Compute, Record, Send, SetTimer
+from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
+from gossamer.protocol.messages import Message, check_count, check_model
+from gossamer.protocol.node import Effects, on
+from gossamer.vectors import Model
+
+MOST_DOUBLINGS = 10
+"""Of the patience with neighbours whose iterates are due."""
+
+
+@dataclass
+class State:
+    """State of a node.
+
+    ``w`` is its iterate and ``before`` that of the gossip step before, in the same round. ``step`` counts the gossip
+    steps that are over, and ``sent`` says whether the iterate of the present one has gone out. ``heard`` holds each
+    neighbour's iterate for it and ``ahead`` the newest one after that, with their steps. ``away`` are neighbours that
+    are down, ``left`` those that make no more rounds; ``over`` says that this node makes none.
+    """
+
+    w: Model
+    log_clip: Model
+    before: Model | None = None
+    step: int = 0
+    sent: bool = False
+    heard: dict[str, Model] = field(default_factory=dict)
+    heard_of: dict[str, int] = field(default_factory=dict)
+    ahead: dict[str, Model] = field(default_factory=dict)
+    ahead_of: dict[str, int] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
+    probes: int = 0
+    task: int = 0
+    over: bool = False
+    ends: float | None = None
+    finished: str = ""
+    memory: Memory | None = None
+
+
+class SynchronousNode(EndingNode):
+    """One party: its gradient steps, and its place among its neighbours."""
+
+    state: State
+
+    def __init__(self, name: str, context: Context, settings: Any, row: Row) -> None:
+        self.clipping = context.clipping
+        super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
+        self.row = row
+        self.neighbours = frozenset(row.weights)
+        self.query: Query = context.queries[name]
+        self.rate, self.optimizer = settings.learning_rate, settings.optimizer
+        by_all = self.rate.by_all  # then a round counts as an update of every node
+        self.epoch = updates_per_epoch(context, name, by_all=by_all) / (len(context.names) if by_all else 1)
+        self.gossip_steps: int = settings.gossip_steps
+        self.patience: float = settings.patience
+        self.quota = context.quotas[name] if context.quotas is not None else None
+        self.deadline = context.deadline
+
+    @property
+    def round(self) -> int:
+        """Rounds that are over."""
+        return self.state.step // self.gossip_steps
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Neighbours whose iterates are due and waited for."""
+        s = self.state
+        return self.neighbours - s.heard.keys() - s.away - s.left
+
+    # Gradient steps
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        yield from self.set_deadline(now)
+        yield from self.begin_round()
+
+    def begin_round(self) -> Effects:
+        """Line 1. A node that makes no more updates passes on what it averages, as long as anybody is there."""
+        s = self.state
+        if self.quota is not None and self.round >= self.quota:
+            yield from self.end("quota")
+        elif not s.finished:
+            s.task += 1
+            yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
+        elif self.neighbours - s.away - s.left:
+            yield from self.send()
+        else:
+            yield from self.end(s.finished)
+
+    @on(Completed)
+    def update(self, done: Completed, now: float) -> Effects:
+        """Line 2."""
+        s = self.state
+        if done.id != s.task or s.finished:
+            return
+        s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
+        s.memory, move = step(self.optimizer, s.memory, gradient)
+        s.w = (s.w - self.rate.at(self.round / self.epoch) * move).within()
+        yield from self.send()
+        yield from self.advance()
+
+    @on(Refused)
+    def refused(self, event: Refused, now: float) -> Effects:
+        """The budget is spent. Where rounds are numbered, the node goes on averaging."""
+        if self.quota is None:
+            yield from self.end("budget")
+        else:
+            yield from self.finish("budget")
+            yield from self.begin_round()
+            yield from self.advance()
+
+    # Gossip steps
+
+    def send(self) -> Effects:
+        """Line 3: the iterate of a gossip step, for all neighbours."""
+        s = self.state
+        s.sent, s.probes = True, 0
+        yield from self.tell(Iterate(s.step, s.w))
+
+    @on(Iterate)
+    def receive(self, sender: str, iterate: Iterate, now: float) -> Effects:
+        s = self.state
+        self.only_from_neighbours(sender)
+        check_count(sender, "step", iterate.step)
+        check_model(iterate.model, s.w)
+        if s.over or iterate.step < s.step:
+            return  # of a step that was made without it
+        if sender not in s.heard:
+            s.heard[sender], s.heard_of[sender] = iterate.model, iterate.step
+            if s.sent and not self.missing:
+                yield from self.advance()
+        elif iterate.step > s.heard_of[sender]:
+            s.ahead[sender], s.ahead_of[sender] = iterate.model, iterate.step
+
+    def advance(self) -> Effects:
+        """Make gossip steps and begin rounds, as far as one can."""
+        s = self.state
+        while s.sent and not self.missing:
+            self.average()
+            if s.step % self.gossip_steps:
+                yield from self.send()
+            else:
+                yield CancelTimer("patience")
+                yield from self.begin_round()
+        if s.sent:
+            yield self.wait()
+
+    def average(self) -> None:
+        """Line 4."""
+        s = self.state
+        mixed = self.row.averaged(s.w, s.heard)
+        s.before, s.w = s.w, self.row.accelerated(mixed, s.before).within()
+        s.step, s.sent = s.step + 1, False
+        if s.step % self.gossip_steps == 0:
+            s.before = None
+        for name in [name for name, of in s.heard_of.items() if of < s.step]:
+            del s.heard[name], s.heard_of[name]
+            if name in s.ahead:
+                s.heard[name], s.heard_of[name] = s.ahead.pop(name), s.ahead_of.pop(name)
+
+    # When a neighbour is silent
+
+    def wait(self) -> SetTimer:
+        """Timer for the iterates that are due: until it is time to see who is there."""
+        return SetTimer(self.patience * 2 ** min(self.state.probes, MOST_DOUBLINGS), "patience")
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        s = self.state
+        if event.timer == "deadline":
+            yield from self.end("deadline")
+        elif s.sent:
+            s.probes += 1
+            for name in sorted(self.missing):
+                yield Send(name, Probe())
+            yield self.wait()
+
+    @on(Probe)
+    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+        self.only_from_neighbours(sender)
+        yield from ()
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        s = self.state
+        if event.peer in self.neighbours and event.peer not in s.left:
+            s.away.add(event.peer)
+            yield Record("left_out", 1.0)
+            yield from self.unblock()
+
+    @on(PeerUp)
+    def peer_up(self, event: PeerUp, now: float) -> Effects:
+        """Tell who was away what it waits for."""
+        s = self.state
+        if event.peer in s.away:
+            s.away.discard(event.peer)
+            if s.over:
+                yield Send(event.peer, Enough())
+            elif s.sent:
+                yield Send(event.peer, Iterate(s.step, s.w))
+
+    @on(Enough)
+    def enough(self, sender: str, message: Enough, now: float) -> Effects:
+        self.only_from_neighbours(sender)
+        self.state.left.add(sender)
+        yield from self.unblock()
+
+    def unblock(self) -> Effects:
+        """Go on, if it was only those that are waited for no more."""
+        if self.state.sent and not self.missing:
+            yield from self.advance()
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """Set the timers again and go on; what was being computed is lost."""
+        s = self.state
+        yield from self.reset_deadline(now)
+        if not s.sent and not s.over:
+            yield from self.begin_round()
+        yield from self.advance()
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.end(event.reason)
+
+    def end(self, reason: str) -> Effects:
+        """Make no more rounds, and tell all, so that nobody waits."""
+        s = self.state
+        if not s.over:
+            s.over, s.sent = True, False
+            s.heard, s.heard_of, s.ahead, s.ahead_of = {}, {}, {}, {}
+            yield CancelTimer("patience")
+            yield from self.tell(Enough())
+        yield from self.finish(reason)
+
+    def tell(self, what: Message) -> Effects:
+        s = self.state
+        for name in self.row.weights:
+            if name not in s.away and name not in s.left:
+                yield Send(name, what)
+
+    def only_from_neighbours(self, sender: str) -> None:
+        if sender not in self.neighbours:
+            raise PeerError(f"{sender} is no neighbour of {self.name}")
