@@ -12,9 +12,7 @@ from tests.sampling import examples
 from gossamer.runtimes.links import Links, LinkSettings
 
 NAMES = tuple("abcd")
-FRAMES = st.lists(
-    st.tuples(st.permutations(range(4)), st.integers(1, 5000), st.floats(0, 3)), min_size=1, max_size=40
-)
+FRAMES = st.lists(st.tuples(st.permutations(range(4)), st.integers(1, 5000), st.floats(0, 3)), min_size=1, max_size=40)
 """(sender and receiver first, bytes, seconds since the frame before)."""
 UNRELIABLE = {"jitter": 0.4, "loss": 0.2, "duplicate": 0.3}
 EXCEPTIONS = (

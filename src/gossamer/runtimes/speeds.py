@@ -104,7 +104,9 @@ class Even(Section):
         return lambda node, number: 1.0
 
 
-Scenario = Annotated[Annotated[OneSlow | SomeSlow | ByNode | RandomSlow | Even, Field(discriminator="name")], bare("name")]
+Scenario = Annotated[
+    Annotated[OneSlow | SomeSlow | ByNode | RandomSlow | Even, Field(discriminator="name")], bare("name")
+]
 
 
 class SpeedSettings(Composite):

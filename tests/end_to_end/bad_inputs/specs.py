@@ -129,9 +129,17 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("an unknown stop", "stop: {update: 4}", "unknown key stop.update; did you mean updates?"),
     ("a drop rate above 1", "links: {loss: 2}", "links.loss"),
     ("an unknown link", "links: {latncy: 2}", "unknown key links.latncy"),
-    ("a link of no node", "links: {exceptions: [{node: 3, latency: 1}]}", "links.exceptions: a node is a number below 3"),
+    (
+        "a link of no node",
+        "links: {exceptions: [{node: 3, latency: 1}]}",
+        "links.exceptions: a node is a number below 3",
+    ),
     ("a link of an unknown name", "links: {exceptions: [{node: node-1, latency: 1}]}", "links.exceptions.0.node"),
-    ("a link below no node", "links: {exceptions: [{node: -1, latency: 1}]}", "links.exceptions.0.node: input should be"),
+    (
+        "a link below no node",
+        "links: {exceptions: [{node: -1, latency: 1}]}",
+        "links.exceptions.0.node: input should be",
+    ),
     ("a link of nobody", "links: {exceptions: [{latency: 1}]}", "one node or one edge, found neither"),
     (
         "a link of a node and an edge",
@@ -140,7 +148,11 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ),
     ("a link to oneself", "links: {exceptions: [{edge: [1, 1], latency: 1}]}", "an edge joins two nodes, found node 1"),
     ("a link of three", "links: {exceptions: [{edge: [0, 1, 2], latency: 1}]}", "links.exceptions.0.edge"),
-    ("a link like the others", "links: {exceptions: [{node: 1}]}", "a latency or a bandwidth of its own, found neither"),
+    (
+        "a link like the others",
+        "links: {exceptions: [{node: 1}]}",
+        "a latency or a bandwidth of its own, found neither",
+    ),
     (
         "a latency below zero",
         "links: {exceptions: [{node: 1, latency: -1}]}",
