@@ -103,7 +103,7 @@ QUANTITIES: dict[str, Callable[[Record], float]] = {
     "seconds_to_0.85": seconds_to(0.85),
     "speed_to_0.85": speed_to(0.85),
     "updates_to_0.85": until(0.85, "updates"),
-    "wall_seconds_to_0.85": until(0.85, "wall_seconds"),
+    "wall_seconds_to_0.8": until(0.8, "wall_seconds"),
     "final_updates": lambda record: float(record["curve"][-1]["updates"]),
     "settled_gradient_norm": settled("gradient_norm"),
     "settled_accuracy": settled(ACCURACY),

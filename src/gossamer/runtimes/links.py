@@ -103,7 +103,8 @@ class LinkSettings(Section):
     silence : float
         Virtual seconds without an answer after which a peer counts as down.
     exceptions : list of LinkException, optional
-        Links with a latency or a bandwidth of their own; where several are about a link, the last one counts.
+        Links with a latency or a bandwidth of their own. Where several say one of these of a link, the last one
+        counts.
     """
 
     latency: NonNegativeFloat = 0.01
@@ -140,7 +141,7 @@ class _Way:
         return found
 
     def passed(self, left: float, size: int) -> float:
-        """When a frame is on its way that has left the node: after those before it on this link."""
+        """Return when a frame that has left the node is on its way: after those before it on this link."""
         if self.bandwidth is None:
             return left
         self.free = max(left, self.free) + size / self.bandwidth
