@@ -54,12 +54,18 @@ def kinds_in(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [item for item in items if "properties" in item]
 
 
+def listed(schema: dict[str, Any]) -> dict[str, Any]:
+    """The items of a list, or of one that may be left out; nothing of what is no list alone."""
+    lists = [member for member in members(schema) if member.get("type") == "array" and "items" in member]
+    return resolved(lists[0]["items"]) if len(members(schema)) == len(lists) == 1 else {}
+
+
 def sections(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Every place that holds settings, with the kinds of settings it may hold."""
     for kind in kinds_in(schema):
         for key, value in kind["properties"].items():
             place = f"{path}.{key}" if path else key
-            inside = resolved(value["items"]) if value.get("type") == "array" else value
+            inside = listed(value) or value
             kinds = kinds_in(inside)
             if kinds:
                 yield place, kinds
@@ -91,7 +97,7 @@ SECTIONS = all_sections()
 
 def values(schema: dict[str, Any], place: str) -> str:
     """What a key may be set to."""
-    if schema.get("type") == "array" and place in SECTIONS:
+    if listed(schema) and place in SECTIONS:
         return f"[list of sections]({anchor(place)})"
     linked = {True: f"[section]({anchor(place)})", False: f"[mapping of sections]({anchor(place)})"}
     found = (

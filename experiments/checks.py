@@ -50,11 +50,21 @@ def worst_node_accuracy(record: Record) -> float:
 
 def seconds_to(accuracy: float) -> Callable[[Record], float]:
     """Virtual seconds until the mean model first has ``accuracy``; infinite if it never does."""
+    return until(accuracy, "virtual_seconds")
+
+
+def until(accuracy: float, key: str) -> Callable[[Record], float]:
+    """Updates, or seconds, until the mean model first has ``accuracy``; infinite if it never does."""
 
     def measure(record: Record) -> float:
-        return next((row["virtual_seconds"] for row in record["curve"] if row[ACCURACY] >= accuracy), math.inf)
+        return next((row[key] for row in record["curve"] if row[ACCURACY] >= accuracy), math.inf)
 
     return measure
+
+
+def speed_to(accuracy: float) -> Callable[[Record], float]:
+    """One by the virtual seconds until the mean model first has ``accuracy``, for tuning; 0 if it never does."""
+    return lambda record: 1 / seconds_to(accuracy)(record)
 
 
 def settled(key: str) -> Callable[[Record], float]:
@@ -96,6 +106,10 @@ QUANTITIES: dict[str, Callable[[Record], float]] = {
     "seconds_to_0.75": seconds_to(0.75),
     "seconds_to_0.8": seconds_to(0.8),
     "seconds_to_0.85": seconds_to(0.85),
+    "speed_to_0.85": speed_to(0.85),
+    "updates_to_0.85": until(0.85, "updates"),
+    "wall_seconds_to_0.8": until(0.8, "wall_seconds"),
+    "final_updates": lambda record: float(record["curve"][-1]["updates"]),
     "settled_gradient_norm": settled("gradient_norm"),
     "settled_accuracy": settled(ACCURACY),
     "settled_loss": settled("mean_model_test_loss"),

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import time
 from collections.abc import Mapping
+from importlib import import_module
+from multiprocessing import Process
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from experiments.checks import expanded, under_revision, unmet
+from experiments.checks import QUANTITIES, expanded, under_revision, unmet
 from experiments.drawn import save
 from experiments.gfl.studies import steady, with_noise
 from experiments.increasing.studies import balanced_accuracy
@@ -27,7 +30,9 @@ from experiments.sweeps import Paper
 from experiments.verdicts import BEGIN, END, Verdict, table
 
 from gossamer.data.split import Split
+from gossamer.experiment.reading import parse_spec
 from gossamer.objectives.glm import LinearModel
+from gossamer.runtimes.speeds import SpeedSettings
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 EACH = list(every_study().values())
@@ -183,6 +188,72 @@ def test_each_agents_features_have_noise_of_a_spread_of_its_own(sparse: bool) ->
     assert not noise[20:].any()
     assert bool(noise[:20, 0].any()) is not sparse  # what is not there stays so
     assert np.array_equal(given.toarray() if sparse else given, features)  # the data set itself is as it was
+
+
+def test_how_long_an_accuracy_takes() -> None:
+    curve = [
+        {"virtual_seconds": at, "updates": 10 * at, "mean_model_test_accuracy": accuracy}
+        for at, accuracy in ((1, 0.5), (4, 0.86), (6, 0.84))
+    ]
+    found = {name: QUANTITIES[f"{name}_to_0.85"]({"curve": curve}) for name in ("seconds", "updates", "speed")}
+    assert found == {"seconds": 4, "updates": 40, "speed": 0.25}
+    assert QUANTITIES["speed_to_0.85"]({"curve": curve[:1]}) == 0
+    assert QUANTITIES["final_updates"]({"curve": curve}) == 60
+
+
+def test_what_runs_over_processes_is_not_begun_again() -> None:
+    study = Study("claims", "wall-clock")
+    assert list(study.of.first_of_each(study.name, study.variants({})[:1])) == [None]
+
+
+@pytest.fixture
+def wall_clock() -> Any:
+    for needed in ("amqtt", "cryptography", "paho"):
+        pytest.importorskip(needed, reason="needs the extras secure, mqtt and broker")
+    return import_module("experiments.claims.wall_clock")
+
+
+def test_a_slowed_process_is_stopped_by_turns_and_runs_in_the_end(
+    wall_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the one that the spec names, and not before its node runs."""
+
+    def stopped(process: Any) -> bool:
+        return Path(f"/proc/{process.pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "T"
+
+    states = {"a": "running", "b": "connecting"}
+    monkeypatch.setattr(wall_clock, "_state", lambda federation, name: states[name])
+    experiment: Any = SimpleNamespace(speeds=SpeedSettings.model_validate({"scenario": {"name": "one_slow"}}))
+    processes = {name: Process(target=time.sleep, args=(600,)) for name in states}
+    for process in processes.values():
+        process.start()
+    try:
+        for name in states:
+            federation: Any = SimpleNamespace(processes=processes, prepared=SimpleNamespace(names=("c", name)))
+            with wall_clock.slowed(federation, experiment):
+                seen = [stopped(processes[name]) for _ in range(300) if time.sleep(0.002) is None]
+            assert any(seen) == (name == "a")
+            assert not any(stopped(process) for process in processes.values())
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.join()
+
+
+@pytest.mark.slow
+def test_a_model_over_wall_time_is_that_of_the_run(
+    wall_clock: Any, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The accuracy of all updates; and each of a party's updates is counted, as long as the deadline says."""
+    monkeypatch.setenv("GOSSAMER_DATA", str(shared_data))
+    variant = Study("claims", "wall-clock").variants({"algorithm": "gossip", "slower": "10"})[0]
+    record = wall_clock.timed(parse_spec({**variant.content, "stop": {"virtual_seconds": 4}}))
+    first, last = record["curve"][0], record["curve"][-1]
+    assert (first["wall_seconds"], first["updates"]) == (0, 1)
+    assert last["wall_seconds"] <= 4
+    assert last["updates"] <= 4 * (1 + 4 / 0.05)
+    assert last["mean_model_test_accuracy"] > 0.5 > first["mean_model_test_accuracy"]
+    assert record["epsilon"] > 0
 
 
 def test_places_follow_the_sweep() -> None:

@@ -57,8 +57,25 @@ def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
     generator = stream(seed, "partition")
     shards = partition(spec.partition, dataset.train.targets, nodes, generator, dataset.owners, dataset.persons)
     prepared = assemble(spec, names, dataset, tuple(shards), memory)
+    _check_edges(prepared)
     _advise(spec, dataset)
     return replace(prepared, holdings=_holdings(spec, dataset, shards), public=public)
+
+
+def _check_edges(prepared: Prepared) -> None:
+    """Raise SpecError if the spec has a link between two nodes that do not talk to each other."""
+    cast, graph, algorithm = prepared.cast, prepared.graph, prepared.experiment.algorithm.name
+    names = (*cast.workers, *cast.servers)
+    places = {name: place for place, name in enumerate(cast.joined) if name not in cast.parents}
+    for one in prepared.experiment.links.exceptions or ():
+        first, second = (names[number] for number in one.edge or (0, 0))
+        if one.edge is None or cast.parents.get(first) == second or cast.parents.get(second) == first:
+            continue
+        if first not in places or places.get(second) not in graph.neighbours(places[first]):
+            raise SpecError(
+                f"links.exceptions: nodes {one.edge[0]} and {one.edge[1]} do not talk to each other in this run of "
+                f"{algorithm}; name an edge of its topology, or a node and its server"
+            )
 
 
 def _advise(experiment: Experiment, dataset: Dataset) -> None:

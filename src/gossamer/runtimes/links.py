@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Self
 
@@ -41,6 +41,48 @@ class Partition(_Interval):
     group: tuple[NonNegativeInt, ...]
 
 
+class LinkException(Section):
+    """Links that are unlike the others: all of a node, or those in both directions between two.
+
+    Attributes
+    ----------
+    node : int
+        A number: all links to and from this node.
+    edge : list of int
+        Two numbers: the links between these nodes, one in each direction. Give this or ``node``.
+    latency : float
+        In the place of ``links.latency``.
+    bandwidth : float
+        Bytes per virtual second that pass over each of these links, where messages queue once they have left the
+        node.
+    """
+
+    node: NonNegativeInt | None = None
+    edge: tuple[NonNegativeInt, NonNegativeInt] | None = None
+    latency: NonNegativeFloat | None = None
+    bandwidth: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _says_whose_and_what(self) -> Self:
+        if (self.node is None) == (self.edge is None):
+            found = "neither" if self.node is None else "both"
+            raise ValueError(f"an exception is of one node or one edge, found {found}; give one of them")
+        if self.edge is not None and self.edge[0] == self.edge[1]:
+            raise ValueError(f"an edge joins two nodes, found node {self.edge[0]} twice")
+        if self.latency is None and self.bandwidth is None:
+            raise ValueError("an exception has a latency or a bandwidth of its own, found neither")
+        return self
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The nodes that it names."""
+        return (self.node,) if self.node is not None else self.edge or ()
+
+    def covers(self, sender: int, to: int) -> bool:
+        """Whether the link from ``sender`` to ``to`` is one of these."""
+        return self.node in (sender, to) if self.edge is None else {sender, to} == set(self.edge)
+
+
 class LinkSettings(Section):
     """The section ``links``.
 
@@ -60,6 +102,9 @@ class LinkSettings(Section):
         Virtual seconds after which an unacknowledged message is sent again (only on links that can lose).
     silence : float
         Virtual seconds without an answer after which a peer counts as down.
+    exceptions : list of LinkException, optional
+        Links with a latency or a bandwidth of their own. Where several say one of these of a link, the last one
+        counts.
     """
 
     latency: NonNegativeFloat = 0.01
@@ -70,11 +115,37 @@ class LinkSettings(Section):
     partitions: tuple[Partition, ...] = ()
     retry_after: float = Field(default=1.0, ge=1e-3)
     silence: float = Field(default=30.0, ge=1e-3)
+    exceptions: Annotated[tuple[LinkException, ...] | None, NEWER] = None
 
     @property
     def reliable(self) -> bool:
         """Whether every message arrives exactly once and in order without further ado."""
         return not (self.jitter or self.loss or self.duplicate or self.partitions)
+
+
+@dataclass(slots=True)
+class _Way:
+    """The link from one node to another."""
+
+    latency: float
+    bandwidth: float | None
+    free: float
+
+    @classmethod
+    def of(cls, settings: LinkSettings, sender: int, to: int, start: float) -> _Way:
+        found = cls(settings.latency, None, start)
+        for one in settings.exceptions or ():
+            if one.covers(sender, to):
+                found.latency = found.latency if one.latency is None else one.latency
+                found.bandwidth = found.bandwidth if one.bandwidth is None else one.bandwidth
+        return found
+
+    def passed(self, left: float, size: int) -> float:
+        """Return when a frame that has left the node is on its way: after those before it on this link."""
+        if self.bandwidth is None:
+            return left
+        self.free = max(left, self.free) + size / self.bandwidth
+        return self.free
 
 
 @dataclass(slots=True)
@@ -91,6 +162,7 @@ class Links:
     start: float
     reliable: bool
     frames: int = 0
+    ways: dict[tuple[str, str], _Way] = field(default_factory=dict)
 
     @classmethod
     def new(cls, settings: LinkSettings, names: tuple[str, ...], seed: int, start: float) -> Links:
@@ -105,18 +177,29 @@ class Links:
         if settings.bandwidth is not None:
             left = max(now, self.uplink_free[sender]) + size / settings.bandwidth
             self.uplink_free[sender] = left
+        latency = settings.latency
+        if settings.exceptions is not None:
+            way = self._way(sender, to)
+            left, latency = way.passed(left, size), way.latency
         if self.reliable:
-            return (left + settings.latency,)
-        return self._unreliable(sender, to, left, now)
+            return (left + latency,)
+        return self._unreliable(sender, to, left, latency, now)
 
-    def _unreliable(self, sender: str, to: str, left: float, now: float) -> tuple[float, ...]:
+    def _way(self, sender: str, to: str) -> _Way:
+        found = self.ways.get((sender, to))
+        if found is None:
+            found = _Way.of(self.settings, self.numbers[sender], self.numbers[to], self.start)
+            self.ways[sender, to] = found
+        return found
+
+    def _unreliable(self, sender: str, to: str, left: float, latency: float, now: float) -> tuple[float, ...]:
         settings = self.settings
         self.frames += 1
         lost, twice, jitter, more_jitter = self.draws.at(self.frames).random(4)
         if lost < settings.loss or self._cut(sender, to, now):
             return ()
         jitters = (jitter, more_jitter) if twice < settings.duplicate else (jitter,)
-        return tuple(left + settings.latency + settings.jitter * float(draw) for draw in jitters)
+        return tuple(left + latency + settings.jitter * float(draw) for draw in jitters)
 
     def _cut(self, sender: str, to: str, now: float) -> bool:
         ends = {self.numbers[sender], self.numbers[to]}

@@ -352,8 +352,9 @@ def check_world(
     if faults.availability is not None:
         faults.availability.away(nodes, seed)
     named = [("faults.absences", absence.node) for absence in faults.absences]
-    cuts = () if links is None else links.partitions
-    named += [("links.partitions", number) for cut in cuts for number in cut.group]
+    links = links or LinkSettings()
+    named += [("links.partitions", number) for cut in links.partitions for number in cut.group]
+    named += [("links.exceptions", number) for one in links.exceptions or () for number in one.numbers]
     for key, number in named:
         if number >= nodes + servers:
             raise SpecError(f"{key}: a node is a number below {nodes + servers}, found {number}")

@@ -31,6 +31,17 @@ TYPES: tuple[tuple[str, str, str], ...] = (
     ("speeds: a number", "speeds: 3\n", "speeds: expected"),
     ("speeds: unknown", "speeds: slow\n", "speeds"),
     ("links: a list", "links: [1]\n", "links: expected keys with their values"),
+    (
+        "links: an edge that the topology lacks",
+        "algorithm: {name: gossip, nodes: 3, topology: line}\nprivacy: none\n"
+        "links: {exceptions: [{edge: [0, 2], latency: 1}]}\n",
+        "links.exceptions: nodes 0 and 2 do not talk to each other in this run of gossip",
+    ),
+    (
+        "links: an edge between clients",
+        "algorithm: {name: fedavg, nodes: 3}\nprivacy: none\nlinks: {exceptions: [{edge: [0, 1], latency: 1}]}\n",
+        "links.exceptions: nodes 0 and 1 do not talk to each other in this run of fedavg",
+    ),
     ("faults: a text", "faults: many\n", "faults: expected keys with their values"),
     ("stop: a number", "stop: 3\n", "stop: expected keys with their values, found 3"),
     ("stop: true", "stop: true\n", "stop: expected keys with their values, found True"),
@@ -118,6 +129,56 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("an unknown stop", "stop: {update: 4}", "unknown key stop.update; did you mean updates?"),
     ("a drop rate above 1", "links: {loss: 2}", "links.loss"),
     ("an unknown link", "links: {latncy: 2}", "unknown key links.latncy"),
+    (
+        "a link of no node",
+        "links: {exceptions: [{node: 3, latency: 1}]}",
+        "links.exceptions: a node is a number below 3",
+    ),
+    ("a link of an unknown name", "links: {exceptions: [{node: node-1, latency: 1}]}", "links.exceptions.0.node"),
+    (
+        "a link below no node",
+        "links: {exceptions: [{node: -1, latency: 1}]}",
+        "links.exceptions.0.node: input should be",
+    ),
+    ("a link of nobody", "links: {exceptions: [{latency: 1}]}", "one node or one edge, found neither"),
+    (
+        "a link of a node and an edge",
+        "links: {exceptions: [{node: 1, edge: [0, 1], latency: 1}]}",
+        "one node or one edge, found both",
+    ),
+    ("a link to oneself", "links: {exceptions: [{edge: [1, 1], latency: 1}]}", "an edge joins two nodes, found node 1"),
+    ("a link of three", "links: {exceptions: [{edge: [0, 1, 2], latency: 1}]}", "links.exceptions.0.edge"),
+    (
+        "a link like the others",
+        "links: {exceptions: [{node: 1}]}",
+        "a latency or a bandwidth of its own, found neither",
+    ),
+    (
+        "a latency below zero",
+        "links: {exceptions: [{node: 1, latency: -1}]}",
+        "links.exceptions.0.latency: input should be greater than or equal to 0",
+    ),
+    (
+        "a bandwidth of zero",
+        "links: {exceptions: [{edge: [0, 1], bandwidth: 0}]}",
+        "links.exceptions.0.bandwidth: input should be greater than 0",
+    ),
+    (
+        "a slow node that is not there",
+        "speeds: {scenario: {name: by_node, slow: [{node: 3, factor: 2}]}}",
+        "speeds.scenario.slow: a node is a number below 3, found 3",
+    ),
+    (
+        "a slow node twice",
+        "speeds: {scenario: {name: by_node, slow: [{node: 1, factor: 2}, {node: 1, factor: 3}]}}",
+        "each node has one factor, found node 1 twice",
+    ),
+    (
+        "a factor below zero",
+        "speeds: {scenario: {name: by_node, slow: [{node: 1, factor: -2}]}}",
+        "input should be greater than 0",
+    ),
+    ("no slow nodes", "speeds: {scenario: {name: by_node, slow: []}}", "expected 1 or more of them, found 0"),
     ("no trace of speeds", "speeds: {name: file, path: nowhere.csv}", "nowhere.csv"),
     (
         "sizes that do not fit",

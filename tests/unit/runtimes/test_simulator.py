@@ -199,6 +199,14 @@ def test_one_slow() -> None:
     assert [speeds.seconds(node, 5) for node in range(3)] == [2, 20, 2]
 
 
+def test_by_node() -> None:
+    slow = {"name": "by_node", "slow": [{"node": 2, "factor": 5}, {"node": 0, "factor": 0.5}]}
+    speeds = Speeds(SpeedSettings.model_validate({"seconds": 2, "scenario": slow}), 4, 0)
+    assert [speeds.seconds(node, 7) for node in range(4)] == [1, 2, 10, 2]
+    with pytest.raises(SpecError, match=r"speeds.scenario.slow: a node is a number below 2, found 2"):
+        Speeds(SpeedSettings.model_validate({"scenario": slow}), 2, 0)
+
+
 def test_some_slow() -> None:
     speeds = Speeds(SpeedSettings.model_validate({"scenario": {"name": "some_slow", "share": 0.3}}), 7, 0)
     assert [speeds.seconds(node, 5) for node in range(7)] == [1, 1, 1, 1, 1, 10, 10]  # 2.1 of 7
@@ -255,6 +263,10 @@ def test_a_world_that_names_nodes_that_do_not_exist() -> None:
     links = LinkSettings.model_validate({"partitions": [{"start": 1, "group": [0, 4]}]})
     with pytest.raises(SpecError, match=r"links.partitions: a node is a number below 4, found 4"):
         check_world(SpeedSettings(), FaultSettings(), 4, 0, links)
+    links = LinkSettings.model_validate({"exceptions": [{"edge": [1, 5], "latency": 1}]})
+    check_world(SpeedSettings(), FaultSettings(), 4, 0, links, servers=2)
+    with pytest.raises(SpecError, match=r"links.exceptions: a node is a number below 5, found 5"):
+        check_world(SpeedSettings(), FaultSettings(), 4, 0, links, servers=1)
     slow = SpeedSettings.model_validate({"scenario": {"name": "one_slow", "node": 4}})
     with pytest.raises(SpecError, match="from 0 to 3, found 4"):
         check_world(slow, FaultSettings(), 4, 0)
