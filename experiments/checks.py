@@ -107,6 +107,7 @@ QUANTITIES: dict[str, Callable[[Record], float]] = {
     "centroid_error": lambda record: 1 - float(record["steady"]["centroid_test_accuracy"]),
     "diverged": lambda record: float(record["last_stable_round"] is not None),
     "ssim": lambda record: float(record["ssim"]),
+    "off": lambda record: float(record["off"]),
     "cosine": lambda record: float(record["cosine"]),
 }
 OVER: dict[str, Callable[[Sequence[float]], float]] = {"median": statistics.median, "least": min, "most": max}
