@@ -36,6 +36,10 @@ def final_accuracy(record: Record) -> float:
     return float(record["curve"][-1][ACCURACY])
 
 
+def final_loss(record: Record) -> float:
+    return float(record["curve"][-1]["mean_model_test_loss"])
+
+
 def final_balanced_accuracy(record: Record) -> float:
     return float(record["curve"][-1]["balanced_accuracy"])
 
@@ -85,6 +89,7 @@ def decibels(measure: str) -> Callable[[Record], float]:
 
 QUANTITIES: dict[str, Callable[[Record], float]] = {
     "final_accuracy": final_accuracy,
+    "final_loss": final_loss,
     "final_balanced_accuracy": final_balanced_accuracy,
     "worst_node_accuracy": worst_node_accuracy,
     "epsilon": lambda record: math.inf if record["epsilon"] is None else float(record["epsilon"]),

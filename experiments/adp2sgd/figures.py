@@ -37,6 +37,7 @@ def draw(study: str, records: Sequence[Record]) -> Any:
         "figure-3": partial(_slow, "figure-3"),
         "figure-4": _doubled,
         "stragglers": _stragglers,
+        "lstm": _frames,
     }
     figure = draws[study](records)
     if study != "table-2":
@@ -113,6 +114,23 @@ def _over_epochs(records: Sequence[Record]) -> Any:
         axis.grid(alpha=0.3)
     np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
     figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    return figure
+
+
+def _frames(records: Sequence[Record]) -> Any:
+    """Loss over updates, a panel a setting."""
+    settings = _places(records, "setting")
+    figure, axes = plt.subplots(1, len(settings), figsize=(13, 3.2), sharey=True, layout="constrained")
+    for axis, setting in zip(axes, settings, strict=True):
+        for record in (one for one in records if one["setting"] == setting):
+            losses = [row["mean_model_test_loss"] for row in record["curve"]]
+            shares = [row["updates"] / record["curve"][-1]["updates"] for row in record["curve"]]
+            name = record["algorithm"]
+            axis.plot(shares, losses, color=COLORS[name], label=name)
+        axis.set(title=setting.replace(", ", ",\n"), xlabel="part of the run")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("held-out loss of the mean model")
+    axes[0].legend()
     return figure
 
 

@@ -1,18 +1,20 @@
-"""Tables 1 and 2 and Figs. 1 to 4 of A(DP)2SGD."""
+"""The tables and figures of A(DP)2SGD."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
+from experiments.adp2sgd import frames
 from experiments.adp2sgd.figures import draw
 from experiments.provenance import FirstUpdates
 from experiments.stored import Record
 from experiments.sweeps import Paper, Variant
 
+import gossamer as gs
 from gossamer.objectives.models import build_model
 
-STUDIES = ("table-1", "table-2", "figure-1", "figure-2", "figure-3", "figure-4", "stragglers")
+STUDIES = ("table-1", "table-2", "figure-1", "figure-2", "figure-3", "figure-4", "stragglers", "lstm")
 PUBLISHED = {
     "shufflenet": 4.82,
     "mobilenetv2": 8.76,
@@ -44,4 +46,11 @@ def sizes(study: str, variant: Variant, folder: Path | None, first: FirstUpdates
     }
 
 
-PAPER = Paper(Path(__file__).resolve().parent, STUDIES, draw, runners={"table-2": sizes})
+def of_frames(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
+    """A run on generated frames, with the loss over them."""
+    result = gs.run(variant.experiment, folder, data=frames.data(), overwrite=True, progress=first)
+    shown = ("updates", "virtual_seconds", "mean_model_test_loss")
+    return {**PAPER.record(variant, result), "curve": [{key: row[key] for key in shown} for row in result.metrics]}
+
+
+PAPER = Paper(Path(__file__).resolve().parent, STUDIES, draw, runners={"table-2": sizes, "lstm": of_frames})

@@ -120,6 +120,16 @@ def test_a_direction_computes_what_torch_does() -> None:
     assert torch.allclose(found, theirs(frames)[0], rtol=1e-12, atol=1e-14)
 
 
+def test_scores_of_every_frame() -> None:
+    """Those of the middle frame are the same, and the size does not change."""
+    made = [LSTM((5, 3), 7, layers=2, cells=4, projection=2, every=every) for every in (False, True)]
+    made[1].load_state_dict(made[0].state_dict())
+    frames = torch.linspace(-1, 1, 2 * 5 * 3).reshape(2, 5, 3)
+    middle, every = (module(frames) for module in made)
+    assert every.shape == (2, 5, 7)
+    assert torch.allclose(every[:, 2], middle)
+
+
 def test_full_width_keeps_every_number_of_channels() -> None:
     """All numbers of channels in the papers' tables are multiples of 4."""
     assert [scaled(channels, 1.0) for channels in (4, 24, 116, 208, 1280)] == [4, 24, 116, 208, 1280]
