@@ -36,6 +36,10 @@ def final_accuracy(record: Record) -> float:
     return float(record["curve"][-1][ACCURACY])
 
 
+def final_loss(record: Record) -> float:
+    return float(record["curve"][-1]["mean_model_test_loss"])
+
+
 def final_balanced_accuracy(record: Record) -> float:
     return float(record["curve"][-1]["balanced_accuracy"])
 
@@ -99,6 +103,7 @@ def decibels(measure: str) -> Callable[[Record], float]:
 
 QUANTITIES: dict[str, Callable[[Record], float]] = {
     "final_accuracy": final_accuracy,
+    "final_loss": final_loss,
     "final_balanced_accuracy": final_balanced_accuracy,
     "final_own_accuracy": final_own_accuracy,
     "worst_node_accuracy": worst_node_accuracy,
@@ -126,6 +131,7 @@ QUANTITIES: dict[str, Callable[[Record], float]] = {
     "centroid_error": lambda record: 1 - float(record["steady"]["centroid_test_accuracy"]),
     "diverged": lambda record: float(record["last_stable_round"] is not None),
     "ssim": lambda record: float(record["ssim"]),
+    "off": lambda record: float(record["off"]),
     "cosine": lambda record: float(record["cosine"]),
 }
 OVER: dict[str, Callable[[Sequence[float]], float]] = {"median": statistics.median, "least": min, "most": max}

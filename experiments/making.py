@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from experiments.checks import QUANTITIES
@@ -53,21 +54,26 @@ def make(study: Study, how: How) -> list[str]:
 
 
 def _tune(study: Study, how: How) -> list[str]:
-    """Try the values of the setting that is tuned."""
-    tuning = study.tuning
-    if tuning is None:
-        return []
-    stored = study.trials_so_far()
-    trials = {one.name: (tuned, value, one) for tuned, value, one in study.trials(how.only or {})}
-    have = {record["name"]: record for record in stored.records}
-    todo = [one for name, (_, _, one) in trials.items() if how.again or not is_current(have.get(name), one)]
+    """Try the values of the setting that is tuned, and then those that are due beyond them."""
+    tuning, lines, made = study.tuning, list[str](), set[str]()
+    while tuning is not None:
+        stored = study.trials_so_far()
+        have = {record["name"]: record for record in stored.records}
+        trials = {one.name: (tuned, value, one) for tuned, value, one in study.trials(how.only or {})}
+        unmade = [one for name, (_, _, one) in trials.items() if name not in made]
+        todo = [one for one in unmade if how.again or not is_current(have.get(one.name), one)]
+        if not todo:
+            break
+        made |= {one.name for one in todo}
+        order = [one.name for _, _, one in study.trials({})]
+        kept = partial(_trial, {name: (tuned, value) for name, (tuned, value, _) in trials.items()}, tuning.by)
+        found = _made(study, how, todo, have, order, "tuning.json", stored, kept)
+        lines += [f"tuning: {line}" for line in found]
+    return lines
 
-    def kept(record: Record) -> Record:
-        tuned, value, _ = trials[record["name"]]
-        return trial(record, tuned, value, QUANTITIES[tuning.by](record))
 
-    order = [one.name for _, _, one in study.trials({})]
-    return [f"tuning: {line}" for line in _made(study, how, todo, have, order, "tuning.json", stored, kept)]
+def _trial(trials: Mapping[str, tuple[str, float]], by: str, record: Record) -> Record:
+    return trial(record, *trials[record["name"]], QUANTITIES[by](record))
 
 
 def _run(study: Study, how: How) -> list[str]:

@@ -58,7 +58,7 @@ class Study:
     @property
     def tuning(self) -> Tuning | None:
         """What is tuned in it, if something is."""
-        return Tuning.of(self.of.sweep(self.name))
+        return Tuning.of(self.of.sweep(self.name), full=self.full)
 
     def trials(self, only: Mapping[str, str]) -> list[tuple[str, float, Variant]]:
         """The runs that tune it, at the place ``only`` as far as they have one: seeds are their own."""
@@ -75,7 +75,7 @@ class Study:
         """Places whose tuned setting is at an edge of those that were tried."""
         if self.tuning is None:
             return []
-        return self.tuning.at_an_edge(self.tuning.chosen(self.file("tuning.json")))
+        return self.tuning.at_an_edge(self.file("tuning.json"))
 
     def stored(self) -> Stored:
         """Records so far, of runs that it still has."""

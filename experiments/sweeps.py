@@ -101,30 +101,36 @@ class Paper:
     def variants(self, study: str, *, full: bool = False) -> Iterator[Variant]:
         """The runs of a study, each with the setting that was tuned for its place, where that is known."""
         sweep = self.sweep(study)
-        tuning = Tuning.of(sweep)
-        best = tuning.chosen(self.folder / study / f"tuning{'-full' if full else ''}.json") if tuning else {}
+        where = sweep.get("tuned_in", study)
+        own = full and where == study  # what was tuned in another one, was so at its ordinary size
+        tuning = Tuning.of(self.sweep(where), full=own)
+        best = tuning.chosen(self._trials_file(where, own)) if tuning else {}
         for place, settings in self._places(study, sweep, full):
             tuned = tuning.place(place) if tuning else ""
             more = [tuning.setting_of(best[tuned])] if tuning and tuned in best else []
             yield Variant(place, _content(sweep, [*settings, *more]))
 
     def trials(self, study: str, *, full: bool = False) -> Iterator[tuple[str, float, Variant]]:
-        """The runs that tune a study: (what is tuned together, the value, the run)."""
+        """The runs that tune a study, by those there are: (what is tuned together, the value, the run)."""
         sweep = self.sweep(study)
-        tuning = Tuning.of(sweep)
+        tuning = Tuning.of(sweep, full=full)
+        tried = tuning.tried(self._trials_file(study, full)) if tuning else {}
         seen: set[str] = set()
         for place, settings in self._places(study, sweep, full) if tuning else ():
             tuned = tuning.place(place)
             if tuned in seen:
                 continue
             seen.add(tuned)
-            for value, seed in tuning.trials():
+            for value, seed in tuning.trials(tried.get(tuned, {})):
                 where = {**place, "value": f"{value:g}", "seed": str(seed)}
                 yield (
                     tuned,
                     value,
                     Variant(where, _content(sweep, [*settings, tuning.setting_of(value), f"seed={seed}"])),
                 )
+
+    def _trials_file(self, study: str, full: bool) -> Path:
+        return self.folder / study / f"tuning{'-full' if full else ''}.json"
 
     def sweep(self, study: str) -> dict[str, Any]:
         """What `sweep.yaml` says."""

@@ -5,7 +5,9 @@ In `sweep.yaml`:
     tune: {setting: algorithm.learning_rate, among: [0.25, 0.5, 1.0, 2.0], seeds: [5, 6, 7], by: final_accuracy}
 
 The value whose runs have the largest median is taken, of equal ones the first; `tuning.json` has all of them. The axis
-``seed`` does not count as a place, and neither do those of ``but_not``.
+``seed`` does not count as a place, and neither do those of ``but_not``. Where the last of ``among`` is the best, those
+of ``beyond`` are tried as well, one after the other, as long as the last one is the best. A study with
+``tuned_in: table-1`` has what was tuned in another one, at the places of the same names.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.stored import Record, Stored
+
+Tried = Mapping[float, Sequence[float]]
+"""By value, what its runs came to, a number a seed."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Tuning:
         The quantity, of `experiments.checks`, that is to be largest.
     but_not : list of str
         Axes along which the setting is the same: that of their first place.
+    beyond : list of float
+        Further values, tried where the best is the last.
     """
 
     setting: str
@@ -42,40 +49,60 @@ class Tuning:
     seeds: Sequence[int]
     by: str = "final_accuracy"
     but_not: Sequence[str] = ()
+    beyond: Sequence[float] = ()
 
     @classmethod
-    def of(cls, sweep: Mapping[str, Any]) -> Tuning | None:
-        """That of a sweep, if it has one."""
-        return cls(**sweep["tune"]) if "tune" in sweep else None
+    def of(cls, sweep: Mapping[str, Any], *, full: bool) -> Tuning | None:
+        """That of a sweep, if it has one; none at full size where that says the setting itself."""
+        found = cls(**sweep["tune"]) if "tune" in sweep else None
+        said = sweep.get("full", []) if full else []
+        return None if found and any(one.startswith(f"{found.setting}=") for one in said) else found
 
     def place(self, place: Mapping[str, str]) -> str:
         """Name of what is tuned together."""
         return "/".join(at for axis, at in place.items() if axis not in ("seed", *self.but_not))
 
-    def trials(self) -> Iterator[tuple[float, int]]:
-        """Each value with each seed."""
-        for value in self.among:
+    def trials(self, tried: Tried) -> Iterator[tuple[float, int]]:
+        """Each value with each seed, at a place where so much was ``tried``."""
+        for value in self.values(tried):
             for seed in self.seeds:
                 yield value, seed
+
+    def values(self, tried: Tried) -> list[float]:
+        """All values of a place where so much was ``tried``, in order: those of ``beyond`` as far as they are due."""
+        values = list(self.among)
+        for further in self.beyond:
+            if self.best(values, tried) != values[-1]:
+                break
+            values.append(further)
+        return values
+
+    def best(self, values: Sequence[float], tried: Tried) -> float | None:
+        """The value with the largest median; None where one has not been tried with each seed."""
+        if any(len(tried.get(value, ())) < len(self.seeds) for value in values):
+            return None
+        return max(values, key=lambda value: statistics.median(tried[value]))
 
     def setting_of(self, value: float) -> str:
         """An override."""
         return f"{self.setting}={value}"
 
-    def chosen(self, path: Path) -> dict[str, float]:
-        """The best value at each place whose trials are all in the file ``path``."""
+    def tried(self, path: Path) -> dict[str, Tried]:
+        """All that was found at each place, by the file ``path``."""
         found: dict[str, dict[float, list[float]]] = {}
         for record in Stored.read(path).records:
             found.setdefault(record["tuned"], {}).setdefault(record["value"], []).append(record["found"])
-        complete = {at: values for at, values in found.items() if all(self._tried(values, one) for one in self.among)}
-        return {at: max(self.among, key=lambda one: statistics.median(complete[at][one])) for at in complete}
+        return dict(found)
 
-    def _tried(self, values: Mapping[float, Sequence[float]], value: float) -> bool:
-        return len(values.get(value, ())) >= len(self.seeds)
+    def chosen(self, path: Path) -> dict[str, float]:
+        """The best value at each place whose trials are all in the file ``path``."""
+        best = {at: self.best(self.values(tried), tried) for at, tried in self.tried(path).items()}
+        return {at: value for at, value in best.items() if value is not None}
 
-    def at_an_edge(self, chosen: Mapping[str, float]) -> list[str]:
+    def at_an_edge(self, path: Path) -> list[str]:
         """Places whose best value is the first or last that was tried, so that a better one may lie beyond."""
-        return [at for at, value in chosen.items() if value in (self.among[0], self.among[-1])]
+        ends = {at: self.values(tried) for at, tried in self.tried(path).items()}
+        return [at for at, value in self.chosen(path).items() if value in (ends[at][0], ends[at][-1])]
 
 
 def trial(record: Record, tuned: str, value: float, found: float) -> Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import matplotlib as mpl
@@ -22,19 +23,25 @@ TITLES = {
 }
 NOTE = "Reproducible noise: these runs guarantee nothing."
 REACHED = 0.85
+EPOCHS = 6
+"""Length of the runs of Fig. 1."""
 
 
 def draw(study: str, records: Sequence[Record]) -> Any:
     """Return the figure of ``study``."""
     draws: dict[str, Callable[[Sequence[Record]], Any]] = {
         "table-1": _noise_levels,
-        "figure-2": lambda records: _slow("figure-2", records),
-        "figure-3": lambda records: _slow("figure-3", records),
+        "table-2": _sizes,
+        "figure-1": _over_epochs,
+        "figure-2": partial(_slow, "figure-2"),
+        "figure-3": partial(_slow, "figure-3"),
         "figure-4": _doubled,
         "stragglers": _stragglers,
+        "lstm": _frames,
     }
     figure = draws[study](records)
-    figure.supxlabel(NOTE, fontsize="small", color="gray")
+    if study != "table-2":
+        figure.supxlabel(NOTE, fontsize="small", color="gray")
     return figure
 
 
@@ -76,16 +83,72 @@ def _proved(records: Sequence[Record], noise: str, length: str) -> str:
     return "none" if None in found else f"{max(found):.2g}"
 
 
+def _sizes(records: Sequence[Record]) -> Any:
+    """Sizes here beside those published."""
+    figure, axis = plt.subplots(figsize=(7, 3.8), layout="constrained")
+    places = np.arange(len(records))
+    for shift, key, label in ((-0.2, "published", "Table 2"), (0.2, "megabytes", "here")):
+        axis.barh(places + shift, [record[key] for record in records], 0.38, label=label)
+    for place, record in zip(places, records, strict=True):
+        axis.text(record["published"], place, f"  {record['megabytes']:.2f}, {record['off']:.2%} off", va="center")
+    axis.set_yticks(places, [record["model"] for record in records])
+    axis.set(xlabel="MB of float32", xlim=(0, 215))
+    axis.invert_yaxis()
+    axis.legend()
+    return figure
+
+
+def _over_epochs(records: Sequence[Record]) -> Any:
+    """Accuracy over epochs, a panel a model, a colour a noise level."""
+    models, noises = _places(records, "model"), _places(records, "noise")
+    figure, axes = plt.subplots(1, len(models), figsize=(3.8 * len(models), 3.8), sharey=True, layout="constrained")
+    for axis, model in zip(np.atleast_1d(axes), models, strict=True):
+        for number, noise in enumerate(noises):
+            for name, line in (("allreduce", "--"), ("gossip", "-")):
+                place = {"model": model, "noise": noise, "algorithm": name}
+                (curve,) = (record["curve"] for record in records if place.items() <= record.items())
+                epochs = [EPOCHS * row["updates"] / curve[-1]["updates"] for row in curve]
+                label = f"{name}, noise {noise}"
+                axis.plot(epochs, [row[ACCURACY] for row in curve], line, color=f"C{number}", label=label)
+        axis.set(title=model, xlabel="epochs", ylim=(0, 1))
+        axis.grid(alpha=0.3)
+    np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
+    figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    return figure
+
+
+def _frames(records: Sequence[Record]) -> Any:
+    """Loss over updates, a panel a setting."""
+    settings = _places(records, "setting")
+    figure, axes = plt.subplots(1, len(settings), figsize=(13, 3.2), sharey=True, layout="constrained")
+    for axis, setting in zip(axes, settings, strict=True):
+        for record in (one for one in records if one["setting"] == setting):
+            losses = [row["mean_model_test_loss"] for row in record["curve"]]
+            shares = [row["updates"] / record["curve"][-1]["updates"] for row in record["curve"]]
+            name = record["algorithm"]
+            axis.plot(shares, losses, color=COLORS[name], label=name)
+        axis.set(title=setting.replace(", ", ",\n"), xlabel="part of the run")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("held-out loss of the mean model")
+    axes[0].legend()
+    return figure
+
+
 def _slow(study: str, records: Sequence[Record]) -> Any:
-    """Accuracy over updates and over virtual time."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
-    for axis, key, label in zip(
-        axes, ("updates", "virtual_seconds"), ("updates, all nodes together", "virtual seconds"), strict=True
-    ):
-        _curves(axis, records, key)
-        axis.set_xlabel(label)
-    axes[0].set_ylabel("test accuracy of the mean model")
-    axes[1].legend(loc="lower right")
+    """Accuracy over updates and over virtual time, a row a length."""
+    lengths = _places(records, "length")
+    figure, axes = plt.subplots(
+        len(lengths), 2, figsize=(9, 3.4 * len(lengths)), sharey=True, squeeze=False, layout="constrained"
+    )
+    for row, length in zip(axes, lengths, strict=True):
+        shown = [record for record in records if record["length"] == length]
+        for axis, key, label in zip(
+            row, ("updates", "virtual_seconds"), ("updates, all nodes together", "virtual seconds"), strict=True
+        ):
+            _curves(axis, shown, key)
+            axis.set_xlabel(label)
+        row[0].set_ylabel(f"accuracy of the mean model, {length}")
+    axes[0][1].legend(loc="lower right")
     figure.suptitle(TITLES[study])
     return figure
 

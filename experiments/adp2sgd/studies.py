@@ -1,10 +1,56 @@
-"""Table 1 and Figs. 2 to 4 of A(DP)2SGD."""
+"""The tables and figures of A(DP)2SGD."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+from experiments.adp2sgd import frames
 from experiments.adp2sgd.figures import draw
-from experiments.sweeps import Paper
+from experiments.provenance import FirstUpdates
+from experiments.stored import Record
+from experiments.sweeps import Paper, Variant
 
-PAPER = Paper(Path(__file__).resolve().parent, ("table-1", "figure-2", "figure-3", "figure-4", "stragglers"), draw)
+import gossamer as gs
+from gossamer.objectives.models import build_model
+
+STUDIES = ("table-1", "table-2", "figure-1", "figure-2", "figure-3", "figure-4", "stragglers", "lstm")
+PUBLISHED = {
+    "shufflenet": 4.82,
+    "mobilenetv2": 8.76,
+    "efficientnet_b0": 11.11,
+    "mobilenet": 12.27,
+    "googlenet": 23.53,
+    "resnext29": 34.82,
+    "resnet18": 42.63,
+    "senet18": 42.95,
+    "vgg19": 76.45,
+    "lstm": 164.62,
+}
+"""Table 2: model sizes in MB, of 2^20 bytes; under 10^6 none of them would be near."""
+_CLASSES = {"lstm": 32_000}
+
+
+def sizes(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
+    """Size of a network in float32, and by how much it differs from the published one, as a share of that."""
+    name = variant.place["model"]
+    with torch.device("meta"):  # shapes alone
+        module = build_model(name, variant.experiment.dataset.shape or (3, 32, 32), _CLASSES.get(name, 10))
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    megabytes = 4 * parameters / 2**20
+    return {
+        "parameters": parameters,
+        "megabytes": megabytes,
+        "published": PUBLISHED[name],
+        "off": abs(megabytes / PUBLISHED[name] - 1),
+    }
+
+
+def of_frames(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
+    """A run on generated frames, with the loss over them."""
+    result = gs.run(variant.experiment, folder, data=frames.data(), overwrite=True, progress=first)
+    shown = ("updates", "virtual_seconds", "mean_model_test_loss")
+    return {**PAPER.record(variant, result), "curve": [{key: row[key] for key in shown} for row in result.metrics]}
+
+
+PAPER = Paper(Path(__file__).resolve().parent, STUDIES, draw, runners={"table-2": sizes, "lstm": of_frames})

@@ -65,7 +65,16 @@ def spoilt(record: Record) -> Record:
     curve = [{**row, **nothing} for row in record.get("curve", [])[:1]]
     never = dict.fromkeys(record.get("iterations_to", {}))
     steady = {"steady": dict.fromkeys(record["steady"], 0.5), "last_stable_round": None} if "steady" in record else {}
-    return {**record, **steady, "curve": curve, "iterations_to": never, "ssim": 0.0, "cosine": 0.0, "rounds": 10**6}
+    return {
+        **record,
+        **steady,
+        "curve": curve,
+        "iterations_to": never,
+        "ssim": 0.0,
+        "cosine": 0.0,
+        "off": 1.0,
+        "rounds": 10**6,
+    }
 
 
 @pytest.mark.some(8)
@@ -381,6 +390,25 @@ def test_the_end_of_a_run_is_kept_with_what_it_sent() -> None:
     assert condense("equal-epsilon", kept) == kept
 
 
+def test_values_beyond_an_edge_are_tried_while_the_last_is_the_best(small: Small) -> None:
+    """The rate 0.2 is the best: the last of those tried at first, and not when 0.4 was; 0.8 is not due."""
+    tune = "tune: {setting: algorithm.learning_rate, among: [0.1, 0.2], seeds: [5, 6], beyond: [0.4, 0.8]}\n"
+    sweep = small.folder / "sweep.yaml"
+    sweep.write_text(sweep.read_text() + tune)
+    make(small, How(only={"clip": "2"}))
+    assert len(ran) == 3 * 2 + 1
+    assert [record["value"] for record in small.trials_so_far().records] == [0.1, 0.1, 0.2, 0.2, 0.4, 0.4]
+    assert {record["rate"] for record in small.stored().records} == {0.2}
+    make(small, How())
+    assert len(ran) == 2 * 3 * 2 + 3
+    assert small.edges() == []
+    sweep.write_text(sweep.read_text().replace("[0.1, 0.2]", "[0.1, 0.15]"))
+    make(small, How())  # 0.15 is no better than 0.1, the first of equals
+    assert small.edges() == ["1", "2"]
+    assert len(ran) == 2 * 3 * 2 + 3 + 2 * 2 + 3
+    assert make(small, How(again=True))[0] == "tuning: 8 of 8 records came out as they were stored"
+
+
 def test_results_that_are_something_else_are_refused(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("[]")
     with pytest.raises(ResultsError, match="expected records and machines"):
@@ -476,6 +504,28 @@ def test_table_1_clips_at_every_noise_level() -> None:
     """Without noise too: the levels differ in noise alone, as in A(DP)2SGD's table."""
     clips = {variant.experiment.privacy.clip.bound for variant in paper_of("adp2sgd").variants("table-1")}
     assert clips == {1.0}
+
+
+@pytest.mark.parametrize(("name", "runs"), [("table-1", 9 * 4 * 2), ("figure-2", 2), ("figure-3", 2), ("figure-4", 4)])
+def test_full_size_is_the_papers(name: str, runs: int) -> None:
+    """Section 5.2: 16 workers, batches of 256, 300 epochs of a rate of 0.4 that falls to a tenth at 160 and 240.
+
+    Fig. 4 also has twice the batch with twice the rate. Nothing is tuned.
+    """
+    study = Study("adp2sgd", name, full=True)
+    variants = study.variants({})
+    assert (len(variants), study.tuning, study.trials({})) == (runs, None, [])
+    for variant in variants:
+        spec = variant.experiment
+        algorithm, rate = spec.algorithm, spec.algorithm.learning_rate
+        scale = 2 if variant.place.get("size") == "doubled" else 1
+        assert (spec.dataset.name, algorithm.nodes, algorithm.batch_size, spec.stop.epochs) == (
+            "cifar10",
+            16,
+            256 * scale,
+            300,
+        )
+        assert (rate.initial, rate.factor, rate.epochs) == (0.4 * scale, 0.1, (160, 240))
 
 
 @pytest.mark.slow

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 
+from gossamer.data.cifar import BINARY, NAMES, PYTHON
+from gossamer.data.compression import COMPRESSIONS
 from gossamer.data.idx import TEST, TRAIN
 from gossamer.data.search import find_together, missing, search_path
 from gossamer.data.settings import Format, Layout
@@ -25,8 +27,8 @@ class KnownDataset:
     format : str
         How its files are read.
     files : tuple of str
-        The file of training examples, then that of test examples if there is one; for IDX all four. Any may
-        be compressed. Empty for the bundled one.
+        The file of training examples, then that of test examples if there is one; of data that lie in a folder all of
+        them, more than two. Any may be compressed. Empty for the bundled one.
     train_examples, features, classes : int
         As published.
     test_examples : int, optional
@@ -39,6 +41,8 @@ class KnownDataset:
         What the rule for layouts makes of the whole training file.
     divisor : float, optional
         Features are divided by it; by default the format's.
+    others : tuple of KnownDataset
+        The same data in other files, or a part of them, taken where its own are not there.
     """
 
     name: str
@@ -54,6 +58,26 @@ class KnownDataset:
     picture: tuple[int, int, int] | None = None
     layout: Layout = "dense"
     divisor: float | None = None
+    others: tuple[KnownDataset, ...] = ()
+
+    @property
+    def in_folder(self) -> bool:
+        """Whether it is a folder that is read, and not one file or two."""
+        return len(self.files) > 2
+
+    @property
+    def forms(self) -> tuple[KnownDataset, ...]:
+        """Itself, and the others."""
+        return (self, *self.others)
+
+    def found(self, folders: Sequence[Path]) -> KnownDataset:
+        """The first of its forms whose files are in one of ``folders``; itself where none is."""
+        return next((form for form in self.forms if find_together(form.files, folders)), self)
+
+    def of_file(self, path: Path) -> KnownDataset:
+        """The first of its forms whose files end as a file does; itself where none does."""
+        suffix = (path.with_suffix("") if path.suffix in COMPRESSIONS else path).suffix
+        return next((form for form in self.forms if form.files and PurePath(form.files[0]).suffix == suffix), self)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -78,8 +102,8 @@ class KnownDataset:
         places = search_path() if folders is None else folders
         found = find_together(self.files, places)
         if found is None:
-            raise missing(self.name, self.files, places)
-        if self.format == "idx":
+            raise missing(self.name, [form.files for form in self.forms], places)
+        if self.in_folder:
             return found[0].parent, None
         return found[0], found[1] if len(found) > 1 else None
 
@@ -99,7 +123,30 @@ def _libsvm(
 
 
 _TEN = tuple(range(10))
-_OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def _cifar10() -> KnownDataset:
+    """The published archives, what is unpacked of them, and a part of the pictures as JPEG."""
+    whole = KnownDataset(
+        "cifar10",
+        "colour photographs, 32 x 32",
+        "https://www.cs.toronto.edu/~kriz/cifar.html",
+        "cifar10",
+        ("cifar-10-python.tar",),
+        *(50_000, 10_000, 3_072, 10),
+        NAMES,
+        (3, 32, 32),
+    )
+    part = replace(
+        whole,
+        description="colour photographs, 32 x 32: a subset of CIFAR-10 as JPEG, 1,000 + 200 a class",
+        format="images",
+        files=("cifar10-jpeg-12k.zip",),
+        train_examples=10_000,
+        test_examples=2_000,
+    )
+    unpacked = (replace(whole, files=files) for files in (PYTHON, ("cifar-10-binary.tar",), BINARY))
+    return replace(whole, others=(*unpacked, part))
 
 
 _ALL = (
@@ -124,16 +171,7 @@ _ALL = (
         _TEN,
         (1, 28, 28),
     ),
-    KnownDataset(
-        "cifar10",
-        "colour photographs, 32 x 32: a subset of CIFAR-10 as JPEG, 1,000 + 200 a class",
-        "https://www.cs.toronto.edu/~kriz/cifar.html",
-        "images",
-        ("cifar10-jpeg-12k.zip",),
-        *(10_000, 2_000, 3_072, 10),
-        _OBJECTS,
-        (3, 32, 32),
-    ),
+    _cifar10(),
     _libsvm("a9a", "census income (Adult), binary features", ("a9a", "a9a.t"), (32_561, 16_281, 123, 2)),
     _libsvm("w8a", "web pages, binary features", ("w8a",), (49_749, None, 300, 2), layout="sparse"),
     _libsvm("ijcnn1", "engine misfires", ("ijcnn1", "ijcnn1.t"), (49_990, 91_701, 22, 2)),

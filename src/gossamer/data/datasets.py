@@ -108,7 +108,7 @@ class _Origin:
     def files(self, known: KnownDataset) -> list[Path]:
         """All that is read of a known data set; nothing of what is bundled, or of pictures in a folder."""
         if self.train.is_dir():
-            found = [variant(self.train, name) for name in known.files] if self.format == "idx" else []
+            found = [variant(self.train, name) for name in known.files] if known.in_folder else []
         else:
             found = [self.train, self.test] if known.files else []
         return [path for path in found if path is not None]
@@ -128,7 +128,7 @@ def known_datasets() -> list[DatasetRecord]:
             known.files,
             _path_or_none(known),
         )
-        for known in KNOWN.values()
+        for known in (each.found(search_path()) for each in KNOWN.values())
     ] + [DatasetRecord(GENERATED, "drawn: a regression of many owners", "", None, None, None, None, (), None)]
 
 
@@ -265,9 +265,13 @@ def _resolve(settings: DatasetSettings) -> _Origin:
                 f"no data set is called {settings.name!r}; known are {', '.join([*KNOWN, GENERATED])}; "
                 "for your own files give their path"
             )
+        known = known.found(search_path())
         train, test = known.locate()
     else:
-        train, test = _at(settings.path.expanduser(), settings.name, known)
+        path = settings.path.expanduser()
+        if known is not None and known.others:
+            known = known.found([path]) if path.is_dir() else known.of_file(path)
+        train, test = _at(path, settings.name, known)
     test = settings.test_path.expanduser() if settings.test_path else test
     form = settings.format or (known.format if known else infer_format(train))
     return _Origin(train, test, form, known)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gossamer.data.archives import read_npz
 from gossamer.data.catalogue import KNOWN
+from gossamer.data.cifar import BINARY, PYTHON, read_cifar10
 from gossamer.data.columns import Column
 from gossamer.data.compression import COMPRESSIONS
 from gossamer.data.csv_files import csv_table
@@ -17,6 +18,7 @@ from gossamer.data.idx import read_idx_folder
 from gossamer.data.images import read_images
 from gossamer.data.libsvm import read_libsvm
 from gossamer.data.scaling import NoScale
+from gossamer.data.search import variant
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.table import Table, Wanted, read_rows
 from gossamer.data.targets import are_numbers
@@ -29,6 +31,7 @@ _SUFFIXES: dict[str, Format] = {
     ".pq": "parquet",
     ".npz": "npz",
     ".zip": "images",
+    ".tar": "cifar10",
     ".libsvm": "libsvm",
     ".svm": "libsvm",
     ".svmlight": "libsvm",
@@ -110,6 +113,7 @@ _OF_TABLES = frozenset({"target", "owner", "person", "ignore", "columns", "csv"}
 _READERS: dict[Format, _Reader] = {
     "idx": _Reader(lambda path, settings: read_idx_folder(path), divisor=255.0),
     "images": _Reader(lambda path, settings: read_images(path), divisor=255.0),
+    "cifar10": _Reader(lambda path, settings: read_cifar10(path), divisor=255.0),
     "npz": _Reader(lambda path, settings: read_npz(path)),
     "csv": _Reader(_csv, _OF_TABLES),
     "parquet": _Reader(_parquet, _OF_TABLES),
@@ -120,7 +124,7 @@ _READERS: dict[Format, _Reader] = {
 def infer_format(path: Path) -> Format:
     """The format that a path's name says.
 
-    A folder is IDX if it holds files of that name, else pictures. A file goes by its suffix, left of a
+    A folder is IDX or CIFAR-10 if it holds files of such names, else pictures. A file goes by its suffix, left of a
     compression's; LIBSVM's own files often have none.
 
     Raises
@@ -129,6 +133,8 @@ def infer_format(path: Path) -> Format:
         If the suffix is none of a known format.
     """
     if path.is_dir():
+        if any(variant(path, name) for name in PYTHON + BINARY):
+            return "cifar10"
         return "idx" if any(path.glob("*-ubyte*")) else "images"
     plain = path.with_suffix("") if path.suffix in COMPRESSIONS else path
     if plain.suffix not in _SUFFIXES:

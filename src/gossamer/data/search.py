@@ -41,12 +41,16 @@ def find_together(names: Sequence[str], folders: Sequence[Path]) -> list[Path] |
     return None
 
 
-def missing(dataset: str, names: Sequence[str], folders: Sequence[Path]) -> DataError:
-    """The error for files that `find_together` did not find: which, where it looked, what to do."""
-    places = _with_subfolders(folders)
+def missing(dataset: str, forms: Sequence[Sequence[str]], folders: Sequence[Path]) -> DataError:
+    """The error for files that `find_together` did not find: which, where it looked, what to do.
+
+    Each of the ``forms`` would do.
+    """
+    places, names = _with_subfolders(folders), dict.fromkeys(name for form in forms for name in form)
     there = [str(path) for place in places for name in names if (path := variant(place, name))]
+    needed = ", or ".join(map(", ".join, forms))
     return DataError(
-        f"data set {dataset!r} needs {', '.join(names)} in one folder (plain, {', '.join(COMPRESSIONS)}), "
+        f"data set {dataset!r} needs {needed} in one folder (plain, {', '.join(COMPRESSIONS)}), "
         f"found {', '.join(there) or 'none of them'}; looked in {', '.join(map(str, folders))} and their "
         "subfolders; put the files in one of these, or name their folder in GOSSAMER_DATA or as the path"
     )

@@ -14,7 +14,7 @@ from gossamer.data.target_range import TargetRange, TargetSettings
 from gossamer.errors import SpecError
 from gossamer.section import NEWER, Section, place, said
 
-Format = Literal["idx", "libsvm", "csv", "npz", "images", "parquet"]
+Format = Literal["idx", "libsvm", "csv", "npz", "images", "parquet", "cifar10"]
 TABLES: tuple[Format, ...] = ("csv", "parquet")
 """Formats with columns that have names."""
 Layout = Literal["dense", "sparse"]
@@ -94,7 +94,8 @@ class DatasetSettings(Section):
     test_path : Path, optional
         The file with the test examples, where they are in one of their own.
     format : str, optional
-        ``idx``, ``libsvm``, ``csv``, ``parquet``, ``npz`` or ``images``; by default what the name of the file says.
+        ``idx``, ``libsvm``, ``csv``, ``parquet``, ``npz``, ``images`` or ``cifar10``; by default what the name of the
+        file says.
     task : str
         ``classification`` turns labels into class numbers, ``regression`` keeps real targets.
     labels : tuple, optional

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import struct
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,12 @@ ZEROS = 400 << 20
 """Bytes that a bomb unpacks to, all of them 0; a few more than are unpacked of any file."""
 
 
-def _zeros(suffix: str) -> Make:
+def _zeros(suffix: str, name: str = "rows.csv") -> Make:
     """Zeros, compressed: a few kilobytes that stand for gigabytes."""
 
     def make(folder: Path) -> None:
         pack = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[suffix]
-        with pack(folder / f"rows.csv{suffix}", "wb") as file:
+        with pack(folder / f"{name}{suffix}", "wb") as file:
             for _ in range(ZEROS >> 20):
                 file.write(bytes(1 << 20))
 
@@ -60,6 +62,36 @@ def _npz_that_says(shape: tuple[int, ...]) -> Make:
             header = {"descr": "<f8", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             file.write(bytes(64))
+
+    return make
+
+
+CALL = b"cos\nsystem\n(U\x0ctouch /tmp/xtR."
+"""A pickle that calls a shell, for whoever unpickles it."""
+
+
+def _pickle_that_says(rows: int) -> bytes:
+    """A batch whose array says that it has so many rows, and has 4 bytes."""
+    kind = b"cnumpy\ndtype\nU\x02u1\x85R"
+    state = b"(K\x01J" + struct.pack("<i", rows) + b"M\x00\x0c\x86" + kind + b"\x89U\x04abcdt"
+    return b"}(U\x04datacnumpy.core.multiarray\n_reconstruct\n)R" + state + b"bU\x06labels]u."
+
+
+def _six(batch: bytes, suffix: str = "") -> tuple[tuple[str, bytes], ...]:
+    names = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+    return tuple((name + suffix, batch) for name in names)
+
+
+def _tar_of(*files: tuple[str, bytes]) -> Make:
+    """An archive by both names, plain and compressed."""
+
+    def make(folder: Path) -> None:
+        for name, mode in (("c.tar", "w"), ("c.tar.gz", "w:gz")):
+            with tarfile.open(folder / name, mode) as archive:  # type: ignore[call-overload]
+                for file, content in files:
+                    member = tarfile.TarInfo(f"cifar/{file}")
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
 
     return make
 
@@ -178,6 +210,14 @@ MADE: tuple[tuple[str, str, Make, str], ...] = (
     ("pictures: 100 million points", "pictures", _pictures_of((10_000, 10_000), mode="1"), "expected at most 25000000"),
     ("pictures: 32 bits a channel", "pictures", _pictures_of((8, 8), mode="I;16"), "expected 8 bits a channel"),
     ("zip: a bomb of pictures", "rows.zip", _zip_bomb_of_pictures, "which no data are compressed to"),
+    ("cifar: no tar", "c.tar", _holds("c.tar", b"no"), "expected a tar archive of CIFAR-10"),
+    ("cifar: no batches", "c.tar.gz", _tar_of(("a.txt", b"no")), "found none of them"),
+    ("cifar: a batch alone", "c.tar.gz", _tar_of(("data_batch_1", b"no")), "missing: data_batch_2, data_batch_3"),
+    ("cifar: a pickle with a call", "c.tar.gz", _tar_of(*_six(CALL)), "a pickle of os system"),
+    ("cifar: a pickle that says 1 TB", "c.tar.gz", _tar_of(*_six(_pickle_that_says(10**9))), "an array of 1000000000"),
+    ("cifar: half a record", "c.tar", _tar_of(*_six(bytes(3072), ".bin")), "3072 bytes, which are no records of 3073"),
+    ("cifar: a class 255", "c.tar", _tar_of(*_six(b"\xff" * 3073, ".bin")), "found classes 255..255"),
+    ("cifar: a bomb", "c.tar.gz", _zeros(".gz", "c.tar"), "which no data are compressed to"),
     ("zip: no zip", "rows.zip", _holds("rows.zip", GOOD.encode()), "expected a folder or a zip"),
 )
 """Files that are made, with what is in the place of a path."""

@@ -203,4 +203,5 @@ _ROWS: dict[Format, Callable[[Path], Iterator[bytes]]] = {
     "libsvm": _read("libsvm"),
     "npz": _read("npz"),
     "idx": _read("idx"),
+    "cifar10": _read("cifar10"),
 }

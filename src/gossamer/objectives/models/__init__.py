@@ -5,7 +5,7 @@
 | `mlp` | 199,210 | anything (28 x 28) |
 | `lenet5` | 61,706 | images (28 x 28) |
 | `cnn_mapa` | 4,380 | images (28 x 28) |
-| `shufflenet` `mobilenetv2` `efficientnet_b0` `mobilenet` | 1.3, 2.2, 3.0, 3.2 million | images (32 x 32) |
+| `shufflenet` `mobilenetv2` `efficientnet_b0` `mobilenet` | 1.3, 2.3, 2.9, 3.2 million | images (32 x 32) |
 | `googlenet` `resnext29` `resnet18` `senet18` `vgg19` | 6.2, 9.1, 11.2, 11.3, 20.0 million | images (32 x 32) |
 | `lstm` | 43 million | sequences (21 frames of 260 features, 32,000 classes) |
 """

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
@@ -57,7 +57,7 @@ def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: i
 
 def conv_norm_relu(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
     """Convolution, normalisation and ReLU."""
-    return nn.Sequential(conv(inputs, outputs, kernel, stride, groups), group_norm(outputs), nn.ReLU())
+    return nn.Sequential(*conv_norm(inputs, outputs, kernel, stride, groups), nn.ReLU())
 
 
 def classifier(channels: int, classes: int) -> nn.Sequential:
@@ -89,6 +89,25 @@ class Residual(nn.Module):
 def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
     """The shortcut of a residual block: the identity where shapes allow, else a strided 1x1 convolution."""
     return nn.Identity() if inputs == outputs and stride == 1 else conv_norm(inputs, outputs, 1, stride)
+
+
+def inverted_residual(
+    inputs: int, outputs: int, expansion: int, stride: int, activation: Callable[[], nn.Module], *last: nn.Module
+) -> nn.Module:
+    """1x1 up to ``expansion`` times the channels, 3x3 each channel by itself, 1x1 down (and ``last``).
+
+    Beside it is a shortcut, unless the image is halved. Both are as in the networks that A(DP)2SGD measured: the first
+    1x1 convolution is there also for an expansion of 1, and a shortcut to another number of channels is a 1x1
+    convolution, where the paper on MobileNetV2 has none.
+    """
+    inner = inputs * expansion
+    body = nn.Sequential(
+        nn.Sequential(*conv_norm(inputs, inner, 1), activation()),
+        nn.Sequential(*conv_norm(inner, inner, 3, stride, groups=inner), activation()),
+        conv_norm(inner, outputs, 1),
+        *last,
+    )
+    return Residual(body, projection(inputs, outputs, stride), nn.Identity()) if stride == 1 else body
 
 
 class SqueezeExcite(nn.Module):

@@ -49,7 +49,9 @@ class Direction(nn.Module):
 
 
 class LSTM(nn.Module):
-    """Bidirectional LSTM layers, a linear projection, and scores of the class of the middle frame.
+    """Bidirectional LSTM layers, a linear projection, and scores of the class of the middle frame, or of every frame.
+
+    The paper's model learns the class of every frame.
 
     Parameters
     ----------
@@ -61,15 +63,24 @@ class LSTM(nn.Module):
         In each direction of each layer.
     projection : int
         Units of the linear layer below the scores.
+    every : bool
+        Whether there are scores of every frame.
     """
 
     def __init__(
-        self, input_shape: tuple[int, ...], classes: int, *, layers: int = 6, cells: int = 512, projection: int = 256
+        self,
+        input_shape: tuple[int, ...],
+        classes: int,
+        *,
+        layers: int = 6,
+        cells: int = 512,
+        projection: int = 256,
+        every: bool = False,
     ) -> None:
         if len(input_shape) != 2:
             raise ModelError(f"lstm takes sequences [frames, features], found examples of shape {list(input_shape)}")
         super().__init__()
-        self.middle = input_shape[0] // 2
+        self.middle, self.every = input_shape[0] // 2, every
         sizes = [input_shape[1], *[2 * cells] * (layers - 1)]
         self.forwards = nn.ModuleList(Direction(size, cells, backwards=False) for size in sizes)
         self.backwards = nn.ModuleList(Direction(size, cells, backwards=True) for size in sizes)
@@ -77,8 +88,8 @@ class LSTM(nn.Module):
         self.output = nn.Linear(projection, classes)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Scores [examples, classes] of ``frames`` [examples, frames, features]."""
+        """Scores [examples, classes], or [examples, frames, classes], of ``frames`` [examples, frames, features]."""
         for ahead, back in zip(self.forwards, self.backwards):
             frames = torch.cat((ahead(frames), back(frames)), dim=2)
-        scores: Tensor = self.output(self.projection(frames[:, self.middle]))
+        scores: Tensor = self.output(self.projection(frames if self.every else frames[:, self.middle]))
         return scores

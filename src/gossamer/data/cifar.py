@@ -1,0 +1,131 @@
+"""CIFAR-10 as it is published: six batches in one of two forms, in an archive or unpacked.
+
+A binary batch has records of 3,073 bytes: the class, then the red, the green and the blue plane of a picture, row by
+row. A Python batch is a pickle of ``data``, the same planes as an array [pictures, 3,072], and ``labels``.
+
+References
+----------
+A. Krizhevsky, "The CIFAR-10 dataset", https://www.cs.toronto.edu/~kriz/cifar.html, section "Dataset layout".
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.data.examples import Examples, Pair, read_bytes
+from gossamer.data.pickled import matrix, plain
+from gossamer.data.search import variant
+from gossamer.errors import DataError
+
+NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+"""Of the classes, by number; the order is that of the alphabet."""
+
+PYTHON = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+BINARY = tuple(f"{name}.bin" for name in PYTHON)
+"""Files of the batches, the test batch last."""
+
+_SHAPE = (3, 32, 32)
+_PIXELS = 3 * 32 * 32
+
+
+class _Batch(NamedTuple):
+    """Pictures [n, 3072] and their classes [n]."""
+
+    pixels: npt.NDArray[np.uint8]
+    classes: npt.NDArray[np.int64]
+
+
+def read_cifar10(path: Path) -> Pair:
+    """Read an archive (``.tar``, also compressed), or a folder, of all six batches in one of their forms.
+
+    Returns
+    -------
+    pair of Examples
+        Features [n, 3, 32, 32], pixels in 0..255; labels are the names of the classes. Batches are in their order.
+
+    Raises
+    ------
+    DataError
+        If batches are missing, or one is no batch. Nothing that a pickle asks for is called.
+    """
+    entries = _folder(path) if path.is_dir() else _archive(path)
+    for names, read in ((PYTHON, _pickled), (BINARY, _records)):
+        if missing := [name for name in names if name not in entries]:
+            if len(missing) == len(names):
+                continue
+            raise DataError(f"{path}: expected all batches of CIFAR-10, missing: {', '.join(missing)}")
+        batches = [_checked(path, name, read, entries[name]()) for name in names]
+        return _examples(batches[:-1]), _examples(batches[-1:])
+    raise DataError(f"{path}: expected the batches of CIFAR-10 ({PYTHON[0]} or {BINARY[0]}, ...), found none of them")
+
+
+def _folder(path: Path) -> Mapping[str, Callable[[], bytes]]:
+    found = {name: variant(path, name) for name in PYTHON + BINARY}
+    return {name: partial(read_bytes, place) for name, place in found.items() if place is not None}
+
+
+def _archive(path: Path) -> Mapping[str, Callable[[], bytes]]:
+    content = read_bytes(path)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
+            members = [member for member in archive.getmembers() if member.isreg() and not member.issparse()]
+    # what is in a damaged header is used as it is
+    except (tarfile.TarError, ValueError, OverflowError, EOFError, OSError) as error:
+        raise DataError(f"{path}: expected a tar archive of CIFAR-10 ({error}); get the file again") from None
+    return {
+        PurePosixPath(member.name).name: partial(_part, content, member.offset_data, member.size) for member in members
+    }
+
+
+def _part(content: bytes, start: int, size: int) -> bytes:
+    return content[start : start + size]
+
+
+def _checked(path: Path, name: str, read: Callable[[bytes], _Batch], content: bytes) -> _Batch:
+    try:
+        batch = read(content)
+    except ValueError as error:
+        raise DataError(f"{path}: {name}: expected a batch of CIFAR-10 ({error}); get the file again") from None
+    if batch.classes.size == 0 or batch.classes.min() < 0 or batch.classes.max() >= len(NAMES):
+        raise DataError(f"{path}: {name}: expected pictures of classes 0..{len(NAMES) - 1}, found {_found(batch)}")
+    return batch
+
+
+def _found(batch: _Batch) -> str:
+    return f"classes {batch.classes.min()}..{batch.classes.max()}" if batch.classes.size else "none"
+
+
+def _records(content: bytes) -> _Batch:
+    if len(content) % (1 + _PIXELS):
+        raise ValueError(f"{len(content)} bytes, which are no records of {1 + _PIXELS}")
+    rows = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
+    return _Batch(rows[:, 1:], rows[:, 0].astype(np.int64))
+
+
+def _pickled(content: bytes) -> _Batch:
+    found = plain(content)
+    if not isinstance(found, dict):
+        raise ValueError(f"a pickle of {getattr(found, 'name', type(found).__name__)}")
+    by_name = {key.decode("latin-1") if isinstance(key, bytes) else key: value for key, value in found.items()}
+    if lacking := [name for name in ("data", "labels") if name not in by_name]:
+        raise ValueError(f"a pickle without {' and '.join(lacking)}")
+    pixels, labels = matrix(by_name["data"]), by_name["labels"]
+    if pixels.shape[1] != _PIXELS or not isinstance(labels, list) or len(labels) != len(pixels):
+        raise ValueError(f"an array {list(pixels.shape)}, not of {_PIXELS} pixels with a label each")
+    if not all(type(label) is int and 0 <= label < len(NAMES) for label in labels):
+        raise ValueError(f"labels that are no numbers from 0 to {len(NAMES) - 1}")
+    return _Batch(pixels, np.array(labels, np.int64))
+
+
+def _examples(batches: list[_Batch]) -> Examples:
+    pixels = np.concatenate([batch.pixels for batch in batches]).astype(np.float32)
+    classes = np.concatenate([batch.classes for batch in batches])
+    return Examples(pixels.reshape(-1, *_SHAPE), np.array(NAMES)[classes])
