@@ -12,7 +12,7 @@ from gossamer.algorithms.graph_federated.settings import Settings, units_of
 from gossamer.algorithms.problem import Problem
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.streams.agent_noise import own_server_guarantee
-from gossamer.sides.plan import ClientUpdate, MaskedMember, Pairwise, SidePlan
+from gossamer.sides.plan import ClientUpdate, Independent, MaskedMember, Pairwise, SidePlan
 
 if TYPE_CHECKING:
     from gossamer.sides.round_terms import RoundTerms
@@ -62,10 +62,12 @@ def agent_plans(
     """
     settings = problem.settings
     found: dict[str, SidePlan] = {}
-    if settings.masking.name == "none":
+    if settings.masking.name in ("none", "independent_noise"):
+        deviation = settings.masking.standard_deviation
+        noise = None if deviation is None else Independent(deviation)
         for server, agents in units_of(settings, problem.names).items():
             if server in behind:
-                raw = ClientUpdate(scope=frozenset((server, *agents)), behind=behind[server])
+                raw = ClientUpdate(noise=noise, scope=frozenset((server, *agents)), behind=behind[server])
                 found.update(dict.fromkeys(agents, raw))
         return {name: found[name] for name in problem.names if name in found}
     terms = masked_terms(problem, clip, radius) if settings.masking.name == "secure" else None
