@@ -33,7 +33,8 @@ class Masking(SecureSums):
         part, so servers shorten what they ask about to it. By default what no honest run exceeds, which follows from
         the clip, the rounds and the noise.
     standard_deviation : float, optional
-        Of ``pairwise_noise`` and ``independent_noise``: of each coordinate of an agent's noise.
+        Of ``pairwise_noise`` and ``independent_noise``: of each coordinate of an agent's noise. By default, of
+        ``independent_noise``, that of ``privacy``.
     """
 
     secure: ClassVar[tuple[str, ...]] = (*SecureSums.secure, "radius")
@@ -48,10 +49,11 @@ class Masking(SecureSums):
         return self.name in ("pairwise_noise", "independent_noise")
 
     @model_validator(mode="after")
-    def _a_deviation_is_of_pairwise_noise(self) -> Self:
-        if (self.standard_deviation is not None) != self.noisy:
+    def _a_deviation_is_of_noise(self) -> Self:
+        given = self.standard_deviation is not None
+        if (given and not self.noisy) or (not given and self.name == "pairwise_noise"):
             raise ValueError(
-                "masking: standard_deviation belongs to pairwise_noise and independent_noise, which need one: "
-                "give both or neither"
+                "masking: standard_deviation belongs to pairwise_noise, which needs one, and to independent_noise; "
+                f"found {self.name}"
             )
         return self

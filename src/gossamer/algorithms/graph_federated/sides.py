@@ -63,8 +63,7 @@ def agent_plans(
     settings = problem.settings
     found: dict[str, SidePlan] = {}
     if settings.masking.name in ("none", "independent_noise"):
-        deviation = settings.masking.standard_deviation
-        noise = None if deviation is None else Independent(deviation)
+        noise = _independent(problem) if settings.masking.name == "independent_noise" else None
         for server, agents in units_of(settings, problem.names).items():
             if server in behind:
                 raw = ClientUpdate(noise=noise, scope=frozenset((server, *agents)), behind=behind[server])
@@ -76,6 +75,13 @@ def agent_plans(
             make = _maker(problem, sampling, clip, terms, behind[sampling.server])
             found.update({name: make(name) for name in sampling.agents})
     return {name: found[name] for name in problem.names if name in found}
+
+
+def _independent(problem: Problem[Settings]) -> Independent:
+    """Noise that agents add on their own: as much as the servers', unless the settings say how much."""
+    deviation = problem.settings.masking.standard_deviation or problem.spec.privacy.standard_deviation
+    assert deviation is not None  # the rules check it
+    return Independent(deviation)
 
 
 def samplings(problem: Problem[Settings]) -> list[Sampling]:
