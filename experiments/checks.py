@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 Record = dict[str, Any]
@@ -139,13 +139,14 @@ def value(what: Any, records: Sequence[Record]) -> float:
     """A number, or the median (least, most) of a quantity over the runs at a place."""
     if isinstance(what, (int, float)):
         return float(what)
-    matching = [record for record in records if _lies_at(record, what["of"])]
+    matching = [record for record in records if lies_at(record, what["of"])]
     if not matching:
         raise MissingRunError(f"no run is at {what['of']}")
     return OVER[what.get("over", "median")]([QUANTITIES[what["take"]](record) for record in matching])
 
 
-def _lies_at(record: Record, place: dict[str, str | list[str]]) -> bool:
+def lies_at(record: Mapping[str, Any], place: Mapping[str, str | list[str]]) -> bool:
+    """Whether a record, or a place, has the places of ``place``, or one of each list."""
     return all(record[axis] in (at if isinstance(at, list) else [at]) for axis, at in place.items())
 
 
