@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 Record = dict[str, Any]
@@ -170,8 +170,8 @@ def value(what: Any, records: Sequence[Record]) -> float:
     return OVER[what.get("over", "median")]([QUANTITIES[what["take"]](record) for record in matching])
 
 
-def lies_at(record: Record, place: dict[str, str | list[str]]) -> bool:
-    """Whether a record is of a place, or of one of several."""
+def lies_at(record: Mapping[str, Any], place: Mapping[str, str | list[str]]) -> bool:
+    """Whether a record, or a place, has the places of ``place``, or one of each list."""
     return all(record[axis] in (at if isinstance(at, list) else [at]) for axis, at in place.items())
 
 

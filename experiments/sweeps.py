@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from experiments.checks import lies_at
 from experiments.provenance import EnoughError, First, FirstUpdates, Origin, made, spec_hash
 from experiments.stored import Record, rounded
 from experiments.tuning import Tuning
@@ -144,7 +145,7 @@ class Paper:
             raise ValueError(f"{study}: expected axes with names of their own, found {sorted(OWN & set(axes))}")
         for choice in itertools.product(*(axis.items() for axis in axes.values())):
             place = dict(zip(axes, (name for name, _ in choice), strict=True))
-            if not any(skipped.items() <= place.items() for skipped in sweep.get("skip", [])):
+            if not any(lies_at(place, skipped) for skipped in sweep.get("skip", [])):
                 yield place, [*(one for _, more in choice for one in more), *(sweep.get("full", []) if full else [])]
 
     def placed(self, study: str, records: Sequence[Record], *, full: bool = False) -> list[Record]:

@@ -19,12 +19,12 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.running import run_prepared
 
-STUDIES = ("figure-2", "figure-3", "figure-4", "figure-5", "guarantees")
+STUDIES = ("figure-2", "figure-3", "figure-4", "figure-5", "guarantees", "whole-loss")
 MEASURES = ("centroid_msd", "individual_msd", "disagreement", "centroid_test_accuracy")
 DRAWN = {"figure-2": MEASURES[:2], "figure-4": MEASURES[:1], "figure-5": MEASURES[3:]}
 """Studies whose figures show curves, and of what."""
-CURVES = ("0", "1", "2", "3", "4")
-"""The seeds whose curves are kept."""
+POINTS = 20
+"""About how many of a curve are kept."""
 CLEAN = 256
 """Test examples of Fig. 5."""
 LARGEST_SPREAD = 0.3
@@ -70,10 +70,10 @@ def condense(study: str, record: Record) -> Record:
     found = {key: record[key] for key in kept}
     found["last_stable_round"] = report.get("last_stable_round")
     found["steady"] = steady(curve) if found["last_stable_round"] is None else dict.fromkeys(MEASURES[:3])
-    if study in DRAWN and record["seed"] in CURVES:
-        units = len(report["rounds"])
+    if study in DRAWN:
+        units, step = len(report["rounds"]), max(1, len(curve) // POINTS)
         found["curve"] = [
-            {"round": row["updates"] // units, **{key: row[key] for key in DRAWN[study]}} for row in curve[::2]
+            {"round": row["updates"] // units, **{key: row[key] for key in DRAWN[study]}} for row in curve[::step]
         ]
     return found
 

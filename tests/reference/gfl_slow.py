@@ -53,12 +53,14 @@ def train(
     generator: np.random.Generator,
     law: str = "laplace",
     clip: float = np.inf,
+    agents_deviation: float = 0.0,
 ) -> Array:
     """The models that gradients are taken at, after each round: [rounds, units, d].
 
     ``deviation`` is of each coordinate of the noise. With ``noise: homomorphic`` a server sends M = psi + g and has
     w = psi - (1 - a_pp) M_p + sum_{m != p} a_pm M_m, so that noise cancels in the mean of all w; agents start from w
-    (``gradient_at: hidden``) or from v = sum_m a_pm M_m (``released``).
+    (``gradient_at: hidden``) or from v = sum_m a_pm M_m (``released``). ``random_own_term`` is (8) with noise on
+    every term, and ``agents_deviation`` of (7) on every agent's model.
     """
     count, size = len(units), units[0][0][0].shape[1]
     steps = [[int(generator.integers(local_steps[0], local_steps[1] + 1)) for _ in agents] for agents in units]
@@ -72,6 +74,7 @@ def train(
             return generator.laplace(0, deviation / np.sqrt(2), size)
         return generator.normal(0, deviation, size)
 
+    noised, own = ("random", "random_own_term"), noise == "random_own_term"
     for number in range(rounds):
         psi = []
         for p, agents in enumerate(units):
@@ -86,6 +89,8 @@ def train(
                     gradient = gradient * min(1.0, clip / max(float(np.linalg.norm(gradient)), 1e-300))
                     model = model - step_size / steps[p][k] * gradient
                 total = total + (model - start[p])
+                if agents_deviation:
+                    total = total + generator.laplace(0, agents_deviation / np.sqrt(2), size)
             psi.append(w[p] + total / agents_sampled)
         if noise == "homomorphic":
             sent = [one + draw() for one in psi]
@@ -100,7 +105,10 @@ def train(
         else:
             w = [
                 sum(
-                    (matrix[p, m] * (psi[m] + (draw() if noise == "random" and m != p else 0)) for m in range(count)),
+                    (
+                        matrix[p, m] * (psi[m] + (draw() if noise in noised and (m != p or own) else 0))
+                        for m in range(count)
+                    ),
                     np.zeros(size),
                 )
                 for p in range(count)

@@ -29,6 +29,8 @@ def example_loss(loss: str, z: torch.Tensor, target: float) -> torch.Tensor:
         return F.binary_cross_entropy_with_logits(z[0], torch.tensor(target, dtype=z.dtype))
     if loss == "squared":
         return F.mse_loss(z[0], torch.tensor(target, dtype=z.dtype)) / 2
+    if loss == "squared_error":
+        return F.mse_loss(z[0], torch.tensor(target, dtype=z.dtype))
     own = int(target) if len(z) > 1 else int(target) - 1
     signs = torch.tensor([1.0 if c == own else -1.0 for c in range(len(z))], dtype=z.dtype)
     return F.relu(1 - signs * z).sum()

@@ -14,18 +14,19 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 
 SEEDS, ROUNDS = 12, 200
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "none": {"noise": "none"},
     "homomorphic, hidden": {"noise": "homomorphic", "gradient_at": "hidden"},
     "homomorphic, released": {"noise": "homomorphic", "gradient_at": "released"},
     "random": {"noise": "random"},
+    "random, literal": {"noise": "random_own_term", "masking": {"name": "independent_noise"}},
 }
 SHARED = {"step_size": 0.7, "agents_sampled": 5, "local_steps": (1, 10), "batch_size": (5, 10), "rounds": ROUNDS}
 DEVIATION = 0.3
 RING = np.array([[1 if (p - m) % 5 in (0, 1, 4) else 0 for m in range(5)] for p in range(5)]) / 3
 
 
-def spec(seed: int, variant: dict[str, str], law: str) -> Any:
+def spec(seed: int, variant: dict[str, Any], law: str) -> Any:
     noiseless = variant["noise"] == "none"
     privacy = {"mechanism": "none"} if noiseless else {"mechanism": law, "standard_deviation": DEVIATION, "clip": 100}
     return parse_spec(
@@ -41,7 +42,7 @@ def spec(seed: int, variant: dict[str, str], law: str) -> Any:
     )
 
 
-def levels(seed: int, variant: dict[str, str], law: str) -> tuple[list[float], list[float]]:
+def levels(seed: int, variant: dict[str, Any], law: str) -> tuple[list[float], list[float]]:
     """(the library's, the reference's) mean centroid MSD and individual MSD over the last three quarters of rounds."""
     experiment = spec(seed, variant, law)
     prepared = prepare(experiment)
@@ -49,7 +50,8 @@ def levels(seed: int, variant: dict[str, str], law: str) -> tuple[list[float], l
     best = best_model(prepared.objective, data, members)
     assert best is not None
     agents = [[(data.features[rows].astype(float), data.targets[rows].astype(float)) for rows in u] for u in members]
-    options = {"gradient_at": "hidden", **variant, **SHARED}
+    more = {"agents_deviation": DEVIATION if variant.get("masking") else 0.0}
+    options = {"gradient_at": "hidden", **{key: variant[key] for key in variant if key != "masking"}, **SHARED, **more}
     path = train(
         agents, RING, deviation=DEVIATION, l2=0.1, law=law, generator=np.random.default_rng([seed, 1]), **options
     )

@@ -36,7 +36,7 @@ KINDS = frozenset(
         *("DataSide", "DataSides", "UnitSide", "UnitSides", "AgentSide", "MaskedSide", "PairwiseSide"),
         *("DeployedSide", "DeployedUnitSide", "FilledSide", "LoneAgent", "NoData"),
         *("UnitLedger", "AgentLedger", "DurableLawLedger"),
-        *("Samples", "Pairwise", "Stream", "ClientUpdate", "MaskedMember", "Curator", "Nothing"),
+        *("Samples", "Pairwise", "Independent", "Stream", "ClientUpdate", "MaskedMember", "Curator", "Nothing"),
         *("ReleaseCharges", "StreamCharges", "SumCharges", "CuratorCharges", "NoCharges"),
         *("Pool", "TimedPool", "Filled", "Side"),
     )

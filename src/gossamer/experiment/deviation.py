@@ -7,7 +7,7 @@ Of the models w_1, ..., w_P of the units, with mean w_c:
 - ``disagreement``: the mean over p of |w_p - w_c|^2.
 
 w^o minimises the mean over units of the mean over their agents of the mean loss over an agent's examples, with the L2
-term. It is known in closed form for the squared loss, so only there are the first two.
+term. It is known in closed form for the squared losses, so only there are the first two.
 
 References
 ----------
@@ -26,7 +26,6 @@ import numpy.typing as npt
 from gossamer.data.split import Split
 from gossamer.experiment.prepared import Prepared
 from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.glm_losses import LOSSES
 from gossamer.objectives.objective import Objective
 
 FloatVector = npt.NDArray[np.float64]
@@ -63,7 +62,7 @@ def deviations(models: npt.NDArray[np.floating[Any]], optimum: FloatVector | Non
 
 
 def best_model(objective: Objective, data: Split, units: Sequence[Unit]) -> FloatVector | None:
-    """The minimiser w^o = (R + l2 I)^-1 r of the units' mean loss.
+    """The minimiser w^o = (R + l2 I)^-1 r of the units' mean loss; of the loss that is not halved, with l2/2.
 
     R and r are the means over units, agents and examples of u u' and u d, where u are the features, followed by a 1
     where the model has an intercept (which the L2 term counts like any weight, as `LinearModel` has it).
@@ -83,7 +82,7 @@ def best_model(objective: Objective, data: Split, units: Sequence[Unit]) -> Floa
         None where there is no closed form (a loss that is not squared, a network, sparse features), and where more than
         one model is best.
     """
-    if not isinstance(objective, LinearModel) or objective.loss is not LOSSES["squared"]:
+    if not isinstance(objective, LinearModel) or objective.squared_error is None:
         return None
     if data.sparse or not units:
         return None
@@ -95,6 +94,6 @@ def best_model(objective: Objective, data: Split, units: Sequence[Unit]) -> Floa
             share = 1 / (len(units) * len(unit) * len(rows))
             moments += share * (u.T @ u)
             products += share * (u.T @ data.targets[rows].astype(np.float64))
-    moments[np.diag_indices(objective.size)] += objective.l2
+    moments[np.diag_indices(objective.size)] += objective.l2 * objective.squared_error / 2
     solution, _, rank, _ = np.linalg.lstsq(moments, products)
     return np.asarray(solution, np.float64) if rank == objective.size else None

@@ -27,8 +27,8 @@ class ObjectiveSettings(Section):
     Attributes
     ----------
     name : str, optional
-        ``logistic``, ``softmax``, ``squared``, ``hinge``, or a network: ``mlp``, ``lenet5``, ``cnn_mapa``, ... By
-        default ``softmax`` for classes and ``squared`` for real targets.
+        ``logistic``, ``softmax``, ``squared``, ``squared_error`` (the same without its 1/2), ``hinge``, or a network:
+        ``mlp``, ``lenet5``, ``cnn_mapa``, ... By default ``softmax`` for classes and ``squared`` for real targets.
     module : str, optional
         One's own ``torch.nn.Module`` as ``package.module:Class``, instead of a name.
     l2 : float

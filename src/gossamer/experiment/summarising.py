@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan, differing, hides_schedule
 from gossamer.algorithms.table import registered_as
+from gossamer.experiment.deviation import best_model, deviations, units_of
 from gossamer.experiment.early_stopping import decisive
 from gossamer.experiment.others_code import described
 from gossamer.experiment.prepared import Prepared
@@ -63,7 +64,7 @@ def own_figures(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
     """The algorithm's own figures, if it has any, and how well each unit's model does, if there are units."""
     models = prepared.algorithm.unit_models(simulator.nodes)
     found = prepared.algorithm.report(simulator.nodes) | _network(prepared, simulator)
-    found |= _tested(prepared, models) if models else {}
+    found |= _tested(prepared, models) | _deviating(prepared, models) if models else {}
     return {prepared.experiment.algorithm.name: found} if found else {}
 
 
@@ -82,6 +83,16 @@ def _tested(prepared: Prepared, models: Mapping[str, npt.NDArray[np.floating[Any
     else:
         name, values = "test_error", 1 - found.accuracy
     return {name: {server: _finite(float(value)) for server, value in zip(models, values, strict=True)}}
+
+
+def _deviating(
+    prepared: Prepared, models: Mapping[str, npt.NDArray[np.floating[Any]]]
+) -> dict[str, dict[str, float | None]]:
+    """Squared distance of each unit's model from the best model, where that is known."""
+    best = best_model(prepared.objective, prepared.dataset.train, units_of(prepared))
+    if best is None:
+        return {}
+    return {"msd": {server: _finite(deviations(model[None], best)["centroid_msd"]) for server, model in models.items()}}
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class LinearModel(Objective):
     Parameters
     ----------
     loss : str
-        ``logistic``, ``softmax``, ``squared`` or ``hinge``.
+        ``logistic``, ``softmax``, ``squared``, ``squared_error`` or ``hinge``.
     features : int
         Numbers in one example.
     classes : int or None
@@ -96,7 +96,7 @@ class LinearModel(Objective):
     ) -> None:
         _check_settings(loss, features, classes, l2, dtype)
         self.loss = LOSSES[loss]
-        self.squared_error = 2.0 if loss == "squared" else None
+        self.squared_error = {"squared": 2.0, "squared_error": 1.0}.get(loss)
         self.features = features
         self.classes = classes
         self.intercept = intercept

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-LOGISTIC, SOFTMAX, SQUARED, HINGE = range(4)
+LOGISTIC, SOFTMAX, SQUARED, HINGE, SQUARED_ERROR = range(5)
 
 _compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 # Inlined by force, because a call costs more than the arithmetic of a few features.
@@ -45,6 +45,8 @@ def residuals(loss, z, target):
         z[0] = 1.0 / (1.0 + np.exp(-z[0])) - target
     elif loss == SQUARED:
         z[0] -= target
+    elif loss == SQUARED_ERROR:
+        z[0] = 2.0 * (z[0] - target)
     else:
         for c in range(z.size):
             # A single output stands for class 1, one of several for its own class.

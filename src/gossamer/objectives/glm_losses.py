@@ -5,9 +5,10 @@
 | `logistic` | 1 | log(1 + exp(-s z)), s = 2 y - 1 |
 | `softmax` | one per class | log(sum_c exp(z_c)) - z_y |
 | `squared` | 1 | (z - y)^2 / 2 |
+| `squared_error` | 1 | (z - y)^2 |
 | `hinge` | 1 for 2 classes, else one per class | sum_c max(0, 1 - s_c z_c), s_c = 1 for y's own output, else -1 |
 
-Targets are class numbers from 0, and real numbers for `squared`.
+Targets are class numbers from 0, and real numbers for `squared` and `squared_error`.
 Their derivatives by z are in `glm_kernels`.
 
 References
@@ -97,6 +98,11 @@ def _squared(z: FloatArray, targets: TargetArray) -> FloatArray:
     return values
 
 
+def _squared_error(z: FloatArray, targets: TargetArray) -> FloatArray:
+    values: FloatArray = np.square(z[0] - targets)
+    return values
+
+
 def _hinge(z: FloatArray, targets: TargetArray) -> FloatArray:
     values: FloatArray = np.maximum(1 - _signs(z, targets) * z, 0).sum(axis=0)
     return values
@@ -106,5 +112,6 @@ LOSSES = {
     "logistic": Loss(kernels.LOGISTIC, _logistic, 2, one_output_for_two=True, curvature=0.25),
     "softmax": Loss(kernels.SOFTMAX, _softmax, math.inf, one_output_for_two=False, curvature=0.5),
     "squared": Loss(kernels.SQUARED, _squared, 0, one_output_for_two=False, curvature=1.0),
+    "squared_error": Loss(kernels.SQUARED_ERROR, _squared_error, 0, one_output_for_two=False, curvature=2.0),
     "hinge": Loss(kernels.HINGE, _hinge, math.inf, one_output_for_two=True, curvature=None),
 }

@@ -19,8 +19,8 @@ from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
 from gossamer.sides.machine import NOTHING_PROVIDED, Due, Rule, Ticket, Together
-from gossamer.sides.pairwise_noise import pairwise_noise
-from gossamer.sides.plan import WHOLE, ClientUpdate, Pairwise
+from gossamer.sides.pairwise_noise import independent_noise, pairwise_noise
+from gossamer.sides.plan import WHOLE, ClientUpdate, Independent, Pairwise
 from gossamer.sides.samples import Shard
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided
@@ -81,12 +81,7 @@ class PairwiseRule(UpdateRule):
         self, name: str, plan: ClientUpdate, noise: Pairwise, shard: Shard, updates: Updates, home: Home
     ) -> None:
         super().__init__(name, plan, shard, updates, home)
-        seed = home.seed(name)
-        if seed is None:
-            raise SpecError(
-                "algorithm.masking: pairwise_noise hides nothing and is for a paper's figures, in simulations; "
-                "deployed units take secure or none"
-            )
+        seed = _simulated_seed(home, name, "pairwise_noise hides nothing and")
         self._noise, self._seed = noise, derive(seed, "pairwise noise", noise.unit)  # units have noise of their own
 
     def release(self, ticket: Ticket, raw: Update) -> Answer:
@@ -99,6 +94,21 @@ class PairwiseRule(UpdateRule):
             raw.update.size,
             self._noise.standard_deviation,
         )
+        return Answer(Confined((raw.update + noise).astype(raw.update.dtype)), raw.not_finite)
+
+
+class IndependentRule(UpdateRule):
+    """Raw updates with a paper's noise of the agent's own, of which nothing is proved."""
+
+    def __init__(
+        self, name: str, plan: ClientUpdate, noise: Independent, shard: Shard, updates: Updates, home: Home
+    ) -> None:
+        super().__init__(name, plan, shard, updates, home)
+        self._noise, self._seed = noise, _simulated_seed(home, name, "independent_noise proves nothing and")
+
+    def release(self, ticket: Ticket, raw: Update) -> Answer:
+        deviation = self._noise.standard_deviation
+        noise = independent_noise(self._seed, self.name, ticket.task.id, raw.update.size, deviation)
         return Answer(Confined((raw.update + noise).astype(raw.update.dtype)), raw.not_finite)
 
 
@@ -133,6 +143,16 @@ class NoisedRule(UpdateRule):
         with np.errstate(over="ignore"):
             found = np.nan_to_num(answer.astype(raw.update.dtype), copy=False)
         return Answer(Released(found), raw.not_finite)
+
+
+def _simulated_seed(home: Home, name: str, what: str) -> int:
+    """Seed of a simulation; a deployment has none, and is refused."""
+    seed = home.seed(name)
+    if seed is None:
+        raise SpecError(
+            f"algorithm.masking: {what} is for a paper's figures, in simulations; deployed units take secure or none"
+        )
+    return seed
 
 
 def clipped(update: FloatArray, bound: float) -> FloatArray:

@@ -65,6 +65,13 @@ class Pairwise:
 
 
 @dataclass(frozen=True)
+class Independent:
+    """A paper's noise that each agent adds to its raw update on its own; nothing is proved of it."""
+
+    standard_deviation: float
+
+
+@dataclass(frozen=True)
 class ClientUpdate(ByKind):
     """A client's own update, of a few local steps or of a whole local training.
 
@@ -74,8 +81,9 @@ class ClientUpdate(ByKind):
         How it is made; another question is refused. None answers any, where that decides nothing.
     bound : float
         C, the L2 norm to which a whole update is clipped before noise; infinite leaves raw ones as they are.
-    noise : Mechanism, Pairwise or None
-        What the client adds itself, to send its update to everybody; None, and noise of pairs, keep it in ``scope``.
+    noise : Mechanism, Pairwise, Independent or None
+        What the client adds itself, to send its update to everybody; None, and the noise of a paper, keep it in
+        ``scope``.
     most_updates, size : int
         How many noised or ``counted`` updates, and of how many coordinates each.
     behind : SidePlan or None
@@ -89,7 +97,7 @@ class ClientUpdate(ByKind):
 
     query: UpdateQuery | None = None
     bound: float = math.inf
-    noise: Mechanism | Pairwise | None = None
+    noise: Mechanism | Pairwise | Independent | None = None
     most_updates: int = 0
     size: int = 0
     scope: frozenset[str] = frozenset()

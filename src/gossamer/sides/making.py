@@ -11,13 +11,23 @@ from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.protocol.trust import confidants
-from gossamer.sides.client import NoisedRule, PairwiseRule, UpdateRule
+from gossamer.sides.client import IndependentRule, NoisedRule, PairwiseRule, UpdateRule
 from gossamer.sides.curator import CuratorRule
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Rule, Side
 from gossamer.sides.null import NothingRule
-from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Pairwise, Samples, SidePlan, Stream
+from gossamer.sides.plan import (
+    ClientUpdate,
+    Curator,
+    Independent,
+    MaskedMember,
+    Nothing,
+    Pairwise,
+    Samples,
+    SidePlan,
+    Stream,
+)
 from gossamer.sides.pool import Pool
 from gossamer.sides.samples import SampleRule, Shard
 from gossamer.sides.stream import StreamRule
@@ -100,6 +110,8 @@ def _rule(name: str, plan: SidePlan, shard: Shard | None, share: _Shared, home: 
             return SampleRule(name, plan, _held(name, shard), share.sums, home)
         case ClientUpdate(noise=Pairwise() as noise):
             return PairwiseRule(name, plan, noise, _held(name, shard), share.updates, home)
+        case ClientUpdate(noise=Independent() as noise):
+            return IndependentRule(name, plan, noise, _held(name, shard), share.updates, home)
         case ClientUpdate(noise=Mechanism() as law):
             return NoisedRule(name, plan, law, _held(name, shard), share.updates, home)
         case ClientUpdate():

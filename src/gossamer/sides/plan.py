@@ -22,7 +22,7 @@ from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.tasks import Query
 from gossamer.sides.charges import ReleaseCharges
-from gossamer.sides.client_plans import ClientUpdate, Curator, Pairwise
+from gossamer.sides.client_plans import ClientUpdate, Curator, Independent, Pairwise
 from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import WHOLE, ByKind, Members, SidePlan, Trust, drawn_for, of_kinds
 from gossamer.sides.unit_plans import MaskedMember, Stream
@@ -31,6 +31,7 @@ __all__ = [
     "WHOLE",
     "ClientUpdate",
     "Curator",
+    "Independent",
     "MaskedMember",
     "Members",
     "Nothing",

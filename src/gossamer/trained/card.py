@@ -77,7 +77,7 @@ class ObjectiveCard(Section):
 
     name: str | None = None
     module: str | None = None
-    loss: Literal["logistic", "softmax", "squared", "hinge", "cross_entropy", "mse", "registered"]
+    loss: Literal["logistic", "softmax", "squared", "squared_error", "hinge", "cross_entropy", "mse", "registered"]
     registered: Annotated[LossCard | None, NEWER] = None
     intercept: bool = True
     dtype: Literal["float32", "float64"] = "float32"

@@ -16,7 +16,15 @@ from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.glm import LinearModel
 
-LOSSES = [("logistic", 2), ("softmax", 2), ("softmax", 4), ("squared", None), ("hinge", 2), ("hinge", 4)]
+LOSSES = [
+    ("logistic", 2),
+    ("softmax", 2),
+    ("softmax", 4),
+    ("squared", None),
+    ("squared_error", None),
+    ("hinge", 2),
+    ("hinge", 4),
+]
 ROUNDING = {np.float32: 1e-4, np.float64: 1e-12}  # of sums of about 12 numbers of size 10
 N, FEATURES = 12, 19  # 19 is no multiple of a vector register's width
 

@@ -27,7 +27,7 @@ from gossamer.objectives.models import build_model
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.vectors import Coordinates
 
-LOSSES = [("logistic", 2), ("softmax", 3), ("squared", None), ("hinge", 2), ("hinge", 3)]
+LOSSES = [("logistic", 2), ("softmax", 3), ("squared", None), ("squared_error", None), ("hinge", 2), ("hinge", 3)]
 N, FEATURES, STEPS = 12, 19, 24  # 19 is no multiple of a vector register's width
 WHERE = [Coordinates(), Coordinates(0, 2), Coordinates(3, 5), Coordinates(17, 30)]
 # Sums of 24 terms, each below 10 and with the L2 term; an early error is carried on by every later step.

@@ -23,7 +23,7 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.local_updates import step_by_step
 from gossamer.objectives.torch_module import TorchModule
 
-LOSSES = [("logistic", 2), ("softmax", 3), ("squared", None), ("hinge", 2), ("hinge", 3)]
+LOSSES = [("logistic", 2), ("softmax", 3), ("squared", None), ("squared_error", None), ("hinge", 2), ("hinge", 3)]
 N, FEATURES = 12, 19  # 19 is no multiple of a vector register's width
 SHAPES = [(1, 5), (4, 1), (6, 3), (0, 4), (2, 8), (3, 4), (0, 0)]  # steps and examples of each agent
 WIDTH = len(SHAPES)

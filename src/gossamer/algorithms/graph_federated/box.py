@@ -14,7 +14,8 @@ In round i = 0, 1, ..., T-1 each server p
  9. w_p = psi_p - (1-a_pp) M_p + sum over neighbours m of a_pm M_m            (its noise is taken back)
 10. v_p = a_pp M_p + sum over neighbours m of a_pm M_m
 
-With `random` noise line 7 has noise of its own for each neighbour, and line 9 is w_p = a_pp psi_p + sum a_pm M_m.
+With `random` noise line 7 has noise of its own for each neighbour, and line 9 is w_p = a_pp psi_p + sum a_pm M_m. With
+`random_own_term` the paper's equation (8) is taken by the letter: psi_p there has noise of its own, too.
 With `homomorphic` noise, in step with each other, the mean of all w_p is that of all psi_p: the noise has cancelled.
 An asynchronous server (``synchronous: false``) takes in lines 9 and 10 the newest M_m that it has; then what cancels is
 noise of different rounds, and the mean moves by the difference.
@@ -85,7 +86,7 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
         weights = Weights(float(row[number]), others)
         make_server, make_agent = _kinds(settings, context, server, sampled)
         most = max(queries[name].reach for name in own)
-        reach = Reach.of(context, sampled, most, single=settings.masking.name != "pairwise_noise")
+        reach = Reach.of(context, sampled, most, single=not settings.masking.noisy)
         above[server] = make_server(server, context.initial, weights, sampling, settings, reach, context.deadline)
         agents.update({name: make_agent(name, server, context.initial, queries[name]) for name in own})
     return {**agents, **above}

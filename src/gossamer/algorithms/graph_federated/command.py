@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +23,18 @@ from gossamer.algorithms.command import (
     Table,
 )
 from gossamer.algorithms.graph_federated.claims import gfl_theorem2_standard_deviation
+from gossamer.algorithms.graph_federated.convergence import Bounds as Claimed
+from gossamer.algorithms.graph_federated.convergence import Constants, bounds, noise_squares
 from gossamer.algorithms.graph_federated.guarantees import graph_guarantees
 from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoisePlan, NoiseProblem, plan_noise
 from gossamer.bounded import read_text
 from gossamer.errors import CallerError, DataError
 from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.streams.correlated_noise import Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
 from gossamer.privacy.weakness import remarks
 from gossamer.topology import build_graph, metropolis
-from gossamer.topology.mixing import Matrix
+from gossamer.topology.mixing import Matrix, rho
 
 _DESCRIPTION = """Choose the noise of graph federated learning from public constants. No data is read. For (epsilon,
 delta) of all rounds together, every correlation over rounds (independent, random_walk, banded, sqrt_toeplitz) gets the
@@ -65,6 +69,13 @@ class Options:
         float, Option("of models' differences in a gradient step (default 1)", "R", Bounds(gt=0, le=1))
     ] = 1.0
     measure: Annotated[Measure, Option("of rounds (default mean)")] = Measure.MEAN
+    strong_convexity: Annotated[
+        float | None, Option("of risks, for what the paper's theorems claim", "NU", POSITIVE)
+    ] = None
+    smoothness: Annotated[float | None, Option("of the loss of every example", "DELTA", POSITIVE)] = None
+    gradient_square: Annotated[
+        float | None, Option("mean squared norm of examples' gradients at the best model", "S", Bounds(ge=0))
+    ] = None
 
 
 def answer(options: Options, doing: Doing) -> Answer:
@@ -72,6 +83,7 @@ def answer(options: Options, doing: Doing) -> Answer:
     if options.gradient_at is GradientAt.RELEASED and options.agents_sampled is None:
         raise CallerError("plan graph_federated needs --agents-sampled with --gradient-at released")
     update = UpdateBound(options.step, options.bound, options.agents_sampled or 1, options.gradient_at)
+    mixing = _mixing(options)
     plan = plan_noise(
         NoiseProblem(
             options.epsilon,
@@ -79,14 +91,59 @@ def answer(options: Options, doing: Doing) -> Answer:
             options.rounds,
             update,
             options.size,
-            _mixing(options),
+            mixing,
             options.contraction,
             options.measure,
         )
     )
     guarantees = graph_guarantees(plan.best.noise, update, options.size, options.delta)
     weak = remarks(options.epsilon, options.delta)
-    return Answer(_document(plan, guarantees), _text(plan, guarantees["other_units"]), weak)
+    claimed = _claimed(options, plan, mixing)
+    document = _document(plan, guarantees)
+    if claimed is not None:
+        document["claimed_errors"] = {
+            name: limit if math.isfinite(limit) else None for name, limit in claimed.limits.items()
+        }
+    text = [*_text(plan, guarantees["other_units"]), *([] if claimed is None else [_errors(claimed)])]
+    return Answer(document, text, weak)
+
+
+def _claimed(options: Options, plan: NoisePlan, mixing: Matrix) -> Claimed | None:
+    """What the theorems on convergence claim of independent noise that meets the guarantee; None without constants."""
+    given = options.strong_convexity, options.smoothness, options.gradient_square
+    if all(value is None for value in given):
+        return None
+    convexity, smoothness, gradient = given
+    hidden = options.gradient_at is GradientAt.HIDDEN
+    if convexity is None or smoothness is None or gradient is None or options.agents_sampled is None or not hidden:
+        raise CallerError(
+            "plan graph_federated: what the theorems claim of errors needs --strong-convexity, --smoothness, "
+            "--gradient-square, --agents-sampled and --gradient-at hidden; give all of them, or none of the first three"
+        )
+    (independent,) = (one for one in plan.choices if one.noise.factorisation.temporal is Temporal.INDEPENDENT)
+    message, centroid = noise_squares(mixing, independent.noise.standard_deviation**2, options.size, "homomorphic")
+    constants = Constants(
+        step=options.step,
+        strong_convexity=convexity,
+        smoothness=smoothness,
+        gradient_square=gradient,
+        agents_sampled=options.agents_sampled,
+        mixing=rho(mixing),
+        message_noise=message,
+        centroid_noise=centroid,
+    )
+    return bounds(constants, 0, 0.0)
+
+
+def _errors(claimed: Claimed) -> str:
+    found = claimed.limits
+    if not math.isfinite(found["centroid"]):
+        return "Its Theorems 1 and 3 claim nothing of the errors: the step is too large for these constants."
+    return (
+        "Of independent noise with this guarantee, one local step and gradients at hidden states its Theorems 1 and 3 "
+        f"claim squared errors of {found['centroid']:.4g} (centroid) and {found['individual']:.4g} (own models) at "
+        f"most in the long run, and Lemma 3 a disagreement of {found['disagreement']:.4g}. These are claims."
+    )
 
 
 def _mixing(options: Options) -> Matrix:

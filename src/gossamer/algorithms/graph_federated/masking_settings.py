@@ -14,10 +14,11 @@ class Masking(SecureSums):
 
     Attributes
     ----------
-    name : {"none", "secure", "pairwise_noise"}
+    name : {"none", "secure", "pairwise_noise", "independent_noise"}
         ``secure``: a server that hands on its agents' keys learns exact sums of updates made at one model, and what
         these sums tell. ``pairwise_noise``: the paper's noise that cancels, for its figures; it hides nothing that can
-        be stated.
+        be stated. ``independent_noise``: the noise of its equation 7, Laplace and of each agent's own, which does not
+        cancel; nothing is proved of it either.
     bits : {32, 64}
         Of ``secure``: updates are added as integers of so many bits.
     threshold : int, optional
@@ -32,19 +33,27 @@ class Masking(SecureSums):
         part, so servers shorten what they ask about to it. By default what no honest run exceeds, which follows from
         the clip, the rounds and the noise.
     standard_deviation : float, optional
-        Of ``pairwise_noise``: of each coordinate of an agent's noise.
+        Of ``pairwise_noise`` and ``independent_noise``: of each coordinate of an agent's noise. By default, of
+        ``independent_noise``, that of ``privacy``.
     """
 
     secure: ClassVar[tuple[str, ...]] = (*SecureSums.secure, "radius")
 
-    name: Literal["none", "secure", "pairwise_noise"] = "none"
+    name: Literal["none", "secure", "pairwise_noise", "independent_noise"] = "none"
     radius: float | None = Field(default=None, gt=0)
     standard_deviation: float | None = Field(default=None, gt=0)
 
+    @property
+    def noisy(self) -> bool:
+        """Whether agents add noise of the paper's figures, so that single updates are longer than planned."""
+        return self.name in ("pairwise_noise", "independent_noise")
+
     @model_validator(mode="after")
-    def _a_deviation_is_of_pairwise_noise(self) -> Self:
-        if (self.standard_deviation is not None) != (self.name == "pairwise_noise"):
+    def _a_deviation_is_of_noise(self) -> Self:
+        given = self.standard_deviation is not None
+        if (given and not self.noisy) or (not given and self.name == "pairwise_noise"):
             raise ValueError(
-                "masking: standard_deviation belongs to pairwise_noise, which needs one: give both or neither"
+                "masking: standard_deviation belongs to pairwise_noise, which needs one, and to independent_noise; "
+                f"found {self.name}"
             )
         return self

@@ -29,7 +29,8 @@ make of disagreement comes on top, in the same amount for all noise.
 **Random noise.** Unit p gets noise of its own from each neighbour m, and none from itself, so that
 ``W_i = A psi_i + H_i`` where the rows of H_i are independent, with variance ``s^2 q_p``, q_p the sum of a_pm^2 over
 neighbours. On a unit eigenvector u of A with eigenvalue l the noise in W_i is h_i + l r h_(i-1) + ..., with variance
-``s^2 sum_p u_p^2 q_p`` for each h. Eigenvectors are orthogonal, so disagreement and centroid are sums as above.
+``s^2 sum_p u_p^2 q_p`` for each h. Eigenvectors are orthogonal, so disagreement and centroid are sums as above. If the
+own term has noise too (the paper's equation 8), q_p has a_pp^2 in addition.
 
 References
 ----------
@@ -102,8 +103,10 @@ def model_noise(
     return ModelNoise(scale * apart, scale * _squares(factorisation, where, 1.0, contraction))
 
 
-def random_model_noise(noise: RandomNoise, mixing: Matrix, size: int, contraction: float = 1.0) -> ModelNoise:
-    """The same for noise of its own on every link, and none on the own term.
+def random_model_noise(
+    noise: RandomNoise, mixing: Matrix, size: int, contraction: float = 1.0, *, own_term: bool = False
+) -> ModelNoise:
+    """The same for noise of its own on every link.
 
     Parameters
     ----------
@@ -111,6 +114,8 @@ def random_model_noise(noise: RandomNoise, mixing: Matrix, size: int, contractio
         Its ``links`` are not looked at.
     mixing, size, contraction
         As for `model_noise`, but a_pp may be 0.
+    own_term : bool
+        Whether the own term has noise, too.
 
     Raises
     ------
@@ -118,7 +123,7 @@ def random_model_noise(noise: RandomNoise, mixing: Matrix, size: int, contractio
         The matrix is not symmetric, doubly stochastic and connected, or there is one unit only.
     """
     dense = _checked(mixing)
-    received = np.square(dense).sum(axis=1) - np.square(np.diagonal(dense))
+    received = np.square(dense).sum(axis=1) - (0.0 if own_term else np.square(np.diagonal(dense)))
     eigenvalues, vectors = np.linalg.eigh(dense)
     weights = np.square(vectors).T @ received
     powers = (contraction * eigenvalues) ** 2

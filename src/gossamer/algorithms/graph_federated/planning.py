@@ -90,7 +90,7 @@ def _noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -> Noise
     law = NoiseLaw(spec.privacy.mechanism)
     deviation = spec.privacy.standard_deviation
     if deviation is not None:
-        if settings.noise == "random":
+        if settings.random:
             return RandomNoise(settings.rounds, deviation, links_of(matrix), law)
         return CorrelatedNoise(_factorisation(settings, Temporal.INDEPENDENT), deviation, law)
     assert spec.budget is not None  # the spec checks it
@@ -105,7 +105,7 @@ def _noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -> Noise
         measure=Measure.MEAN,
         law=law,
     )
-    if settings.noise == "random":
+    if settings.random:
         return least_noise(RandomNoise(settings.rounds, 1.0, links_of(matrix), law), wanted)
     among = None if settings.temporal is None else (_factorisation(settings, Temporal(settings.temporal)),)
     return plan_noise(wanted, among).best.noise
@@ -135,7 +135,7 @@ def _terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict
         if isinstance(noise, RandomNoise):
             drawn: CorrelatedNoise | None
             own: Noise | None = replace(noise, links=(noise.links[number],))
-            links = noise.links[number][1]
+            links = noise.links[number][1] + settings.noises_own_term
             records = settings.rounds * links
             drawn = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, records), noise.standard_deviation, noise.law)
         else:
@@ -165,11 +165,16 @@ def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) ->
         found["own_server"] = own_server(problem, clip)
         if settings.gradient_at == "hidden":  # the server's own state has that noise, too
             found["own_agents"] = found["own_server"]
+    if settings.masking.name == "independent_noise":
+        found["own_server"] = replace(found["own_server"], proof=_AGENTS_NOISE)
     examples = min(problem.shard_sizes.values())
     return {
         observer: remarked(_of_a_run(guarantee, _of_persons(problem, guarantee)), examples)
         for observer, guarantee in found.items()
     }
+
+
+_AGENTS_NOISE = "a server sees each of its agents' updates; of the noise that they add (equation 7) nothing is proved"
 
 
 def _of_a_run(guarantee: Guarantee, more: tuple[str, ...]) -> Guarantee:
@@ -200,7 +205,7 @@ def _expected(problem: Problem[Settings], noise: Noise, matrix: FloatArray) -> M
     size = problem.size
     caused: ModelNoise
     if isinstance(noise, RandomNoise):
-        caused = random_model_noise(noise, matrix, size)
+        caused = random_model_noise(noise, matrix, size, own_term=problem.settings.noises_own_term)
     else:
         caused = model_noise(noise, matrix, size, _where(problem.settings))
     return {

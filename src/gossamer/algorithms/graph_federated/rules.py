@@ -84,6 +84,13 @@ def _agent_noise(settings: Settings, spec: Spec) -> str | None:
     return None
 
 
+def _independent_noise(settings: Settings, spec: Spec) -> str | None:
+    masking = settings.masking
+    if masking.name != "independent_noise" or masking.standard_deviation or spec.privacy.standard_deviation:
+        return None
+    return "algorithm.masking: independent_noise needs a standard_deviation where privacy has none; give one"
+
+
 _RULES = (
     _amounts,
     _noise_and_privacy,
@@ -93,6 +100,7 @@ _RULES = (
     _relation,
     _sampling,
     _agent_noise,
+    _independent_noise,
     _stop,
 )
 

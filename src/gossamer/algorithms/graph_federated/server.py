@@ -22,7 +22,7 @@ from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Relea
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
 from gossamer.protocol.node import Effects, on
-from gossamer.vectors import LARGEST_VALUE, Confined, Model, Public
+from gossamer.vectors import LARGEST_VALUE, Confined, Model, Public, Released
 
 M = TypeVar("M", Model, Model | Confined)
 DIVERGED = LARGEST_VALUE
@@ -57,9 +57,9 @@ class ServerNode(GatheringNode):
         self.weights, self.deadline = weights, deadline
         self.hidden = settings.gradient_at == "hidden"
         self.rounds, self.consensus, self.synchronous = settings.rounds, settings.consensus, settings.synchronous
-        # One record for all links, or with random noise one for each.
-        self.random = settings.noise == "random"
-        self.records = len(self.neighbours) if self.random else 1
+        # One record for all links, or with random noise one for each, and one that is sent to nobody for the own term.
+        self.random = settings.random
+        self.records = len(self.neighbours) + settings.noises_own_term if self.random else 1
 
     @property
     def sums_refused(self) -> int | None:
@@ -108,12 +108,11 @@ class ServerNode(GatheringNode):
         if s.phase != "releasing" or done.id != s.round * self.records + s.links:
             return
         whole = s.common + done.released
-        model = self.sendable(whole)
-        to = (self.neighbours[s.links],) if self.random else self.neighbours
-        for neighbour in to:
-            yield Send(neighbour, Combine(s.round, model))
-        sent = model.astype(np.float64)
-        s.m = sent if s.links == 0 else s.m + (sent - s.m) / (s.links + 1)
+        if self.random and s.links == len(self.neighbours):
+            # The last record takes the place of psi in the own term. It is sent to nobody.
+            s.common, s.own = whole, 0.0 * s.own
+        else:
+            yield from self.tell(self.sendable(whole))
         s.links += 1
         if not whole.is_within(DIVERGED):
             yield from self.diverge()
@@ -122,6 +121,14 @@ class ServerNode(GatheringNode):
         else:
             s.phase = "combining"
             yield from self.go_on()
+
+    def tell(self, model: Released) -> Effects:
+        """Send what was released to whom it is for."""
+        s = self.state
+        for neighbour in (self.neighbours[s.links],) if self.random else self.neighbours:
+            yield Send(neighbour, Combine(s.round, model))
+        sent = model.astype(np.float64)
+        s.m = sent if s.links == 0 else s.m + (sent - s.m) / (s.links + 1)
 
     def sendable(self, model: M) -> M:
         """``model`` as its receivers accept it."""

@@ -34,6 +34,9 @@ Combination = Annotated[
 """Weights by a rule, or a matrix."""
 
 
+_RANDOM = ("random", "random_own_term")
+"""Noise of its own for every neighbour."""
+
 MOST_AGENTS = 1_000_000
 MOST_EXAMPLES = 10_000_000
 """Of an agent in a round; their numbers are drawn at once."""
@@ -63,10 +66,10 @@ class Settings(Composite):
     combination : "metropolis" or matrix
         a_pm, how servers combine: Metropolis-Hastings weights of the topology, or a symmetric doubly stochastic matrix
         with a_pp > 0, whose other entries above 0 are the edges.
-    noise : {"none", "random", "homomorphic"}, optional
-        What is added to messages between servers. ``random``: noise of its own on every link. ``homomorphic``: the
-        same on all links of a server, which takes it back in its own term. By default homomorphic where there is
-        privacy.
+    noise : {"none", "random", "random_own_term", "homomorphic"}, optional
+        What is added to messages between servers. ``random``: noise of its own on every link. ``random_own_term``: on
+        the server's own term too, which never leaves it, as in the paper's equation 8. ``homomorphic``: the same on all
+        links of a server, which takes it back in its own term. By default homomorphic where there is privacy.
     gradient_at : {"released", "hidden"}, optional
         Where agents take gradients: at what follows from messages, or at the server's own state. By default released,
         and hidden with random noise.
@@ -84,7 +87,8 @@ class Settings(Composite):
         Seconds after which peers that a server waits for are asked whether they are there, then twice as many, and so
         on.
     masking : masking
-        How agents hide their updates from their own server: ``none``, ``secure`` or ``pairwise_noise``.
+        How agents hide their updates from their own server: ``none`` or ``secure``; or a noise of the paper that hides
+        nothing which can be stated, ``pairwise_noise`` or ``independent_noise``.
     consensus : int
         Rounds of averaging of the last messages, at the end.
     """
@@ -99,7 +103,7 @@ class Settings(Composite):
     rounds: int = Field(default=200, ge=1, le=10_000_000)
     topology: Topology = Ring()
     combination: Combination = "metropolis"
-    noise: Literal["none", "random", "homomorphic"] | None = None
+    noise: Literal["none", "random", "random_own_term", "homomorphic"] | None = None
     gradient_at: Literal["released", "hidden"] | None = None
     temporal: Literal["independent", "random_walk", "sqrt_toeplitz", "banded"] | None = None
     bands: int | None = Field(default=None, ge=1)
@@ -136,12 +140,12 @@ class Settings(Composite):
 
     @model_validator(mode="after")
     def _noise_fits(self) -> Self:
-        if self.noise == "random" and self.gradient_at == "released":
+        if self.random and self.gradient_at == "released":
             raise ValueError(
                 "with random noise each neighbour gets another message, so there is no released model to take "
                 "gradients at; use gradient_at: hidden"
             )
-        if self.noise == "random" and (self.temporal not in (None, "independent") or self.consensus):
+        if self.random and (self.temporal not in (None, "independent") or self.consensus):
             raise ValueError(
                 "random noise is independent, and leaves no common last message: temporal and consensus "
                 "are for homomorphic noise"
@@ -171,6 +175,16 @@ class Settings(Composite):
         return self.rounds
 
     @property
+    def random(self) -> bool:
+        """Whether every link has noise of its own."""
+        return self.noise in _RANDOM
+
+    @property
+    def noises_own_term(self) -> bool:
+        """Whether a server's own term in a combination has noise of its own, too."""
+        return self.noise == "random_own_term"
+
+    @property
     def noiseless(self) -> bool:
         """Whether this is the algorithm without noise."""
         return self.noise == "none"
@@ -178,7 +192,7 @@ class Settings(Composite):
     def decided(self, private: bool) -> Self:
         """Fill in the defaults that depend on whether there is noise."""
         noise = self.noise or ("homomorphic" if private else "none")
-        where = self.gradient_at or ("hidden" if noise == "random" else "released")
+        where = self.gradient_at or ("hidden" if noise in _RANDOM else "released")
         return self.model_copy(update={"noise": noise, "gradient_at": where})
 
 

@@ -12,7 +12,7 @@ from gossamer.algorithms.graph_federated.settings import Settings, units_of
 from gossamer.algorithms.problem import Problem
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.streams.agent_noise import own_server_guarantee
-from gossamer.sides.plan import ClientUpdate, MaskedMember, Pairwise, SidePlan
+from gossamer.sides.plan import ClientUpdate, Independent, MaskedMember, Pairwise, SidePlan
 
 if TYPE_CHECKING:
     from gossamer.sides.round_terms import RoundTerms
@@ -62,10 +62,11 @@ def agent_plans(
     """
     settings = problem.settings
     found: dict[str, SidePlan] = {}
-    if settings.masking.name == "none":
+    if settings.masking.name in ("none", "independent_noise"):
+        noise = _independent(problem) if settings.masking.name == "independent_noise" else None
         for server, agents in units_of(settings, problem.names).items():
             if server in behind:
-                raw = ClientUpdate(scope=frozenset((server, *agents)), behind=behind[server])
+                raw = ClientUpdate(noise=noise, scope=frozenset((server, *agents)), behind=behind[server])
                 found.update(dict.fromkeys(agents, raw))
         return {name: found[name] for name in problem.names if name in found}
     terms = masked_terms(problem, clip, radius) if settings.masking.name == "secure" else None
@@ -74,6 +75,13 @@ def agent_plans(
             make = _maker(problem, sampling, clip, terms, behind[sampling.server])
             found.update({name: make(name) for name in sampling.agents})
     return {name: found[name] for name in problem.names if name in found}
+
+
+def _independent(problem: Problem[Settings]) -> Independent:
+    """Noise that agents add on their own: as much as the servers', unless the settings say how much."""
+    deviation = problem.settings.masking.standard_deviation or problem.spec.privacy.standard_deviation
+    assert deviation is not None  # the rules check it
+    return Independent(deviation)
 
 
 def samplings(problem: Problem[Settings]) -> list[Sampling]:

@@ -50,10 +50,11 @@ def test_the_optimum_minimises_the_risk(intercept: bool, l2: float) -> None:
     assert np.allclose(found, best.x, atol=1e-6)
 
 
-def test_the_librarys_gradient_is_zero_there() -> None:
+@pytest.mark.parametrize("loss", ["squared", "squared_error"])
+def test_the_librarys_gradient_is_zero_there(loss: str) -> None:
     """Of the mean over units of the mean over agents, with the gradient of l2/2 |w|^2."""
     data, units = unequal()
-    objective = LinearModel("squared", 3, None, l2=0.3, dtype=np.float64)
+    objective = LinearModel(loss, 3, None, l2=0.3, dtype=np.float64)
     found = best_model(objective, data, units)
     assert found is not None
     gradient = 0.3 * found
@@ -62,6 +63,16 @@ def test_the_librarys_gradient_is_zero_there() -> None:
             sums = objective.clipped_gradients(found[None], data, [rows], np.inf).sums[0]
             gradient = gradient + sums / (len(units) * len(unit) * len(rows))
     assert np.abs(gradient).max() < 1e-7
+
+
+def test_the_whole_square_with_twice_the_term_has_the_same_optimum() -> None:
+    """Equation (54) is twice the halved risk with the same rho."""
+    data, units = unequal()
+    half = best_model(LinearModel("squared", 3, None, l2=0.3), data, units)
+    whole = best_model(LinearModel("squared_error", 3, None, l2=0.6), data, units)
+    assert half is not None
+    assert whole is not None
+    assert np.allclose(half, whole, rtol=1e-12)
 
 
 def test_pictures_are_flattened() -> None:
@@ -146,6 +157,12 @@ def test_a_run_reports_deviations_and_each_units_test_loss(units: None) -> None:
     assert first["disagreement"] == 0
     assert last["disagreement"] > 0
     assert last["individual_msd"] == pytest.approx(last["centroid_msd"] + last["disagreement"])
+    assert {name: result.summary["metrics"][name] for name in ("centroid_msd", "individual_msd", "disagreement")} == {
+        name: last[name] for name in ("centroid_msd", "individual_msd", "disagreement")
+    }
+    own = result.summary["gossip"]["msd"]
+    assert list(own) == list(MEMBERS)
+    assert np.mean(list(own.values())) == pytest.approx(last["individual_msd"])
     losses = result.summary["gossip"]["test_loss"]
     assert list(losses) == list(MEMBERS)
     assert np.mean(list(losses.values())) == pytest.approx(last["test_loss"])  # the holders are the units

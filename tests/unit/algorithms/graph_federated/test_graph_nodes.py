@@ -142,6 +142,28 @@ def test_a_record_of_noise_for_each_neighbour_with_random_noise() -> None:
     np.testing.assert_allclose(node.w.values, [0.25, 0.0])  # a_pp psi, without noise
 
 
+def test_noise_on_the_own_term_is_drawn_last_and_sent_to_nobody() -> None:
+    """w_p = a_pp (psi_p + g_pp) + sum a_pm M_m, equation (8); of the raw sum nothing is left over."""
+    node = server(noise="random_own_term")
+    for number, start in ((0, 0.0), (1, 0.5 * (0.5 + 6.0) + 1.0)):
+        if number == 0:
+            node.handle(Started(), 0.0)
+        node.handle(Received("a", Contribution(number, update(0.5, 0.0))), 0.0)
+        effects = node.handle(Received("b", Contribution(number, update(0.5, 0.0))), 0.0)
+        for link, noise in enumerate((1.0, 3.0, 6.0)):
+            (asked,) = [e for e in effects if isinstance(e, Release)]
+            assert asked == Release(3 * number + link, Confined(np.array([0.5, 0.0])))
+            effects = node.handle(Completed(asked.id, Released(asked.vector.values + np.array([noise, 0.0])), 1), 0.0)
+            messages = sent(effects, Combine)
+            to = ("left", "right")[link : link + 1]
+            assert messages == {name: Combine(number, released(start + 0.5 + noise, 0.0)) for name in to}
+        np.testing.assert_allclose(node.state.m.values, [start + 0.5 + 2.0, 0.0])  # the mean of what was sent
+        for neighbour in ("left", "right"):
+            effects = node.handle(Received(neighbour, Combine(number, released(2.0, 0.0))), 0.0)
+        assert type(node.w) is Confined
+        np.testing.assert_allclose(node.w.values, [0.5 * (start + 0.5 + 6.0) + 1.0, 0.0])
+
+
 def test_the_sum_is_divided_by_all_that_were_sampled() -> None:
     node = server()
     node.handle(Started(), 0.0)
@@ -393,6 +415,7 @@ def test_each_round_samples_anew() -> None:
         ({"agents_sampled": 3}, "more than the 2 agents of the smallest unit"),
         ({"agents": [2, 2]}, "a number for each of 3 units"),
         ({"noise": "random", "gradient_at": "released"}, "no released model"),
+        ({"noise": "random_own_term", "gradient_at": "released"}, "no released model"),
         ({"noise": "random", "temporal": "random_walk"}, "for homomorphic"),
         ({"noise": "random", "consensus": 1}, "for homomorphic"),
         ({"temporal": "banded"}, "bands"),

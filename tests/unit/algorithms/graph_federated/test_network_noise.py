@@ -46,20 +46,21 @@ def test_expected_squares(temporal: str, bands: int | None, where: GradientAt, c
         assert found.centroid == pytest.approx(scale * exact.centroid, rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.parametrize("own_term", [False, True])
 @pytest.mark.parametrize("contraction", [1.0, 0.7])
-def test_expected_squares_of_random_noise(contraction: float) -> None:
+def test_expected_squares_of_random_noise(contraction: float, own_term: bool) -> None:
     """Against models as linear forms of the noise of every link in every round."""
     rounds, size, deviation = 5, 4, 1.3
     matrices = [mixing(units, np.random.default_rng(units)) for units in (2, 4)]
     for a in (*matrices, PATH, np.full((3, 3), 1 / 3)):
         units = len(a)
         forms = np.zeros((units, rounds, units, units))  # of model p: by round, receiver and sender
-        found = random_model_noise(RandomNoise(rounds, deviation, ((0.5, 1),)), a, size, contraction)
+        found = random_model_noise(RandomNoise(rounds, deviation, ((0.5, 1),)), a, size, contraction, own_term=own_term)
         for i in range(rounds):
             forms = contraction * np.einsum("pm,m...->p...", a, forms)
             for p in range(units):
                 for m in range(units):
-                    forms[p, i, p, m] += a[p, m] * (m != p)
+                    forms[p, i, p, m] += a[p, m] * (own_term or m != p)
             centroid = forms.mean(axis=0)
             apart = np.square(forms - centroid).sum() / units
             assert found.disagreement[i] == pytest.approx(size * deviation**2 * apart, rel=1e-9)

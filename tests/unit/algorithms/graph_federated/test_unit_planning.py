@@ -100,9 +100,11 @@ def test_laplace_noise_is_by_the_l1_norm_at_delta_0(where: str) -> None:
     assert plan.guarantee.delta == 0
 
 
+@pytest.mark.parametrize("own_term", [False, True])
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-def test_random_noise_of_each_unit_by_its_own_links(law: str) -> None:
-    changes = {"units": 3, "combination": MATRIX, "noise": "random"}
+def test_random_noise_of_each_unit_by_its_own_links(law: str, own_term: bool) -> None:
+    """Noise on the own term is given to the observer: it is drawn, once more a round, and lowers no epsilon."""
+    changes = {"units": 3, "combination": MATRIX, "noise": "random_own_term" if own_term else "random"}
     prepared, plan = planned(given(50.0, changes, mechanism=law, delta=1e-7))
     reach = 2 * MU * B
     for row, (server, agents) in enumerate(zip(plan.units, np.split(np.array(prepared.names), 3), strict=True)):
@@ -112,7 +114,7 @@ def test_random_noise_of_each_unit_by_its_own_links(law: str) -> None:
         else:
             expected = math.sqrt(2 * SIZE) * reach / 50 * 2 * sum(sums)
         assert [plan.epsilons[agent] for agent in agents.tolist()] == pytest.approx([expected] * 5, rel=1e-6)
-        assert plan.units[server].stream.records == 2 * T
+        assert plan.units[server].stream.records == (2 + own_term) * T
     assert plan.guarantee.epsilon == max(plan.epsilons.values())
     assert len(set(plan.epsilons.values())) == 3
     assert plan.describe()["noise"] == "random"
@@ -203,13 +205,15 @@ def test_observers_of_released_and_of_hidden_state() -> None:
         assert any("own server" in assumption for assumption in plan.guarantee.assumptions)
 
 
-@pytest.mark.parametrize(("masking", "hidden"), [("none", False), ("pairwise_noise", False), ("secure", True)])
+@pytest.mark.parametrize(
+    ("masking", "hidden"), [("none", False), ("pairwise_noise", False), ("independent_noise", False), ("secure", True)]
+)
 def test_what_the_own_server_sees(masking: str, hidden: bool) -> None:
     """Sums only with secure masks."""
     if masking == "secure":
         pytest.importorskip("cryptography")
     settings: dict[str, Any] = {"name": masking}
-    if masking == "pairwise_noise":
+    if masking.endswith("_noise"):
         settings["standard_deviation"] = 1.0
     _, plan = planned(spec({"masking": settings, "agents_sampled": 3}))
     reason = plan.guarantees["own_server"].proof
@@ -323,7 +327,10 @@ def test_random_noise_of_the_first_rounds() -> None:
     assert first_rounds(noise, 3) == RandomNoise(3, 1.0, ((0.5, 2),))
 
 
-@pytest.mark.parametrize("changes", [{}, {"noise": "random"}, {"agents": (2, 3, 5, 9), "agents_sampled": None}])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"noise": "random"}, {"noise": "random_own_term"}, {"agents": (2, 3, 5, 9), "agents_sampled": None}],
+)
 def test_a_reading_is_that_of_the_unit_that_has_spent_most(changes: dict[str, Any]) -> None:
     prepared, plan = planned(spec(changes))
     ledgers = sides_of(prepared, plan, 1).ledgers

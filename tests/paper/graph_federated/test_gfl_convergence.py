@@ -1,0 +1,144 @@
+"""Claimed bounds of Theorems 1 and 3 and Lemma 3, against exact errors of a quadratic and arithmetic by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gossamer.algorithms.graph_federated.convergence import Constants, bounds, noise_squares
+from gossamer.cli.main import main
+from gossamer.errors import SpecError
+
+RING = np.array([[1 if (p - m) % 6 in (0, 1, 5) else 0 for m in range(6)] for p in range(6)]) / 3
+LINE = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
+CONSTANTS = Constants(
+    step=0.05,
+    strong_convexity=1.0,
+    smoothness=1.0,
+    gradient_square=1.0,
+    agents_sampled=4,
+    mixing=2 / 3,
+    message_noise=0.01,
+)
+
+
+def exact(
+    matrix: np.ndarray, noise: str, *, step: float, agents: int, variance: float, rounds: int, initial: float
+) -> np.ndarray:
+    """[rounds + 1, 3]: expected squares of the centroid, of the worst unit, and the disagreement.
+
+    Examples are 1 or -1 with equal chances and the loss of one is (w - x)^2/2, so that w^o = 0, nu = delta = 1 and the
+    squared gradient at w^o is 1. The network's second moments C follow a linear recursion, psi = (1-mu) w + mu mean x.
+    """
+    units = len(matrix)
+    off = matrix - np.diag(np.diagonal(matrix))
+    added = {
+        "none": np.zeros_like(matrix),
+        "homomorphic": (matrix - np.eye(units)) @ (matrix - np.eye(units)).T,
+        "random": np.diag(np.square(off).sum(axis=1)),
+        "random_own_term": np.diag(np.square(matrix).sum(axis=1)),
+    }[noise]
+    second = np.full((units, units), initial)
+    mean, rows = np.ones((units, units)) / units, []
+    for _ in range(rounds + 1):
+        apart = second - mean @ second - second @ mean + mean @ second @ mean
+        rows.append([second.mean(), np.diagonal(second).max(), np.trace(apart) / units])
+        second = matrix @ ((1 - step) ** 2 * second + step**2 / agents * np.eye(units)) @ matrix.T + variance * added
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("noise", ["none", "homomorphic", "random", "random_own_term"])
+@pytest.mark.parametrize("matrix", [RING, LINE], ids=["ring", "line"])
+@pytest.mark.parametrize("step", [0.2, 0.05, 0.01])
+def test_bounds_are_above_the_exact_errors_of_a_quadratic(noise: str, matrix: np.ndarray, step: float) -> None:
+    variance, rounds, agents = 0.02, 2000, 20
+    message, centroid = (0.0, 0.0) if noise == "none" else noise_squares(matrix, variance, 1, noise)
+    mixing = float(np.abs(np.linalg.eigvalsh(matrix)[:-1]).max())
+    given = replace(
+        CONSTANTS, step=step, agents_sampled=agents, mixing=mixing, message_noise=message, centroid_noise=centroid
+    )
+    found = bounds(given, rounds, 4.0)
+    true = exact(matrix, noise, step=step, agents=agents, variance=variance, rounds=rounds, initial=4.0)
+    claimed = np.stack([found.centroid, found.individual, found.disagreement], axis=1)
+    assert np.isfinite(claimed).all()
+    assert (claimed >= true * (1 - 1e-12)).all()
+    limits = [found.limits[name] for name in ("centroid", "individual", "disagreement")]
+    assert claimed[-1] == pytest.approx(limits, rel=0.01)
+
+
+def test_what_the_noise_adds_is_exact_for_the_centroid() -> None:
+    """Equation (23): homomorphic noise is 0 in the mean, random noise the mean over units of independent ones."""
+    assert noise_squares(LINE, 0.5, 2, "homomorphic")[1] == 0
+    off = (1 / 9) * 4  # four entries of 1/3 off the diagonal
+    assert noise_squares(LINE, 0.5, 2, "random")[1] == pytest.approx(off / 9)
+    assert noise_squares(LINE, 0.5, 2, "random_own_term")[1] == pytest.approx((off + (4 + 1 + 4) / 9) / 9)
+
+
+def test_the_limit_of_a_units_own_error_by_hand() -> None:
+    """nu = delta = 1: alpha = 1 - mu, beta^2 = 12/L, sigma_s^2 = 15/L; x = (15 mu^2/L + sigma_g^2)/(mu - 12 mu^2/L)."""
+    x = (15 * 0.0025 / 4 + 0.01) / (0.05 - 12 * 0.0025 / 4)
+    assert bounds(CONSTANTS, 0, 0.0).limits["individual"] == pytest.approx(x)
+
+
+def test_the_first_round_of_all_three_by_hand() -> None:
+    """From x = c = 1 and D = 0, with iota = 2/3 and no other gradients at w^o."""
+    found, mu2 = bounds(CONSTANTS, 1, 1.0), 0.0025
+    assert found.individual[1] == pytest.approx(0.95 + 3 * mu2 + mu2 * 15 / 4 + 0.01)
+    assert found.centroid[1] == pytest.approx(0.95 + 6 * mu2 + mu2 * 15 / 4)
+    assert found.disagreement[1] == pytest.approx(4 / 9 * mu2 * (3 * 3 + 3 + 15 / 4) + 0.01)
+
+
+def test_the_noise_of_several_local_steps_by_hand() -> None:
+    """Equations (31) to (36) for E = 2, with r = 1 - 2 nu mu + 4 delta^2 mu^2: a = delta^2 (2 + r), c = 1/6."""
+    rate, mu2 = 1 - 0.1 + 0.01, 0.0025
+    two = replace(CONSTANTS, local_steps=2)
+    assert two.incremental(3.0) == pytest.approx((2 + rate) * mu2 * 3)
+    assert replace(two, drift=2.0).incremental(3.0) == pytest.approx((2 + rate) * mu2 * 7)
+    # b = (12 (1-r)^2 - 8 (1-r) + 4 r - 2 r^3)/(4 (1-r)^3)
+    b = (12 * (1 - rate) ** 2 - 8 * (1 - rate) + 4 * rate - 2 * rate**3) / (4 * (1 - rate) ** 3)
+    assert replace(two, local_gradient_square=5.0).incremental(0.0) == pytest.approx(5 * (b * mu2**2 + mu2 / 6))
+    assert CONSTANTS.incremental(3.0) == 0  # one step has no increment
+
+
+def test_nothing_is_claimed_of_steps_that_are_too_large() -> None:
+    for step in (0.4, 2.5):  # beta^2 mu^2 = 3 mu^2 is above mu; alpha is above 1
+        limits = bounds(replace(CONSTANTS, step=step), 5, 1.0).limits
+        assert set(limits.values()) == {math.inf}
+
+
+@pytest.mark.parametrize("changes", [{"strong_convexity": 2.0}, {"mixing": 1.0}, {"step": 0.0}, {"agents_sampled": 0}])
+def test_constants_out_of_range_are_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(SpecError):
+        replace(CONSTANTS, **changes)
+
+
+ARGUMENTS = (
+    "plan graph_federated --epsilon 8 --delta 1e-5 --rounds 20 --step 0.05 --bound 1 --size 1 --graph ring --units 6 "
+    "--agents-sampled 20"
+)
+THEOREMS = "--strong-convexity 1 --smoothness 1 --gradient-square 1"
+
+
+def said(capsys: pytest.CaptureFixture[str], more: str) -> str:
+    assert main(f"{ARGUMENTS} {more}".split()) == 0
+    return capsys.readouterr().out
+
+
+def test_the_command_says_what_the_theorems_claim(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(said(capsys, f"--gradient-at hidden {THEOREMS} --json"))
+    (sigma,) = (row["sigma"] for row in found["choices"] if row["temporal"] == "independent")
+    # On this ring a_pp = 1/3: sigma_g^2 = 2 sigma^2; x as above.
+    x = (15 * 0.0025 / 20 + 2 * sigma**2) / (0.05 - 12 * 0.0025 / 20)
+    assert found["claimed_errors"]["individual"] == pytest.approx(x)
+    assert "Theorems 1 and 3" in " ".join(said(capsys, f"--gradient-at hidden {THEOREMS}").split())
+    assert "claimed_errors" not in json.loads(said(capsys, "--json"))
+
+
+@pytest.mark.parametrize("given", [THEOREMS, "--gradient-at hidden --smoothness 1"])
+def test_the_command_needs_all_constants(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(f"{ARGUMENTS} {given}".split()) != 0
+    assert "--strong-convexity" in capsys.readouterr().err
