@@ -5,14 +5,15 @@ In `sweep.yaml`:
     tune: {setting: algorithm.learning_rate, among: [0.25, 0.5, 1.0, 2.0], seeds: [5, 6, 7], by: final_accuracy}
 
 The value whose runs have the largest median is taken, of equal ones the first; `tuning.json` has all of them. The axis
-``seed`` does not count as a place, and neither do those of ``but_not``.
+``seed`` does not count as a place, and neither do those of ``but_not``. With ``where: {axis: [place, ...]}`` it is tuned at
+these places alone; elsewhere the spec says it.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ class Tuning:
         The quantity, of `experiments.checks`, that is to be largest.
     but_not : list of str
         Axes along which the setting is the same: that of their first place.
+    where : dict of str to list of str
+        The places on some axes at which it is tuned; at all where nothing is said.
     """
 
     setting: str
@@ -42,11 +45,16 @@ class Tuning:
     seeds: Sequence[int]
     by: str = "final_accuracy"
     but_not: Sequence[str] = ()
+    where: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, sweep: Mapping[str, Any]) -> Tuning | None:
         """That of a sweep, if it has one."""
         return cls(**sweep["tune"]) if "tune" in sweep else None
+
+    def covers(self, place: Mapping[str, str]) -> bool:
+        """Whether the setting is tuned there."""
+        return all(place[axis] in places for axis, places in self.where.items())
 
     def place(self, place: Mapping[str, str]) -> str:
         """Name of what is tuned together."""

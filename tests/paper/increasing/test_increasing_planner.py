@@ -157,7 +157,7 @@ def test_the_right_k_star_keeps_the_last_round_within_r0_over_sigma(example: int
 
 
 def test_q_is_no_smaller_than_the_claim_needs() -> None:
-    """Example 3 with r0(sigma): its 32 of 10,000 are above r0/sigma, 0.0031; a q 0.1 % larger than the plan's is not claimed."""
+    """Example 3 with r0(sigma): 32 of 10,000 are above r0/sigma; a q larger by 0.1 % is not claimed."""
     problem = RoundProblem(16, 10_000, 25_000, 8, 1)
     found = plan_rounds(problem)
     assert selected_of(problem).sizes[-1] == 32
@@ -223,7 +223,7 @@ def test_case_2(power: float, over: float) -> None:
         assert (found.q, found.m, found.rounds) == (0.0016, 0.0, 312_500)
         assert limit < 5_000_000
         return
-    assert 5_000_000 == pytest.approx(over * limit, rel=1e-5)  # T is a whole number, and m/T with it
+    assert over * limit == pytest.approx(5_000_000, rel=1e-5)  # T is a whole number, and m/T with it
     low, high = transition_powers(problem, found.m)
     assert low is None or low < power
     if over == 1:

@@ -158,8 +158,8 @@ class RoundPlan:
             return main.why
         if main.parameters["r0"] > self.theorem.r0 * (1 + 1e-9):
             return (
-                f"the last of the {self.rounds} rounds are above r0/sigma = {self.most_share:.4g} of the data set, up to "
-                f"{main.parameters['r0'] / self.problem.sigma:.4g}, as sizes and T are whole numbers; with r0 "
+                f"the last of the {self.rounds} rounds are above r0/sigma = {self.most_share:.4g} of the data set, up "
+                f"to {main.parameters['r0'] / self.problem.sigma:.4g}, as sizes and T are whole numbers; with r0 "
                 f"{main.parameters['r0']:.4g} instead of {self.theorem.r0:.4g} the main theorem claims epsilon "
                 f"{main.epsilon:.6g} of them"
             )

@@ -183,7 +183,7 @@ class MainTheorem:
         return case_1, case_2 if self.case_2_applies and case_2 <= above else math.inf
 
     def budget(self, case: int, epsilon: float, epochs: float, rounds: int) -> float:
-        """The largest sqrt(2 ln(1/delta)/epsilon) that sigma affords in a case, whose condition on K is not looked at."""
+        """The largest sqrt(2 ln(1/delta)/epsilon) that sigma affords in a case; its condition on K is not looked at."""
         if case == 1:
             return self.sigma / self.loss
         return math.sqrt(2 * epsilon) / self._by_noise(epochs, rounds, 1.0)
