@@ -25,10 +25,11 @@ class LeNet5(nn.Sequential):
     classes : int
     """
 
+    NAME = "lenet5"
     Activation: type[nn.Module] = nn.ReLU
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
-        channels = image_channels("lenet5", input_shape, least=12)
+        channels = image_channels(self.NAME, input_shape, least=12)
         height, width = ((pixels // 2 - 4) // 2 for pixels in input_shape[1:])
         super().__init__(
             OrderedDict(
@@ -51,4 +52,5 @@ class LeNet5(nn.Sequential):
 class LeNet5Tanh(LeNet5):
     """The same with tanh, the squashing function of 1998 but for its constants."""
 
+    NAME = "lenet5_tanh"
     Activation = nn.Tanh
