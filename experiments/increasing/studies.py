@@ -128,7 +128,9 @@ def standardised(name: str) -> dict[str, Split]:
     deviation = np.sqrt(mean * (1 - mean))
     whole = load_dataset(DatasetSettings(name=name, layout="dense"))
     parts = {"train": whole.train, "test": whole.test}
-    return {part: Split(((one.features - mean) / deviation).astype(np.float32), one.targets) for part, one in parts.items()}
+    return {
+        part: Split(((one.features - mean) / deviation).astype(np.float32), one.targets) for part, one in parts.items()
+    }
 
 
 def condense(study: str, record: Record) -> Record:
