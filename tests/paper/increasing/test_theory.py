@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from tests.reference.hogwild_masks import masks, step
 
 from gossamer.algorithms.increasing.size_schedules import TheorySizes
 from gossamer.algorithms.increasing.theory import ConstantSteps, DelayedSizes
 from gossamer.errors import SpecError
 from gossamer.vectors import Coordinates, Public, spread
-from tests.reference.hogwild_masks import masks, step
 
 
 def flat(z: float) -> float:
