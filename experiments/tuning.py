@@ -5,8 +5,8 @@ In `sweep.yaml`:
     tune: {setting: algorithm.learning_rate, among: [0.25, 0.5, 1.0, 2.0], seeds: [5, 6, 7], by: final_accuracy}
 
 The value whose runs have the largest median is taken, of equal ones the first; `tuning.json` has all of them. The axis
-``seed`` does not count as a place, and neither do those of ``but_not``. With ``where: {axis: [place, ...]}`` it is tuned at
-these places alone; elsewhere the spec says it.
+``seed`` does not count as a place, and neither do those of ``but_not``. With ``where: {axis: [place, ...]}`` it is
+tuned at these places alone; elsewhere the spec says it.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class ClientNode(EndingNode):
 
     @on(GlobalModel)
     def receive(self, sender: str, newer: GlobalModel, now: float) -> Effects:
-        """The paper's ISRReceive, w^ = v - eta_i U; unless told otherwise, v less one's own earlier updates it lacks."""
+        """The paper's ISRReceive, w^ = v - eta_i U; by default v less one's own earlier updates that it lacks."""
         s = self.state
         check_sender(sender, self.parent)
         check_model(newer.model, s.v)

@@ -35,8 +35,8 @@ class Settings(Composite):
     round_update : {"batch", "clipped_sum", "sequential"}, optional
         What a round's update is, and so what is proved. By default ``batch`` with noise, ``sequential`` without.
     receive : {"printed"}, optional
-        What a client's model becomes when a newer one comes. By default that, less all of its own updates that it lacks;
-        ``printed`` as the paper's ISRReceive has it, less those of the round at work alone.
+        What a client's model becomes when a newer one comes. By default that, less all of its own updates that it
+        lacks; ``printed`` as the paper's ISRReceive has it, less those of the round at work alone.
     parts : int
         D: in each round a client computes and sends one of D parts of the model, scaled by D.
     aggregators : list of int

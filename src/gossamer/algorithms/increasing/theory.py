@@ -56,13 +56,13 @@ class DelayedSizes:
     def tau(self, x: float) -> float:
         """M_1 + ((x + M_0)/gamma(x + M_0))^(1/g), with the least M_0 and M_1 that the lemma allows."""
         shifted = x + (self._power(self.m + 1) if self.m else 0.0)
-        return self.d + 1 + (shifted / self.gamma(shifted)) ** (1 / self.g)
+        return float(self.d + 1 + (shifted / self.gamma(shifted)) ** (1 / self.g))
 
     def size(self, i: int) -> int:
         """s_i = ceil(S((m + i + 1)/(d + 1))/(d + 1)), S(x) = (x (g - 1)/(g omega(x)))^(1/(g - 1))."""
         x = (self.m + i + 1) / (self.d + 1)
         omega = self.gamma(self._power(x))
-        return math.ceil((x * (self.g - 1) / (self.g * omega)) ** (1 / (self.g - 1)) / (self.d + 1))
+        return math.ceil(float((x * (self.g - 1) / (self.g * omega)) ** (1 / (self.g - 1))) / (self.d + 1))
 
     def _power(self, x: float) -> float:
         return float((x * (self.g - 1) / self.g) ** (self.g / (self.g - 1)))

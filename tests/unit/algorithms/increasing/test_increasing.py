@@ -118,7 +118,7 @@ class TestClient:
         assert ones(update.model) == 10.0 - 1.0 - 4.0
 
     def test_isr_receive_as_it_is_printed(self) -> None:
-        """w^ = v - eta_i U: of v = 10, which lacks rounds 0 (1.0) and 2 (4.0), nothing is taken off but the round's U."""
+        """w^ = v - eta_i U: of v = 10, which lacks rounds 0 and 2, nothing is taken off but the round's U."""
         node = self.node(receive="printed")
         effects = node.handle(Completed(started(node).id, one(2.0), 4), 1.0)
         for value in (4.0, 8.0):
