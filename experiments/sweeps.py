@@ -107,7 +107,7 @@ class Paper:
         tuning = Tuning.of(self.sweep(where), full=own)
         best = tuning.chosen(self._trials_file(where, own)) if tuning else {}
         for place, settings in self._places(study, sweep, full):
-            tuned = tuning.place(place) if tuning else ""
+            tuned = tuning.place(place) if tuning and tuning.covers(place) else ""
             more = [tuning.setting_of(best[tuned])] if tuning and tuned in best else []
             yield Variant(place, _content(sweep, [*settings, *more]))
 
@@ -119,7 +119,7 @@ class Paper:
         seen: set[str] = set()
         for place, settings in self._places(study, sweep, full) if tuning else ():
             tuned = tuning.place(place)
-            if tuned in seen:
+            if tuned in seen or not tuning.covers(place):
                 continue
             seen.add(tuned)
             for value, seed in tuning.trials(tried.get(tuned, {})):

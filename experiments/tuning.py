@@ -6,7 +6,8 @@ In `sweep.yaml`:
 
 The value whose runs have the largest median is taken, of equal ones the first; `tuning.json` has all of them. The axis
 ``seed`` does not count as a place, and neither do those of ``but_not``. Where the last of ``among`` is the best, those
-of ``beyond`` are tried as well, one after the other, as long as the last one is the best. A study with
+of ``beyond`` are tried as well, one after the other, as long as the last one is the best. With
+``where: {axis: [place, ...]}`` it is tuned at these places alone; elsewhere the spec says it. A study with
 ``tuned_in: table-1`` has what was tuned in another one, at the places of the same names.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ class Tuning:
         Axes along which the setting is the same: that of their first place.
     beyond : list of float
         Further values, tried where the best is the last.
+    where : dict of str to list of str
+        The places on some axes at which it is tuned; at all where nothing is said.
     """
 
     setting: str
@@ -50,6 +53,7 @@ class Tuning:
     by: str = "final_accuracy"
     but_not: Sequence[str] = ()
     beyond: Sequence[float] = ()
+    where: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, sweep: Mapping[str, Any], *, full: bool) -> Tuning | None:
@@ -57,6 +61,10 @@ class Tuning:
         found = cls(**sweep["tune"]) if "tune" in sweep else None
         said = sweep.get("full", []) if full else []
         return None if found and any(one.startswith(f"{found.setting}=") for one in said) else found
+
+    def covers(self, place: Mapping[str, str]) -> bool:
+        """Whether the setting is tuned there."""
+        return all(place[axis] in places for axis, places in self.where.items())
 
     def place(self, place: Mapping[str, str]) -> str:
         """Name of what is tuned together."""

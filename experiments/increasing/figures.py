@@ -26,9 +26,11 @@ COLORS = {
     # step sizes
     "diminishing1": "tab:blue",
     "diminishing2": "tab:orange",
-    "diminishing1 from 0.01": "tab:blue",
-    "diminishing1 from 0.0025": "tab:cyan",
-    "constant 0.0025": "tab:brown",
+    "diminishing1, tuned": "tab:blue",
+    "diminishing2, tuned": "tab:orange",
+    "constant, tuned": "tab:red",
+    "diminishing1 from 0.1": "tab:cyan",
+    "diminishing2 from 0.1": "tab:pink",
     "constant 0.1": "tab:green",
     "constant 0.01": "tab:olive",
     "constant 0.005": "tab:brown",
@@ -41,6 +43,8 @@ COLORS = {
     "increasing, diminishing": "tab:blue",
     "s = 16, constant 0.01": "tab:olive",
     "s = 16, constant 0.001": "tab:gray",
+    "increasing, tuned": "tab:cyan",
+    "s = 16, tuned": "tab:red",
     "increasing": "tab:blue",
     "s = 16, same claim": "tab:red",
     "s = 16, same proof": "tab:green",
@@ -57,8 +61,17 @@ LINES = {
 """By study: the axis with a line a place, and those with a panel a place (columns, rows)."""
 
 
+PAPERS = {
+    "a9a strongly convex": (0.8418, 0.8443, 0.8386, 0.8333, 0.8298, 0.7271),
+    "a9a convex": (0.8409, 0.8415, 0.8417, 0.8299, 0.8346, 0.7276),
+    "mnist LeNet-5 tanh": (0.9450, 0.9470, 0.9180, 0.8740, 0.8700, 0.7080),
+}
+"""The paper's Table 3, by size."""
+
+
 def draw(study: str, records: Sequence[Record]) -> Any:
-    """Return the figure of ``study``."""
+    """Return the figure of ``study``, of the runs that are as long as the paper's."""
+    records = [record for record in records if record.get("length") == records[0].get("length")]
     return DRAWS[study](records) if study in DRAWS else _curves(records, *LINES[study])
 
 
@@ -71,16 +84,29 @@ def _at(records: Sequence[Record], place: dict[str | None, str]) -> list[Record]
     return [r for r in records if all(r[axis] == value for axis, value in place.items() if axis is not None)]
 
 
-def _median_curve(records: Sequence[Record]) -> tuple[list[int], list[float]]:
-    """(gradients, median accuracy over the seeds) of each look; all seeds look at the same rounds."""
+def _band(axis: Any, records: Sequence[Record], **style: Any) -> None:
+    """The median accuracy over the seeds a line, the least and the most a band; all seeds look at the same rounds."""
     looks = list(zip(*(record["curve"] for record in records), strict=True))
-    heights = [statistics.median(row[ACCURACY] for row in rows) for rows in looks]
-    return [rows[0]["gradients"] for rows in looks], heights
+    gradients = [rows[0]["gradients"] for rows in looks]
+    heights = np.array([[row[ACCURACY] for row in rows] for rows in looks])
+    axis.plot(gradients, np.median(heights, axis=1), **style)
+    axis.fill_between(
+        gradients, heights.min(axis=1), heights.max(axis=1), color=style["color"], alpha=0.15, linewidth=0
+    )
+
+
+def _guarantee(records: Sequence[Record]) -> str:
+    """What is proved of runs, for a title."""
+    found = sorted({record["epsilon"] for record in records if record["epsilon"] is not None})
+    if not found:
+        return "guarantee: none"
+    none = " or none" if any(record["epsilon"] is None for record in records) else ""
+    return f"proved epsilon {' or '.join(f'{epsilon:.3g}' for epsilon in found)}{none}"
 
 
 def _sizes(records: Sequence[Record], line: str = "problem") -> Any:
     """Final accuracy over the size of rounds: the median a line, the seeds as dots; the number of rounds below."""
-    figure, axis = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+    figure, axis = plt.subplots(figsize=(7.2, 5.2), layout="constrained")
     sizes = _values(records, "size")
     for marker, name in zip(MARKERS, _values(records, line)):
         rows = _at(records, {line: name})
@@ -89,11 +115,16 @@ def _sizes(records: Sequence[Record], line: str = "problem") -> Any:
         (drawn,) = axis.plot(range(len(sizes)), middle, marker=marker, label=name)
         for place, found in enumerate(heights):
             axis.plot([place] * len(found), found, ".", color=drawn.get_color(), alpha=0.4, markersize=4)
+        if line == "problem" and name in PAPERS:
+            axis.plot(
+                range(len(sizes)), PAPERS[name], "--", color=drawn.get_color(), alpha=0.7, label=f"{name}: the paper"
+            )
     rounds = [_at(records, {"size": size})[0]["rounds"] for size in sizes]
     axis.set_xticks(range(len(sizes)), [f"{size}\n{number} rounds" for size, number in zip(sizes, rounds, strict=True)])
     axis.set(xlabel="gradients of a client in each round", ylabel="test accuracy after 20,000 gradients")
+    axis.set_title(_guarantee(records), fontsize=10)
     axis.grid(alpha=0.3)
-    axis.legend()
+    axis.legend(fontsize=7)
     return figure
 
 
@@ -109,45 +140,35 @@ def _rounds(records: Sequence[Record]) -> Any:
 
 
 def _curves(records: Sequence[Record], line: str, column: str | None, row: str | None = None) -> Any:
-    """Accuracy over gradients, a line a place on ``line``; legends say how many rounds there were."""
-    columns, rows = _values(records, column), _values(records, row)
-    wide = len(columns) if len(columns) <= 3 else 2
-    tall = len(rows) * -(-len(columns) // wide)
-    size = (4.2 * wide + (2.4 if wide == 1 else 0), 3.2 * tall + 0.6)
+    """Accuracy over gradients, a line a place on ``line``; legends say how many rounds there were.
+
+    There is a panel for every place on ``column`` and ``row`` that has runs, and none besides.
+    """
+    places = [{column: at, row: below} for at in _values(records, column) for below in _values(records, row)]
+    places = [place for place in places if _at(records, place)]
+    wide = min(len(places), 3 if row is None else 4)
+    tall = -(-len(places) // wide)
+    size = (4.2 * wide + (2.4 if wide == 1 else 0), 3.4 * tall + 0.4)
     figure, axes = plt.subplots(tall, wide, figsize=size, layout="constrained", squeeze=False)
-    panels = [({column: at, row: below}, " / ".join(filter(None, (at, below)))) for below in rows for at in columns]
-    for axis, (place, title) in zip(axes.flat, panels):
-        if not _at(records, place):
-            axis.set_visible(False)
-            continue
-        for name in _values(_at(records, place), line):
-            rows = _at(records, {**place, line: name})
-            label = f"{name} ({rows[0]['rounds']} rounds)"
-            axis.plot(*_median_curve(rows), color=COLORS[name], label=label, marker=".", markersize=4)
-        axis.set_title(title, fontsize=10)
+    for axis, place in zip(axes.flat, places):
+        here = _at(records, place)
+        for name in _values(here, line):
+            runs = _at(here, {line: name})
+            label = f"{name} ({runs[0]['rounds']} rounds)"
+            _band(axis, runs, color=COLORS[name], label=label, marker=".", markersize=4)
+        title = " / ".join(filter(None, place.values()))
+        axis.set_title(f"{title}\n{_guarantee(here)}".strip(), fontsize=9)
+        axis.set(xlabel="gradients, all clients together", ylabel="test accuracy")
         axis.grid(alpha=0.3)
-        _magnify(axis)
-        axis.legend(fontsize=7, loc="lower right")
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
-    for axis in axes[-1]:
-        axis.set_xlabel("gradients, all clients together")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("test accuracy")
+        axis.legend(fontsize=6, loc="lower right")
+    for axis in axes.flat[len(places) :]:
+        figure.delaxes(axis)
     return figure
-
-
-def _magnify(axis: Any) -> None:
-    """Show the upper part, where the lines part; what starts low comes in from below."""
-    heights = np.concatenate([line.get_ydata() for line in axis.get_lines()])
-    low, high = np.quantile(heights, 0.1), heights.max()
-    room = max(0.1 * (high - low), 0.002)
-    axis.set_ylim(low - 3 * room, high + room)
 
 
 def _schedules(records: Sequence[Record]) -> Any:
     """Accuracy of every seed of the proved runs, a panel a problem; below each schedule its rounds and noise."""
-    proved = _at(records, {"update": "batch"})
+    proved = [{**one, "problem": f"{one['problem']}, {one['steps']}"} for one in _at(records, {"update": "batch"})]
     problems = _values(proved, "problem")
     wide, tall = 3, -(-len(problems) // 3)
     figure, axes = plt.subplots(tall, wide, figsize=(4.2 * wide, 3.4 * tall), layout="constrained", squeeze=False)

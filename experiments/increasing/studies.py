@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +30,8 @@ STUDIES = (
     "figures-12-13",
     "dp",
 )
+STANDARDISED = "-standardised"
+"""End of the name of a data set whose features are to be standardised."""
 POINTS = 20
 """At most so many looks of a run are kept; the last is one of them."""
 ENDS = ("dp",)
@@ -45,7 +48,7 @@ def counted(study: str, variant: Variant, folder: Path | None, first: FirstUpdat
 def trained(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
     """A run, with how many rounds were complete, and how many gradients they had, at each look."""
     with TemporaryDirectory() as scratch:
-        experiment = with_labels_only(variant.experiment, Path(scratch))
+        experiment = with_own_data(variant.experiment, Path(scratch))
         result = gs.run(experiment, folder, overwrite=True, measure=balanced_accuracy, progress=first)
     record = PAPER.record(variant, result)
     sizes, nodes = sizes_of(variant.experiment), variant.experiment.algorithm.nodes
@@ -86,25 +89,48 @@ def sizes_of(experiment: Any) -> RoundSizes:
     return RoundSizes(settings.sizes, settings.weights, settings.counts, names, experiment.seed)
 
 
-def with_labels_only(experiment: Any, folder: Path) -> Any:
-    """The experiment on those examples that have one of the ``labels`` its data set names, if it names some.
-
-    Gossamer itself refuses data with other labels than those named.
-    """
+def with_own_data(experiment: Any, folder: Path) -> Any:
+    """The experiment on data that Gossamer has no setting for, where its data set's name or ``labels`` ask for some."""
     settings = experiment.dataset
-    if settings.labels is None:
+    made: dict[str, Split] | None = None
+    if settings.name.endswith(STANDARDISED):
+        made = standardised(settings.name.removesuffix(STANDARDISED))
+    elif settings.labels is not None:
+        made = with_labels_only(settings)
+    if made is None:
         return experiment
+    path = folder / "examples.npz"
+    arrays = {f"{part}_features": split.features for part, split in made.items()}
+    arrays |= {f"{part}_targets": split.targets for part, split in made.items()}
+    np.savez(path, **arrays)
+    own = DatasetSettings(name=settings.name, path=path, format="npz", divide_by=1)
+    return experiment.model_copy(update={"dataset": own})
+
+
+def with_labels_only(settings: DatasetSettings) -> dict[str, Split]:
+    """Those examples that have one of the labels that the settings name; Gossamer itself refuses the others."""
     whole = load_dataset(settings.model_copy(update={"labels": None}))
-    arrays = {}
+    found = {}
     for part, split in (("train", whole.train), ("test", whole.test)):
         labels = np.array(whole.labels, np.float64)[split.targets]
         chosen = np.isin(labels, settings.labels)
-        arrays[f"{part}_features"], arrays[f"{part}_targets"] = split.features[chosen], labels[chosen]
-    path = folder / "examples.npz"
-    np.savez(path, **arrays)
-    return experiment.model_copy(
-        update={"dataset": DatasetSettings(name=settings.name, path=path, format="npz", divide_by=1)}
-    )
+        found[part] = Split(split.features[chosen], labels[chosen])
+    return found
+
+
+def standardised(name: str) -> dict[str, Split]:
+    """A data set whose features are 0 and 1, less their mean and over their standard deviation.
+
+    These constants are public facts of the training file: how many of its examples have each feature.
+    """
+    facts = json.loads((PAPER.folder / f"{name}.json").read_text())
+    mean = np.array(facts["ones"]) / facts["examples"]
+    deviation = np.sqrt(mean * (1 - mean))
+    whole = load_dataset(DatasetSettings(name=name, layout="dense"))
+    parts = {"train": whole.train, "test": whole.test}
+    return {
+        part: Split(((one.features - mean) / deviation).astype(np.float32), one.targets) for part, one in parts.items()
+    }
 
 
 def condense(study: str, record: Record) -> Record:

@@ -12,7 +12,7 @@ import pytest
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.errors import CallerError, RunWarning
+from gossamer.errors import CallerError, RunWarning, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
@@ -37,6 +37,19 @@ def spec(*, algorithm: dict[str, Any] | None = None, **sections: Any) -> gs.Expe
 
 def private(*, algorithm: dict[str, Any] | None = None, **sections: Any) -> gs.Experiment:
     return spec(algorithm=algorithm, **{"privacy": {}, "budget": {"epsilon": 4, "delta": 1e-5}, **sections})
+
+
+def test_nothing_is_clipped_where_the_spec_says_so() -> None:
+    """About 100 steps of at most 0.5 * 1e-3 stay near the start, whose loss is ln 10; unclipped ones of 0.5 do not."""
+    few = {"rounds": 2, "learning_rate": 0.5}
+    losses = [
+        gs.run(spec(algorithm=few, privacy={"mechanism": "none", "clip": clip})).metrics[-1]["mean_model_test_loss"]
+        for clip in (1e-3, "none")
+    ]
+    assert losses[0] == pytest.approx(np.log(10), abs=0.1)
+    assert abs(losses[1] - np.log(10)) > 0.5
+    with pytest.raises(SpecError, match="needs a finite clip"):
+        gs.run(spec(algorithm=few, privacy={"noise_multiplier": 1, "clip": "none"}))
 
 
 def test_one_client_without_noise_is_plain_sgd() -> None:

@@ -29,8 +29,9 @@ in `increasing.client`, `increasing.gatherer` and `increasing.server`; s_i, eta_
 | U | the sum in units of the round's first step size; a message carries eta_i U |
 
 What differs from the paper's box: a broadcast says which of the receiver's own rounds v holds, so that its own updates
-are neither lost nor counted twice when v comes before they do; the noise on w^ has the sign of the noise on v (the
-paper's differs by a slip); and what a round adds up is a choice, because nothing is proved for the paper's:
+are neither lost nor counted twice when v comes before they do (``receive: printed`` is the paper's line); the noise on
+w^ has the sign of the noise on v (the paper's differs by a slip); and what a round adds up is a choice, because nothing
+is proved for the paper's:
 
 | round_update | the round's gradients are | proved |
 |---|---|---|
@@ -63,7 +64,7 @@ from gossamer.algorithms.increasing.server import AggregatorNode, ServerNode
 from gossamer.algorithms.increasing.settings import Settings as Settings
 from gossamer.algorithms.increasing.size_schedules import PrivacySizes
 from gossamer.algorithms.increasing.sizes import check_sizes
-from gossamer.algorithms.interface import Algorithm, Cast, SmallRuns, Terms
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
 from gossamer.errors import SpecError
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.mechanisms import Gaussian
@@ -221,6 +222,7 @@ ALGORITHM = Algorithm(
         rounds=True,
     ),
     laws=("gaussian", "none"),
+    clips=Clips(("fixed", "none")),
     workload=workload,
     count=count,
     report=report,

@@ -54,6 +54,7 @@ def increasing_claims(
     noise_multiplier: float,
     delta: float,
     power: tuple[float, float, float] | None = None,
+    r0: float | None = None,
 ) -> list[Claim]:
     """Claims of the two theorems for one client's rounds: the least epsilon at ``delta``.
 
@@ -69,6 +70,8 @@ def increasing_claims(
         In (0, 1).
     power : (q, m, p), optional
         Of a schedule s_i = ceil(N_c q (i + m)^p), i = 0, 1, ...; without it there is no claim of the main theorem.
+    r0 : float, optional
+        Of the main theorem, where that is to be larger than the least that the sizes allow: its case 2 needs a large r.
 
     Returns
     -------
@@ -88,7 +91,7 @@ def increasing_claims(
         return []
     claims = [first_theorem(counts, dataset_size, noise_multiplier, delta)]
     if power is not None:
-        claims.append(main_theorem(counts, dataset_size, noise_multiplier, delta, power))
+        claims.append(main_theorem(counts, dataset_size, noise_multiplier, delta, power, r0))
     return claims
 
 
@@ -115,9 +118,14 @@ def first_theorem(counts: FloatArray, dataset_size: int, sigma: float, delta: fl
 
 
 def main_theorem(
-    counts: FloatArray, dataset_size: int, sigma: float, delta: float, power: tuple[float, float, float]
+    counts: FloatArray,
+    dataset_size: int,
+    sigma: float,
+    delta: float,
+    power: tuple[float, float, float],
+    r0: float | None = None,
 ) -> Claim:
-    """The main theorem solved for epsilon: the lesser of its two cases, at the least r0 that the sizes allow."""
+    """The main theorem solved for epsilon: the lesser of its two cases, at ``r0`` or the least that the sizes allow."""
     q, m, p = power
     require_positive(q=q)
     require_power(p)
@@ -125,7 +133,7 @@ def main_theorem(
         raise SpecError(f"m must be a finite number >= 0, found {m!r}")
     with np.errstate(over="ignore"):  # infinite is too large for any condition
         shares = q * (np.arange(counts.size + 1) + m) ** p
-    alpha = max(float(counts.max()) / dataset_size, float(shares[-1]))
+    alpha = max(float(counts.max()) / dataset_size, float(shares[-1]), 0.0 if r0 is None else r0 / sigma)
     failures = _failures(sigma * alpha, sigma)
     if sigma < LEAST_SIGMA:
         failures.append(f"the main theorem needs sigma >= {LEAST_SIGMA}, found {sigma:g}")

@@ -38,6 +38,8 @@ class Rounds(Protocol):
 
     update: str
     """How a round's update is made: ``batch``, ``clipped_sum`` or ``sequential``."""
+    keeps_own: bool
+    """Whether a client takes its own earlier updates that a newer model lacks off that model."""
 
     def steps(self, name: str, i: int) -> int:
         """s_ic."""
@@ -162,14 +164,15 @@ class ClientNode(EndingNode):
 
     @on(GlobalModel)
     def receive(self, sender: str, newer: GlobalModel, now: float) -> Effects:
-        """The paper's ISRReceive: w^ = v - eta_i U, here with v less one's own earlier updates that it lacks."""
+        """The paper's ISRReceive, w^ = v - eta_i U; by default v less one's own earlier updates that it lacks."""
         s = self.state
         check_sender(sender, self.parent)
         check_model(newer.model, s.v)
         self.check_round(newer.k)
         if newer.k > s.k:
             s.v, s.k = newer.model, newer.k
-            s.own = {j: step for j, step in s.own.items() if not holds(newer.held, newer.ahead, j)}
+            kept = s.own if self.rounds.keeps_own else {}
+            s.own = {j: step for j, step in kept.items() if not holds(newer.held, newer.ahead, j)}
             if s.running:
                 yield Update(s.task, self.base, self.allowed())
             elif s.i < s.k:

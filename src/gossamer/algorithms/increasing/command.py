@@ -37,7 +37,7 @@ of rounds of the initial size."""
 
 _LARGE = Bounds(ge=1, le=10**12, whole=True)
 _SIGMA = Bounds(ge=1.137, le=10**6, words="a finite number from 1.137 to 10^6, as the main theorem needs")
-_OF_PLAN = ("sigma", "r0")
+_OF_PLAN = ("sigma", "r0", "case", "over")
 _OF_SEARCH = ("delta", "most_size", "most_sigma", "most_noise")
 _NEEDED = ("initial_size", "dataset_size", "gradients", "sigma", "epsilon")
 _NEEDED_BY_SEARCH = ("dataset_size", "gradients", "epsilon", "delta")
@@ -55,6 +55,11 @@ class Options:
     epsilon: Annotated[float, Option("to be claimed; with --search, to be proved", "E", POSITIVE)]
     power: Annotated[float | None, Option("p; default 1, with --search all of a grid", "P", Bounds(ge=0, le=4))] = None
     r0: Annotated[str | None, Option("a number up to 1/e, or max; default: r0(sigma) of the main theorem", "R")] = None
+    case: Annotated[
+        int | None,
+        Option("of the main theorem: 1 (default), K <= K-; 2, K >= K+", "N", Bounds(ge=1, le=2, whole=True)),
+    ] = None
+    over: Annotated[float | None, Option("with --case 2: K/K+ (default 1)", "X", Bounds(ge=1, le=1000))] = None
     delta: Annotated[float | None, Option("with --search: to be proved", "D", DELTA)] = None
     accept_weak: AcceptWeak = False
     most_size: Annotated[int | None, Option("with --search: of a round (default: N/10)", "S", _LARGE)] = None
@@ -92,8 +97,10 @@ def _plan(options: Options, doing: Doing) -> Answer:
     assert options.initial_size is not None
     assert options.sigma is not None
     power = 1.0 if options.power is None else options.power
-    if power < 0.1:
-        raise CallerError(f"--power must be at least 0.1 for the main theorem, found {power:g}; 0 is constant sizes")
+    if 0 < power < 0.1:
+        raise CallerError(f"--power must be 0, for constant sizes, or at least 0.1, found {power:g}")
+    if options.over is not None and options.case != 2:
+        raise CallerError("--over is K in units of K+, and only with --case 2; leave it out, or add --case 2")
     problem = RoundProblem(
         options.initial_size,
         options.dataset_size,
@@ -102,6 +109,8 @@ def _plan(options: Options, doing: Doing) -> Answer:
         options.epsilon,
         power,
         _r0(options.r0, options.sigma),
+        options.case or 1,
+        options.over or 1.0,
     )
     plan = plan_rounds(problem)
     with doing(f"accounting for {counted(plan.rounds, 'round')}"):

@@ -8,6 +8,7 @@ from gossamer.algorithms.command import Answer, Line, Table
 from gossamer.algorithms.increasing.calibration import Sizes
 from gossamer.algorithms.increasing.planning import Proved, RoundPlan
 from gossamer.algorithms.increasing.search import FoundRounds, Objective
+from gossamer.algorithms.increasing.transition import transition_powers
 from gossamer.errors import counted
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -19,6 +20,7 @@ _SHOWN = 6  # sizes on either side of the dots
 def plan_document(plan: RoundPlan, proved: Proved) -> dict[str, Any]:
     """A plan as plain data."""
     asked, theorem = plan.problem, plan.theorem
+    low, high = transition_powers(asked, plan.m)
     return {
         "q": plan.q,
         "m": plan.m,
@@ -31,7 +33,9 @@ def plan_document(plan: RoundPlan, proved: Proved) -> dict[str, Any]:
         "r": theorem.r,
         "k_minus": theorem.k_minus(asked.epsilon, plan.q, asked.dataset_size),
         "k_plus": theorem.k_plus(asked.epsilon, plan.q, asked.dataset_size),
-        "k_star": theorem.k_star(plan.q, asked.dataset_size),
+        "k_star": _k_star(plan),
+        "p_minus": low,
+        "p_plus": high,
         "budget_b": plan.budget,
         "delta": plan.delta,
         "aggregate_noise": plan.aggregate_noise,
@@ -41,6 +45,11 @@ def plan_document(plan: RoundPlan, proved: Proved) -> dict[str, Any]:
         "claim_problem": plan.claim_problem,
         "note": plan.note,
     }
+
+
+def _k_star(plan: RoundPlan) -> float | None:
+    """K*; None of sizes that do not grow, whose rounds are below r0/sigma whatever K is."""
+    return plan.theorem.k_star(plan.q, plan.problem.dataset_size) if plan.problem.power else None
 
 
 def _formula(start: int, m: float, power: float) -> str:
@@ -63,12 +72,15 @@ def _listed(sizes: Sizes) -> str:
 def plan_answer(plan: RoundPlan, proved: Proved, relation: NeighboringRelation) -> Answer:
     """Return a plan: what is claimed beside what is proved."""
     asked, theorem = plan.problem, plan.theorem
-    sizes = Line(f"Sizes: ceil({asked.dataset_size} q (i + m)^{asked.power:g}), q = {plan.q:.5g}, m = {plan.m:.5g}")
+    grown = f"ceil({asked.dataset_size} q (i + m)^{asked.power:g}), q = {plan.q:.5g}, m = {plan.m:.5g}"
+    sizes = Line(f"Sizes: {grown if asked.power else f'always {asked.initial_size}'}")
+    k_star = _k_star(plan)
     limits = (
-        f"  r0 {theorem.r0:.4g}, r {theorem.r:.4g}, m/T {plan.passes[-1].found:.4g} after {len(plan.passes)} passes; "
+        f"  case {asked.case}; r0 {theorem.r0:.4g}, r {theorem.r:.4g}, m/T {plan.passes[-1].found:.4g} after "
+        f"{counted(len(plan.passes), 'pass', 'passes')}; "
         f"K {asked.gradients}, K- {theorem.k_minus(asked.epsilon, plan.q, asked.dataset_size):.6g}, "
         f"K+ {theorem.k_plus(asked.epsilon, plan.q, asked.dataset_size):.6g}, "
-        f"K* {theorem.k_star(plan.q, asked.dataset_size):.6g}, budget B {plan.budget:.4g}"
+        f"{'' if k_star is None else f'K* {k_star:.6g}, '}budget B {plan.budget:.4g}"
     )
     smallest = "above 1000" if proved.smallest_sigma is None else f"{proved.smallest_sigma:.5g}"
     both = [
@@ -110,6 +122,8 @@ def _by_proof(plan: RoundPlan, proved: Proved) -> str:
     one = done == 1
     first = "the first round makes" if one else f"the first {done} rounds make"
     text = f"By proof: {first} the {counted(plan.problem.gradients, 'gradient')}"
+    if plan.problem.power == 0:
+        return f"{text} and have epsilon {rounded_up(proved.fair_epsilon, 3)}."
     if constant is None:
         return f"{text}; there is no constant schedule with as much proved privacy to compare with."
     less = "also less" if proved.fair_noise < constant else "no less"

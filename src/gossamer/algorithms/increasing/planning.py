@@ -29,7 +29,7 @@ from gossamer.algorithms.increasing.calibration import (
     smallest_sigma,
 )
 from gossamer.algorithms.increasing.claims import increasing_claims
-from gossamer.algorithms.increasing.selection import SETTLED, Pass, RoundProblem, selection_passes
+from gossamer.algorithms.increasing.selection import Pass, RoundProblem, pass_at, selection_passes
 from gossamer.algorithms.increasing.theorem import MainTheorem
 from gossamer.errors import SpecError, counted
 from gossamer.privacy.claim import Claim
@@ -40,6 +40,9 @@ LEAST_DELTA = 1e-200
 
 Places = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 """Numbers of rounds, from 0."""
+
+_HALVINGS = 12
+"""To find the largest q that is claimed, between two that are near each other."""
 
 FAR = 1.25
 """So many times the gradients that were asked for are worth a note."""
@@ -97,11 +100,6 @@ class RoundPlan:
         return int(self.sizes.max()) / self.problem.dataset_size
 
     @property
-    def too_large(self) -> int:
-        """Number of the last rounds that are above r0/sigma of the data set."""
-        return int(np.count_nonzero(self.sizes > self.most_share * self.problem.dataset_size * (1 + 1e-12)))
-
-    @property
     def note(self) -> str | None:
         """Note that T makes far more gradients than were asked for; None if it does not."""
         made, asked, done = int(self.sizes.sum()), self.problem.gradients, self.rounds_for_gradients
@@ -121,8 +119,9 @@ class RoundPlan:
     @property
     def budget(self) -> float:
         """sqrt(2 ln(1/delta)/epsilon) that sigma affords at the m/T that was found."""
-        last = self.passes[-1]
-        return self.problem.sigma / self.problem.theorem(max(last.assumed, last.found)).loss
+        last, asked = self.passes[-1], self.problem
+        theorem = asked.theorem(max(last.assumed, last.found))
+        return theorem.budget(asked.case, asked.epsilon, self.sizes.sum() / asked.dataset_size, self.rounds)
 
     @property
     def delta(self) -> float:
@@ -147,8 +146,9 @@ class RoundPlan:
     @cached_property
     def claims(self) -> list[Claim]:
         """Claims of both theorems for these sizes, with their own sum and m/T, at the plan's delta."""
-        known = self.q, self.m, self.problem.power
-        return increasing_claims(self.sizes, self.problem.dataset_size, self.problem.sigma, self.delta, known)
+        asked, known = self.problem, (self.q, self.m, self.problem.power)
+        r0 = self.theorem.r0 if asked.case == 2 else None
+        return increasing_claims(self.sizes, asked.dataset_size, asked.sigma, self.delta, known, r0)
 
     @property
     def claim_problem(self) -> str | None:
@@ -156,14 +156,14 @@ class RoundPlan:
         main = self.claims[-1]
         if not main.valid:
             return main.why
-        if self.too_large:
+        if main.parameters["r0"] > self.theorem.r0 * (1 + 1e-9):
             return (
-                f"the last {self.too_large} of the {self.rounds} rounds are above r0/sigma = {self.most_share:.4g} of "
-                f"the data set, up to {self.largest_share:.4g}, as sizes are whole numbers and m/T settles to 1 %; "
-                f"with r0 {main.parameters['r0']:.4g} instead of {self.theorem.r0:.4g} the main theorem claims "
-                f"epsilon {main.epsilon:.6g} of them"
+                f"the last of the {self.rounds} rounds are above r0/sigma = {self.most_share:.4g} of the data set, up "
+                f"to {main.parameters['r0'] / self.problem.sigma:.4g}, as sizes and T are whole numbers; with r0 "
+                f"{main.parameters['r0']:.4g} instead of {self.theorem.r0:.4g} the main theorem claims epsilon "
+                f"{main.epsilon:.6g} of them"
             )
-        if main.epsilon > self.problem.epsilon * (1 + SETTLED):
+        if main.epsilon > self.problem.epsilon * (1 + 1e-9):
             return (
                 f"for the {self.sizes.sum()} gradients of these {self.rounds} rounds and their m/T the main theorem "
                 f"claims no less than epsilon {main.epsilon:.4g}"
@@ -172,7 +172,7 @@ class RoundPlan:
 
 
 def plan_rounds(problem: RoundProblem) -> RoundPlan:
-    """The paper's parameter selection.
+    """The paper's parameter selection, and where its sizes, as whole numbers, are not those of the claim: a smaller q.
 
     Raises
     ------
@@ -181,17 +181,45 @@ def plan_rounds(problem: RoundProblem) -> RoundPlan:
         probability.
     """
     plan = RoundPlan(problem, tuple(selection_passes(problem)))
-    if plan.sizes.max() > problem.dataset_size:
-        raise SpecError(
-            f"sizes over the data set: round {int(plan.sizes.argmax())} of {plan.rounds} would have {plan.sizes.max()} "
-            f"gradients of {problem.dataset_size} examples; ask for more gradients, so that there are more rounds"
-        )
     if not LEAST_DELTA <= plan.delta < 1:
         raise SpecError(
             f"the claim's delta, exp(-{plan.budget**2 * problem.epsilon / 2:.4g}), must be at least {LEAST_DELTA:g} "
             f"and below 1; plan a {'larger' if plan.delta >= 1 else 'smaller'} epsilon than {problem.epsilon:g}"
         )
+    plan = plan if _is_claimed(plan) else _smaller(plan) or plan
+    if plan.largest_share > 1:
+        raise SpecError(
+            f"sizes over the data set: round {int(plan.sizes.argmax())} of {plan.rounds} would have {plan.sizes.max()} "
+            f"gradients of {problem.dataset_size} examples; ask for more gradients, so that there are more rounds"
+        )
     return plan
+
+
+def _is_claimed(plan: RoundPlan) -> bool:
+    return plan.largest_share <= 1 and LEAST_DELTA <= plan.delta < 1 and plan.claim_problem is None
+
+
+def _smaller(plan: RoundPlan) -> RoundPlan | None:
+    """The plan of the largest q below that of ``plan`` whose sizes are those of the claim; None if there is none."""
+    if plan.problem.power == 0:  # one q is all that there is
+        return None
+
+    def at(q: float) -> RoundPlan:
+        return RoundPlan(plan.problem, (*plan.passes, pass_at(plan.problem, q)))
+
+    low, step = plan.q, 1e-4
+    try:
+        while not _is_claimed(found := at(low)):
+            high, low, step = low, low * (1 - step), min(2 * step, 0.25)
+            if low < 1e-3 * plan.q:
+                return None
+        for _ in range(_HALVINGS):
+            middle = math.sqrt(low * high)
+            tried = at(middle)
+            low, high, found = (middle, high, tried) if _is_claimed(tried) else (low, middle, found)
+    except SpecError:  # too many rounds
+        return None
+    return found
 
 
 def power_sizes(initial_size: int, m: float, power: float, rounds: int) -> Sizes:
@@ -201,7 +229,7 @@ def power_sizes(initial_size: int, m: float, power: float, rounds: int) -> Sizes
 
 def sizes_at(places: Places, initial_size: int, m: float, power: float) -> Sizes:
     """Those of the rounds ``places``, counted from 0."""
-    real = initial_size * (1.0 + places / m) ** power
+    real = initial_size * ((1.0 + places / m) ** power if power else np.ones(len(places)))
     return np.ceil(real * (1 - 1e-12)).astype(np.int64)  # rounding must not make 17 of 16
 
 

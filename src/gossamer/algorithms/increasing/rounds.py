@@ -92,6 +92,7 @@ class PublicRounds:
     def __init__(self, settings: Settings, sizes: RoundSizes, seed: int) -> None:
         self.settings, self.sizes = settings, sizes
         self.update: str = settings.decided(private=True).round_update or "batch"
+        self.keeps_own = settings.receive is None
         self._parts = {name: Stream(seed, name, "part") for name in sizes.names}
 
     def steps(self, name: str, i: int) -> int:

@@ -2,7 +2,8 @@
 
 Case 1 of the main theorem: the largest q with K <= K- and K <= K*, m from the initial size, T from K. K- and K* depend
 on m/T, so it goes round again. It ends when a pass finds the m/T that it assumed: to 1 %, as in the paper's examples,
-or less than it (the theorem asks for *at least* m/T).
+or less than it (the theorem asks for *at least* m/T). Case 2: the q with K = k K+, where K+ is that of q's own m/T.
+Sizes that do not grow (p = 0) have one q, and m = 0.
 
 References
 ----------
@@ -15,6 +16,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Integral, Real
+
+from scipy.optimize import brentq
 
 from gossamer.algorithms.increasing.theorem import MainTheorem, largest_r0, recommended_r0
 from gossamer.errors import SpecError, counted
@@ -62,9 +65,13 @@ class RoundProblem:
     epsilon : float
         That the main theorem is to claim.
     power : float
-        p of the sizes N_c q (i + m)^p, above 0.
+        p of the sizes N_c q (i + m)^p: 0, or from 0.1 to 4.
     r0 : float, optional
         By default r0(sigma) of the main theorem; larger ones allow larger rounds.
+    case : {1, 2}
+        Of the main theorem: K <= K-, or K >= K+.
+    over : float
+        k of case 2: K = k K+, at least 1.
 
     Raises
     ------
@@ -79,11 +86,13 @@ class RoundProblem:
     epsilon: float
     power: float = 1.0
     r0: float | None = None
+    case: int = 1
+    over: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("initial_size", "dataset_size", "gradients"):
             require_count(name, getattr(self, name))
-        for name in ("sigma", "epsilon", "power", "r0"):
+        for name in ("sigma", "epsilon", "power", "r0", "over"):
             require_number(name, getattr(self, name), optional=name == "r0")
         if not 1 <= self.initial_size <= self.dataset_size:
             raise SpecError(
@@ -95,9 +104,14 @@ class RoundProblem:
                 f"{counted(self.gradients, 'gradient is', 'gradients are')} fewer than the {self.initial_size} of the "
                 "first round; ask for more"
             )
-        if not (0 < self.epsilon < math.inf and 0.1 <= self.power <= 4):
+        if not (0 < self.epsilon < math.inf and (self.power == 0 or 0.1 <= self.power <= 4)):
             raise SpecError(
-                f"expected a finite epsilon > 0 and a power from 0.1 to 4, found {self.epsilon!r} and {self.power!r}"
+                "expected a finite epsilon > 0 and a power that is 0 or from 0.1 to 4, "
+                f"found {self.epsilon!r} and {self.power!r}"
+            )
+        if self.case not in (1, 2) or not 1 <= self.over < math.inf:
+            raise SpecError(
+                f"expected case 1 or 2 of the theorem, and K at least K+, found case {self.case!r} and {self.over!r} K+"
             )
         recommended_r0(self.sigma, self.power)  # refuses too little noise, whatever r0 is
         if not self.initial_size / self.dataset_size < self.theorem(0.0).alpha:
@@ -106,10 +120,11 @@ class RoundProblem:
                 f"needs every round below r0/sigma = {self.theorem(0.0).alpha:.4g}; start smaller or raise r0"
             )
 
-    def theorem(self, ratio: float) -> MainTheorem:
-        """The main theorem's constants at an m/T."""
-        r0 = recommended_r0(self.sigma, self.power) if self.r0 is None else self.r0
-        return MainTheorem(self.power, r0, self.sigma, ratio)
+    def theorem(self, ratio: float, power: float | None = None) -> MainTheorem:
+        """The main theorem's constants at an m/T, and at another ``power`` if it is given."""
+        power = self.power if power is None else power
+        r0 = recommended_r0(self.sigma, power) if self.r0 is None else self.r0
+        return MainTheorem(power, r0, self.sigma, ratio)
 
     @property
     def epochs(self) -> float:
@@ -125,16 +140,16 @@ class Pass:
     ----------
     assumed : float
         The m/T that K- and K* are computed with.
-    q_minus, q_star : float
-        The largest q with K <= K-, and with K <= K*.
+    q_by_case, q_star : float
+        The largest q with K <= K- (in case 2: the one with K = k K+), and with K <= K*.
     q, m : float
-        The smaller of them, and what makes the first size s_0.
+        The one that is taken, and what makes the first size s_0.
     rounds : int
         T.
     """
 
     assumed: float
-    q_minus: float
+    q_by_case: float
     q_star: float
     q: float
     m: float
@@ -147,32 +162,28 @@ class Pass:
 
 
 def selection_pass(problem: RoundProblem, assumed: float) -> Pass:
-    """q, m and T for K- and K* at an assumed m/T.
+    """q, m and T for K-, or K+, and K* at an assumed m/T.
 
     Raises
     ------
     SpecError
         If it takes more than `MOST_ROUNDS` rounds.
     """
-    p, theorem = problem.power, problem.theorem(assumed)
-    coefficient = theorem.b * problem.epsilon ** ((1 + p) / (1 + 2 * p))
-    try:
-        q_minus = (coefficient / problem.epochs) ** (1 + 2 * p)
-    except OverflowError:  # of a budget so large that only K* binds
-        q_minus = math.inf
-    q_star = math.exp(p * (theorem.log_d - math.log(problem.epochs)))
-    q = min(q_minus, q_star)
-    share = problem.initial_size / problem.dataset_size
-    try:
-        m, rounds = (share / q) ** (1 / p), ((p + 1) * problem.epochs / q) ** (1 / (p + 1))
-    except (OverflowError, ZeroDivisionError):
-        m = rounds = math.inf
-    if not rounds <= MOST_ROUNDS:
-        raise SpecError(
-            f"{problem.gradients} gradients would take more than {MOST_ROUNDS:,} rounds in sizes that the main theorem "
-            f"allows at epsilon {problem.epsilon:g}, as they hardly grow; ask for fewer, start smaller or raise epsilon"
-        )
-    return Pass(assumed, q_minus, q_star, q, m, math.ceil(rounds))
+    by_case, star = _limits(problem, assumed)
+    return _pass(problem, assumed, by_case, star, min(by_case, star))
+
+
+def pass_at(problem: RoundProblem, q: float) -> Pass:
+    """The pass that takes ``q`` and has assumed just what it finds.
+
+    Raises
+    ------
+    SpecError
+        If it takes more than `MOST_ROUNDS` rounds.
+    """
+    m, rounds = _growth(problem, q)
+    found = m / math.ceil(rounds)
+    return _pass(problem, found, *_limits(problem, found), q)
 
 
 def selection_passes(problem: RoundProblem) -> list[Pass]:
@@ -181,8 +192,12 @@ def selection_passes(problem: RoundProblem) -> list[Pass]:
     Raises
     ------
     SpecError
-        If it does not settle, or a pass takes too many rounds.
+        If it does not settle, a pass takes too many rounds, or the case allows no q.
     """
+    if problem.power == 0:
+        return [_constant(problem)]
+    if problem.case == 2:
+        return [_above_k_plus(problem)]
     passes = [selection_pass(problem, 0.0)]
     while not _settled(passes):
         if len(passes) >= _MOST_PASSES or passes[-1].found > 1e3:
@@ -192,6 +207,76 @@ def selection_passes(problem: RoundProblem) -> list[Pass]:
             )
         passes.append(selection_pass(problem, passes[-1].found))
     return passes
+
+
+def _constant(problem: RoundProblem) -> Pass:
+    """The only pass where sizes do not grow."""
+    one = pass_at(problem, problem.initial_size / problem.dataset_size)
+    below = one.q <= one.q_by_case * (1 + 1e-12)
+    if below == (problem.case == 1) or one.q == one.q_by_case:
+        return one
+    side, limit = ("below", "K+") if problem.case == 2 else ("above", "K-")
+    raise SpecError(
+        f"K = {problem.gradients} is {side} {limit} = {problem.gradients * one.q_by_case / one.q:.6g} of rounds of "
+        f"{problem.initial_size}; take case {3 - problem.case}, or another epsilon, size or number of gradients"
+    )
+
+
+def _above_k_plus(problem: RoundProblem) -> Pass:
+    """The pass with K = k K+. K+ falls as q rises, by q itself and by the m/T that falls with it: there is one."""
+
+    def excess(log_q: float) -> float:
+        m, rounds = _growth(problem, math.exp(log_q), math.inf)
+        return log_q - math.log(_limits(problem, m / rounds)[0])
+
+    high = math.log(problem.theorem(0.0).alpha)  # the first round is below alpha, and so is q m^p
+    low = high
+    while excess(low) > 0:
+        low -= 5.0
+    if excess(high) >= 0:
+        q = math.exp(float(brentq(excess, low, high, xtol=1e-12, rtol=1e-14)))
+        one = pass_at(problem, q)
+        if one.q <= one.q_star:
+            return one
+    raise SpecError(
+        f"case 2 needs K = {problem.gradients} to be at least K+, and rounds of at most r0/sigma = "
+        f"{problem.theorem(0.0).alpha:.4g} of the data set are too small for that; plan case 1, raise r0, or ask for "
+        "more gradients or a smaller epsilon"
+    )
+
+
+def _limits(problem: RoundProblem, assumed: float) -> tuple[float, float]:
+    """(The q of the case, the largest with K <= K*) at an assumed m/T."""
+    p, theorem = problem.power, problem.theorem(assumed)
+    coefficient = theorem.b if problem.case == 1 else theorem.a * problem.over
+    try:
+        by_case = (coefficient * problem.epsilon ** ((1 + p) / (1 + 2 * p)) / problem.epochs) ** (1 + 2 * p)
+    except OverflowError:  # of a budget so large that only K* binds
+        by_case = math.inf
+    if p == 0:
+        return by_case, math.inf
+    return by_case, math.exp(p * (theorem.log_d - math.log(problem.epochs)))
+
+
+def _growth(problem: RoundProblem, q: float, most: float = MOST_ROUNDS) -> tuple[float, float]:
+    """(m, T) of a q, T not yet a whole number."""
+    p, share = problem.power, problem.initial_size / problem.dataset_size
+    try:
+        m = (share / q) ** (1 / p) if p else 0.0
+        rounds = ((p + 1) * problem.epochs / q) ** (1 / (p + 1))
+    except (OverflowError, ZeroDivisionError):
+        m = rounds = math.inf
+    if not rounds <= most:
+        raise SpecError(
+            f"{problem.gradients} gradients would take more than {MOST_ROUNDS:,} rounds in sizes that the main theorem "
+            f"allows at epsilon {problem.epsilon:g}, as they hardly grow; ask for fewer, start smaller or raise epsilon"
+        )
+    return m, rounds
+
+
+def _pass(problem: RoundProblem, assumed: float, by_case: float, star: float, q: float) -> Pass:
+    m, rounds = _growth(problem, q)
+    return Pass(assumed, by_case, star, q, m, math.ceil(rounds))
 
 
 def _settled(passes: list[Pass]) -> bool:

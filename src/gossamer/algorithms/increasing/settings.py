@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -11,7 +11,7 @@ from gossamer.algorithms.increasing.size_schedules import ConstantSizes, Sizes
 from gossamer.algorithms.increasing.sizes import Counts, Weights
 from gossamer.algorithms.increasing.steps import ConstantRate, RoundRate
 from gossamer.privacy.tasks import UPDATES
-from gossamer.section import Composite
+from gossamer.section import NEWER, Composite
 
 
 class Settings(Composite):
@@ -34,6 +34,9 @@ class Settings(Composite):
         When a client waits: ``rounds`` holds it back in rounds beyond k + d, ``tau`` by the age of its model.
     round_update : {"batch", "clipped_sum", "sequential"}, optional
         What a round's update is, and so what is proved. By default ``batch`` with noise, ``sequential`` without.
+    receive : {"printed"}, optional
+        What a client's model becomes when a newer one comes. By default that, less all of its own updates that it
+        lacks; ``printed`` as the paper's ISRReceive has it, less those of the round at work alone.
     parts : int
         D: in each round a client computes and sends one of D parts of the model, scaled by D.
     aggregators : list of int
@@ -55,6 +58,7 @@ class Settings(Composite):
     learning_rate: RoundRate = ConstantRate(initial=0.01)
     delay: Delay = RoundsAhead()
     round_update: Literal["batch", "clipped_sum", "sequential"] | None = None
+    receive: Annotated[Literal["printed"] | None, NEWER] = None
     parts: int = Field(default=1, ge=1)
     aggregators: tuple[PositiveInt, ...] = ()
     patience: float = Field(default=60.0, ge=1e-3)

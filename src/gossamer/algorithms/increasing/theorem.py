@@ -179,9 +179,20 @@ class MainTheorem:
         below = (epochs / (self.b * self._epochs(1.0, q))) ** by_size  # K <= K- from here on
         above = (epochs / (self.a * self._epochs(1.0, q))) ** by_size  # K >= K+ up to here
         case_1 = max(below, 2 * log_delta * (self.loss / self.sigma) ** 2)
+        case_2 = self._by_noise(epochs, rounds, log_delta)
+        return case_1, case_2 if self.case_2_applies and case_2 <= above else math.inf
+
+    def budget(self, case: int, epsilon: float, epochs: float, rounds: int) -> float:
+        """The largest sqrt(2 ln(1/delta)/epsilon) that sigma affords in a case; its condition on K is not looked at."""
+        if case == 1:
+            return self.sigma / self.loss
+        return math.sqrt(2 * epsilon) / self._by_noise(epochs, rounds, 1.0)
+
+    def _by_noise(self, epochs: float, rounds: int, log_delta: float) -> float:
+        """The epsilon of inequality (28); in proportion to the root of ln(1/delta)."""
+        p = self.power
         noise = epochs / (self.sigma * math.sqrt(rounds)) * math.sqrt(8 / (1 - self.alpha)) * (p + 1)
-        case_2 = noise / math.sqrt(2 * p + 1) * math.sqrt(log_delta) * (1 + self.ratio) ** (p + 0.5)
-        return case_1, float(case_2) if self.case_2_applies and case_2 <= above else math.inf
+        return float(noise / math.sqrt(2 * p + 1) * math.sqrt(log_delta) * (1 + self.ratio) ** (p + 0.5))
 
 
 def _require_noise(sigma: float) -> None:

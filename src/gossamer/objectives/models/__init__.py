@@ -3,7 +3,7 @@
 | name | parameters | for |
 |---|---|---|
 | `mlp` | 199,210 | anything (28 x 28) |
-| `lenet5` | 61,706 | images (28 x 28) |
+| `lenet5` `lenet5_tanh` | 61,706 | images (28 x 28) |
 | `cnn_mapa` | 4,380 | images (28 x 28) |
 | `shufflenet` `mobilenetv2` `efficientnet_b0` `mobilenet` | 1.3, 2.3, 2.9, 3.2 million | images (32 x 32) |
 | `googlenet` `resnext29` `resnet18` `senet18` `vgg19` | 6.2, 9.1, 11.2, 11.3, 20.0 million | images (32 x 32) |
@@ -28,7 +28,7 @@ from gossamer.errors import ModelError
 from gossamer.objectives.models.cnn_mapa import CNNMapa
 from gossamer.objectives.models.efficientnet_b0 import EfficientNetB0
 from gossamer.objectives.models.googlenet import GoogLeNet
-from gossamer.objectives.models.lenet5 import LeNet5
+from gossamer.objectives.models.lenet5 import LeNet5, LeNet5Tanh
 from gossamer.objectives.models.lstm import LSTM
 from gossamer.objectives.models.mlp import MLP
 from gossamer.objectives.models.mobilenet import MobileNet
@@ -45,6 +45,7 @@ Builder = Callable[[tuple[int, ...], int], nn.Module]
 MODELS: Mapping[str, Builder] = {
     "mlp": MLP,
     "lenet5": LeNet5,
+    "lenet5_tanh": LeNet5Tanh,
     "cnn_mapa": CNNMapa,
     "shufflenet": ShuffleNet,
     "mobilenetv2": MobileNetV2,

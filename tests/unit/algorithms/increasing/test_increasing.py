@@ -117,6 +117,21 @@ class TestClient:
         assert update.task == running.task.id
         assert ones(update.model) == 10.0 - 1.0 - 4.0
 
+    def test_isr_receive_as_it_is_printed(self) -> None:
+        """w^ = v - eta_i U: of v = 10, which lacks rounds 0 and 2, nothing is taken off but the round's U."""
+        node = self.node(receive="printed")
+        effects = node.handle(Completed(started(node).id, one(2.0), 4), 1.0)
+        for value in (4.0, 8.0):
+            (compute,) = of(Compute, effects)
+            effects = node.handle(Completed(compute.task.id, one(value), 4), 2.0)
+        (running,) = of(Compute, effects)
+        assert ones(running.task.swaps[0].model) == -7.0  # until then w^ goes on from where it was
+        newer = GlobalModel(1, 0, 0b1, Public(np.full(SIZE, 10.0)))
+        (update,) = of(Update, node.handle(Received(SERVER, newer), 3.0))
+        assert ones(update.model) == 10.0
+        (following,) = of(Compute, node.handle(Completed(running.task.id, one(2.0), 4), 4.0))
+        assert ones(following.task.swaps[0].model) == 10.0 - 1.0
+
     def test_older_and_repeated_models_change_nothing(self) -> None:
         node = self.node()
         started(node)
