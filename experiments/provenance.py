@@ -96,11 +96,11 @@ class FirstUpdates(NullProgress):
     Parameters
     ----------
     alone : bool
-        Whether the run ends there, by `EnoughError`.
+        Whether the run ends there, by `EnoughError`; what is no run, and long, may raise it before it begins.
     """
 
     def __init__(self, alone: bool = False) -> None:
-        self._alone = alone
+        self.alone = alone
         self._run: Watched | None = None
         self._found: First | None = None
 
@@ -110,7 +110,7 @@ class FirstUpdates(NullProgress):
     def updated(self, updates: int) -> None:
         if updates >= FIRST and self._found is None and self._run is not None:
             self._found = First.of(self._run)
-            if self._alone:
+            if self.alone:
                 raise EnoughError
 
     @property
