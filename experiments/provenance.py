@@ -96,7 +96,7 @@ class FirstUpdates(NullProgress):
     Parameters
     ----------
     alone : bool
-        Whether the run ends there, by `EnoughError`.
+        Whether the run ends there, by `EnoughError`; what is no run, and long, may raise it before it begins.
     """
 
     def __init__(self, alone: bool = False) -> None:

@@ -28,6 +28,8 @@ COLORS = {
 }
 NOTHING = 0.15
 """Accuracy of a model of ten classes that has learnt nothing, or a little more."""
+NO_GUARANTEE = "guarantee: none"
+"""Of noise whose norm is exponential, or on one layer alone."""
 MARKERS = ("o", "s", "^")
 LINES = ("-", "--", ":")
 
@@ -39,6 +41,7 @@ def draw(study: str, records: Sequence[Record]) -> Any:
         "figure-5": _norms,
         "figure-6": _levels,
         "figure-7": _iterations,
+        "figure-8": _testbed,
         "figure-9": _parameters,
     }
     return draws.get(study, _policies)(records)
@@ -66,13 +69,15 @@ def _final(record: Record) -> float:
 
 
 def _recovered(records: Sequence[Record]) -> Any:
-    """A row a level of noise, a block of columns a model."""
-    models, shown = _values(records, "model"), len(records[0]["pictures"])
-    rows = [("original", [pictures for r in records if r["norm"] == "none" for pictures in r["originals"]], [])]
+    """A row a level of noise, a block of columns a model: pictures of one seed, and the median SSIM of all."""
+    models, shown, seed = _values(records, "model"), len(records[0]["pictures"]), records[0]["seed"]
+    first = [r for r in records if r["seed"] == seed]
+    rows = [("original", [pictures for r in first if r["norm"] == "none" for pictures in r["originals"]], [])]
     for norm, level in dict.fromkeys((r["norm"], r["release_epsilon"]) for r in records):
         here = [r for r in records if (r["norm"], r["release_epsilon"]) == (norm, level)]
         label = "no noise" if norm == "none" else f"{norm} norm\nepsilon {level}"
-        rows.append((label, [text for r in here for text in r["pictures"]], [r["ssim"] for r in here]))
+        middles = [statistics.median(r["ssim"] for r in here if r["model"] == model) for model in models]
+        rows.append((label, [text for r in here if r["seed"] == seed for text in r["pictures"]], middles))
     figure, axes = plt.subplots(len(rows), shown * len(models), figsize=(6.2, 7.4), layout="constrained")
     for line, (label, pictures, similarities) in zip(axes, rows, strict=True):
         for axis, text in zip(line, pictures, strict=True):
@@ -113,11 +118,13 @@ def _norms(records: Sequence[Record]) -> Any:
         if len(names) > 1:
             axis.legend(title="first clip" if title == "mapa" else "clip")
     axes[0].set_ylabel("norm of the mean training gradient")
+    figure.suptitle(f"LR, USPS, 100 edges. {NO_GUARANTEE}", fontsize=10)
     return figure
 
 
 def _levels(records: Sequence[Record]) -> Any:
-    """Accuracy over the epsilon of a release, a panel a problem."""
+    """Accuracy over the epsilon of a release, a panel a problem; of runs of the ordinary length."""
+    records = [r for r in records if r["length"] != "twice"]
     problems = _values(records, "problem")
     models, sets = (list(dict.fromkeys(p.split()[part] for p in problems)) for part in (0, 1))
     figure, axes = plt.subplots(
@@ -136,6 +143,7 @@ def _levels(records: Sequence[Record]) -> Any:
     for axis in axes[:, 0]:
         axis.set_ylabel("test accuracy")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.suptitle(f"5 edges: median and range of the seeds. {NO_GUARANTEE}", fontsize=10)
     return figure
 
 
@@ -170,12 +178,14 @@ def _iterations(records: Sequence[Record]) -> Any:
         for number, name in enumerate(names):
             rows = [r for r in records if (r["problem"], r["algorithm"]) == (problem, name)]
             _reached(axis, rows, text, name, top, 1.08 ** (number - (len(names) - 1) / 2))
+        _stated(axis, [r for r in records if (r["problem"], r["algorithm"]) == (problem, "mapa")], text)
         axis.set(xscale="log", yscale="log", xlabel="edges", title=f"{problem.upper()}: loss below {text}")
         axis.set(ylim=(None, top * 1.6))
         axis.set_xticks([10, 100, 1000], ["10", "100", "1000"])
         axis.grid(alpha=0.3)
     np.atleast_1d(axes)[0].set_ylabel("updates of the server")
     figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside right center")
+    figure.suptitle(f'"epsilon" 0.1 of a release. {NO_GUARANTEE}', fontsize=10)
     return figure
 
 
@@ -194,21 +204,65 @@ def _reached(axis: Any, rows: Sequence[Record], text: str, name: str, top: float
     axis.plot(hollow, [top] * len(hollow), "o", color=color, markerfacecolor="white", zorder=3)
 
 
+def _stated(axis: Any, rows: Sequence[Record], text: str) -> None:
+    """AUDP's updates as the paper states them, 10 to 100 times MAPA's with 10 and 100 edges."""
+    for number in ("10", "100"):
+        found = [r["iterations_to"][text] for r in rows if r["edges"] == number]
+        if None not in found:
+            middle, label = statistics.median(found), "the paper: audp" if number == "10" else None
+            place = 1.25 * int(number)
+            axis.plot([place, place], [10 * middle, 100 * middle], color=COLORS["audp"], lw=7, alpha=0.3, label=label)
+
+
+def _testbed(records: Sequence[Record]) -> Any:
+    """Accuracy over updates (dashed: the simulation) and over seconds, a column a number of edges; medians of seeds."""
+    edges, names = _values(records, "edges"), _values(records, "algorithm")
+    figure, axes = plt.subplots(2, len(edges), figsize=(11, 6), sharey=True, layout="constrained")
+    for (over, clock), number in zip(axes.T, edges, strict=True):
+        for name in names:
+            color = "tab:purple" if name.endswith(PUBLISHED) else COLORS[name]
+            for world, style in (("testbed", "-"), ("simulation", "--")):
+                at = {"edges": number, "algorithm": name, "world": world}
+                curves = [r["curve"] for r in records if at.items() <= r.items()]
+                heights = [statistics.median(row[ACCURACY] for row in rows) for rows in zip(*curves)]
+                label = name if world == "testbed" else None
+                over.plot([row["updates"] for row in curves[0]], heights, style, color=color, label=label)
+                if world == "testbed":
+                    seconds = [statistics.median(row["wall_seconds"] for row in rows) for rows in zip(*curves)]
+                    clock.plot(seconds, heights, color=color)
+        over.set(title=f"{number} edges", xlabel="updates of the server")
+        clock.set(xlabel="seconds of the testbed")
+        for axis in (over, clock):
+            axis.grid(alpha=0.3)
+            axis.set_ylabel("test accuracy" if number == edges[0] else None)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.suptitle(f"LR, USPS: processes over a broker (dashed: simulated). {NO_GUARANTEE}", fontsize=10)
+    return figure
+
+
 def _parameters(records: Sequence[Record]) -> Any:
-    """Bars, a group a parameter, each with the defaults in the middle of it or where they belong."""
-    default = next(r for r in records if r["varied"] == "default")
+    """Bars with the range of the seeds, a group a parameter, the default where it belongs; diamonds of longer runs."""
+    lengths = _values(records, "length")
     usual = {"epsilon": "0.1", "b": "64", "s": "4.54", "L": "6.53", "kappa": "0.1", "rho": "0.5"}
-    figure, axes = plt.subplots(1, len(usual), figsize=(10, 3.4), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(usual), figsize=(11, 3.6), sharey=True, layout="constrained")
     for axis, (name, at) in zip(axes, usual.items(), strict=True):
-        found = {value: r for r in records for key, _, value in [r["varied"].partition(" ")] if key == name}
-        bars = sorted({**found, at: default}.items(), key=lambda bar: float(bar[0]))
-        heights = [_final(record) for _, record in bars]
-        colors = [COLORS["mapa"] if value != at else "lightsteelblue" for value, _ in bars]
-        drawn = axis.bar([value for value, _ in bars], heights, color=colors)
-        axis.bar_label(drawn, [f"{height:.2f}" for height in heights], fontsize=8)
+        values = {value for r in records for key, _, value in [r["varied"].partition(" ")] if key == name} | {at}
+        for value in sorted(values, key=float):
+            varied = "default" if value == at else f"{name} {value}"
+            here = [r for r in records if r["varied"] == varied]
+            finals = [_final(r) for r in here if r["length"] == lengths[0]]
+            middle = statistics.median(finals)
+            color = "lightsteelblue" if value == at else COLORS["mapa"]
+            spread = [[middle - min(finals)], [max(finals) - middle]]
+            drawn = axis.bar([value], [middle], yerr=spread, color=color, capsize=3)
+            axis.bar_label(drawn, [f"{middle:.2f}"], fontsize=8, label_type="center")
+            longer = [_final(r) for r in here if r["length"] != lengths[0]]
+            axis.plot([value] * len(longer), longer, "D", color="black", ms=5)
         axis.set(xlabel=name, ylim=(0, 1))
     axes[0].set_ylabel("test accuracy")
-    figure.suptitle("MAPA, CNN, MNIST: one parameter varied at a time (light: the default)", fontsize=10)
+    longest = f"; diamonds: {lengths[1]} updates" if len(lengths) > 1 else ""
+    title = f"MAPA, CNN, MNIST: one parameter varied at a time (light: the default), {lengths[0]} updates{longest}"
+    figure.suptitle(f"{title}. {NO_GUARANTEE}", fontsize=10)
     return figure
 
 

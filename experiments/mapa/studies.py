@@ -9,19 +9,21 @@ from typing import Any
 
 import numpy as np
 from experiments.mapa.figures import draw, encoded
-from experiments.provenance import FirstUpdates
+from experiments.mapa.testbed import by_processes
+from experiments.provenance import EnoughError, FirstUpdates
 from experiments.stored import Record
 from experiments.sweeps import KEPT, Paper, Variant
 
+import gossamer as gs
 from gossamer.experiment.attacking import invert
 from gossamer.experiment.prepare import prepare
 
-STUDIES = ("figure-4", "figure-5", "figure-6", "figure-7", "figure-9", "proved-linear", "proved-cnn")
+STUDIES = ("figure-4", "figure-5", "figure-6", "figure-7", "figure-8", "figure-9", "proved-linear", "proved-cnn")
 THRESHOLDS = {"lr mnist": ("0.65", "0.6"), "svm mnist": ("4",)}
 LOOKS = 5
 """Whose mean loss must be under a threshold."""
 ATTACKED, SHOWN = 50, 3
-SHOWN_FIGURES = ("updates", "mean_model_test_accuracy", "mean_model_test_loss", "gradient_norm")
+SHOWN_FIGURES = ("updates", "wall_seconds", "mean_model_test_accuracy", "mean_model_test_loss", "gradient_norm")
 
 
 def gradient_norm(prepared: Any, model: Any) -> dict[str, float]:
@@ -41,6 +43,15 @@ def recovered(study: str, variant: Variant, folder: Path | None, first: FirstUpd
         "originals": [encoded(picture, found.low, found.high) for picture in found.originals[:SHOWN]],
         "pictures": [encoded(picture) for picture in level.recovered[:SHOWN]],
     }
+
+
+def deployed(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
+    """A run by processes, or its simulation. What processes do is not the same again, so it has no first updates."""
+    if variant.place["world"] == "simulation":
+        return PAPER.record(variant, gs.run(variant.experiment, folder, overwrite=True, progress=first))
+    if first.alone:
+        raise EnoughError
+    return by_processes(variant.content, folder)
 
 
 def iterations_to(curve: Sequence[Record], threshold: float) -> int | None:
@@ -68,6 +79,6 @@ PAPER = Paper(
     draw,
     kept=(*KEPT, "mean_model_test_loss", "gradient_norm"),
     measures={"figure-5": gradient_norm},
-    runners={"figure-4": recovered},
+    runners={"figure-4": recovered, "figure-8": deployed},
     condense=condense,
 )

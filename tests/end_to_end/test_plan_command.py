@@ -94,6 +94,53 @@ def test_nodes_in_turn_share_the_releases(capsys: pytest.CaptureFixture[str]) ->
     assert shared["noise_multiplier"] < alone["noise_multiplier"]
 
 
+@pytest.mark.parametrize("more", [{}, {"--delta": "1e-6"}, {"--dataset-size": "1600", "--nodes": "2"}])
+def test_l2_laplace_totals_are_those_of_account(
+    capsys: pytest.CaptureFixture[str], more: dict[str, str | None]
+) -> None:
+    """34 releases, or 18 of each of two edges; sampled at 16/1600 where the edge's size is known."""
+    found = document(capsys, {**L2_LAPLACE, "--epsilon": "0.5", "--size": "400"}, more)
+    composed = dict(found["composed"])
+    law = ["--mechanism", "l2_laplace", "--epsilon", "0.5", "--size", "400", "--composition", "all"]
+    rate = "0.01" if "--dataset-size" in more else "1"
+    how = ["--sampling-rate", rate, "--steps", str(found["releases"]), "--delta", repr(composed.pop("delta"))]
+    assert main(["account", *law, *how, "--neighboring-relation", "replace_one", "--json"]) == 0
+    assert composed == pytest.approx(json.loads(capsys.readouterr().out)["compositions"])
+    assert composed["tight"] < composed["optimal"] <= composed["simple"] <= found["epsilon"] * (1 + 1e-12)
+    assert main(arguments({**L2_LAPLACE, "--epsilon": "0.5", "--size": "400"}, more)) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{composed['advanced']:.6g} by advanced composition" in said
+    assert f"{composed['tight']:.6g} by the noise's own law (tight)" in said
+    assert ("which counts sampling" in said) == ("--dataset-size" in more)
+
+
+def test_no_total_is_computed_of_what_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    """epsilon 80 of each of 28 or more releases on 4 coordinates: a loss of 80^2 28/8 = 22,400."""
+    found = document(capsys, L2_LAPLACE, {"--epsilon": "80"})
+    assert found["releases"] >= 28
+    assert found["composed"] == {"delta": 1e-5}
+    assert main(arguments(L2_LAPLACE, {"--epsilon": "80"})) == 0
+    assert "no total is computed" in " ".join(capsys.readouterr().out.split())
+
+
+def test_theory_stands_beside_the_stages_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    """Stages as in `test_l2_laplace_by_hand`: L = 1/2, tau = 1, D_F = 3, T = 2, 4 and 28, eta = 1/2, 1/2 and 1/4.625.
+
+    Theorem 4, 2 D_F/(eta T) + 2 L eta Delta_b: 6 + 7, 3 + 3.25, and 6 4.625/28 + 1.
+    Theorem 2 at R = 2, T = 34 and the first Delta_b = 14: 1/2 4 4/68 + 3 sqrt(14/34).
+    """
+    found = document(capsys, L2_LAPLACE, {"--radius": "2"})["theory"]
+    squares = [13, 6.25, 6 * 4.625 / 28 + 1]
+    assert found["gradient_norms"] == pytest.approx([math.sqrt(square) for square in squares])
+    assert found["audp_mean_error"] == pytest.approx(8 / 68 + 3 * math.sqrt(14 / 34))
+    assert found["guarantee"] == "none"
+    assert main(arguments(L2_LAPLACE, {"--radius": "2"})) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Theory: claimed, not guaranteed" in out
+    assert f"at most {found['audp_mean_error']:.5g} (Theorem 2)" in out
+    assert document(capsys, GAUSSIAN)["theory"]["audp_mean_error"] is None
+
+
 @pytest.mark.parametrize("noise", [L2_LAPLACE, GAUSSIAN, BUDGET])
 def test_people_get_a_table_and_a_line_on_privacy(capsys: pytest.CaptureFixture[str], noise: dict[str, str]) -> None:
     found = document(capsys, noise)
@@ -130,8 +177,8 @@ def test_people_get_a_table_and_a_line_on_privacy(capsys: pytest.CaptureFixture[
         ({**L2_LAPLACE, "--nodes": "0"}, "--nodes must be a whole number >= 1, found 0"),
         ({**L2_LAPLACE, "--clip": "1e-200"}, "finite clip above"),
         (
-            {**L2_LAPLACE, "--noise-multiplier": "1", "--delta": "1e-5"},
-            "--noise-multiplier, --delta: only for --noise gaussian; leave out with --noise l2_laplace",
+            {**L2_LAPLACE, "--noise-multiplier": "1", "--budget": "2"},
+            "--noise-multiplier, --budget: only for --noise gaussian; leave out with --noise l2_laplace",
         ),
         ({**GAUSSIAN, "--epsilon": "1"}, "--epsilon: only for --noise l2_laplace; leave out with --noise gaussian"),
         ({**GAUSSIAN, "--noise-multiplier": None}, "needs either --noise-multiplier, or --budget, --delta and"),

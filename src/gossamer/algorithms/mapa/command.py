@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from gossamer.algorithms.command import (
@@ -18,8 +19,15 @@ from gossamer.algorithms.command import (
     Table,
     refuse,
 )
+from gossamer.algorithms.mapa.bounds import claimed, descent, in_words
 from gossamer.algorithms.mapa.schedule import Problem, gaussian_second_moment, l2_laplace_second_moment
-from gossamer.algorithms.mapa.stages import StagePlan, calibrate_stages, gaussian_epsilon, plan_stages
+from gossamer.algorithms.mapa.stages import (
+    StagePlan,
+    calibrate_stages,
+    gaussian_epsilon,
+    l2_laplace_epsilons,
+    plan_stages,
+)
 from gossamer.errors import CallerError, counted
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
@@ -28,7 +36,9 @@ from gossamer.privacy.weakness import remarks
 ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 _MULTIPLIER = Bounds(ge=0.01, le=10**6, words="between 0.01 and 10^6")
 _OF_L2_LAPLACE = ("epsilon",)
-_OF_GAUSSIAN = ("noise_multiplier", "budget", "delta", "dataset_size")
+_OF_GAUSSIAN = ("noise_multiplier", "budget")
+_DELTA = 1e-5
+"""At which releases of L2-Laplace noise are composed, where none is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +64,10 @@ class Options:
         Option("sd of the sum's noise / clip; for gaussian", "Z", _MULTIPLIER),
     ] = None
     budget: Annotated[float | None, Option("epsilon of all releases instead; for gaussian", "E", POSITIVE)] = None
-    delta: Annotated[float | None, Option("of the budget", "D", SHARE)] = None
+    delta: Annotated[float | None, Option("of all releases together (of l2_laplace: default 1e-5)", "D", SHARE)] = None
     accept_weak: AcceptWeak = False
-    dataset_size: Annotated[int | None, Option("examples at an edge, for gaussian's budget", "N", COUNT)] = None
+    dataset_size: Annotated[int | None, Option("examples at an edge, of which batches are samples", "N", COUNT)] = None
+    radius: Annotated[float | None, Option("of the ball that models stay in, for AUDP's bound", "R", POSITIVE)] = None
     nodes: Annotated[int | None, Option("edges in turn; default: one edge makes all releases", "K", COUNT)] = None
     neighboring_relation: Annotated[
         NeighboringRelation | None,
@@ -74,6 +85,8 @@ class _Privacy:
     noise_multiplier: float | None = None
     epsilon: float | None = None
     delta: float | None = None
+    compositions: Mapping[str, float] = field(default_factory=dict)
+    sampling: Poisson | None = None
 
 
 def answer(options: Options, doing: Doing) -> Answer:
@@ -81,12 +94,14 @@ def answer(options: Options, doing: Doing) -> Answer:
     gaussian = options.noise == "gaussian"
     other, others = ("l2_laplace", _OF_L2_LAPLACE) if gaussian else ("gaussian", _OF_GAUSSIAN)
     refuse(options, others, f"only for --noise {other}; leave out with --noise {options.noise}")
-    plan, privacy = (_gaussian if gaussian else _l2_laplace)(options, _problem(options))
+    problem = _problem(options)
+    plan, privacy = (_gaussian if gaussian else _l2_laplace)(options, problem)
     weak = []
     if privacy.epsilon is not None and privacy.delta is not None:
         weak = remarks(privacy.epsilon, privacy.delta, options.dataset_size, "an edge")
-    text = (Table(_rows(plan)), f"Privacy: {_sentence(plan, privacy)}")
-    return Answer(_document(plan, privacy), text, weak)
+    theory = claimed(problem, plan, options.radius)
+    text = (Table(_rows(problem, plan)), f"Privacy: {_sentence(plan, privacy)}", f"Theory: {in_words(theory)}")
+    return Answer({**_document(plan, privacy), "theory": theory}, text, weak)
 
 
 def _problem(options: Options) -> Problem:
@@ -111,7 +126,12 @@ def _l2_laplace(options: Options, problem: Problem) -> tuple[StagePlan, _Privacy
     relation = _relation(options, REPLACE)
     moment = l2_laplace_second_moment(options.size, options.epsilon, options.batch_size, relation)
     plan = plan_stages(problem, moment, options.stages, options.nodes, options.clip)
-    return plan, _Privacy("l2_laplace", relation, release_epsilon=options.epsilon)
+    size = options.dataset_size
+    sampling = None if size is None else Poisson(_rate(options.batch_size, size))
+    delta = options.delta or _DELTA
+    batches = sampling or Poisson(1.0)
+    totals = l2_laplace_epsilons(plan.releases, options.epsilon, options.size, delta, relation, batches)
+    return plan, _Privacy("l2_laplace", relation, options.epsilon, None, None, delta, totals, sampling)
 
 
 def _gaussian(options: Options, problem: Problem) -> tuple[StagePlan, _Privacy]:
@@ -148,11 +168,14 @@ def _sampling(options: Options) -> Poisson | None:
         given = next(flag for flag, value in needed.items() if value is not None)
         raise CallerError(f"{given} needs {' and '.join(missing)} as well")
     assert options.dataset_size is not None
-    if options.batch_size > options.dataset_size:
-        raise CallerError(
-            f"--dataset-size must be at least --batch-size {options.batch_size}, found {options.dataset_size}"
-        )
-    return Poisson(options.batch_size / options.dataset_size)
+    return Poisson(_rate(options.batch_size, options.dataset_size))
+
+
+def _rate(batch_size: int, dataset_size: int) -> float:
+    """With what probability an example is in a batch."""
+    if batch_size > dataset_size:
+        raise CallerError(f"--dataset-size must be at least --batch-size {batch_size}, found {dataset_size}")
+    return batch_size / dataset_size
 
 
 def _document(plan: StagePlan, privacy: _Privacy) -> dict[str, Any]:
@@ -167,15 +190,16 @@ def _document(plan: StagePlan, privacy: _Privacy) -> dict[str, Any]:
         "epsilon": total,
         "delta": 0.0 if privacy.noise == "l2_laplace" else privacy.delta,
         "neighboring_relation": privacy.relation.value,
+        **({"composed": {"delta": privacy.delta, **privacy.compositions}} if privacy.noise == "l2_laplace" else {}),
     }
 
 
-def _rows(plan: StagePlan) -> list[list[str]]:
-    rows = [["stage", "clip", "sensitivity (replace one)", "learning rate", "updates", "total"]]
+def _rows(problem: Problem, plan: StagePlan) -> list[list[str]]:
+    rows = [["stage", "clip", "sensitivity (replace one)", "learning rate", "claimed gradient", "updates", "total"]]
     total = 0
-    for number, stage in enumerate(plan.stages, 1):
+    for number, (stage, norm) in enumerate(zip(plan.stages, descent(problem, plan), strict=True), 1):
         total += stage.updates
-        figures = (f"{value:.5g}" for value in (stage.clip, stage.sensitivity, stage.learning_rate))
+        figures = (f"{value:.5g}" for value in (stage.clip, stage.sensitivity, stage.learning_rate, norm))
         rows.append([str(number), *figures, str(stage.updates), str(total)])
     return rows
 
@@ -193,11 +217,24 @@ def _sentence(plan: StagePlan, privacy: _Privacy) -> str:
         return (
             f"one release is {privacy.release_epsilon:g}-differential privacy {relation}; its {releases} together are "
             f"{_basic(plan, privacy):.6g}-differential privacy by basic composition, which needs no sampling"
+            f"{_composed(privacy)}"
         )
     noise = f"noise multiplier {privacy.noise_multiplier:.6g}"
     if privacy.epsilon is None:
         return f"{noise}; give --delta and --dataset-size for what {releases} of an edge prove"
     return f"{noise}; ({privacy.epsilon:.6g}, {privacy.delta:g})-differential privacy {relation}, in {releases}"
+
+
+def _composed(privacy: _Privacy) -> str:
+    """Totals at a delta, beside that of basic composition."""
+    found = privacy.compositions
+    if not found:
+        return "; at a delta no total is computed, so much is lost in them"
+    counting = "" if privacy.sampling is None else ", which counts sampling"
+    return (
+        f"; at delta {privacy.delta:g} epsilon is {found['advanced']:.6g} by advanced composition, and "
+        f"{found['tight']:.6g} by the noise's own law (tight){counting}"
+    )
 
 
 COMMAND = Command(

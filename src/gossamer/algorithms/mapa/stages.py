@@ -19,8 +19,10 @@ from gossamer.algorithms.mapa.schedule import MOST_UPDATES, Moment, Problem, Sta
 from gossamer.errors import AccountingError, BudgetUnreachable, SpecError
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER, MOST_MULTIPLIER, gaussian_releases
+from gossamer.privacy.accounting.pure_composition import compositions
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
-from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
+from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Sampling
 
 MOST_PLANNED = 10**9
@@ -28,6 +30,7 @@ MOST_PLANNED = 10**9
 
 _PRECISION = 5e-4  # relative, of the multiplier
 _FAR = 10.0  # times the budget
+_MOST_LOSS = 1e3  # of privacy
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,41 @@ def gaussian_epsilon(
             f"epsilon is computed for at most 10^9 releases, found {releases}; plan fewer stages or leave delta out"
         )
     return accountants.epsilon(gaussian_releases(noise_multiplier, {sampling: releases}), delta, relation).epsilon
+
+
+def l2_laplace_epsilons(
+    releases: int,
+    epsilon: float,
+    size: int,
+    delta: float,
+    relation: NeighboringRelation,
+    sampling: Sampling,
+) -> dict[str, float]:
+    """Epsilons of so many L2-Laplace releases at ``delta``, by each way of composing them (`compositions`).
+
+    None where there are more than `MOST_PLANNED`, or so much is lost in them that no number means anything: what is
+    computed grows with it.
+
+    Parameters
+    ----------
+    releases : int
+        How many.
+    epsilon : float
+        Of one, on its batch.
+    size : int
+        d, the number of parameters.
+    delta : float
+        In (0, 1).
+    relation : NeighboringRelation
+        Of ``epsilon``, and of the totals.
+    sampling : Sampling
+        How batches are drawn.
+    """
+    gaussian = epsilon**2 * releases / size / 2  # about the mean loss of all, without sampling
+    if releases > MOST_PLANNED or gaussian > _MOST_LOSS:
+        return {}
+    kind = ReleaseKind(L2Laplace(1.0, epsilon, relation), sampling, size)
+    return compositions(kind, releases, delta, relation)
 
 
 @dataclass(frozen=True)
