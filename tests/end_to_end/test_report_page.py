@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.browser import browser, faults, said, show, sideways, undrawn
+from tests.reference.browser import browser, crowded, faults, said, show, sideways, undrawn
 
 from gossamer.cli.main import main
 
@@ -63,6 +63,7 @@ def assert_readable(driver: Any, page: Path, **how: Any) -> None:
     assert said(driver) == []
     assert undrawn(driver) == []
     assert sideways(driver) <= 0
+    assert crowded(driver) == []
     assert faults(driver) == []
 
 

@@ -12,9 +12,13 @@ from typing import Any
 
 from gossamer.bounded import MOST_RECORDS, elsewhere, read_text
 from gossamer.errors import DataError, shortened
+from gossamer.report.epochs import updates_in_epoch
 
 SUMMARY = "summary.json"
 """File by which a results folder is known."""
+
+EPOCHS = "epochs"
+"""Column of epochs, which is made of that of updates."""
 
 Columns = Mapping[str, Sequence[float | None]]
 """Figures by name, one for each evaluation; None where there was none."""
@@ -33,7 +37,7 @@ class RunRecord:
     summary : dict
         ``summary.json``.
     metrics : mapping of str to sequence of float or None
-        ``metrics.jsonl`` by column.
+        ``metrics.jsonl`` by column, and `EPOCHS` where they are known.
     """
 
     name: str
@@ -88,7 +92,10 @@ def read_record(folder: Path, name: str | None = None) -> RunRecord:
         If it is not the results folder of a run.
     """
     summary = _summary(folder)
-    return RunRecord(name or folder.resolve().name, folder, summary, _columns(folder / "metrics.jsonl"))
+    metrics = _columns(folder / "metrics.jsonl")
+    if (each := updates_in_epoch(folder, summary)) is not None and "updates" in metrics:
+        metrics[EPOCHS] = [None if made is None else made / each for made in metrics["updates"]]
+    return RunRecord(name or folder.resolve().name, folder, summary, metrics)
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
