@@ -88,6 +88,22 @@ return found;
 """
 
 
+def cut_on_paper(driver: Any) -> list[str]:
+    """Charts and tables that are wider than a printed page, as they are laid out while it is printed."""
+    driver.execute_script(_ON_PAPER)
+    driver.execute_cdp_cmd("Page.printToPDF", {})
+    return [str(found) for found in driver.execute_script("return window.cut")]
+
+
+_ON_PAPER = """
+matchMedia("print").addEventListener("change", ({ matches }) => {
+  const parts = [...document.querySelectorAll(".wide > *, .chart svg")];
+  const wider = (e) => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
+  if (matches) window.cut = parts.filter(wider).map((e) => e.parentElement.outerHTML.slice(0, 100));
+});
+"""
+
+
 def faults(driver: Any) -> list[str]:
     """Serious faults that axe-core finds for those who use the page in another way than by eye and mouse."""
     axe = pytest.importorskip("selenium_axe_python", reason="needs selenium-axe-python: pip install gossamer[dev]")
