@@ -112,12 +112,26 @@ def _summary(folder: Path) -> dict[str, Any]:
         summary = json.loads(read_text(folder / SUMMARY, MOST_RECORDS))
         if not isinstance(summary["privacy"]["guarantee"], dict) or not isinstance(summary["algorithm"], str):
             raise TypeError
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        _check_numbers(summary, _NUMBERS)
+        _check_numbers(summary["privacy"]["guarantee"], _PROVED)
+        _check_numbers(summary.get("metrics") or {}, _SCORES)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(
             f"{folder}: expected the results folder of a run, with a {SUMMARY}{elsewhere(folder, SUMMARY)}; give one "
             "that gossamer run wrote"
         ) from None
     return dict(summary)
+
+
+_NUMBERS = ("nodes", "updates", "messages", "bytes", "virtual_seconds")
+_PROVED = ("epsilon", "delta", "mu", "best_guess")
+_SCORES = ("mean_model_test_accuracy",)
+"""Figures of a summary, its guarantee and its metrics that a report writes as numbers."""
+
+
+def _check_numbers(found: Mapping[str, Any], names: Sequence[str]) -> None:
+    if not all(isinstance(found.get(name), int | float | None) for name in names):
+        raise TypeError
 
 
 def _columns(file: Path) -> dict[str, list[float | None]]:
