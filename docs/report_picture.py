@@ -40,7 +40,11 @@ def main() -> None:
         end += driver.execute_script("return document.querySelector('[data-chart]').closest('figure').offsetHeight")
         clip = {"x": 0, "y": 0, "width": WIDTH, "height": end + MARGIN, "scale": 1}
         taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
-    picture = Image.open(io.BytesIO(base64.b64decode(taken["data"]))).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
+    picture = (
+        Image.open(io.BytesIO(base64.b64decode(taken["data"])))
+        .convert("RGB")
+        .quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
+    )
     picture.save(DOCS / "report.png", optimize=True)
     size = (DOCS / "report.png").stat().st_size
     if size > MOST:

@@ -16,7 +16,7 @@ def overview(records: Sequence[RunRecord], *, public: bool = False) -> list[dict
 def _row(record: RunRecord, public: bool) -> dict[str, str]:
     summary, guarantee = record.summary, record.guarantee
     metrics = summary.get("metrics") or {}
-    scores = {} if public else {"accuracy": share(metrics.get("mean_model_test_accuracy"))}
+    scores = {} if public else {"accuracy of the mean model": share(metrics.get("mean_model_test_accuracy"))}
     course = {
         "ended": _ENDED.get(str(summary.get("status")), NOTHING),
         "updates": count(summary.get("updates")),
