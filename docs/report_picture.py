@@ -24,7 +24,7 @@ from gossamer.report.page import write_report
 from gossamer.report.records import read_records
 
 DOCS = Path(__file__).parent
-WIDTH, MARGIN, COLOURS = 1000, 16, 64
+WIDTH, MARGIN, COLOURS = 1000, 16, 192
 MOST = 150_000  # bytes
 
 
@@ -40,7 +40,11 @@ def main() -> None:
         end += driver.execute_script("return document.querySelector('[data-chart]').closest('figure').offsetHeight")
         clip = {"x": 0, "y": 0, "width": WIDTH, "height": end + MARGIN, "scale": 1}
         taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
-    picture = Image.open(io.BytesIO(base64.b64decode(taken["data"]))).convert("RGB").quantize(COLOURS)
+    picture = (
+        Image.open(io.BytesIO(base64.b64decode(taken["data"])))
+        .convert("RGB")
+        .quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
+    )
     picture.save(DOCS / "report.png", optimize=True)
     size = (DOCS / "report.png").stat().st_size
     if size > MOST:

@@ -343,11 +343,24 @@ def test_empty_cells_of_texts_are_a_category_of_their_own_by_default(
     ]
     err = " ".join(capsys.readouterr().err.split())
     assert "expected a value that stands for an empty cell, found no answer; say a usual one" in err
+    assert "A cell counts as empty if nothing is in it, or one of ?, n/a, na, nan, none, null." in err
     assert written()["dataset"]["columns"] == {
         "age": {"range": [0, 100], "missing": 50},
         "sex": {"categories": ["f", "m", "unknown"], "missing": "unknown"},
     }
     assert main(["check", "small.yaml"]) == 0
+
+
+def test_texts_with_a_comma_are_shown_as_they_can_be_answered(
+    terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("t.csv").write_text(SMALL.replace(",f,", ',"f, at birth",'))
+    terminal("ill", "who", "no,yes", "0..100", '"f, at birth",m')
+    assert new() == 0
+    err = capsys.readouterr().err
+    assert 'sex: "f, at birth", m' in err
+    assert "counts as empty" not in err
+    assert written()["dataset"]["columns"]["sex"] == ["f, at birth", "m"]
 
 
 def test_the_range_of_a_target_is_asked_for(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.browser import browser, faults, said, show, sideways, undrawn
+from tests.reference.browser import browser, crowded, cut_on_paper, faults, said, show, sideways, undrawn
 
 from gossamer.cli.main import main
 
@@ -63,6 +63,7 @@ def assert_readable(driver: Any, page: Path, **how: Any) -> None:
     assert said(driver) == []
     assert undrawn(driver) == []
     assert sideways(driver) <= 0
+    assert crowded(driver) == []
     assert faults(driver) == []
 
 
@@ -85,6 +86,8 @@ def test_the_report_of_the_demo(driver: Any, tmp_path: Path) -> None:
     page = report(tmp_path / "demo")
     for width, scheme in ((1100, "light"), (390, "light"), (1100, "dark"), (390, "dark")):
         assert_readable(driver, page, width=width, scheme=scheme)
+    show(driver, page)
+    assert cut_on_paper(driver) == []
     assert "demo" in hover(driver, "#epsilon-so-far .mark-symbol path:nth-child(9)")
 
 

@@ -27,6 +27,7 @@ def browser() -> Iterator[Any]:
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(service=webdriver.ChromeService(DRIVER), options=options)
+    driver.set_script_timeout(4 * PATIENCE)  # axe-core looks at every mark of a chart
     try:
         yield driver
     finally:
@@ -59,6 +60,48 @@ def undrawn(driver: Any) -> list[str]:
 def sideways(driver: Any) -> int:
     """Pixels by which the page is wider than the window."""
     return int(driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth"))
+
+
+def crowded(driver: Any) -> list[str]:
+    """Labels of charts that run into one another, stand twice on one axis, or are cut off at the edge."""
+    return [str(found) for found in driver.execute_script(_CROWDED)]
+
+
+_CROWDED = """
+const found = [];
+const over = (a, b) => a.left < b.right + 2 && b.left < a.right + 2 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+for (const place of document.querySelectorAll("[data-chart]")) {
+  const whole = place.querySelector("svg").getBoundingClientRect();
+  for (const group of place.querySelectorAll(".role-axis-label, .role-legend-label")) {
+    const texts = [...group.querySelectorAll("text")].filter(
+      (e) => e.textContent && getComputedStyle(e).opacity !== "0" && e.getAttribute("opacity") !== "0");
+    const boxes = texts.map((e) => e.getBoundingClientRect());
+    texts.forEach((e, n) => {
+      const label = `${place.dataset.chart}: ${e.textContent}`;
+      if (boxes.slice(0, n).some((box) => over(box, boxes[n]))) found.push(`${label} runs into another`);
+      if (texts.slice(0, n).some((other) => other.textContent === e.textContent)) found.push(`${label} stands twice`);
+      if (boxes[n].left < whole.left - 1 || boxes[n].right > whole.right + 1) found.push(`${label} is cut off`);
+    });
+  }
+}
+return found;
+"""
+
+
+def cut_on_paper(driver: Any) -> list[str]:
+    """Charts and tables that are wider than a printed page, as they are laid out while it is printed."""
+    driver.execute_script(_ON_PAPER)
+    driver.execute_cdp_cmd("Page.printToPDF", {})
+    return [str(found) for found in driver.execute_script("return window.cut")]
+
+
+_ON_PAPER = """
+matchMedia("print").addEventListener("change", ({ matches }) => {
+  const parts = [...document.querySelectorAll(".wide > *, .chart svg")];
+  const wider = (e) => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
+  if (matches) window.cut = parts.filter(wider).map((e) => e.parentElement.outerHTML.slice(0, 100));
+});
+"""
 
 
 def faults(driver: Any) -> list[str]:

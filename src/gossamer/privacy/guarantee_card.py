@@ -179,6 +179,8 @@ def read_guarantee_card(text: str, where: Path) -> GuaranteeCard:
         found = json.loads(text) if len(text) <= LARGEST else None
         _check_version(found, where)
         return GuaranteeCard.model_validate(found)
+    except DataError:
+        raise
     except ValidationError as error:
         problem = error.errors()[0]
         why = f"{'.'.join(map(str, place(problem))) or 'its keys'}: {said(problem)}"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
-from gossamer.report.look import COLOURS
+from gossamer.report.look import COLOURS, TICKS
 
 _HEIGHT, _LABEL = 28, 160  # pixels of a bar, and of its name
 
@@ -49,7 +49,7 @@ def bars(what: Bars, rows: Sequence[Mapping[str, Any]], shown: Shown) -> Figure:
     parts = list(dict.fromkeys(str(row["part"]) for row in rows))
     number = what.format or ",.4~g"
     colours = ["#9aa4ae" if part == what.rest else COLOURS[n % len(COLOURS)] for n, part in enumerate(parts)]
-    axis = alt.Axis(format=what.format or alt.Undefined, tickCount=alt.ExprRef("ceil(width / 90)"))
+    axis = alt.Axis(format=what.format or alt.Undefined, tickCount=alt.ExprRef(TICKS))
     chart = (
         alt.Chart(alt.NamedData("rows"))
         .mark_bar(stroke="currentColor", strokeOpacity=0.4)

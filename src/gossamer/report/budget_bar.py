@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from gossamer.bounded import MOST_RECORDS, read_text
@@ -140,14 +141,14 @@ def _owners_words(
 def _of_simulations(name: str, unit: str, runs: Sequence[RunRecord], free: int) -> Bar:
     planned = [(run.name, float(run.guarantee["epsilon"])) for run in runs]
     spent = [min(_spent(run), epsilon) for run, (_, epsilon) in zip(runs, planned, strict=True)]
-    again, total = planned[-1][1], sum(epsilon for _, epsilon in planned)
+    again, total = planned[-1][1], _sum(epsilon for _, epsilon in planned)
     takers = [
         part
         for (run, epsilon), so_far in zip(planned, spent, strict=True)
         for part in ((run, "spent", so_far), (run, "planned", epsilon - so_far))
         if part[2] > 0
     ]
-    deltas = sum(float(run.guarantee.get("delta") or 0) for run in runs)
+    deltas = _sum(float(run.guarantee.get("delta") or 0) for run in runs)
     return Bar(
         title=f"Epsilon spent on {name}",
         words=" ".join(_simulated_words(f"{name}, for each {unit},", planned, spent, deltas, free)),
@@ -165,14 +166,14 @@ def _spent(run: RunRecord) -> float:
 def _simulated_words(
     where: str, planned: Sequence[tuple[str, float]], spent: Sequence[float], deltas: float, free: int
 ) -> Iterator[str]:
-    runs, again, total = len(planned), planned[-1][1], sum(epsilon for _, epsilon in planned)
+    runs, again, total = len(planned), planned[-1][1], _sum(epsilon for _, epsilon in planned)
     if runs == 1:
         yield f"The run on {where} may spend epsilon {rounded_up(total)}, and has spent {rounded_up(spent[0])}."
     else:
         more = f"epsilon {rounded_up(total)} in all, at delta {rounded_up(deltas, 3)}"
         yield f"The {runs} runs on {where} may spend {more}."
     like = "it" if runs == 1 else "the last"
-    yield f"The next one like {like} adds {rounded_up(again)}, which makes {rounded_up(total + again)}."
+    yield f"The next one like {like} adds {rounded_up(again)}, which makes {rounded_up(_sum((total, again)))}."
     yield "What runs on the same data release adds up."
     yield "Over simulations nobody counts it; over deployed runs the owner's ledger does."
     if free:
@@ -190,6 +191,11 @@ def _parts(takers: Sequence[tuple[str, str, float]], end: float) -> Iterator[Par
     for name, kind, amount in takers:
         yield Part(name, kind, 100 * start / end, 100 * amount / end, f"{amount:.3g}")
         start += amount
+
+
+def _sum(values: Iterable[float]) -> float:
+    """Sum of the values as they are written: three times 0.1 is 0.3, not a little more that would be rounded up."""
+    return float(sum(Decimal(str(value)) for value in values))
 
 
 def _percent(share: float) -> str:

@@ -11,7 +11,7 @@ from gossamer.errors import DataError, shortened
 from gossamer.report.libraries import altair
 from gossamer.report.look import COLOURS
 from gossamer.report.records import Columns, RunRecord
-from gossamer.report.series import AXES, series_of
+from gossamer.report.series import MEASURED, series_of
 
 USUAL = (
     "mean_model_test_accuracy",
@@ -33,7 +33,7 @@ def chart(metrics: Columns, names: Sequence[str] = (), across: str = "virtual_se
     names : sequence of str
         Figures to draw; by default those of `USUAL` that the run has.
     across : str
-        What they are drawn over: a key of `AXES`.
+        What they are drawn over: a key of `MEASURED`.
 
     Returns
     -------
@@ -45,13 +45,13 @@ def chart(metrics: Columns, names: Sequence[str] = (), across: str = "virtual_se
         If Altair is not installed, or there is no such figure.
     """
     alt = altair()
-    if across not in AXES:
-        raise DataError(f"across: expected one of {', '.join(AXES)}, found {shortened(across)}; give one")
+    if across not in MEASURED:
+        raise DataError(f"across: expected one of {', '.join(MEASURED)}, found {shortened(across)}; give one")
     run = RunRecord("run", Path(), {}, metrics)
     found = {name: series_of([run], name, across) for name in names or USUAL}
     missing = [name for name in names if not found[name]]
     if missing or not any(found.values()):
-        known = [name for name in metrics if name not in AXES and series_of([run], name, across)]
+        known = [name for name in metrics if name not in MEASURED and series_of([run], name, across)]
         what = shortened(missing[0]) if missing else "none of the usual ones"
         raise DataError(f"expected figures of the run to draw, found {what}; this run has {', '.join(known)}")
     points = {
@@ -84,11 +84,11 @@ def _panel(alt: Any, unit: str, rows: list[dict[str, Any]], across: str) -> Any:
         alt.Chart(alt.Data(values=rows))
         .mark_line(interpolate="step-after")
         .encode(
-            x=alt.X("at:Q", title=AXES[across]),
+            x=alt.X("at:Q", title=MEASURED[across]),
             y=alt.Y("value:Q", title=unit, scale=alt.Scale(zero=False)),
             color=alt.Color("figure:N", title=None, scale=scale, legend=legend),
             strokeDash=alt.StrokeDash("figure:N", title=None, scale=alt.Scale(domain=figures), legend=legend),
-            tooltip=["figure:N", alt.Tooltip("at:Q", title=AXES[across]), alt.Tooltip("value:Q", title=unit)],
+            tooltip=["figure:N", alt.Tooltip("at:Q", title=MEASURED[across]), alt.Tooltip("value:Q", title=unit)],
         )
         .properties(width=480, height=200)
     )

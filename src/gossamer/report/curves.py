@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
-from gossamer.report.look import dash_of_each
+from gossamer.report.look import TICKS, dash_of_each
 from gossamer.report.records import RunRecord
 from gossamer.report.series import AXES, Series, series_of
 
@@ -44,7 +44,7 @@ class Curve(NamedTuple):
         return f"{100 * value:.3g} %" if self.format else f"{value:.3g}"
 
 
-_SHARE = ("correct test examples", Shown.PRIVATE, ".0%")
+_SHARE = ("correct test examples", Shown.PRIVATE, "%")
 
 CURVES = (
     Curve("mean_model_test_accuracy", "Accuracy of the mean model", *_SHARE),
@@ -111,7 +111,7 @@ def _across(zero: bool) -> Any:
         "at:Q",
         title=ACROSS,
         scale=alt.Scale(nice=False, zero=zero),
-        axis=alt.Axis(labelFlush=True, tickCount=alt.ExprRef("ceil(width / 90)")),
+        axis=alt.Axis(labelFlush=True, tickCount=alt.ExprRef(TICKS)),
     )
 
 

@@ -8,6 +8,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a7500", "#777777")
 """Okabe and Ito's, those that stand out from white and black (3 to 1), with an ochre and a grey beside them."""
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 """Of a first round of `COLOURS`, a second, and so on: lines on and off."""
+TICKS = "ceil(width / 90)"
+"""Number of ticks of an axis across that leaves room between their labels, in Vega's words."""
 
 
 def dash_of_each(count: int) -> list[list[int]]:
@@ -39,6 +41,7 @@ def config(ink: str = "currentColor", background: str = "transparent") -> dict[s
         "domainOpacity": 0.5,
         "tickColor": ink,
         "tickOpacity": 0.5,
+        "labelSeparation": 6,
     }
     return {
         "background": background,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gossamer.report import words
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
-from gossamer.report.look import COLOURS
+from gossamer.report.look import COLOURS, TICKS
 from gossamer.report.node_records import PRIVATE, NodeRecord, differs
 
 _DOTS = 2_000  # most nodes that are drawn, each a dot
@@ -76,12 +77,12 @@ def clips(record: NodeRecord, name: str) -> Figure | None:
     spec = alt.layer(*layers).properties(width="container", height=220).to_dict()
     first, last = rows[0], rows[-1]
     apart = f", between {last['least']:.3g} and {last['most']:.3g} over nodes" if len(layers) == 2 else ""
-    words = (
+    said = (
         f"Clip bounds of {record.run}: the most length of an example's gradient, from {first['median']:.3g} to "
         f"{last['median']:.3g} at virtual second {last['virtual_seconds']:.6g}{apart}. They follow what was released, "
         "or a schedule of stages."
     )
-    return Figure(name, f"Clip bounds of {record.run}", words, Shown.RELEASED, spec, rows)
+    return Figure(name, f"Clip bounds of {record.run}", said, Shown.RELEASED, spec, rows)
 
 
 _CLIPS = ("least", "median", "most")
@@ -99,13 +100,19 @@ def dots(record: NodeRecord, name: str) -> Figure | None:
     across, called = next((one for one in _ACROSS if differs(known, one[0])), _ACROSS[0])
     tooltip = [
         "name:N",
-        *(alt.Tooltip(f"{key}:Q", title=of, format=",.4~g") for key, of in ((across, called), (figure, title))),
+        alt.Tooltip(f"{across}:Q", title=called, format=",.4~g"),
+        alt.Tooltip(f"{figure}:Q", title=title, format=".1~%" if form == "%" else ",.4~g"),
     ]
     chart = (
         alt.Chart(alt.Data(values=[{key: n.get(key) for key in ("name", across, figure)} for n in drawn]))
-        .mark_circle(size=60, opacity=0.7, color=COLOURS[0])
+        .mark_point(size=70, opacity=1, strokeWidth=2, color=COLOURS[0])
         .encode(
-            x=alt.X(f"{across}:Q", title=called, scale=alt.Scale(zero=False)),
+            x=alt.X(
+                f"{across}:Q",
+                title=called,
+                scale=alt.Scale(zero=False),
+                axis=alt.Axis(tickCount=alt.ExprRef(TICKS)),
+            ),
             y=alt.Y(f"{figure}:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(format=form)),
             tooltip=tooltip,
         )
@@ -124,7 +131,7 @@ _ACROSS = (
 )
 """Figures that nodes are drawn across: the first in which they differ."""
 _HEIGHTS = (
-    ("test_accuracy", "correct test examples", ".0%"),
+    ("test_accuracy", "correct test examples", "%"),
     ("test_loss", "loss per test example", ""),
     ("bytes", "bytes sent", "~s"),
 )
@@ -140,5 +147,6 @@ def _dot_words(record: NodeRecord, known: list[Any], figure: str, title: str) ->
     made = f"{fewest:,}" if fewest == most_made else f"{fewest:,} to {most_made:,}"
     return (
         f"Nodes of {record.run}: {len(known):,} nodes made {made} updates each; {title} "
-        f"from {least[figure]:.4g} ({least['name']}) to {most[figure]:.4g} ({most['name']})."
+        f"from {words.figure(figure, least[figure])} ({least['name']}) to {words.figure(figure, most[figure])} "
+        f"({most['name']})."
     )

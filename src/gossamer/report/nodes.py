@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gossamer.report import words
 from gossamer.report.figure import Figure
 from gossamer.report.node_figures import clips, dots, staleness
 from gossamer.report.node_records import FILE, PRIVATE, NodeRecord, read_nodes
@@ -25,26 +26,25 @@ _FIGURES: Mapping[str, Callable[[NodeRecord, str], Figure | None]] = {
 
 
 class Column(NamedTuple):
-    """A column of the table of nodes: its heading, a figure of ``nodes.json``, and how it is written."""
+    """A column of the table of nodes: its heading, and a figure of ``nodes.json``."""
 
     heading: str
     figure: str
-    form: str
 
 
 _COLUMNS = (
-    Column("accuracy", "test_accuracy", ".1%"),
-    Column("loss", "test_loss", ".4g"),
-    Column("updates", "updates", ",d"),
-    Column("computing, s", "computing_seconds", ",.4g"),
-    Column("waiting, s", "idle_seconds", ",.4g"),
-    Column("away, s", "away_seconds", ",.4g"),
-    Column("messages", "messages", ",d"),
-    Column("bytes sent", "bytes", ",d"),
-    Column("staleness", "staleness", ".3g"),
-    Column("clip", "clip", ".3g"),
-    Column("releases", "releases", ",d"),
-    Column("epsilon planned", "epsilon_planned", ".4g"),
+    Column("accuracy", "test_accuracy"),
+    Column("loss", "test_loss"),
+    Column("updates", "updates"),
+    Column("computing, s", "computing_seconds"),
+    Column("waiting, s", "idle_seconds"),
+    Column("away, s", "away_seconds"),
+    Column("messages", "messages"),
+    Column("bytes sent", "bytes"),
+    Column("staleness", "staleness"),
+    Column("clip", "clip"),
+    Column("releases", "releases"),
+    Column("epsilon planned", "epsilon_planned"),
 )
 _SORTED = (
     ("test_accuracy", 1, "accuracy, lowest"),
@@ -90,22 +90,21 @@ def _table(record: NodeRecord) -> dict[str, Any]:
     """Return rows of text, those first that a reader should look at, and what they are."""
     if not record.nodes:
         return {"rows": [], "words": ""}
-    figure, sign, words = next(one for one in _SORTED if record.has(one[0]))
+    figure, sign, order = next(one for one in _SORTED if record.has(one[0]))
     known = sorted((n for n in record.nodes if figure in n), key=lambda node: sign * float(node[figure]))
     ordered = [*known, *(node for node in record.nodes if figure not in node)]
     columns = [column for column in _COLUMNS if _tells(record, column.figure)]
     rows = [
-        {"node": node["name"], **{column.heading: _written(node.get(column.figure), column.form) for column in columns}}
+        {
+            "node": node["name"],
+            **{column.heading: words.figure(column.figure, node.get(column.figure)) for column in columns},
+        }
         for node in ordered[:ROWS]
     ]
     some = f" {ROWS} of {len(ordered):,} are here, and all in the data of the figure." if len(ordered) > ROWS else ""
-    return {"rows": rows, "words": f"Sorted by {words} first.{some}"}
+    return {"rows": rows, "words": f"Sorted by {order} first.{some}"}
 
 
 def _tells(record: NodeRecord, figure: str) -> bool:
     """Whether a column says anything: nobody was away in most runs."""
     return record.has(figure) and (figure != "away_seconds" or any(node.get(figure) for node in record.nodes))
-
-
-def _written(value: float | None, form: str) -> str:
-    return "-" if value is None else format(int(value) if form.endswith("d") else value, form)

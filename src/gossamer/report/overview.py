@@ -16,9 +16,9 @@ def overview(records: Sequence[RunRecord], *, public: bool = False) -> list[dict
 def _row(record: RunRecord, public: bool) -> dict[str, str]:
     summary, guarantee = record.summary, record.guarantee
     metrics = summary.get("metrics") or {}
-    scores = {} if public else {"accuracy": share(metrics.get("mean_model_test_accuracy"))}
+    scores = {} if public else {"accuracy of the mean model": share(metrics.get("mean_model_test_accuracy"))}
     course = {
-        "ended": str(summary.get("status", NOTHING)).replace("_", " "),
+        "ended": _ENDED.get(str(summary.get("status")), NOTHING),
         "updates": count(summary.get("updates")),
         "virtual seconds": decimal(summary.get("virtual_seconds")),
         "sent": size(summary.get("bytes")),
@@ -33,6 +33,19 @@ def _row(record: RunRecord, public: bool) -> dict[str, str]:
         "delta": decimal(guarantee.get("delta")),
         "mu": decimal(guarantee.get("mu")),
     }
+
+
+_ENDED = {
+    "finished": "all finished",
+    "updates": "updates made",
+    "virtual_seconds": "time was up",
+    "accuracy": "accuracy reached",
+    "stalled": "stalled",
+    "diverged": "diverged",
+    "interrupted": "interrupted",
+    "running": "has not ended",
+}
+"""Words for a run's ``status`` (`docs/how-to/simulate.md`, when a run ends)."""
 
 
 def notes(records: Sequence[RunRecord], *, public: bool = False) -> list[str]:

@@ -135,7 +135,7 @@ def _budgets(parties: Sequence[PartyRecord]) -> Figure | None:
         if share_ is not None
         for part, value in (("charged by all runs", share_), (_LEFT, max(0.0, 1 - share_)))
     ]
-    return _drawn(Bars("party-budget", "Budget of the policy", "share of the budget", "node", ".0%", _LEFT), rows)
+    return _drawn(Bars("party-budget", "Budget of the policy", "share of the budget", "node", "%", _LEFT), rows)
 
 
 def _peers(parties: Sequence[PartyRecord]) -> Figure | None:

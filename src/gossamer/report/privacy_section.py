@@ -13,7 +13,6 @@ References
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -187,7 +186,8 @@ def _facts(found: Proved) -> Iterator[tuple[str, str]]:
 def _flat(mechanism: Mapping[str, Any]) -> str:
     """The noise in a line; what is nested is left to the file."""
     plain = {name: value for name, value in mechanism.items() if isinstance(value, str | int | float)}
-    return ", ".join(f"{re.sub('_', ' ', name)} {_short(value)}" for name, value in plain.items())
+    law = [str(plain.pop("mechanism"))] if "mechanism" in plain else []
+    return ", ".join([*law, *(f"{name.replace('_', ' ')} {_short(value)}" for name, value in plain.items())])
 
 
 def _short(value: Any) -> str:

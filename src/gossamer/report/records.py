@@ -12,9 +12,13 @@ from typing import Any
 
 from gossamer.bounded import MOST_RECORDS, elsewhere, read_text
 from gossamer.errors import DataError, shortened
+from gossamer.report.epochs import updates_in_epoch
 
 SUMMARY = "summary.json"
 """File by which a results folder is known."""
+
+EPOCHS = "epochs"
+"""Column of epochs, which is made of that of updates."""
 
 Columns = Mapping[str, Sequence[float | None]]
 """Figures by name, one for each evaluation; None where there was none."""
@@ -33,7 +37,7 @@ class RunRecord:
     summary : dict
         ``summary.json``.
     metrics : mapping of str to sequence of float or None
-        ``metrics.jsonl`` by column.
+        ``metrics.jsonl`` by column, and `EPOCHS` where they are known.
     """
 
     name: str
@@ -88,7 +92,10 @@ def read_record(folder: Path, name: str | None = None) -> RunRecord:
         If it is not the results folder of a run.
     """
     summary = _summary(folder)
-    return RunRecord(name or folder.resolve().name, folder, summary, _columns(folder / "metrics.jsonl"))
+    metrics = _columns(folder / "metrics.jsonl")
+    if (each := updates_in_epoch(folder, summary)) is not None and "updates" in metrics:
+        metrics[EPOCHS] = [None if made is None else made / each for made in metrics["updates"]]
+    return RunRecord(name or folder.resolve().name, folder, summary, metrics)
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -105,12 +112,26 @@ def _summary(folder: Path) -> dict[str, Any]:
         summary = json.loads(read_text(folder / SUMMARY, MOST_RECORDS))
         if not isinstance(summary["privacy"]["guarantee"], dict) or not isinstance(summary["algorithm"], str):
             raise TypeError
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        _check_numbers(summary, _NUMBERS)
+        _check_numbers(summary["privacy"]["guarantee"], _PROVED)
+        _check_numbers(summary.get("metrics") or {}, _SCORES)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(
             f"{folder}: expected the results folder of a run, with a {SUMMARY}{elsewhere(folder, SUMMARY)}; give one "
             "that gossamer run wrote"
         ) from None
     return dict(summary)
+
+
+_NUMBERS = ("nodes", "updates", "messages", "bytes", "virtual_seconds")
+_PROVED = ("epsilon", "delta", "mu", "best_guess")
+_SCORES = ("mean_model_test_accuracy",)
+"""Figures of a summary, its guarantee and its metrics that a report writes as numbers."""
+
+
+def _check_numbers(found: Mapping[str, Any], names: Sequence[str]) -> None:
+    if not all(isinstance(found.get(name), int | float | None) for name in names):
+        raise TypeError
 
 
 def _columns(file: Path) -> dict[str, list[float | None]]:

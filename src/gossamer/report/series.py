@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 
 from gossamer.arrays import FloatArray
-from gossamer.report.records import RunRecord
+from gossamer.report.records import EPOCHS, RunRecord
 
-AXES: Mapping[str, str] = {
+MEASURED: Mapping[str, str] = {
     "virtual_seconds": "virtual seconds",
     "updates": "updates",
     "bytes": "bytes sent",
     "messages": "messages sent",
 }
-"""Columns that progress is measured by, and their names."""
+"""Columns of a run's metrics that progress is measured by, and their names."""
+AXES: Mapping[str, str] = {**MEASURED, EPOCHS: "epochs"}
+"""The same, with what results folders tell besides."""
 _POINTS, _ALL = 240, 9_600  # most points of a series, and of all series of a figure
 _LEAST = 40
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
-from gossamer.report.look import COLOURS
+from gossamer.report.look import COLOURS, TICKS
 from gossamer.report.node_records import KINDS, NodeRecord
 
 _ROW, _LEAST_ROW, _MOST_HEIGHT = 24, 13, 480  # pixels
@@ -44,7 +44,7 @@ def timeline(record: NodeRecord, name: str) -> Figure | None:
         "tooltip": ["node:N", "does:N", "times:Q", _number("from"), _number("to")],
     }
     end = alt.Scale(domain=[0, max(record.seconds, max(row["to"] for row in rows))], nice=False)
-    across = alt.X("from:Q", title=_AXIS, scale=end, axis=alt.Axis(labelFlush=True))
+    across = alt.X("from:Q", title=_AXIS, scale=end, axis=alt.Axis(labelFlush=True, tickCount=alt.ExprRef(TICKS)))
     base = alt.Chart(alt.Data(values=rows))
     spans = base.transform_filter("datum.does !== 'sending'").mark_bar(height={"band": 0.55}, yOffset=-height * 0.12)
     sent = base.transform_filter("datum.does === 'sending'").mark_tick(

@@ -18,6 +18,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import counted
+from gossamer.report import words
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
 from gossamer.report.node_records import PRIVATE, NodeRecord, differs
@@ -39,6 +40,7 @@ FIGURES = {
     "away_seconds": "virtual seconds away",
 }
 """Figures that nodes are coloured by, and their names."""
+_SHARE = FIGURES["test_accuracy"]
 
 
 def topology(record: NodeRecord, name: str) -> Figure | None:
@@ -57,11 +59,11 @@ def topology(record: NodeRecord, name: str) -> Figure | None:
     private = any(one in shown for one in PRIVATE)
     rows = [{key: value for key, value in dot.items() if key not in ("x", "y")} for dot in dots]
     degrees = np.bincount(np.ravel(record.edges), minlength=len(nodes))
-    words = (
+    said = (
         f"Topology of {record.run}: {len(nodes):,} nodes and {len(record.edges):,} edges; {_degrees(degrees)}. "
         + " ".join(_extremes(nodes, one) for one in shown[:3])
     )
-    return Figure(name, f"Topology of {record.run}", words, Shown.PRIVATE if private else Shown.PUBLIC, spec, rows)
+    return Figure(name, f"Topology of {record.run}", said, Shown.PRIVATE if private else Shown.PUBLIC, spec, rows)
 
 
 def _degrees(degrees: npt.NDArray[np.int64]) -> str:
@@ -82,7 +84,8 @@ def _extremes(nodes: Sequence[Any], figure: str) -> str:
     least, most = (choose(known, key=lambda node: float(node[figure])) for choose in (min, max))
     title = FIGURES[figure]
     return (
-        f"{title[0].upper()}{title[1:]}: {least[figure]:.4g} ({least['name']}) to {most[figure]:.4g} ({most['name']})."
+        f"{title[0].upper()}{title[1:]}: {words.figure(figure, least[figure])} ({least['name']}) to "
+        f"{words.figure(figure, most[figure])} ({most['name']})."
     )
 
 
@@ -102,11 +105,18 @@ def _spec(dots: Sequence[Any], edges: Sequence[tuple[int, int]], titles: Sequenc
     )
     base = alt.Chart(alt.Data(values=dots)).transform_calculate(shown="datum[colour]")
     size = 260 if len(dots) <= _NAMED else 110 if len(dots) <= 100 else 40
-    tooltip = ["name:N", *(alt.Tooltip(f"{title}:Q", format=",.4~g") for title in titles)]
+    tooltip = ["name:N", *(alt.Tooltip(f"{title}:Q", format=_format(title, ",.4~g")) for title in titles)]
     colour = alt.Color(
         "shown:Q",
         scale=alt.Scale(scheme="viridis", zero=False),
-        legend=alt.Legend(orient="bottom", gradientLength=alt.ExprRef("min(300, width)"), format=",.3~g"),
+        legend=alt.Legend(
+            orient="bottom",
+            gradientLength=alt.ExprRef("min(300, width)"),
+            padding=12,
+            tickCount=3,
+            labelOverlap="greedy",
+            labelExpr=f"format(datum.value, {chosen.name} === '{_SHARE}' ? '{_format(_SHARE)}' : ',.3~g')",
+        ),
     )
     missing = alt.condition("isValid(datum.shown)", alt.value(1), alt.value(0.0))
     circles = base.mark_circle(size=size, opacity=1, stroke="#777777", strokeWidth=1)
@@ -124,6 +134,11 @@ def _spec(dots: Sequence[Any], edges: Sequence[tuple[int, int]], titles: Sequenc
         if "color" in layer["encoding"]:  # Altair knows only titles that stay as they are
             layer["encoding"]["color"]["title"] = {"signal": chosen.name}
     return found
+
+
+def _format(title: str, other: str = "") -> str:
+    """Form of a figure's numbers, in d3's words."""
+    return ".1~%" if title == _SHARE else other
 
 
 def places(nodes: int, edges: Sequence[tuple[int, int]]) -> FloatArray:

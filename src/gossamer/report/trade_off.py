@@ -17,6 +17,7 @@ from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.profile import NOTHING, PrivacyProfile
 from gossamer.report.figure import Figure, Shown
 from gossamer.report.libraries import altair
+from gossamer.report.look import TICKS
 from gossamer.report.proved import Proved
 
 _ALARMS = np.unique(np.concatenate([np.geomspace(1e-3, 0.1, 24), np.linspace(0, 1, 61)]))
@@ -149,7 +150,10 @@ def _spec(lines: list[Line], rows: list[dict[str, Any]], marks: list[dict[str, A
     names = [line.name for line in lines]
     legend = alt.Legend(orient="bottom", columns=1, labelLimit=320, symbolType="stroke", symbolSize=400)
     across = alt.X(
-        "false alarms:Q", title="false alarms", axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(domain=[0, 1])
+        "false alarms:Q",
+        title="false alarms",
+        axis=alt.Axis(format="%", tickCount=alt.ExprRef(f"min(5, {TICKS})")),
+        scale=alt.Scale(domain=[0, 1]),
     )
     up = alt.Y("misses:Q", title="misses", axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(domain=[0, 1]))
     share = {"format": ".1%"}

@@ -6,6 +6,7 @@ from typing import Any
 
 NOTHING = "-"
 """Cell of a table for what is not known."""
+_LARGE = 1e9  # from here on powers of ten are easier to read
 _SPACE = "\u00a0"  # which no line ends at
 
 
@@ -15,8 +16,10 @@ def count(value: Any) -> str:
 
 
 def decimal(value: Any) -> str:
-    """Return a number to four digits."""
-    return NOTHING if value is None else f"{value:.4g}"
+    """Return a number to four digits, and a larger one to its unit."""
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if 1000 <= abs(value) < _LARGE else f"{value:.4g}"
 
 
 def share(value: Any) -> str:
@@ -32,3 +35,12 @@ def size(value: Any) -> str:
         if value >= unit:
             return f"{value / unit:.3g}{_SPACE}{name}"
     return f"{value}{_SPACE}bytes"
+
+
+def figure(name: str, value: Any) -> str:
+    """Return a figure of a node in words, by its name in ``nodes.json``."""
+    if value is None:
+        return NOTHING
+    if name == "test_accuracy":
+        return share(value)
+    return count(value) if isinstance(value, int) else decimal(value)

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from tests.end_to_end.bad_inputs.case import Case, Make
 
 MEMBERSHIP, REPEAT = "attack membership results", "run --repeat results --out again"
+REPORT = "report results"
 
 
 def _written(name: str, content: bytes) -> Make:
@@ -75,6 +76,26 @@ DAMAGED: tuple[tuple[str, str, Make, str], ...] = (
         MEMBERSHIP,
         _summary(lambda said: said["privacy"].update(guarantee=3)),
         "expected the results",
+    ),
+    ("a count that is a text", REPORT, _summary(lambda said: said.update(updates="many")), "expected the results"),
+    (
+        "an accuracy that is a text",
+        REPORT,
+        _summary(lambda said: said["metrics"].update(mean_model_test_accuracy="high")),
+        "expected the results",
+    ),
+    ("metrics that are a list", REPORT, _summary(lambda said: said.update(metrics=[1])), "expected the results"),
+    (
+        "an epsilon that is a text",
+        REPORT,
+        _summary(lambda said: said["privacy"]["guarantee"].update(epsilon="small")),
+        "expected the results",
+    ),
+    (
+        "a guarantee of a newer version",
+        REPORT,
+        _written("guarantee.json", b'{"format": 9, "gossamer": "7.1"}'),
+        "guarantee.json: expected a guarantee of format 1, found format 9, written by gossamer 7.1; install",
     ),
     ("no privacy", MEMBERSHIP, _summary(lambda said: said.pop("privacy")), "expected the results folder"),
     ("no spec", MEMBERSHIP, _gone("spec.yaml"), "spec.yaml"),

@@ -64,7 +64,17 @@ def test_figures_say_what_happened(tmp_path: Path) -> None:
     assert "Drawn are 2 of 4 nodes" in words["timeline"]
     assert "Of 8 updates 38 % had a staleness of 0, half had at most 1, and none more than 2." in words["staleness"]
     assert "4 nodes and 4 edges" in words["topology"]
-    assert "from 0 (node-0) to 0.75 (node-1)" in words["nodes"]
+    assert "from 0.0\u00a0% (node-0) to 75.0\u00a0% (node-1)" in words["nodes"]
+    assert "Correct test examples: 0.0\u00a0% (node-0) to 75.0\u00a0% (node-1)" in words["topology"]
+
+
+def test_large_numbers_are_written_out(tmp_path: Path) -> None:
+    nodes = [node(n, bytes=1_608_000 + n, computing_seconds=30_000.25) for n in range(3)]
+    found = section_values([record(tmp_path / "r", document(nodes))], public=False)
+    assert found is not None
+    (dots,) = (figure for figure in found[0] if figure.name == "nodes")
+    assert "bytes sent from 1,608,000 (node-0) to 1,608,002 (node-2)" in dots.description
+    assert found[1]["tables"][0]["rows"][0]["computing, s"] == "30,000"
 
 
 def test_the_table_shows_the_worst_first_and_the_data_are_whole(tmp_path: Path) -> None:

@@ -223,6 +223,12 @@ def test_simulations_add_up_with_the_next_one(tmp_path: Path) -> None:
     assert "adds 4.999, which makes 15" in bar.words  # 14.997, rounded up to four digits
 
 
+def test_a_sum_of_deltas_is_not_rounded_up_for_the_sake_of_binary_digits(tmp_path: Path) -> None:
+    """Three times 1e-4 is 3e-4, of which binary numbers make a little more."""
+    (bar,) = budget_bars(*(record(tmp_path / f"r-seed{n}", PLAIN) for n in range(3)))
+    assert "at delta 0.0003." in bar.words
+
+
 def test_epsilons_of_other_units_do_not_add_up_and_runs_without_any_are_named(tmp_path: Path) -> None:
     kinds = [PLAIN, for_persons(PLAIN, 3, Known.TOGETHER), none("no noise", ADD)]
     one, other = budget_bars(*(record(tmp_path / f"r{n}", kind) for n, kind in enumerate(kinds)))

@@ -19,6 +19,7 @@ from gossamer.cli.runs.declaring import (
     range_of,
     texts_of,
 )
+from gossamer.data.cells import MISSING
 from gossamer.data.looking import Looked, LookedAt
 from gossamer.errors import CallerError, counted, did_you_mean
 
@@ -70,6 +71,8 @@ def introduce(looked: Looked) -> None:
         "The spec is public, so answer from what is known without these rows. 'same' declares the texts that are "
         "shown; '-' leaves a column out, such as a number that only names a row. Ctrl-C stops, and nothing is written."
     )
+    if any(column.empty for column in looked.columns.values()):
+        how += f" A cell counts as empty if nothing is in it, or one of {', '.join(sorted(MISSING - {''}))}."
     say(f"{wrapped(table)}\n{wrapped(how)}\n")
 
 
@@ -169,4 +172,4 @@ def _shown(column: LookedAt) -> str:
         return "numbers"
     if column.many or len(column.texts) > _SHOWN:
         return f"{'more than ' if column.many else ''}{len(column.texts):,} different texts"
-    return ", ".join(sorted(column.texts)) or "nothing"
+    return ", ".join(f'"{text}"' if "," in text else text for text in sorted(column.texts)) or "nothing"
