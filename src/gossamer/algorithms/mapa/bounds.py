@@ -2,7 +2,7 @@
 
 References
 ----------
-MAPA paper, Theorems 2 and 4 (`edge_cloud.convergence`).
+MAPA paper, Theorems 2 and 4 (`convergence`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gossamer.algorithms.edge_cloud.convergence import Theory, theorem_2, theorem_4
+from gossamer.algorithms.convergence import Theory, theorem_2, theorem_4
 from gossamer.algorithms.mapa.schedule import Problem, Stage
 from gossamer.algorithms.mapa.stages import StagePlan
 
