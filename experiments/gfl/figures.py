@@ -98,9 +98,11 @@ def _short(value: float) -> str:
 def _note(figure: Any, records: Sequence[Record], shows: str, whose: str = "a unit's, against other units") -> None:
     """Notes on what the figure shows, and on what the runs guarantee."""
     seeds = len(_values(records, "seed"))
+    proved = any(record["epsilon"] for record in records)
+    ends = f";\nan epsilon is {whose}, in such a run with a noise secret" if proved else ""
     figure.supxlabel(
-        f"{shows.format(seeds=seeds)}. Noise is reproducible, so these runs guarantee nothing;\n"
-        f"an epsilon is {whose}, in such a run with a noise secret. The paper prints no numbers.",
+        f"{shows.format(seeds=seeds)}. Noise is reproducible, so these runs guarantee nothing{ends}. "
+        "The paper prints no numbers.",
         fontsize=8,
     )
 
@@ -168,7 +170,8 @@ def _over_steps(records: Sequence[Record]) -> Any:
             rows = _at(records, noise=noise, mu=mu)
             _draw(axis, rows, _level("centroid_msd"), CUT, color=COLORS[mu], label=_step(mu, records))
         # What diverges leaves the picture at once.
-        axis.set(title=_label(noise, _at(records, noise=noise)), xlabel="round", ylim=(-60, 20))
+        axis.set(xlabel="round", ylim=(-60, 20))
+        axis.set_title(_label(noise, _at(records, noise=noise)), fontsize=10)
         axis.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), title="mu", loc="outside right upper", fontsize=8)
     axes[0].set_ylabel("MSD of the centroid in dB")
@@ -177,10 +180,12 @@ def _over_steps(records: Sequence[Record]) -> Any:
 
 
 def _step(mu: str, records: Sequence[Record]) -> str:
-    """A step size, with how many of its runs diverged."""
-    found = [record["last_stable_round"] for record in _at(records, mu=mu)]
-    diverged = sum(one is not None for one in found)
-    return f"{mu} ({diverged} of {len(found)} runs\nend as diverged)" if diverged else mu
+    """A step size, with whether its runs diverged, and its seeds where there are fewer."""
+    rows = _at(records, mu=mu)
+    seeds = len(_values(rows, "seed"))
+    notes = [f"{seeds} seeds"] if seeds < len(_values(records, "seed")) else []
+    notes += ["diverges"] if any(row["last_stable_round"] is not None for row in rows) else []
+    return f"{mu} ({', '.join(notes)})" if notes else mu
 
 
 def _errors(records: Sequence[Record]) -> Any:
