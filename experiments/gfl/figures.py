@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +30,19 @@ COLORS = {
     "5": "tab:red",
     "20": "black",
 }
+LINES = {"random, literal": "--"}
 TITLES = {"centroid_msd": "centroid", "individual_msd": "units' own models"}
+STATES = {
+    "hidden": "homomorphic, hidden",
+    "random, same guarantee": "random, hidden, same guarantee",
+    "released, same noise": "homomorphic, released, same noise",
+    "released, same guarantee": "homomorphic, released, same guarantee",
+}
+CUT = 0.25
+"""Of the seeds at either end of a band, where each is a single look: squares of a few numbers, often nearly 0."""
+MIDDLE = "Lines: medians of {seeds} seeds; bands: the middle half of them"
+WHOLE = "Lines: medians of {seeds} seeds; bands: the least to the most of them"
+DOTS = "Dots: {seeds} seeds; bars: their medians"
 
 
 def draw(study: str, records: Sequence[Record]) -> Any:
@@ -42,6 +55,11 @@ def decibels(value: float | None) -> float:
     return np.inf if value is None else float(10 * np.log10(value))
 
 
+def _level(key: str) -> Callable[[Record], float]:
+    """A measure of a look, in decibels."""
+    return lambda row: decibels(row[key])
+
+
 def _values(records: Sequence[Record], axis: str) -> list[str]:
     """The places on an axis, in their order."""
     return list(dict.fromkeys(record[axis] for record in records))
@@ -51,30 +69,40 @@ def _at(records: Sequence[Record], **place: str) -> list[Record]:
     return [record for record in records if place.items() <= record.items()]
 
 
-def _draw(axis: Any, records: Sequence[Record], key: str, shown: Callable[[Any], float], **style: Any) -> None:
-    """A measure over rounds: the median over the seeds, in a band from the least to the most of them."""
-    curves = [record["curve"] for record in records if "curve" in record]
-    looks = list(zip(*curves, strict=False))  # what diverged ends early
-    rounds = [rows[0]["round"] for rows in looks]
-    values = [[shown(row[key]) for row in rows] for rows in looks]
+def _draw(axis: Any, records: Sequence[Record], shown: Callable[[Record], float], cut: float = 0, **style: Any) -> None:
+    """A measure over rounds: the median over the seeds, in a band of them without ``cut`` of them at either end."""
+    curves = [{row["round"]: shown(row) for row in record["curve"]} for record in records if "curve" in record]
+    rounds = sorted(set.intersection(*map(set, curves)))  # runs that diverged end early, and are looked at more often
+    values = [sorted(curve[one] for curve in curves) for one in rounds]
     axis.plot(rounds, [statistics.median(one) for one in values], **style)
-    axis.fill_between(
-        rounds, [min(one) for one in values], [max(one) for one in values], color=style["color"], alpha=0.13, lw=0
-    )
+    out = int(cut * len(curves))
+    lows, highs = [one[out] for one in values], [one[-1 - out] for one in values]
+    axis.fill_between(rounds, lows, highs, color=style["color"], alpha=0.13, lw=0)
 
 
 def _label(name: str, records: Sequence[Record]) -> str:
-    """The name, with what is proved of such a run with a noise secret."""
+    """The name, with what is proved of such runs with a noise secret: the least to the most of them."""
     proved = [record["epsilon"] for record in records]
-    return f"{name} (guarantee: none)" if None in proved else f"{name} (epsilon {statistics.median(proved):.2g})"
+    if None in proved:
+        return f"{name} (guarantee: none)"
+    ends = dict.fromkeys(_short(one) for one in (min(proved), max(proved)))
+    deltas = {_short(record["delta"]) for record in records if record["delta"]}
+    return f"{name} (epsilon {' to '.join(ends)}{''.join(f' at delta {one}' for one in deltas)})"
 
 
-def _note(figure: Any, records: Sequence[Record]) -> None:
-    """Notes on what bands are, and on what the runs guarantee."""
+def _short(value: float) -> str:
+    """Two digits, such as 2.6e4."""
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.2g}")
+
+
+def _note(figure: Any, records: Sequence[Record], shows: str, whose: str = "a unit's, against other units") -> None:
+    """Notes on what the figure shows, and on what the runs guarantee."""
     seeds = len(_values(records, "seed"))
+    proved = any(record["epsilon"] for record in records)
+    ends = f";\nan epsilon is {whose}, in such a run with a noise secret" if proved else ""
     figure.supxlabel(
-        f"Lines: medians of {seeds} seeds; bands: the least to the most of them. Noise is reproducible, so these runs\n"
-        "guarantee nothing; an epsilon is a unit's in such a run with a noise secret. The paper prints no numbers.",
+        f"{shows.format(seeds=seeds)}. Noise is reproducible, so these runs guarantee nothing{ends}. "
+        "The paper prints no numbers.",
         fontsize=8,
     )
 
@@ -87,20 +115,21 @@ def _shortest(records: Sequence[Record]) -> list[Record]:
 def _over_rounds(records: Sequence[Record]) -> Any:
     """Deviations over rounds, a line a noise; a column a measure, a row a graph."""
     graphs, records = _values(records, "graph"), _shortest(records)
-    size = (11.4, 3.2 * len(graphs) + 0.8)
+    size = (11.8, 3.2 * len(graphs) + 0.8)
     figure, axes = plt.subplots(len(graphs), 2, figsize=size, sharex=True, sharey=True, layout="constrained")
     for row, graph in zip(axes, graphs, strict=True):
         for axis, (key, title) in zip(row, TITLES.items(), strict=True):
             for noise in _values(records, "noise"):
                 rows = _at(records, graph=graph, noise=noise)
-                _draw(axis, rows, key, decibels, color=COLORS[noise], label=_label(noise, rows))
+                style = {"color": COLORS[noise], "ls": LINES.get(noise, "-"), "label": _label(noise, rows)}
+                _draw(axis, rows, _level(key), CUT, **style)
             axis.set_title(f"{title} / {graph}", fontsize=10)
             axis.grid(alpha=0.3)
+        axis.legend(title=f"noise / {graph}", loc="upper left", bbox_to_anchor=(1.02, 1), fontsize=8)
         row[0].set_ylabel("MSD in dB")
     for axis in axes[-1]:
         axis.set_xlabel("round")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), title="noise", loc="outside right upper", fontsize=8)
-    _note(figure, records)
+    _note(figure, records, MIDDLE)
     return figure
 
 
@@ -118,7 +147,9 @@ def _over_variance(records: Sequence[Record]) -> Any:
                 continue
             found = [[decibels(r["steady"][key]) for r in _at(records, noise=noise, variance=v)] for v in variances]
             places = [float(value) for value in variances]
-            axis.semilogx(places, [statistics.median(one) for one in found], "o-", color=COLORS[noise], label=noise)
+            style = {"color": COLORS[noise], "ls": LINES.get(noise, "-"), "marker": "o"}
+            label = _label(noise, _at(records, noise=noise))
+            axis.semilogx(places, [statistics.median(one) for one in found], label=label, **style)
             axis.fill_between(
                 places, [min(one) for one in found], [max(one) for one in found], color=COLORS[noise], alpha=0.13, lw=0
             )
@@ -126,7 +157,7 @@ def _over_variance(records: Sequence[Record]) -> Any:
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("steady-state MSD in dB")
     axes[0].legend(title="noise", fontsize=8)
-    _note(figure, records)
+    _note(figure, records, WHOLE, "a unit's, against other units (released: an agent's)")
     return figure
 
 
@@ -137,16 +168,24 @@ def _over_steps(records: Sequence[Record]) -> Any:
     for axis, noise in zip(axes, noises, strict=True):
         for mu in _values(records, "mu"):
             rows = _at(records, noise=noise, mu=mu)
-            diverged = any(row["last_stable_round"] is not None for row in rows)
-            label = f"{mu} (diverges)" if diverged else mu
-            _draw(axis, rows, "centroid_msd", decibels, color=COLORS[mu], label=label)
-        # Steps differ 50 times, and so do the rounds that they take.
-        axis.set(title=f"{noise} (guarantee: none)", xlabel="round", ylim=(-55, 20), xscale="log")
+            _draw(axis, rows, _level("centroid_msd"), CUT, color=COLORS[mu], label=_step(mu, records))
+        # What diverges leaves the picture at once.
+        axis.set(xlabel="round", ylim=(-60, 20))
+        axis.set_title(_label(noise, _at(records, noise=noise)), fontsize=10)
         axis.grid(alpha=0.3)
-    figure.legend(*axes[0].get_legend_handles_labels(), title="mu", loc="outside right upper")
+    figure.legend(*axes[0].get_legend_handles_labels(), title="mu", loc="outside right upper", fontsize=8)
     axes[0].set_ylabel("MSD of the centroid in dB")
-    _note(figure, records)
+    _note(figure, records, MIDDLE)
     return figure
+
+
+def _step(mu: str, records: Sequence[Record]) -> str:
+    """A step size, with whether its runs diverged, and its seeds where there are fewer."""
+    rows = _at(records, mu=mu)
+    seeds = len(_values(rows, "seed"))
+    notes = [f"{seeds} seeds"] if seeds < len(_values(records, "seed")) else []
+    notes += ["diverges"] if any(row["last_stable_round"] is not None for row in rows) else []
+    return f"{mu} ({', '.join(notes)})" if notes else mu
 
 
 def _errors(records: Sequence[Record]) -> Any:
@@ -158,11 +197,11 @@ def _errors(records: Sequence[Record]) -> Any:
         for noise in _values(records, "noise"):
             rows = _at(records, problem=problem, noise=noise)
             style = {"color": COLORS[noise], "label": _label(noise, rows)}
-            _draw(axis, rows, "centroid_test_accuracy", lambda accuracy: 1 - accuracy, **style)
-        axis.set(title=problem, xlabel="round", ylabel="test error of the centroid", ylim=(0, None))
+            _draw(axis, rows, lambda row: 100 * (1 - row["centroid_test_accuracy"]), **style)
+        axis.set(title=problem, xlabel="round", ylabel="test errors of the centroid in percent", ylim=(0, None))
         axis.grid(alpha=0.3)
         axis.legend(title="noise", fontsize=8)
-    _note(figure, records)
+    _note(figure, records, WHOLE)
     return figure
 
 
@@ -177,32 +216,32 @@ def _levels(records: Sequence[Record]) -> Any:
                 rows = _at(records, loss=loss, noise=noise)
                 found, x = [decibels(record["steady"][key]) for record in rows], place + 0.2 * (shift - 1)
                 axis.plot([x] * len(found), found, "o", color=COLORS[noise], alpha=0.4)
-                label = _label(noise, rows) if place == 0 else None
+                label = _label(noise, _at(records, noise=noise)) if place == 0 else None
                 axis.plot([x - 0.08, x + 0.08], [statistics.median(found)] * 2, color=COLORS[noise], label=label)
         axis.set_xticks(range(len(losses)), losses)
         axis.set_title(title)
         axis.grid(alpha=0.3, axis="y")
     axes[0].set_ylabel("steady-state MSD in dB")
-    axes[0].legend(fontsize=8)
-    _note(figure, records)
+    axes[0].legend(title="noise", fontsize=8)
+    _note(figure, records, DOTS)
     return figure
 
 
 def _states(records: Sequence[Record]) -> Any:
-    """Steady-state deviations of every seed, a place a state."""
+    """Steady-state deviations of every seed, a line a state."""
     states, records = _values(records, "state"), _shortest(records)
-    figure, axes = plt.subplots(1, 2, figsize=(9.4, 4.4), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(9.4, 3.8), sharex=True, sharey=True, layout="constrained")
     for axis, (key, title) in zip(axes, TITLES.items(), strict=True):
         for place, state in enumerate(states):
             found = [decibels(record["steady"][key]) for record in _at(records, state=state)]
-            axis.plot([place] * len(found), found, "o", color=COLORS[state], alpha=0.4)
-            axis.plot([place - 0.2, place + 0.2], [statistics.median(found)] * 2, color=COLORS[state])
-        names = [_label(state, _at(records, state=state)).replace(", ", ",\n").replace(" (", "\n(") for state in states]
-        axis.set_xticks(range(len(states)), names, fontsize=7)
-        axis.set_title(title)
-        axis.grid(alpha=0.3, axis="y")
-    axes[0].set_ylabel("steady-state MSD in dB")
-    _note(figure, records)
+            axis.plot(found, [place] * len(found), "o", color=COLORS[state], alpha=0.4)
+            axis.plot([statistics.median(found)] * 2, [place - 0.25, place + 0.25], color=COLORS[state])
+        axis.set(title=title, xlabel="steady-state MSD in dB")
+        axis.grid(alpha=0.3)
+    names = [_label(STATES.get(state, state), _at(records, state=state)).replace(" (", "\n(") for state in states]
+    axes[0].set_yticks(range(len(states)), names, fontsize=8)
+    axes[0].invert_yaxis()
+    _note(figure, records, DOTS, "a unit's, against other units (released: an agent's)")
     return figure
 
 
