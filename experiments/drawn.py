@@ -27,7 +27,9 @@ def save(figure: Any, records: Sequence[Record], path: Path) -> None:
     figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     plt.close(figure)
     with Image.open(path) as image:  # a palette is enough, and a third of the size
-        image.convert("RGB").quantize(_COLOURS).save(path, optimize=True)
+        # Covering all colours: by their frequency, those of thin lines and small markers become others.
+        few = image.convert("RGB").quantize(_COLOURS, method=Image.Quantize.MAXCOVERAGE)
+        few.save(path, optimize=True)
     write_table(records, path.with_suffix(".csv"))
 
 
