@@ -205,7 +205,7 @@ def _looks(record: Record, key: str) -> list[dict[str, float]]:
 
 
 def _curves(
-    axis: Any, records: Sequence[Record], key: str, epochs: float | None = None, figure: str = ACCURACY
+    axis: Any, records: Sequence[Record], key: str, epochs: float | None = None, quantity: str = ACCURACY
 ) -> None:
     """The median over the seeds, and the least to the most; over epochs where so many are the whole run."""
     for name in _places(records, "algorithm"):
@@ -213,7 +213,7 @@ def _curves(
         looks = range(min(len(curve) for curve in curves))
         scale = 1.0 if epochs is None else epochs / curves[0][-1][key]
         places = [scale * statistics.median(curve[look][key] for curve in curves) for look in looks]
-        values = [[curve[look][figure] for curve in curves] for look in looks]
+        values = [[curve[look][quantity] for curve in curves] for look in looks]
         axis.plot(places, [statistics.median(found) for found in values], color=COLORS[name], label=name)
         axis.fill_between(places, [min(v) for v in values], [max(v) for v in values], color=COLORS[name], alpha=0.2)
     axis.grid(alpha=0.3)
