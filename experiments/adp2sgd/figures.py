@@ -15,7 +15,7 @@ from experiments.stored import Record
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-ACCURACY = "mean_model_test_accuracy"
+ACCURACY, LOSS = "mean_model_test_accuracy", "mean_model_test_loss"
 COLORS = {"allreduce": "tab:orange", "gossip": "tab:blue"}
 TITLES = {
     "figure-2": "In each iteration a random node is 2 times slower",
@@ -24,7 +24,7 @@ TITLES = {
 NOTE = "Reproducible noise: these runs guarantee nothing."
 REACHED = 0.85
 EPOCHS = 6
-"""Length of the runs of Fig. 1."""
+"""Length of the runs of Fig. 1 and of the LSTM."""
 
 
 def draw(study: str, records: Sequence[Record]) -> Any:
@@ -62,12 +62,13 @@ def _noise_levels(records: Sequence[Record]) -> Any:
             by_noise = [_finals(ours, noise=noise, algorithm=name, length=lengths[0]) for noise in noises]
             middle = [statistics.median(finals) for finals in by_noise]
             spread = [[m - min(f) for m, f in zip(middle, by_noise)], [max(f) - m for m, f in zip(middle, by_noise)]]
-            axis.bar(places, middle, 0.38, yerr=spread, capsize=2, color=COLORS[name], label=name)
+            axis.bar(places, middle, 0.38, yerr=spread, capsize=2, color=COLORS[name], label=f"{name}, {lengths[0]}")
             for length in lengths[1:]:
                 longer = [_finals(ours, noise=noise, algorithm=name, length=length)[0] for noise in noises]
                 axis.plot(places, longer, "k_", markersize=11, label=f"{length}, one seed" if shift > 0 else None)
         axis.set_xticks(range(len(noises)), [f"{noise}\n{_proved(ours, noise, lengths[0])}" for noise in noises])
-        axis.set(title=model, xlabel="noise multiplier, and the epsilon it would prove", ylim=(0, 1))
+        proves = f"the epsilon (delta 1e-5)\nthat {lengths[0]} would prove"
+        axis.set(title=model, xlabel=f"noise multiplier, and {proves}", ylim=(0, 1))
     np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
     figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
@@ -80,7 +81,7 @@ def _finals(records: Sequence[Record], **place: str) -> list[float]:
 def _proved(records: Sequence[Record], noise: str, length: str) -> str:
     """The largest epsilon of the runs with this noise."""
     found = [record["epsilon"] for record in records if (record["noise"], record["length"]) == (noise, length)]
-    return "none" if None in found else f"{max(found):.2g}"
+    return "none" if None in found else f"{max(found):.2f}"
 
 
 def _sizes(records: Sequence[Record]) -> Any:
@@ -90,11 +91,12 @@ def _sizes(records: Sequence[Record]) -> Any:
     for shift, key, label in ((-0.2, "published", "Table 2"), (0.2, "megabytes", "here")):
         axis.barh(places + shift, [record[key] for record in records], 0.38, label=label)
     for place, record in zip(places, records, strict=True):
-        axis.text(record["published"], place, f"  {record['megabytes']:.2f}, {record['off']:.2%} off", va="center")
+        here = 4 * record["parameters"] / 2**20  # "megabytes" is rounded
+        axis.text(record["published"], place, f"  {here:.2f} here, {record['off']:.2%} off", va="center")
     axis.set_yticks(places, [record["model"] for record in records])
-    axis.set(xlabel="MB of float32", xlim=(0, 215))
+    axis.set(xlabel="MB (of 2^20 bytes) in float32", xlim=(0, 240))
     axis.invert_yaxis()
-    axis.legend()
+    axis.legend(loc="upper right")
     return figure
 
 
@@ -106,7 +108,7 @@ def _over_epochs(records: Sequence[Record]) -> Any:
         for number, noise in enumerate(noises):
             for name, line in (("allreduce", "--"), ("gossip", "-")):
                 place = {"model": model, "noise": noise, "algorithm": name}
-                (curve,) = (record["curve"] for record in records if place.items() <= record.items())
+                (curve,) = (_looks(record, "updates") for record in records if place.items() <= record.items())
                 epochs = [EPOCHS * row["updates"] / curve[-1]["updates"] for row in curve]
                 label = f"{name}, noise {noise}"
                 axis.plot(epochs, [row[ACCURACY] for row in curve], line, color=f"C{number}", label=label)
@@ -118,19 +120,15 @@ def _over_epochs(records: Sequence[Record]) -> Any:
 
 
 def _frames(records: Sequence[Record]) -> Any:
-    """Loss over updates, a panel a setting."""
+    """Loss over epochs, a panel a setting."""
     settings = _places(records, "setting")
-    figure, axes = plt.subplots(1, len(settings), figsize=(13, 3.2), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(settings), figsize=(13, 3.6), sharey=True, layout="constrained")
     for axis, setting in zip(axes, settings, strict=True):
-        for record in (one for one in records if one["setting"] == setting):
-            losses = [row["mean_model_test_loss"] for row in record["curve"]]
-            shares = [row["updates"] / record["curve"][-1]["updates"] for row in record["curve"]]
-            name = record["algorithm"]
-            axis.plot(shares, losses, color=COLORS[name], label=name)
-        axis.set(title=setting.replace(", ", ",\n"), xlabel="part of the run")
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("held-out loss of the mean model")
-    axes[0].legend()
+        shown = [record for record in records if record["setting"] == setting]
+        _curves(axis, shown, "updates", EPOCHS, LOSS)
+        axis.set(title=setting.replace(", ", ",\n"), xlabel="epochs", ylim=(0, None))
+    axes[0].set_ylabel("held-out loss of the mean model (nats)")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
 
@@ -146,8 +144,8 @@ def _slow(study: str, records: Sequence[Record]) -> Any:
             row, ("updates", "virtual_seconds"), ("updates, all nodes together", "virtual seconds"), strict=True
         ):
             _curves(axis, shown, key)
-            axis.set_xlabel(label)
-        row[0].set_ylabel(f"accuracy of the mean model, {length}")
+            axis.set(title=f"{length}, {_seeds(shown)}", xlabel=label, ylim=(0, 1))
+        row[0].set_ylabel("test accuracy of the mean model")
     axes[0][1].legend(loc="lower right")
     figure.suptitle(TITLES[study])
     return figure
@@ -195,14 +193,27 @@ def _stragglers(records: Sequence[Record]) -> Any:
     return figure
 
 
-def _curves(axis: Any, records: Sequence[Record], key: str, epochs: float | None = None) -> None:
+def _seeds(records: Sequence[Record]) -> str:
+    """How many seeds there are, in words."""
+    count = len(_places(records, "seed"))
+    return "one seed" if count == 1 else f"{count} seeds: median, least to most"
+
+
+def _looks(record: Record, key: str) -> list[dict[str, float]]:
+    """Evaluations of a run, the last at each place: all-reduce counts updates before it averages them."""
+    return list({row[key]: row for row in record["curve"]}.values())
+
+
+def _curves(
+    axis: Any, records: Sequence[Record], key: str, epochs: float | None = None, quantity: str = ACCURACY
+) -> None:
     """The median over the seeds, and the least to the most; over epochs where so many are the whole run."""
     for name in _places(records, "algorithm"):
-        curves = [record["curve"] for record in records if record["algorithm"] == name]
+        curves = [_looks(record, key) for record in records if record["algorithm"] == name]
         looks = range(min(len(curve) for curve in curves))
         scale = 1.0 if epochs is None else epochs / curves[0][-1][key]
         places = [scale * statistics.median(curve[look][key] for curve in curves) for look in looks]
-        values = [[curve[look][ACCURACY] for curve in curves] for look in looks]
+        values = [[curve[look][quantity] for curve in curves] for look in looks]
         axis.plot(places, [statistics.median(found) for found in values], color=COLORS[name], label=name)
         axis.fill_between(places, [min(v) for v in values], [max(v) for v in values], color=COLORS[name], alpha=0.2)
     axis.grid(alpha=0.3)
