@@ -65,7 +65,7 @@ def _each(problem: Problem[Any], key: str, values: T | tuple[T, ...]) -> dict[st
 
 def _law(problem: Problem[Any]) -> Callable[[float], Mechanism]:
     """The mechanism of an amount of noise, as the spec gives it."""
-    privacy, clip = problem.spec.privacy, problem.first_clip
+    privacy, clip = problem.spec.privacy, _clip(problem)
     if privacy.mechanism == "gaussian":
         clips = problem.spec.terms.sensitivity  # a mechanism's clip is how far one example moves a release
         gaussian = _gaussian(problem)
@@ -74,6 +74,15 @@ def _law(problem: Problem[Any]) -> Callable[[float], Mechanism]:
         return lambda epsilon: L2Laplace(clip, epsilon, privacy.relation)
     scope = _first_layer(problem) if privacy.noise_scope == "first_layer" else 0
     return lambda epsilon: PaperNoise(clip, epsilon, privacy.relation, privacy.norm, scope)
+
+
+def _clip(problem: Problem[Any]) -> float:
+    """The first clip, of which noise is a multiple."""
+    if problem.first_clip == math.inf:
+        raise SpecError(
+            "privacy.clip: noise is a multiple of the clip, found none; give a clip, or privacy.mechanism: none"
+        )
+    return problem.first_clip
 
 
 def _gaussian(problem: Problem[Any]) -> type[Gaussian]:
@@ -125,7 +134,7 @@ def _one_budget(problem: Problem[Any], epsilon: float | tuple[float, ...]) -> fl
 
 def _family(problem: Problem[Any]) -> Family:
     """The noise laws that a budget chooses from."""
-    spec, clip = problem.spec, problem.first_clip
+    spec, clip = problem.spec, _clip(problem)
     if spec.privacy.mechanism == "gaussian":
         return gaussian_family(spec.terms.sensitivity * clip, _gaussian(problem))
     return l2_laplace_family(problem.size, spec.privacy.relation, clip)

@@ -57,7 +57,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_every_name_builds_a_module_for_its_classes() -> None:
-    assert len(MODELS) == 13
+    assert len(MODELS) == 14
     module = build_model("lenet5", (1, 28, 28), 7)
     assert isinstance(module, nn.Module)
     assert module.output.out_features == 7  # type: ignore[union-attr]

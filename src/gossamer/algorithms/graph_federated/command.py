@@ -109,7 +109,7 @@ def answer(options: Options, doing: Doing) -> Answer:
 
 
 def _claimed(options: Options, plan: NoisePlan, mixing: Matrix) -> Claimed | None:
-    """What the theorems on convergence claim of independent noise that meets the guarantee; None without constants."""
+    """Claims of the theorems on convergence for independent noise that meets the guarantee; None without constants."""
     given = options.strong_convexity, options.smoothness, options.gradient_square
     if all(value is None for value in given):
         return None

@@ -1,4 +1,4 @@
-"""What the paper's theory of convergence allows: sizes by any exponent g, and constant steps.
+"""Sizes by any exponent g, and constant steps, that the paper's theory of convergence allows.
 
 Calculators, for those who know a problem's constants; no run needs them. The sizes and steps for g = 2 that the paper
 uses are the schedules ``theory`` (`increasing.size_schedules`, `increasing.steps`).

@@ -172,7 +172,7 @@ def _sampling(options: Options) -> Poisson | None:
 
 
 def _rate(batch_size: int, dataset_size: int) -> float:
-    """With what probability an example is in a batch."""
+    """Return the probability that an example is in a batch."""
     if batch_size > dataset_size:
         raise CallerError(f"--dataset-size must be at least --batch-size {batch_size}, found {dataset_size}")
     return batch_size / dataset_size

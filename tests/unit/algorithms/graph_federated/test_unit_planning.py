@@ -486,7 +486,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "no clip": ({"privacy": {"clip": "none"}}, "found none"),
     "no clip in rounds": (
         {"privacy": {"clip": "none"}, "algorithm": {"name": "increasing", "rounds": 5}},
-        "increasing knows fixed, found none",
+        "noise is a multiple of the clip, found none",
     ),
 }
 
