@@ -15,16 +15,17 @@ from matplotlib import pyplot as plt
 
 COLORS = {"fixed": "tab:blue", "quantile": "tab:orange", "stages": "tab:green"}
 WIDTH = 0.38
-NOTE = "Reproducible noise: these runs guarantee nothing."
+NOTE = "Noise is reproducible, so these runs guarantee nothing: epsilon is that of the same run with a noise secret."
 
 
 def draw(study: str, records: Sequence[Record]) -> Any:
     """Return the figure: a panel of accuracies a budget, below what runs take and send."""
     budgets = _places(records, "budget")
     figure, axes = plt.subplots(2, 2, figsize=(11, 7), layout="constrained")
+    axes[0][1].sharey(axes[0][0])
     for axis, budget in zip(axes[0], budgets, strict=True):
         _accuracies(axis, [record for record in records if record["budget"] == budget])
-        axis.set(title=f"epsilon {budget}", ylabel="test accuracy of parties' own models")
+        axis.set(title=f"epsilon {budget}", ylabel="test accuracy, own models")
     figure.legend(*axes[0][0].get_legend_handles_labels(), title="clip", loc="outside upper center", ncols=3)
     for axis, label, key, scale in (
         (axes[1][0], "virtual seconds", "virtual_seconds", 1),
