@@ -259,17 +259,18 @@ def _parameters(records: Sequence[Record]) -> Any:
             here = [r for r in records if r["varied"] == varied]
             finals = [_final(r) for r in here if r["length"] == lengths[0]]
             middle = statistics.median(finals)
-            color = "lightsteelblue" if value == at else COLORS["mapa"]
+            color, ink = ("lightsteelblue", "black") if value == at else (COLORS["mapa"], "white")
             spread = [[middle - min(finals)], [max(finals) - middle]]
             drawn = axis.bar([value], [middle], yerr=spread, color=color, capsize=3)
-            axis.bar_label(drawn, [f"{middle:.2f}"], fontsize=8, label_type="center")
+            axis.bar_label(drawn, [f"{middle:.2f}"], fontsize=8, label_type="center", color=ink)
             longer = [_final(r) for r in here if r["length"] != lengths[0]]
             axis.plot([value] * len(longer), longer, "D", color="black", ms=5)
-        axis.set(xlabel=name, ylim=(0, 1))
+        axis.set(xlabel='"epsilon"' if name == "epsilon" else name, ylim=(0, 1))
     axes[0].set_ylabel("test accuracy")
-    longest = f"; diamonds: {lengths[1]} updates" if len(lengths) > 1 else ""
-    title = f"MAPA, CNN, MNIST: one parameter varied at a time (light: the default), {lengths[0]} updates{longest}"
-    figure.suptitle(f"{title}. {NO_GUARANTEE}", fontsize=10)
+    longest = f"; diamonds: one seed, {lengths[1]} updates" if len(lengths) > 1 else ""
+    bars = f"bars: {lengths[0]} updates, median and range of the seeds{longest}"
+    title = f"MAPA, CNN, MNIST: one parameter varied at a time (light: the default). {NO_GUARANTEE}"
+    figure.suptitle(f"{title}\n{bars}", fontsize=10)
     return figure
 
 
