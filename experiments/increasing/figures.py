@@ -267,7 +267,7 @@ def _schedules(records: Sequence[Record]) -> Any:
 def _schedule(name: str, record: Record) -> str:
     sigma, rounds = record["noise_multiplier"], record["rounds"]
     noise = f"sigma {sigma:.3g}, in all {sigma * rounds**0.5:.0f}"
-    return f"{name}\n{rounds} rounds\n{noise}\nproved {record['epsilon']:.3g}"
+    return f"{name}\n{rounds} rounds\n{noise}\nproved epsilon {record['epsilon']:.3g}"
 
 
 DRAWS: dict[str, Callable[[Sequence[Record]], Any]] = {
