@@ -222,7 +222,7 @@ def _stated(axis: Any, rows: Sequence[Record], text: str) -> None:
 
 
 def _testbed(records: Sequence[Record]) -> Any:
-    """Accuracy over updates (dashed: the simulation) and over seconds, a column a number of edges; medians of seeds."""
+    """Accuracy over updates (dashed: simulated) and over seconds, a column a number of edges: median, and range of processes."""
     edges, names = _values(records, "edges"), _values(records, "algorithm")
     figure, axes = plt.subplots(2, len(edges), figsize=(11, 6), sharey=True, layout="constrained")
     for (over, clock), number in zip(axes.T, edges, strict=True):
@@ -235,6 +235,8 @@ def _testbed(records: Sequence[Record]) -> Any:
                 label = name if world == "testbed" else None
                 over.plot([row["updates"] for row in curves[0]], heights, style, color=color, label=label)
                 if world == "testbed":
+                    bounds = [[pick(row[ACCURACY] for row in rows) for rows in zip(*curves)] for pick in (min, max)]
+                    over.fill_between([row["updates"] for row in curves[0]], *bounds, color=color, alpha=0.15, lw=0)
                     seconds = [statistics.median(row["wall_seconds"] for row in rows) for rows in zip(*curves)]
                     clock.plot(seconds, heights, color=color)
         over.set(title=f"{number} edges", xlabel="updates of the server")
