@@ -222,7 +222,7 @@ def _stated(axis: Any, rows: Sequence[Record], text: str) -> None:
 
 
 def _testbed(records: Sequence[Record]) -> Any:
-    """Accuracy over updates (dashed: simulated) and over seconds, a column a number of edges: median, and range of processes."""
+    """Accuracy over updates (dashed: simulated) and over seconds, a column a number of edges: medians, and ranges."""
     edges, names = _values(records, "edges"), _values(records, "algorithm")
     figure, axes = plt.subplots(2, len(edges), figsize=(11, 6), sharey=True, layout="constrained")
     for (over, clock), number in zip(axes.T, edges, strict=True):
