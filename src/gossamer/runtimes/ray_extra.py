@@ -30,11 +30,12 @@ UNGUARDED = (
 _CONNECT, _ANSWER = 3.0, 10.0
 """Seconds for a connection, and for an answer as Ray gives it; without them Ray itself waits for minutes."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
-_LOCAL = {
+LOCAL: Mapping[str, str] = {
     **_QUIET,
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # whatever the system: Ray then listens on the loopback interface alone
     "RAY_AUTH_MODE": "token",
 }
+"""Variables of what is started on this machine."""
 
 
 @contextmanager
@@ -55,7 +56,7 @@ def connected(address: str | None = None, cpus: int | None = None) -> Iterator[A
     CallerError
         If the package is missing, the address is none or nothing answers there, or Ray cannot be started.
     """
-    given = _QUIET if address is not None else _LOCAL
+    given = _QUIET if address is not None else LOCAL
     with _environment({name: value for name, value in given.items() if name not in os.environ}):
         ray = _package()
         if ray.is_initialized():

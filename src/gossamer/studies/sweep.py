@@ -133,7 +133,7 @@ def sweep(
     jobs : int, optional
         Runs at a time, at most; by default one on this machine, and on Ray as many as it has processors.
     engine : str, optional
-        Where runs are made: ``local``, by processes of this machine, or ``ray``; by default ``ray`` with an address.
+        Where runs are made: by ``processes`` of this machine, or by ``ray``; by default ``ray`` with an address.
     address : str, optional
         ``HOST:PORT`` of a Ray cluster that this machine is a node of, or ``auto``; by default Ray is started here.
     settings : sequence of str

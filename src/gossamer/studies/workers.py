@@ -13,7 +13,7 @@ from gossamer.runtimes.ray_extra import connected
 from gossamer.studies.ray_tasks import RayTasks
 from gossamer.studies.runs import Outcome, StudyRun
 
-ENGINES = ("local", "ray")
+ENGINES = ("processes", "ray")
 Tell = Callable[[str], None]
 """Is called with a line about how it goes."""
 
@@ -60,7 +60,7 @@ def workers_of(engine: str | None = None, jobs: int | None = None, address: str 
     Parameters
     ----------
     engine : str, optional
-        ``local`` or ``ray``; by default ``ray`` where there is an address.
+        ``processes`` of this machine, or ``ray``; by default ``ray`` where there is an address.
     jobs : int, optional
         Runs at a time, at most; by default one on this machine, and on Ray as many as it has processors.
     address : str, optional
@@ -71,12 +71,14 @@ def workers_of(engine: str | None = None, jobs: int | None = None, address: str 
     CallerError
         If there is no such engine, or Ray is not installed or does not answer.
     """
-    engine = engine or ("local" if address is None else "ray")
+    engine = engine or ENGINES[address is not None]
     if engine not in ENGINES:
         raise CallerError(f"expected the engine {' or '.join(ENGINES)}, found {engine!r}")
-    if engine == "local":
+    if engine != "ray":
         if address is not None:
-            raise CallerError(f"--address {address} is of a Ray cluster, found --engine local as well; leave one out")
+            raise CallerError(
+                f"--address {address} is of a Ray cluster, found --engine {engine} as well; leave one out"
+            )
         yield Processes(jobs or 1)
         return
     with connected(address, jobs) as ray:

@@ -44,9 +44,9 @@ def add_study(command: argparse.ArgumentParser, kind: str) -> None:
     )
     command.add_argument(
         "--engine",
-        choices=["local", "ray"],
+        choices=["processes", "ray"],
         default=None,
-        help="where runs are made: processes here, or Ray (default: local, or ray with --address)",
+        help="where runs are made: processes of this machine, or Ray (default: ray with --address, else processes)",
     )
     command.add_argument(
         "--address",
