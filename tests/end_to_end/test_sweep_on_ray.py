@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ algorithm: {name: gossip, nodes: 3, batch_size: 20, updates_per_node: 2}
 budget: {epsilon: 5, delta: 1.0e-4}
 evaluation: "off"
 """
-LONG = ["algorithm.updates_per_node=20000", "stop.virtual_seconds=1e6", "budget=null", "privacy.noise_multiplier=5"]
+LONG = ["algorithm.updates_per_node=4000", "stop.virtual_seconds=1e6", "budget=null", "privacy.noise_multiplier=5"]
 Files = dict[str, bytes]
 
 
@@ -78,7 +79,9 @@ def test_a_run_that_was_begun_keeps_its_secret_until_it_is_finished(spec: Path, 
     one.check_folder()  # by the same command, as it goes on
     assert first is not None
     assert first == one.begin() == KeptSecret.read(one.folder).secret
-    with pytest.raises(gs.DataError, match="with a summary.json"):  # it is no finished run, so nothing repeats it
+    with pytest.raises(
+        gs.DataError, match="expected the results folder of a run"
+    ):  # it is no finished run, so nothing repeats it
         gs.repeat_run(one.folder, tmp_path / "again")
     other = first_run(spec, tmp_path, "algorithm.batch_size=10")
     with pytest.raises(gs.DataError, match="made from another spec"):
@@ -250,10 +253,12 @@ def test_an_interrupted_sweep_leaves_no_task_and_goes_on_with_the_same_secrets(s
 # Ray itself
 
 
+with_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+
+
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
     """Two workers on this machine, started once."""
-    pytest.importorskip("ray")
     with workers_of("ray", jobs=2) as found:
         yield found
 
@@ -291,6 +296,7 @@ def kill_one_in_the_middle(killed: list[int]) -> None:
             return
 
 
+@with_ray
 @pytest.mark.slow
 def test_ray_makes_the_same_runs_as_processes_do(spec: Path, tmp_path: Path, workers: Workers) -> None:
     more: dict[str, Any] = {"seeds": 2, "settings": ["privacy.noise_secret=reproducible"]}
@@ -301,6 +307,7 @@ def test_ray_makes_the_same_runs_as_processes_do(spec: Path, tmp_path: Path, wor
     assert here.as_dict() == there.as_dict()
 
 
+@with_ray
 @pytest.mark.slow
 def test_a_run_whose_worker_is_killed_is_made_again_with_the_same_bytes(
     spec: Path, tmp_path: Path, workers: Workers
@@ -323,6 +330,24 @@ def test_a_run_whose_worker_is_killed_is_made_again_with_the_same_bytes(
     assert files_of(tmp_path / "here") == files_of(tmp_path / "out")
 
 
+@with_ray
+@pytest.mark.slow
+def test_what_is_started_here_listens_here_alone(workers: Workers) -> None:
+    """No process of it has a socket that listens at another address than 127.0.0.1."""
+    own = {*below(os.getpid())}
+    sockets = {os.readlink(file) for one in own for file in Path(f"/proc/{one}/fd").glob("*") if file.is_symlink()}
+    listening = [
+        line.split()
+        for kind in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]
+        if line.split()[3] == "0A"
+    ]
+    here = [row[1].partition(":")[0] for row in listening if f"socket:[{row[9]}]" in sockets]
+    assert len(here) > 5
+    assert {place[-8:] for place in here} == {"0100007F"}
+
+
+@with_ray
 @pytest.mark.slow
 def test_the_command_says_what_ray_does_not_guard(
     spec: Path, tmp_path: Path, workers: Workers, capsys: pytest.CaptureFixture[str]
@@ -333,14 +358,15 @@ def test_the_command_says_what_ray_does_not_guard(
     assert "2 of 2: tiny, seed " in said
 
 
+@with_ray
 @pytest.mark.slow
 def test_an_address_is_that_of_a_cluster_on_this_machine(spec: Path, tmp_path: Path) -> None:
     """A head that `ray start` makes, which listens here alone, and the command in a process of its own."""
-    pytest.importorskip("ray")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    around = {**os.environ, **ray_extra.LOCAL, "HOME": str(tmp_path), "RAY_AUTH_TOKEN": "t" * 40}
+    variables = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40}
+    around = {**os.environ, **variables, "HOME": str(tmp_path)}
     ray, head = [sys.executable, "-m", "ray.scripts.scripts"], f"127.0.0.1:{port}"
     start = ["start", "--head", "--block", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
     begun = subprocess.Popen([*ray, *start], env=around, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -383,8 +409,8 @@ def test_without_ray_the_extra_is_named(
     assert refused(spec, capsys, "--address", "127.0.0.1:6379") == f"gossamer: error: {words}"
 
 
+@with_ray
 def test_an_address_where_nothing_answers(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("ray")
     with socket.socket() as taken:  # a port that nobody listens at
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -392,10 +418,10 @@ def test_an_address_where_nothing_answers(spec: Path, capsys: pytest.CaptureFixt
     assert line.startswith(f"gossamer: error: --address {address}: nothing answers there (Connection refused); give ")
 
 
+@with_ray
 def test_an_address_where_something_else_answers(
     spec: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("ray")
     monkeypatch.setattr(ray_extra, "_ANSWER", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
@@ -403,9 +429,9 @@ def test_an_address_where_something_else_answers(
     assert f"--address {address}: no Ray cluster answers there; give HOST:PORT of the cluster's head" in line
 
 
+@with_ray
 @pytest.mark.parametrize("address", ["somewhere", "ray://127.0.0.1:10001", "127.0.0.1:x", ":6379", "127.0.0.1:0", ""])
 def test_what_is_no_address(spec: Path, capsys: pytest.CaptureFixture[str], address: str) -> None:
-    pytest.importorskip("ray")
     assert "--address: expected HOST:PORT of a Ray cluster, or auto" in refused(spec, capsys, "--address", address)
 
 
