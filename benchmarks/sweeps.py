@@ -1,10 +1,10 @@
 """Seconds of a sweep of short runs: one after the other in one process, and by two workers of a Ray on this machine.
 
-Both are the command as a user gives it, in a fresh process each, with the same runs; of Ray, also how long it takes to
-start, which is part of its seconds. Before, one run fills the caches of compiled loops. Required: Ray starts in at most
-10 s, and takes at most 0.6 of the seconds of one after the other.
+A run takes about two seconds of a processor. Both sweeps are the command as a user gives it, in a fresh process each,
+with the same runs; Ray's seconds have its start in them, which is also measured alone. Before, one run fills the caches
+of compiled loops. Required: Ray starts in at most 10 s, and takes at most 0.6 of the seconds of one after the other.
 
-    python benchmarks/sweeps.py [--json] [--runs 60] [--updates 400]
+    python benchmarks/sweeps.py [--json] [--runs 60] [--updates 2000]
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--runs", type=int, default=60)
-    parser.add_argument("--updates", type=int, default=400)
+    parser.add_argument("--updates", type=int, default=2000)
     options = parser.parse_args()
     found = measured(options.runs, options.updates)
     print(json.dumps(found, indent=2) if options.json else "\n".join(f"{key:30} {found[key]:g}" for key in found))
