@@ -182,7 +182,7 @@ def test_run_prints_the_guarantee_in_words_and_the_folder(capsys: pytest.Capture
     assert main(["run", str(spec)]) == 0
     out, err = capsys.readouterr()
     assert "-differential privacy for each example" in out
-    assert out.rstrip().endswith("Results: runs/spec-seed0")
+    assert out.endswith("Results: runs/spec-seed0\nNext: gossamer report runs/spec-seed0\n")
     assert "plan: 20 updates of 4 nodes" in err
 
 

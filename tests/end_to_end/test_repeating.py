@@ -105,7 +105,7 @@ def test_the_command_repeats_and_says_that_it_is_the_same_run(capsys: pytest.Cap
     assert main(["run", "--repeat", "first"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "This is first again, with its noise: the same run, and no second release." in out
-    assert out.endswith("Results: runs/first-repeat")
+    assert out.endswith("Results: runs/first-repeat Next: gossamer report runs/first-repeat")
     assert files(Path("first")) == files(Path("runs/first-repeat"))
     assert main(["run", "--repeat", "runs/first-repeat", "--out", "third", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(Path("first/summary.json").read_text())

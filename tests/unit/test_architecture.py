@@ -76,7 +76,7 @@ MAY_IMPORT = {
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
     "report": "arrays bounded errors files version privacy",
     "experiment": f"{RUNS} report notebooks objectives/models trained runtimes attacks",
-    "studies": f"{RUNS} experiment processes report",
+    "studies": f"{RUNS} runtimes experiment processes report",
     "faults": f"{RUNS} runtimes runtimes/storage experiment",
     "deployment": "",
     "deployment/channel": "errors protocol keys",
@@ -192,6 +192,7 @@ KNOWN = {
     ("the kind of a plan, side or task by its class", "deployment/party/computing.py"): "a pool without deadlines",
     ("the kind of a plan, side or task by its class", "deployment/party/tasks.py"): "an effect is told from others",
     ("the kind of a plan, side or task by its class", "faults/hosts.py"): "an effect is told from others",
+    ("its name as a literal", "runtimes/ray_extra.py"): "Ray's own word for this machine",
 }
 """Places that know an algorithm or a kind though they are not about it, and why."""
 

@@ -107,15 +107,15 @@ class Display(Lines):
         if run is None:
             return Text()
         room = max(0, min(MOST, self._console.height - _BESIDE))
-        lines = Group(self._whole(run), _line(", ".join(self._figures())), *_nodes(chosen(run.parties(), room)))
+        lines = Group(self._whole(run), line(", ".join(self._figures())), *_nodes(chosen(run.parties(), room)))
         # The terminal itself writes ^C at the end of the last line, and a line that is full would become two by that.
         return Constrain(lines, max(1, self._console.width - len("^C") - 1))
 
     def _whole(self, run: Watched) -> RenderableType:
         share = run.share
-        left = f", {_clock(seconds)} left" if (seconds := self._left(share)) is not None else ""
+        left = f", {clock(seconds)} left" if (seconds := self._left(share)) is not None else ""
         made = f"{self._updates:,} of {self.total:,} {self.words.made}s"
-        return _row(_line(f"{share:4.0%}{left}"), share, f"{made}, {run.simulator.elapsed:.1f} virtual s")
+        return _row(line(f"{share:4.0%}{left}"), share, f"{made}, {run.simulator.elapsed:.1f} virtual s")
 
     def _left(self, share: float) -> float | None:
         """Seconds that the rest takes at the speed so far."""
@@ -156,9 +156,9 @@ def chosen(parties: Sequence[Party], most: int) -> list[Party | int]:
 
 def _nodes(shown: Sequence[Party | int]) -> list[RenderableType]:
     return [
-        _line(f"{one:,} more between them")
+        line(f"{one:,} more between them")
         if isinstance(one, int)
-        else _row(_line(one.name), one.share, f"{one.made:,} of {one.planned:,}{one.ended and f', {one.ended}'}")
+        else _row(line(one.name), one.share, f"{one.made:,} of {one.planned:,}{one.ended and f', {one.ended}'}")
         for one in shown
     ]
 
@@ -169,17 +169,18 @@ def _row(name: Text, share: float, words: str) -> RenderableType:
     table.add_column(ratio=3, no_wrap=True, overflow="ellipsis")
     table.add_column(ratio=3, no_wrap=True)
     table.add_column(ratio=7, no_wrap=True, overflow="ellipsis")
-    table.add_row(name, ProgressBar(total=1.0, completed=share), _line(words))
+    table.add_row(name, ProgressBar(total=1.0, completed=share), line(words))
     return table
 
 
-def _line(text: str) -> Text:
+def line(text: str) -> Text:
     """A text on one line, in which nothing directs a terminal."""
     plain = "".join(letter if letter.isprintable() else "?" for letter in text)
     return Text(plain, no_wrap=True, overflow="ellipsis")
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Minutes and seconds, and hours where there are any."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

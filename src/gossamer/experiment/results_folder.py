@@ -62,6 +62,10 @@ FILES = (
 )
 
 
+MOST_PACKED = 2**30
+"""Bytes of a results folder that is sent to another machine, at most."""
+
+
 class ResultsFolder:
     """A folder that a run writes to.
 
@@ -155,6 +159,36 @@ def read_summary(path: Path) -> dict[str, Any]:
             f"{path}: expected the results folder of a run, with a summary.json{found}; give another"
         ) from None
     return summary
+
+
+def packed(path: Path) -> dict[str, bytes]:
+    """All files of a results folder by name, for another machine.
+
+    Raises
+    ------
+    DataError
+        If they are larger than another machine takes.
+    """
+    there = [path / name for name in FILES if (path / name).is_file()]
+    size = sum(file.stat().st_size for file in there)
+    if size > MOST_PACKED:
+        raise DataError(
+            f"expected results of at most {MOST_PACKED >> 20} MiB to send, found {size >> 20}; make this run where its "
+            "results go"
+        )
+    return {file.name: file.read_bytes() for file in there}
+
+
+def unpack(files: Mapping[str, bytes], path: Path) -> None:
+    """Make a results folder of what another machine sent, ``summary.json`` last: it says what became of the run."""
+    folder = ResultsFolder(path, overwrite=True)
+    make_own_folder(path)
+    last = "summary.json"
+    for name in sorted(FILES, key=last.__eq__):
+        if name in files:
+            folder.write(name, files[name])
+        else:
+            (path / name).unlink(missing_ok=True)
 
 
 def _check_room(path: Path, overwrite: bool) -> None:

@@ -80,10 +80,11 @@ def settings_of(grid: Mapping[str, Sequence[str]], otherwise: str) -> list[Setti
     return [Setting(setting_name(given) or otherwise, given) for given in combinations]
 
 
-def check_runs(settings: int, seeds: int, jobs: int) -> None:
+def check_runs(settings: int, seeds: int, jobs: int | None) -> None:
     """Raise SpecError unless so many settings, seeds and processes can be."""
-    if seeds < 1 or jobs < 1:
-        raise SpecError(f"expected --seeds and --jobs of at least 1, found {seeds} and {jobs}")
+    if seeds < 1 or (jobs is not None and jobs < 1):
+        found = f"{seeds}{'' if jobs is None else f' and {jobs}'}"
+        raise SpecError(f"expected --seeds and --jobs of at least 1, found {found}")
     if settings * seeds > MOST_RUNS:
         found = f"{counted(settings, 'setting')} with {counted(seeds, 'seed')} each"
         raise SpecError(f"expected at most {MOST_RUNS:,} runs, found {found}; take fewer values or seeds")

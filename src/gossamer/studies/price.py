@@ -19,8 +19,9 @@ from gossamer.studies.checking import Remarks, checked
 from gossamer.studies.grid import check_runs
 from gossamer.studies.runs import StudyRun, each_seed
 from gossamer.studies.scores import Scores
-from gossamer.studies.study import Spec, Study, Tell, check_folders, experiment_of, needs_folder, nobody
+from gossamer.studies.study import Spec, Study, check_folders, experiment_of, needs_folder, nobody
 from gossamer.studies.variants import alone, in_one_place, passes_of, with_epsilon, without_noise
+from gossamer.studies.workers import Tell, workers_of
 
 FILE = "price.json"
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -98,7 +99,9 @@ def price(
     out: str | Path,
     seeds: int = 3,
     epsilons: Sequence[float] = EPSILONS,
-    jobs: int = 1,
+    jobs: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
     settings: Sequence[str] = (),
     tell: Tell = nobody,
 ) -> Price:
@@ -117,8 +120,12 @@ def price(
         How many runs each variant has.
     epsilons : sequence of float
         Further budgets of the federation, at the spec's delta.
-    jobs : int
-        Processes at work.
+    jobs : int, optional
+        Runs at a time, at most; by default one on this machine, and on Ray as many as it has processors.
+    engine : str, optional
+        Where runs are made: by ``processes`` of this machine, or by ``ray``; by default ``ray`` with an address.
+    address : str, optional
+        ``HOST:PORT`` of a Ray cluster that this machine is a node of, or ``auto``; by default Ray is started here.
     settings : sequence of str
         Overrides, as ``--set`` takes them.
     tell : callable, optional
@@ -130,7 +137,8 @@ def price(
         If the spec has no noise, or none that anything is proved of, or cannot be run; nothing has been run.
     """
     study, guarantee, left_out = plan_price(spec, Path(out), seeds, epsilons, jobs, settings, tell)
-    study.make(jobs, tell)
+    with workers_of(engine, jobs, address) as workers:
+        study.make(workers, tell)
     found = Price(study, guarantee, study.scores(), left_out)
     study.write(FILE, found.as_dict())
     return found
@@ -141,7 +149,7 @@ def plan_price(
     out: Path,
     seeds: int,
     epsilons: Sequence[float],
-    jobs: int,
+    jobs: int | None,
     settings: Sequence[str],
     tell: Tell,
 ) -> tuple[Study, Guarantee, dict[str, str]]:

@@ -3,13 +3,16 @@
 A finished run's folder is kept. One that was interrupted is run anew, from its beginning and with its own noise secret:
 what it released before it releases again, and nothing more, as a repeat does. A folder that was made from another spec
 is refused, since a study that mixed the two would say nothing of either.
+
+A run that another machine makes is begun here: its secret is drawn and kept before it is handed over, so whoever makes
+it again, because a worker or this machine was lost, makes the same.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +20,15 @@ from typing import Any
 from gossamer.errors import DataError, GossamerError, RunWarning, shortened
 from gossamer.experiment.noise_secret import FILE, KeptSecret, NoiseSecret
 from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import read_spec
+from gossamer.experiment.reading import read_spec, write_spec
 from gossamer.experiment.results_folder import ResultsFolder, read_summary
 from gossamer.experiment.running import run
 from gossamer.experiment.spec import Experiment
-from gossamer.processes import results
 
 _UNFINISHED = ("running", "interrupted")
 _MISSING = "nothing"
+_NOT_YET = "0" * 32
+"""In the place of what a secret was drawn for, until the run has found that out."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,15 @@ class StudyRun:
 
     def __call__(self) -> Outcome:
         """Make the run."""
+        return self.make(self._begun_with())
+
+    def make(self, secret: NoiseSecret | None) -> Outcome:
+        """Make the run with a noise secret, or with a fresh one."""
         began, error = time.perf_counter(), ""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RunWarning)  # they were told before the first run
-                run(self.experiment, self.folder, overwrite=True, secret=self._begun_with())
+                run(self.experiment, self.folder, overwrite=True, secret=secret)
         except GossamerError as problem:
             error = str(problem)
         except Exception as problem:
@@ -95,6 +103,17 @@ class StudyRun:
     def summary(self) -> dict[str, Any]:
         """Its ``summary.json``."""
         return read_summary(self.folder)
+
+    def begin(self) -> NoiseSecret | None:
+        """Return the run's noise secret, which is kept in its folder from now on; None if it needs none."""
+        if not self.experiment.secretive:
+            return None
+        if (secret := self._begun_with()) is None:
+            secret, folder = NoiseSecret.fresh(), ResultsFolder(self.folder, overwrite=True)
+            folder.clear()
+            folder.write("spec.yaml", write_spec(self.experiment))
+            KeptSecret(secret, _NOT_YET).write(self.folder)
+        return secret
 
     def _begun_with(self) -> NoiseSecret | None:
         """The noise secret of the run that was interrupted here, if that left one that nobody else knows.
@@ -126,14 +145,6 @@ class StudyRun:
         here = _flat(_complete(self.experiment).model_dump(mode="json"))
         if there != here:
             raise DataError(f"{self.folder}: made from another spec ({_difference(there, here)}); choose another --out")
-
-
-def made(runs: Sequence[StudyRun], jobs: int) -> Iterator[tuple[StudyRun, Outcome]]:
-    """Make all runs that are not finished, and yield each as it is done."""
-    missing = [one for one in runs if not one.finished]
-    by_number = {one.number: one for one in missing}
-    for outcome in results(missing, jobs, in_order=False):
-        yield by_number[outcome.number], outcome
 
 
 def each_seed(setting: str, first: Experiment, seeds: int, out: Path, number: int) -> list[StudyRun]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,12 @@ from gossamer.files import make_own_folder, to_json, write_own
 from gossamer.report.page import write_report
 from gossamer.report.records import read_records
 from gossamer.report.sections import Section
-from gossamer.studies.runs import StudyRun, made
+from gossamer.studies.runs import StudyRun
 from gossamer.studies.scores import Scores, scores_of
+from gossamer.studies.workers import Tell, Workers
 from gossamer.version import __version__
 
 Spec = Experiment | Mapping[str, Any] | str | Path
-Tell = Callable[[str], None]
-"""Is called with a line about how it goes."""
 
 
 def nobody(line: str) -> None:
@@ -42,26 +41,33 @@ class Study:
         By setting, whether somebody has the run's model.
     errors : dict of Path to str
         Reasons why runs failed, by folder.
+    done : set of Path
+        Folders of runs that `make` has nothing more to do with.
     """
 
     out: Path
     runs: list[StudyRun]
     shared: dict[str, bool]
     errors: dict[Path, str] = field(default_factory=dict)
+    done: set[Path] = field(default_factory=set)
 
-    def make(self, jobs: int, tell: Tell = nobody) -> None:
-        """Make all runs that are not finished."""
-        kept = [one for one in self.runs if one.finished]
-        if kept:
-            tell(f"finished before: {len(kept)} of {counted(len(self.runs), 'run')}")
+    def make(self, workers: Workers, tell: Tell = nobody) -> None:
+        """Have all runs made that are not finished."""
+        self.done |= {one.folder for one in self.runs if one.finished}
+        if self.done:
+            tell(f"finished before: {len(self.done)} of {counted(len(self.runs), 'run')}")
         make_own_folder(self.out)
-        done = len(kept)
-        for one, outcome in made(self.runs, jobs):
-            done += 1
+        missing = {one.number: one for one in self.runs if one.folder not in self.done}
+        for outcome in workers.outcomes([*missing.values()], tell):
+            one = missing[outcome.number]
+            self.done.add(one.folder)
             if outcome.error:
                 self.errors[one.folder] = outcome.error
             said = f"failed: {outcome.error}" if outcome.error else self._said(one)
-            tell(f"{done} of {len(self.runs)}: {one.setting}, seed {one.seed}: {said} ({outcome.seconds:.1f} s)")
+            tell(
+                f"{len(self.done)} of {len(self.runs)}: {one.setting}, seed {one.seed}: {said} "
+                f"({outcome.seconds:.1f} s)"
+            )
 
     @property
     def finished(self) -> list[StudyRun]:

@@ -17,12 +17,12 @@ from gossamer.studies.scores import ACCURACY, Scores
 from gossamer.studies.study import (
     Spec,
     Study,
-    Tell,
     check_folders,
     experiment_of,
     needs_folder,
     nobody,
 )
+from gossamer.studies.workers import Tell, workers_of
 
 FILE = "sweep.json"
 
@@ -110,7 +110,9 @@ def sweep(
     *,
     out: str | Path,
     seeds: int = 5,
-    jobs: int = 1,
+    jobs: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
     settings: Sequence[str] = (),
     tell: Tell = nobody,
 ) -> Sweep:
@@ -128,8 +130,12 @@ def sweep(
         Folder for the runs' folders, each named by its setting and seed, for ``sweep.json`` and the report.
     seeds : int
         How many runs each setting has.
-    jobs : int
-        Processes at work.
+    jobs : int, optional
+        Runs at a time, at most; by default one on this machine, and on Ray as many as it has processors.
+    engine : str, optional
+        Where runs are made: by ``processes`` of this machine, or by ``ray``; by default ``ray`` with an address.
+    address : str, optional
+        ``HOST:PORT`` of a Ray cluster that this machine is a node of, or ``auto``; by default Ray is started here.
     settings : sequence of str
         Overrides that all runs have, as ``--set`` takes them.
     tell : callable, optional
@@ -141,7 +147,8 @@ def sweep(
         If a combination cannot be run, or a folder has results of another spec; nothing has been run.
     """
     sweeping, combinations = plan_sweep(spec, as_grid(grid or {}), Path(out), seeds, jobs, settings, tell)
-    sweeping.make(jobs, tell)
+    with workers_of(engine, jobs, address) as workers:
+        sweeping.make(workers, tell)
     found = Sweep(sweeping, combinations, sweeping.scores())
     sweeping.write(FILE, found.as_dict())
     return found
@@ -152,7 +159,7 @@ def plan_sweep(
     grid: Mapping[str, Sequence[str]],
     out: Path,
     seeds: int,
-    jobs: int,
+    jobs: int | None,
     settings: Sequence[str],
     tell: Tell,
 ) -> tuple[Study, list[Setting]]:

@@ -56,12 +56,30 @@ def printed(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, **cha
     return tuple(capsys.readouterr())  # type: ignore[return-value]
 
 
-def test_whoever_sits_at_a_terminal_is_told_the_next_command(
+def test_a_run_ends_with_the_command_that_shows_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a terminal or not, below the folder; as JSON there is the JSON alone."""
+    monkeypatch.setenv("TERM", "dumb")
+    path, out = tmp_path / "spec.yaml", tmp_path / "my run"
+    path.write_text(yaml.safe_dump({"dataset": "digits", "privacy": {"noise_multiplier": 4.0}, **SPECS["local"]}))
+    command = ["run", str(path), "--set", "algorithm.updates_per_node=2", "--out", str(out), "--overwrite"]
+    for terminal in (False, True):
+        monkeypatch.setattr("sys.stderr.isatty", lambda there=terminal: there, raising=False)
+        assert main(command) == 0
+        said = capsys.readouterr()
+        assert said.out.endswith(f"\nResults: {out}\nNext: gossamer report '{out}'\n")
+        assert "Next" not in said.err
+    assert main([*command, "--json"]) == 0
+    assert "Next" not in "".join(capsys.readouterr())
+
+
+def test_whoever_sits_at_a_terminal_is_told_what_comes_after_a_check(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the same settings; a script, which has no terminal, is told nothing."""
     monkeypatch.setenv("TERM", "dumb")
-    path, out = tmp_path / "my spec.yaml", tmp_path / "out"
+    path = tmp_path / "my spec.yaml"
     path.write_text(yaml.safe_dump({"dataset": "digits", "privacy": {"noise_multiplier": 4.0}, **SPECS["local"]}))
     same = ["--set", "algorithm.updates_per_node=2", "--seed", "3"]
     assert main(["check", str(path), *same]) == 0
@@ -69,10 +87,6 @@ def test_whoever_sits_at_a_terminal_is_told_the_next_command(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert main(["check", str(path), *same]) == 0
     assert capsys.readouterr().err.endswith(f"Next: gossamer run '{path}' {' '.join(same)}\n")
-    assert main(["run", str(path), *same, "--out", str(out)]) == 0
-    assert capsys.readouterr().err.endswith(f"Next: gossamer report {out}\n")
-    assert main(["run", str(path), *same, "--out", str(out), "--overwrite", "--json"]) == 0
-    assert "Next" not in capsys.readouterr().err
 
 
 @pytest.mark.some(3)

@@ -44,7 +44,7 @@ def price_command(options: argparse.Namespace) -> int:
         study, guarantee, left_out = plan_price(
             options.spec, out, options.seeds, epsilons, options.jobs, overrides_of(options), say
         )
-    make(study, options.jobs)
+    make(study, options)
     found = Price(study, guarantee, study.scores(), left_out)
     study.write(FILE, found.as_dict())
     if options.json:

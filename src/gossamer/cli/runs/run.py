@@ -13,7 +13,7 @@ from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName
 from gossamer.cli.pages import add_live, door_for, live
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
-from gossamer.cli.printing import Lines, advise, describe_row, figure, print_json, say, table, warn, wrapped
+from gossamer.cli.printing import Lines, describe_row, figure, print_json, say, table, warn, wrapped
 from gossamer.cli.progress import progress
 from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment, settings_of
 from gossamer.errors import BudgetSpent, CallerError, counted
@@ -86,8 +86,6 @@ def run_command(options: argparse.Namespace) -> int:
     noise = result.summary["privacy"]["mechanism"]
     warn(in_words(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
     warn(remark(result.summary))
-    if not options.json:
-        advise(f"gossamer report {shlex.quote(str(out))}")
     spent = [name for name, reason in result.summary["finished"].items() if reason == "budget"]
     if spent:
         say(
@@ -152,7 +150,8 @@ def _report(result: Result, words: Words, repeated: str | None) -> str:
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"
         f"{_claims(summary['privacy']['claims'])}"
         f"{'' if repeated is None else _same_run(repeated)}"
-        f"Results: {result.folder}"
+        f"Results: {result.folder}\n"
+        f"Next: gossamer report {shlex.quote(str(result.folder))}"
     )
 
 

@@ -39,7 +39,20 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def add_study(command: argparse.ArgumentParser, kind: str) -> None:
     """Add what all commands have that make several runs."""
-    command.add_argument("--jobs", type=int, default=1, metavar="J", help="processes at work (default: 1)")
+    command.add_argument(
+        "--jobs", type=int, default=None, metavar="J", help="runs at a time (default: 1; on Ray: all processors)"
+    )
+    command.add_argument(
+        "--engine",
+        choices=["processes", "ray"],
+        default=None,
+        help="where runs are made: processes of this machine, or Ray (default: ray with --address, else processes)",
+    )
+    command.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="of a Ray cluster that this machine is a node of, or auto (default: start Ray here)",
+    )
     command.add_argument(
         "--out", action=FileName, metavar="DIR", help=f"folder for the runs' folders (default: runs/<spec>-{kind})"
     )
@@ -54,7 +67,7 @@ def sweep_command(options: argparse.Namespace) -> int:
     out = options.out or default_folder(options.spec, "sweep", None, settings_of(options))
     with naming(options.spec, out):
         study, settings = plan_sweep(options.spec, grid, out, options.seeds, options.jobs, overrides_of(options), say)
-    make(study, options.jobs)
+    make(study, options)
     found = Sweep(study, settings, study.scores())
     study.write(FILE, found.as_dict())
     if options.json:
@@ -66,10 +79,16 @@ def sweep_command(options: argparse.Namespace) -> int:
     return ended(study, FILE)
 
 
-def make(study: Study, jobs: int) -> None:
+def make(study: Study, options: argparse.Namespace) -> None:
     """Make the runs of a study; an interrupt leaves those that are done, and says so."""
+    from gossamer.cli.runs.study_table import shown
+    from gossamer.studies.workers import workers_of
+
     try:
-        study.make(jobs, say)
+        with workers_of(options.engine, options.jobs, options.address) as workers:
+            warn(workers.remarks)
+            with shown(study, workers.at_once) as tell:
+                study.make(workers, tell)
     except KeyboardInterrupt:
         done = sum(one.finished for one in study.runs)
         say(
