@@ -68,9 +68,18 @@ class Keeper:
 
     due = math.inf
 
-    def keep(self, patience: Patience) -> None:
-        """Keep it now: the run is between two events."""
+    def begin(self) -> None:
+        """Note that the run is about to begin."""
         return None
+
+    def keep(self, patience: Patience) -> None:
+        """Keep the state now: the run is between two events."""
+        return None
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Have an interrupt that comes in the block wait for `keep`, if anything is kept."""
+        yield
 
 
 NO_KEEPER = Keeper()

@@ -18,12 +18,11 @@ from gossamer.errors import DataError, GossamerError, RunWarning, shortened
 from gossamer.experiment.noise_secret import FILE, KeptSecret, NoiseSecret
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import read_spec
-from gossamer.experiment.results_folder import ResultsFolder, read_summary
+from gossamer.experiment.results_folder import UNFINISHED, ResultsFolder, read_summary
 from gossamer.experiment.running import run
 from gossamer.experiment.spec import Experiment
 from gossamer.processes import results
 
-_UNFINISHED = ("running", "interrupted")
 _MISSING = "nothing"
 
 
@@ -90,7 +89,7 @@ class StudyRun:
         """Whether its folder has the results of the whole run."""
         if not (self.folder / "summary.json").exists():
             return False
-        return self.summary().get("status") not in _UNFINISHED
+        return self.summary().get("status") not in UNFINISHED
 
     def summary(self) -> dict[str, Any]:
         """Its ``summary.json``."""

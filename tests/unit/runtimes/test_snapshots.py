@@ -26,16 +26,37 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.null import DryRun
 
 _LEVEL = {"clip": 1.0, "noise_multiplier": 1.0}
-_CLIENTS = {"nodes": 4, "local_steps": 2, "batch_size": 8, "step_size": 0.1}
+_GOSSIP = {"nodes": 4, "batch_size": 32, "updates_per_node": 4}
+_CLIENTS = {"nodes": 6, "local_steps": 2, "batch_size": 8}
+_BY_SERVER = {"noise_by": "server", "trusted": "server"}
 _AWAY = {"availability": {"name": "day_and_night", "day": 7.0, "there": 0.7}}
 MORE: dict[str, Spec] = {
-    "d_psgd": {"algorithm": {"name": "d_psgd", "nodes": 4, "batch_size": 32, "rounds": 4}, "privacy": _LEVEL},
-    "muffliato": {"algorithm": {"name": "muffliato", "nodes": 4, "batch_size": 32, "rounds": 4}, "privacy": _LEVEL},
-    "gossip-nights": {
-        "algorithm": {"name": "gossip", "nodes": 4, "batch_size": 32, "updates_per_node": 8},
+    "d_psgd": {"algorithm": {"name": "d_psgd", **_GOSSIP}, "privacy": _LEVEL},
+    "muffliato": {"algorithm": {"name": "muffliato", **_GOSSIP}, "privacy": _LEVEL, "links": {"loss": 0.1}},
+    "gossip-nights": {"algorithm": {"name": "gossip", **_GOSSIP}, "privacy": _LEVEL, "faults": _AWAY},
+    "fedavg": {"algorithm": {"name": "fedavg", **_CLIENTS, "rounds": 3}, "privacy": _LEVEL},
+    "fedavg-secret-cohorts": {
+        "algorithm": {
+            **{"name": "fedavg", "rounds": 5, "clients_per_round": 3, "cohorts": "secret", **_CLIENTS, **_BY_SERVER}
+        },
+        "privacy": {"clip": {"policy": "quantile"}, "noise_multiplier": 1.0},
+    },
+    "fedavg-masked": {
+        "algorithm": {"name": "fedavg", **_CLIENTS, "rounds": 3, "masking": {"name": "secure", "honest": 0.7}},
+        "privacy": {"clip": 0.5, "noise_multiplier": 1.0},
+    },
+    "fedbuff": {
+        "algorithm": {"name": "fedbuff", **_CLIENTS, **_BY_SERVER, "buffer": 3, "updates_per_node": 4},
         "privacy": _LEVEL,
+        "speeds": {"name": "lognormal"},
         "faults": _AWAY,
     },
+    "fedasync": {
+        "algorithm": {"name": "fedasync", **_CLIENTS, "privacy_unit": "example", "updates_per_node": 3},
+        "privacy": _LEVEL,
+    },
+    "central": {"algorithm": {"name": "central", "batch_size": 32, "updates_per_node": 9}, "privacy": _LEVEL},
+    "local": {"algorithm": {"name": "local", **_GOSSIP}, "privacy": _LEVEL},
     "links": {
         "algorithm": {"name": "asgd", "nodes": 4, "batch_size": 32, "updates_per_node": 5},
         "privacy": "none",
@@ -113,3 +134,14 @@ def test_a_restored_simulator_goes_on_with_the_same_bytes(name: str) -> None:
         assert drive(back, made.plan.stop, NullObserver(), begun=patience) == ended
         assert rest.getvalue() == whole[length:]
         assert state(back) == end
+
+
+def test_every_algorithm_is_among_these() -> None:
+    assert {spec["algorithm"]["name"] for spec in ALL.values()} == set(ALGORITHMS)
+
+
+def test_data_sides_that_cannot_be_kept_are_refused() -> None:
+    made = _Made(ALL["gossip"])
+    simulator = Simulator(nodes_of(made.prepared, made.plan), DryRun(), made.prepared.world)
+    with pytest.raises(SpecError, match="the state of DryRun cannot be kept; run without checkpoints"):
+        simulator.snapshot()
