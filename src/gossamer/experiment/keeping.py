@@ -18,7 +18,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Protocol
 
-from gossamer.errors import DataError, RunWarning, SpecError
+from gossamer.errors import DataError, GossamerError, RunWarning, SpecError
 from gossamer.experiment.checkpoints import Checkpoint, Origin, write_checkpoint
 from gossamer.experiment.driving import Keeper, Patience
 from gossamer.numbers import real_number
@@ -141,9 +141,18 @@ def restore(checkpoint: Checkpoint, parts: Mapping[str, Part]) -> Patience | Non
         for name, part in parts.items():
             if state[name] is not None:
                 part.restore(state[name])
-        return Patience(*state["patience"]) if checkpoint.begun else None
+        return _patience(state["patience"]) if checkpoint.begun else None
+    except GossamerError:
+        raise
     except _MISFITS as error:
         raise DataError(
             f"{checkpoint.path}: its state does not fit this run ({type(error).__name__}: {str(error)[:80]}); run the "
             "spec as a new run"
         ) from None
+
+
+def _patience(found: Any) -> Patience:
+    updates, idle, reached = found
+    if type(updates) is not int or type(idle) is not int or not isinstance(reached, float | None):
+        raise TypeError(f"expected two counts and a time, found {found}")
+    return Patience(updates, idle, reached)

@@ -18,12 +18,13 @@ from gossamer.errors import DataError, SpecError
 from gossamer.experiment.checkpoints import Checkpoint, read_checkpoint
 from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.keeping import EVERY, check_interval
-from gossamer.experiment.noise_secret import FILE, KeptSecret, NoiseSecret
+from gossamer.experiment.noise_secret import FILE, KeptSecret
 from gossamer.experiment.observing import Measure
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.progress import Progress
 from gossamer.experiment.reading import read_spec
+from gossamer.experiment.repeating import check_tested
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, read_summary
 from gossamer.experiment.running import run_prepared
@@ -59,7 +60,7 @@ def resume_run(
     Raises
     ------
     CallerError
-        If there is nothing to resume, or something that the run depends on is not what it was; nothing has changed.
+        If there is nothing to resume, or something that the run depends on is not what it was; nothing is lost by it.
     KeyboardInterrupt
         If interrupted, as `run`.
     """
@@ -67,9 +68,11 @@ def resume_run(
     path = Path(results)
     resumed = _checkpoint_of(path)
     experiment = read_spec(path / "spec.yaml")
-    secret = _secret_of(path, experiment)
+    kept = _secret_of(path, experiment)
     with threadpool_limits(1):
         prepared = prepare(experiment, FromMemory(data, module))
+        if kept is not None:
+            check_tested(path, kept, prepared)
         plan = plan_run(prepared)
         with tracing(trace, prepared, goes_on=True) as watch:
             return run_prepared(
@@ -79,7 +82,7 @@ def resume_run(
                 progress=progress,
                 watch=watch,
                 purpose="run",
-                secret=secret,
+                secret=None if kept is None else kept.secret,
                 measure=measure,
                 checkpoint=checkpoint,
                 resumed=resumed,
@@ -98,7 +101,7 @@ def _checkpoint_of(path: Path) -> Checkpoint:
     )
 
 
-def _secret_of(path: Path, experiment: Experiment) -> NoiseSecret | None:
+def _secret_of(path: Path, experiment: Experiment) -> KeptSecret | None:
     if not experiment.secretive:
         return None
     if not (path / FILE).exists():
@@ -106,4 +109,4 @@ def _secret_of(path: Path, experiment: Experiment) -> NoiseSecret | None:
             f"{path}: expected the run's noise secret, {FILE}, found none; without it nobody can go on with the run's "
             "noise: run the spec as a new run"
         )
-    return KeptSecret.read(path).secret
+    return KeptSecret.read(path)

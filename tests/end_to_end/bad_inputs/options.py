@@ -9,7 +9,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("an unknown command", "rum spec.yaml", "invalid choice: 'rum'"),
     ("an unknown option", "run spec.yaml --sed 3", "unrecognized arguments: --sed 3"),
     ("a file too many", "run spec.yaml other.yaml", "unrecognized arguments: other.yaml"),
-    ("run: no spec", "run", "expected a SPEC to run, or --repeat RESULTS, found neither; give one"),
+    ("run: no spec", "run", "expected a SPEC to run, or --repeat RESULTS, or --resume RESULTS, found none"),
     ("run: no file", "run nowhere.yaml", "nowhere.yaml: cannot read the spec: No such file or directory"),
     ("run: an empty name", "run ''", "SPEC: expected the name of a file or folder, found an empty one"),
     ("run: --seed abc", "run spec.yaml --seed abc", "--seed: expected a whole number, found 'abc'; see gossamer run"),
