@@ -1,4 +1,4 @@
-"""When checkpoints of a run are made: by the machine's clock, and when somebody interrupts it.
+"""Moments at which checkpoints of a run are made: by the machine's clock, and when somebody interrupts it.
 
 The clock decides only when, between two events; what happens in the run depends on nothing here.
 """

@@ -27,7 +27,6 @@ from gossamer.trained.card import Card
 from gossamer.trained.model import Model
 from gossamer.version import __version__
 
-
 _PRIVATE = "private.jsonl"
 
 

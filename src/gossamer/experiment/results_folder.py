@@ -64,8 +64,8 @@ FILES = (
     "nodes.json",
     noise_secret.FILE,
     "timing.json",
-    CHECKPOINT,
 )
+"""Files of a run that has ended."""
 
 
 class ResultsFolder:
@@ -94,7 +94,7 @@ class ResultsFolder:
         try:
             make_own_folder(self.path)
             for name in (item.name for item in self.path.iterdir()):
-                if name in FILES or (name.startswith(".") and name.endswith(".new")):
+                if name in (*FILES, CHECKPOINT) or (name.startswith(".") and name.endswith(".new")):
                     (self.path / name).unlink()
         except OSError as error:
             raise SpecError(

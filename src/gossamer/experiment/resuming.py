@@ -1,9 +1,9 @@
 """Resuming a run whose process was killed or interrupted, from the checkpoint in its results folder.
 
 What it did after the checkpoint happens again, to the same bytes: everything follows from the spec, the examples and
-the run's noise secret, and each release's noise and sample from the number of its charge. So it is the same release, and
-the ledger, which is set back to the checkpoint with all else, has it once. Where something that noise follows from is
-not what it was, nothing is resumed.
+the run's noise secret, and each release's noise and sample from the number of its charge. So it is the same release,
+and the ledger, which is set back to the checkpoint with all else, has it once. Where something that noise follows from
+is not what it was, nothing is resumed.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from gossamer.experiment.tracing import tracing
 
 if TYPE_CHECKING:
     from gossamer.objectives.models.given import Given
+
 
 def resume_run(
     results: str | Path,
@@ -97,7 +98,7 @@ def _checkpoint_of(path: Path) -> Checkpoint:
     if (path / "summary.json").exists() and read_summary(path).get("status") not in UNFINISHED:
         raise SpecError(f"{path}: this run has ended, so there is nothing to resume; gossamer report {path} shows it")
     raise DataError(
-        f"{path}: expected a checkpoint, {CHECKPOINT}, found none, so there is nothing to resume from; run the spec anew"
+        f"{path}: expected a checkpoint, {CHECKPOINT}, found none, so there is nothing to resume; run the spec anew"
     )
 
 

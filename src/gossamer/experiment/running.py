@@ -171,9 +171,7 @@ def run_prepared(
         started = time.perf_counter()
         drawn = chosen_secret(prepared.experiment, secret)
         told = progress or NullProgress()
-        run = _Run(
-            *(prepared, plan, folder, told, started, watch, blank, measure, purpose, drawn, checkpoint, resumed)
-        )
+        run = _Run(*(prepared, plan, folder, told, started, watch, blank, measure, purpose, drawn, checkpoint, resumed))
         return run.go()
 
 
@@ -299,9 +297,7 @@ class _Run:
         if self.folder is None or self.checkpoint is None:
             return NO_KEEPER
         path, traced = self.folder.path, self.watch is not None
-        origin = Origin(
-            __version__, spec_digest(path), self.mark, traced, self.measure is not None, dict(self.ranges)
-        )
+        origin = Origin(__version__, spec_digest(path), self.mark, traced, self.measure is not None, dict(self.ranges))
         return Checkpoints(path, origin, self.parts, self.checkpoint)
 
     def end(self) -> None:

@@ -51,8 +51,8 @@ class Trace:
         with named(self._path):
             if (found := self._file.seek(0, os.SEEK_END)) < snapshot:
                 raise DataError(
-                    f"{self._path}: expected the {snapshot} bytes that the checkpoint goes on from, found {found}; give "
-                    "the trace of this run"
+                    f"{self._path}: expected the {snapshot} bytes that the checkpoint goes on from, found {found}; "
+                    "give the trace of this run"
                 )
             self._file.seek(snapshot)
             self._file.truncate()

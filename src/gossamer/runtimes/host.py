@@ -20,7 +20,7 @@ set, every further input is refused, and a host from the journal takes its place
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gossamer.errors import GossamerError, PeerError

@@ -258,7 +258,9 @@ class Simulator:
         """Be as the simulator was whose `snapshot` this is: one that was built from the same, and has not begun."""
         actions = self._actions
         self.now, self._scheduled = snapshot["now"], snapshot["scheduled"]
-        self._heap[:] = [(time, number, actions[name], node, what) for time, number, name, node, what in snapshot["heap"]]
+        self._heap[:] = [
+            (time, number, actions[name], node, what) for time, number, name, node, what in snapshot["heap"]
+        ]
         self._timers, self.finished = snapshot["timers"], snapshot["finished"]
         for name, node in self.nodes.items():
             restore_state(node, snapshot["nodes"][name])
@@ -276,8 +278,14 @@ class Simulator:
     @property
     def _actions(self) -> dict[str, Action]:
         """All that happens by the clock, by names for snapshots."""
-        own = {"begin": self._begin, "ring": self._ring, "leave": self._leave, "come back": self._come_back}
-        return {**own, **self._computations.actions, **self._post.actions}
+        return {
+            "begin": self._begin,
+            "ring": self._ring,
+            "leave": self._leave,
+            "come back": self._come_back,
+            **self._computations.actions,
+            **self._post.actions,
+        }
 
     # Events
 

@@ -133,8 +133,8 @@ class CuratorRule(Rule):
     def restore(self, snapshot: tuple[Any, ...] | None) -> None:
         self._drawn = None
         if snapshot is not None:
-            *rest, members = snapshot
-            self._drawn = _Drawn(*rest, None if members is None else frozenset(members))
+            task, query, number, members = snapshot
+            self._drawn = _Drawn(task, query, number, None if members is None else frozenset(members))
 
     def _cohort(self, ticket: Ticket) -> Answer:
         """The clients that were drawn, which nobody outside the scope is to learn."""

@@ -41,7 +41,7 @@ class StreamNoise(Protocol):
         ...
 
     def snapshot(self) -> Any:
-        """Return all that changes, as data that `protocol.snapshots` encodes; nothing where records are all there is."""
+        """Return all that changes, for `protocol.snapshots` to encode; nothing where records are all there is."""
         return None
 
     def restore(self, snapshot: Any) -> None:

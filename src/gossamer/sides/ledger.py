@@ -100,8 +100,11 @@ class MemoryLedger:
     def restore(self, snapshot: list[tuple[Any, ...]]) -> None:
         """Be as the ledger was whose `snapshot` this is."""
         law = self.charges.law
-        kinds = [(owner, ReleaseKind(*parts) if parts else law, number) for owner, parts, number in snapshot]
-        self.counts = checked_counts({(owner, kind) if owner else kind: number for owner, kind, number in kinds})
+        counts: dict[Any, int] = {}
+        for owner, parts, number in snapshot:
+            kind = ReleaseKind(*parts) if parts else law
+            counts[(owner, kind) if owner else kind] = number
+        self.counts = checked_counts(counts)
         self.releases = sum(self.counts.values())
 
 

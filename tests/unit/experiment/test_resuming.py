@@ -80,7 +80,11 @@ RUNS: dict[str, Any] = {
         *("graph-secure-agent-noise", "graph-walk"),
     )
 }
-RUNS["none"] = {"dataset": "digits", "algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 6}, "privacy": "none"}
+RUNS["none"] = {
+    "dataset": "digits",
+    "algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 6},
+    "privacy": "none",
+}
 
 
 @pytest.mark.some(4)
@@ -147,8 +151,8 @@ def test_figures_of_the_caller_go_on(killing: Killing, tmp_path: Path) -> None:
     killing.at(math.inf, math.inf)
     with pytest.raises(SpecError, match="out: the run was given a measure, found none to go on with"):
         resume(tmp_path / "out")
+    (tmp_path / "trace").touch()
     with pytest.raises(SpecError, match="out: the run was given no trace, found one to go on with; leave it out"):
-        (tmp_path / "trace").touch()
         resume(tmp_path / "out", measure=measure, trace=tmp_path / "trace")
     resume(tmp_path / "out", measure=measure)
     assert files(tmp_path / "out") == files(tmp_path / "whole")
@@ -202,7 +206,14 @@ def test_a_run_of_another_spec_version_or_data_is_not_resumed(out: Path) -> None
 def test_damaged_checkpoints_are_refused_in_a_line(out: Path) -> None:
     """Whatever byte is missing or another one, nothing but a `DataError` comes of it."""
     before = (out / CHECKPOINT).read_bytes()
-    damaged = [b"", b"gossamer checkpoint 2\n", before[:-1], before + b"x", before[:100], before.split(b"\n")[0] + b"\n"]
+    damaged = [
+        b"",
+        b"gossamer checkpoint 2\n",
+        before[:-1],
+        before + b"x",
+        before[:100],
+        before.split(b"\n")[0] + b"\n",
+    ]
     generator = np.random.default_rng(3)
     for place in generator.integers(0, len(before), 40):
         damaged.append(before[:place] + bytes([before[place] ^ 1]) + before[place + 1 :])
@@ -235,7 +246,7 @@ def test_where_there_is_nothing_to_resume_it_says_so(out: Path, tmp_path: Path) 
     with pytest.raises(SpecError, match="this run has ended, so there is nothing to resume; gossamer report"):
         resume(out)
     (out / "summary.json").unlink()
-    with pytest.raises(DataError, match="expected a checkpoint, checkpoint.bin, found none"):
+    with pytest.raises(DataError, match=r"expected a checkpoint, checkpoint\.bin, found none"):
         resume(out)
 
 
@@ -298,7 +309,9 @@ def test_what_cannot_be_kept_costs_no_run(tmp_path: Path, monkeypatch: pytest.Mo
 
     run(RUNS["none"], tmp_path / "whole")
     monkeypatch.setattr(keeping, "write_checkpoint", full)
-    with pytest.warns(RunWarning, match=r"out: no checkpoint from here on \(No space left on device\); the run goes on"):
+    with pytest.warns(
+        RunWarning, match=r"out: no checkpoint from here on \(No space left on device\); the run goes on"
+    ):
         gs.run(RUNS["none"], tmp_path / "out", checkpoint=0)
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 

@@ -160,7 +160,7 @@ def _check_alone(option: str, options: argparse.Namespace, more: dict[str, bool]
 
 
 def _kept(options: argparse.Namespace) -> dict[str, Any]:
-    """How often checkpoints are made, if that was said."""
+    """Seconds from one checkpoint to the next, if they were said."""
     every = options.checkpoint
     return {} if every is None else {"checkpoint": every if every < math.inf else None}
 
