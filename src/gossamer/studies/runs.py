@@ -1,7 +1,7 @@
 """Runs of a study: each with a folder of its own, so that a study goes on where it was interrupted.
 
-A finished run's folder is kept. One that was interrupted is run anew, from its beginning and with its own noise secret:
-what it released before it releases again, and nothing more, as a repeat does. A folder that was made from another spec
+A finished run's folder is kept. One that was interrupted goes on from its checkpoint, or is run anew, from its beginning
+and with its own noise secret: what it released before it releases again, and nothing more, as a repeat does. A folder that was made from another spec
 is refused, since a study that mixed the two would say nothing of either.
 """
 
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import DataError, GossamerError, RunWarning, shortened
+from gossamer.errors import CallerError, DataError, GossamerError, RunWarning, shortened
 from gossamer.experiment.noise_secret import FILE, KeptSecret, NoiseSecret
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import read_spec
-from gossamer.experiment.results_folder import UNFINISHED, ResultsFolder, read_summary
+from gossamer.experiment.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, read_summary
+from gossamer.experiment.resuming import resume_run
 from gossamer.experiment.running import run
 from gossamer.experiment.spec import Experiment
 from gossamer.processes import results
@@ -72,12 +73,23 @@ class StudyRun:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RunWarning)  # they were told before the first run
-                run(self.experiment, self.folder, overwrite=True, secret=self._begun_with())
+                if not self._resumed():
+                    run(self.experiment, self.folder, overwrite=True, secret=self._begun_with())
         except GossamerError as problem:
             error = str(problem)
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
         return Outcome(self.number, " ".join(error.split()), time.perf_counter() - began)
+
+    def _resumed(self) -> bool:
+        """Whether the run went on from its checkpoint; otherwise, as with other data or code by now, it begins anew."""
+        if not (self.folder / CHECKPOINT).exists():
+            return False
+        try:
+            resume_run(self.folder)
+        except CallerError:
+            return False
+        return True
 
     @property
     def seed(self) -> int:
