@@ -55,7 +55,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read.
+    """A checkpoint of which the first lines were read.
 
     Attributes
     ----------
@@ -63,13 +63,17 @@ class Checkpoint:
         Of the file.
     origin : Origin
         Of which run.
-    body : bytes
-        Its encoded state.
+    start, size : int
+        Where in the file its state is, and in how many bytes.
+    digest : str
+        Of these.
     """
 
     path: Path
     origin: Origin
-    body: bytes
+    start: int
+    size: int
+    digest: str
 
     @property
     def begun(self) -> bool:
@@ -85,7 +89,14 @@ class Checkpoint:
             If it is malformed.
         """
         try:
-            found = decode_snapshot(self.body)
+            with open_file(self.path, MOST) as file:
+                file.seek(self.start)
+                body = file.read(self.size + 1)
+            if len(body) != self.size or hashlib.blake2b(body, digest_size=16).hexdigest() != self.digest:
+                raise _malformed(self.path, "it was cut off, or changed")
+            found = decode_snapshot(body)
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
         except MalformedMessage as error:
             raise _malformed(self.path, str(error)) from None
         if not isinstance(found, dict):
@@ -119,7 +130,7 @@ def spec_digest(folder: Path) -> str:
 
 
 def write_checkpoint(folder: Path, origin: Origin, state: Mapping[str, Any]) -> None:
-    """Replace the checkpoint of a results folder; it is on disk when this returns.
+    """Replace the checkpoint of a results folder; it is on disk when this returns, if anything has happened by then.
 
     Raises
     ------
@@ -136,7 +147,7 @@ def write_checkpoint(folder: Path, origin: Origin, state: Mapping[str, Any]) -> 
     if (size := sum(map(len, pieces))) > MOST - _MOST_HEADER:
         raise SpecError(f"a checkpoint has at most {MOST} bytes, found a state of {size}")
     header = {**asdict(origin), "size": size, "digest": digest.hexdigest()}
-    with replaced(folder / CHECKPOINT, durable=True) as file:
+    with replaced(folder / CHECKPOINT, durable=origin.ranges is not None) as file:
         file.write(_FIRST + json.dumps(header).encode() + b"\n")
         file.writelines(pieces)
 
@@ -160,17 +171,16 @@ def read_checkpoint(folder: Path) -> Checkpoint:
                     f"{path}: made by gossamer {header['gossamer'][:40]}, and this is {__version__}, which does other "
                     "things in between; go on with that version, or run the spec as a new run"
                 )
-            body = file.read(header["size"] + 1)
+            start = file.tell()
         if header["spec"] != spec_digest(folder):
             raise DataError(
                 f"{path}: of another spec than {folder / 'spec.yaml'}, found beside it; bring back the one it was made "
                 "with, or run this one as a new run"
             )
     except OSError as error:
-        raise DataError(f"{error.filename or path}: cannot be read ({error.strerror}); nothing to resume") from None
-    if len(body) != header["size"] or hashlib.blake2b(body, digest_size=16).hexdigest() != header["digest"]:
-        raise _malformed(path, "it was cut off, or changed")
-    return Checkpoint(path, Origin(**{item.name: header[item.name] for item in fields(Origin)}), body)
+        raise _unreadable(path, error) from None
+    origin = Origin(**{item.name: header[item.name] for item in fields(Origin)})
+    return Checkpoint(path, origin, start, header["size"], header["digest"])
 
 
 def _header(path: Path, line: bytes) -> dict[str, Any]:
@@ -193,6 +203,10 @@ _FIELDS: dict[str, type | None] = {
     **{"gossamer": str, "spec": str, "run": str, "traced": bool, "measured": bool},
     **{"ranges": None, "size": int, "digest": str},
 }
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(f"{error.filename or path}: cannot be read ({error.strerror}); nothing to resume")
 
 
 def _malformed(path: Path, why: str) -> DataError:

@@ -1,8 +1,8 @@
 """Runs of a study: each with a folder of its own, so that a study goes on where it was interrupted.
 
-A finished run's folder is kept. One that was interrupted goes on from its checkpoint, or is run anew, from its beginning
-and with its own noise secret: what it released before it releases again, and nothing more, as a repeat does. A folder that was made from another spec
-is refused, since a study that mixed the two would say nothing of either.
+A finished run's folder is kept. One that was interrupted goes on from its checkpoint; without one it is run anew, from
+its beginning and with its own noise secret. What it released before it releases again, and nothing more, as a repeat
+does. A folder that was made from another spec is refused, since a study that mixed the two would say nothing of either.
 """
 
 from __future__ import annotations

@@ -201,6 +201,7 @@ def test_a_run_of_another_spec_version_or_data_is_not_resumed(out: Path) -> None
     refused("are not what they were")
     (out / "noise_secret.json").write_bytes(secret)
     resume(out)
+    assert gs.repeat_run(out).secret == SECRET
 
 
 def test_damaged_checkpoints_are_refused_in_a_line(out: Path) -> None:
