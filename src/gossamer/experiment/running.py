@@ -239,7 +239,6 @@ class _Run:
         self.evaluator = Evaluator(
             prepared, plan, self.simulator, lambda: plan.spent(sides.ledgers), publish, self.measure
         )
-
         self.parts: dict[str, Part] = {
             "private": self.private,
             "records": self.records,

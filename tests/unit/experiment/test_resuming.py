@@ -114,6 +114,27 @@ def test_a_run_that_was_killed_three_times_ends_with_the_same_bytes(
     assert found.secret == whole.secret
 
 
+def test_a_run_that_is_killed_at_its_end_ends_once_more(
+    killing: Killing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its last evaluation, whose row is cut off, and before the last files are written."""
+
+    def kill(*given: Any) -> None:
+        raise Killed
+
+    run(RUNS["audp-wait"], tmp_path / "whole")
+    killing.at(30, math.inf)
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "divergence", kill)
+        with pytest.raises(Killed):
+            run(RUNS["audp-wait"], tmp_path / "out")
+    rows = (tmp_path / "out" / "metrics.jsonl").read_bytes()
+    assert rows == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+    killing.at(math.inf, math.inf)
+    resume(tmp_path / "out")
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
 def test_a_run_that_scales_privately_releases_the_scale_once(
     killing: Killing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ def state(simulator: Simulator) -> bytes:
     return encode(simulator.snapshot())
 
 
+@pytest.mark.some(14)
 @pytest.mark.parametrize("name", ALL)
 def test_a_restored_simulator_goes_on_with_the_same_bytes(name: str) -> None:
     made = _Made(ALL[name])
