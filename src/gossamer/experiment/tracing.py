@@ -33,8 +33,10 @@ class Trace:
         with named(self._path):
             write_step(self._file, step)
 
-    def snapshot(self) -> int:
-        """Return how many bytes were written, which are on disk by then."""
+    def snapshot(self) -> int | None:
+        """Return how many bytes were written, which are on disk by then; None of a pipe or a device, which has none."""
+        if not self._path.is_file():
+            return None
         with named(self._path):
             self._file.flush()
             os.fsync(self._file.fileno())
