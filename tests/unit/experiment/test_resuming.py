@@ -14,6 +14,8 @@ import pytest
 from tests.oracle.specs import SPECS
 
 import gossamer as gs
+from gossamer.cli.main import main
+from gossamer.cli.option_values import interval
 from gossamer.errors import DataError, RunWarning, SpecError
 from gossamer.experiment import checkpoints, keeping, running
 from gossamer.experiment.driving import Patience
@@ -366,3 +368,18 @@ def test_the_first_interrupt_waits_for_the_checkpoint_and_the_second_for_nothing
     with pytest.raises(KeyboardInterrupt):
         gs.run(spec, tmp_path / "twice", progress=Twice())
     assert not checkpoints.read_checkpoint(tmp_path / "twice").begun
+
+
+def test_the_command_resumes(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(RUNS["audp-wait"], tmp_path / "whole")
+    assert main(["run", "--resume", str(out), "--checkpoint", "off"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(f"Results: {out}")
+    assert files(out) == files(tmp_path / "whole")
+    assert main(["run", "--resume", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"this run has ended, so there is nothing to resume; gossamer report {out} shows it")
+
+
+@pytest.mark.parametrize(("text", "every"), [("90", 90), ("90s", 90), ("5m", 300), ("1.5h", 5400), ("off", math.inf)])
+def test_times_between_checkpoints_have_units(text: str, every: float) -> None:
+    assert interval(text) == every
