@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from gossamer.experiment.repeating import repeat_run
     from gossamer.experiment.replaying import replay_run
     from gossamer.experiment.result import Result
+    from gossamer.experiment.resuming import resume_run
     from gossamer.experiment.running import run
     from gossamer.experiment.sections import (
         ComputeSettings,
@@ -184,6 +185,7 @@ __all__ = [
     "repeat_run",
     "replay",
     "replay_run",
+    "resume_run",
     "rho",
     "run",
     "spectral_gap",
@@ -237,6 +239,7 @@ _HOMES = {
     "gossamer.experiment.repeating": ("repeat_run",),
     "gossamer.experiment.replaying": ("replay_run",),
     "gossamer.experiment.result": ("Result",),
+    "gossamer.experiment.resuming": ("resume_run",),
     "gossamer.experiment.running": ("run",),
     "gossamer.experiment.sections": (
         "ComputeSettings",

@@ -87,6 +87,13 @@ def append(path: Path, line: str) -> None:
             raise
 
 
+def synced(path: Path) -> int:
+    """Have all of a file on disk; the number of its bytes."""
+    with named(path), open(path, "rb") as file:
+        os.fsync(file.fileno())
+        return os.fstat(file.fileno()).st_size
+
+
 def _sync_names(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:

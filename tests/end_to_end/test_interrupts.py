@@ -105,7 +105,8 @@ def test_a_run_that_is_interrupted_leaves_results(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, lines
     assert out == ""
-    assert err.splitlines()[-2:] == ["out holds the results up to the last evaluation", "gossamer: interrupted"]
+    says = "out holds the results up to the last evaluation; gossamer run --resume out goes on"
+    assert err.splitlines()[-2:] == [says, "gossamer: interrupted"]
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["status"] == "interrupted"
     for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines():
         json.loads(line)

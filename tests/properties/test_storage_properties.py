@@ -19,9 +19,9 @@ from tests.sampling import examples
 from gossamer.faults.memory_journal import MemoryJournal
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Frame, decode_frame, encode_frame
-from gossamer.protocol.node import state_of
+from gossamer.protocol.node import restore_state, state_of
 from gossamer.protocol.session import SessionSettings, Transmit
-from gossamer.runtimes.host import Arrived, End, Host, HostBroken, Input, Wake, restore_state
+from gossamer.runtimes.host import Arrived, End, Host, HostBroken, Input, Wake
 from gossamer.runtimes.simulator import World
 from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.testing.contracts import WORLDS, AlgorithmContract

@@ -44,6 +44,20 @@ def port(text: str) -> int:
     return int(text)
 
 
+def interval(text: str) -> float:
+    """Read a length of time with its unit, as seconds; for ``off`` infinity."""
+    if text == "off":
+        return math.inf
+    unit = _UNITS.get(text[-1:])
+    try:
+        return at_least_zero(text if unit is None else text[:-1]) * (unit or 1)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"expected a time such as 90s, 5m or 2h, or off, found {text!r}") from None
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
 def seconds(text: str) -> float:
     """Read a length of time."""
     return at_least_zero(text, "seconds")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from time import monotonic
+from typing import NamedTuple, Protocol
 
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.runtimes.simulator import Simulator
@@ -37,6 +39,52 @@ class NullObserver(Observer):
     """An observer that does not look."""
 
 
+class Patience(NamedTuple):
+    """State of `drive` between two events.
+
+    Attributes
+    ----------
+    updates : int
+        Made when it looked last.
+    idle : int
+        Events since the last update.
+    reached : float or None
+        Virtual seconds at which there were updates enough.
+    """
+
+    updates: int = 0
+    idle: int = 0
+    reached: float | None = None
+
+
+class Keeper:
+    """Keeps the state of a run at moments when nothing happens; this one never does.
+
+    Attributes
+    ----------
+    due : float
+        When to do so next, on the machine's clock (`time.monotonic`).
+    """
+
+    due = math.inf
+
+    def begin(self) -> None:
+        """Note that the run is about to begin."""
+        return None
+
+    def keep(self, patience: Patience) -> None:
+        """Keep the state now: the run is between two events."""
+        return None
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Have an interrupt that comes in the block wait for `keep`, if anything is kept."""
+        yield
+
+
+NO_KEEPER = Keeper()
+
+
 @contextmanager
 def few_collections() -> Iterator[None]:
     """Have Python look for unreachable cycles rarely: in a run nearly everything stays, or goes when it is let go."""
@@ -50,8 +98,27 @@ def few_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-def drive(simulator: Simulator, stop: StopSettings, observer: Observer) -> str:
+def drive(
+    simulator: Simulator,
+    stop: StopSettings,
+    observer: Observer,
+    keeper: Keeper = NO_KEEPER,
+    begun: Patience = Patience(),  # noqa: B008  # it never changes
+) -> str:
     """Run until a bound is reached or nobody has anything left to do.
+
+    Parameters
+    ----------
+    simulator : Simulator
+        What happens.
+    stop : StopSettings
+        The bounds.
+    observer : Observer
+        Who looks.
+    keeper : Keeper
+        Who keeps the state of the run.
+    begun : Patience
+        Of a run that goes on, as it was kept.
 
     Returns
     -------
@@ -61,10 +128,11 @@ def drive(simulator: Simulator, stop: StopSettings, observer: Observer) -> str:
     """
     counters = simulator.counters
     patience = 100_000 + 1_000 * len(simulator.nodes)
-    last_update, idle = 0, 0
-    reached: float | None = None
+    last_update, idle, reached = begun
     timed = observer.timed or stop.virtual_seconds is not None
     while simulator.goes_on:
+        if monotonic() >= keeper.due:  # the clock decides when, and nothing that happens
+            keeper.keep(Patience(last_update, idle, reached))
         if timed and (upcoming := simulator.next_time) is not None:
             if stop.virtual_seconds is not None and upcoming > stop.virtual_seconds:
                 observer.before(stop.virtual_seconds)

@@ -62,6 +62,14 @@ class NodeRecords:
         if len(self.clips) > _MOST_CLIPS:
             self.clips, self._every = self.clips[::2], 2 * self._every
 
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return the clips that were written down, and how many looks there were."""
+        return list(self.clips), self._looks, self._every
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Be as the records were whose `snapshot` this is."""
+        self.clips, self._looks, self._every = snapshot
+
     def as_dict(self, scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
         """Return all records as plain data, with ``scores`` of nodes' models by name, at the end of the run."""
         simulator = self.simulator

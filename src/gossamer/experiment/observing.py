@@ -76,6 +76,15 @@ class Evaluator:
         self.scores: dict[str, dict[str, float]] = {}
         self._measured: dict[str, float] | None = None
 
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that changes, as plain data."""
+        return {name: getattr(self, name) for name in _CHANGING}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Be as the evaluator was whose `snapshot` this is."""
+        for name in _CHANGING:
+            setattr(self, name, snapshot[name])
+
     def rehearse(self) -> None:
         """Measure the model that the run starts from, so that figures of the wrong form are refused before it.
 
@@ -208,6 +217,9 @@ class Evaluator:
         if limit is None or limit >= len(names):
             return names
         return [names[int(i)] for i in np.linspace(0, len(names) - 1, limit)]
+
+
+_CHANGING = ("seconds_looks", "update_looks", "seen", "last", "fit", "scores", "_measured")
 
 
 def _figures(found: Any) -> dict[str, float]:

@@ -197,6 +197,11 @@ def scaled(prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None =
     return Scaled(told, ranges, {name: side.ledger for name, side in sides.sides.items() if side.ledger is not None})
 
 
+def found_before(prepared: Prepared, ranges: Mapping[str, float]) -> Scaled:
+    """Return what `scaled` returned, of which only the ``ranges`` are known; the ledgers are found elsewhere."""
+    return Scaled(rescaled(prepared, ranges), ranges)
+
+
 def _warn_of_noise(columns: list[str], total: FloatArray, deviation: float) -> None:
     counts = total[len(columns) :]
     unsure = [name for name, count in zip(columns, counts, strict=True) if count <= _CERTAIN * deviation]

@@ -27,6 +27,8 @@ from gossamer.trained.card import Card
 from gossamer.trained.model import Model
 from gossamer.version import __version__
 
+_PRIVATE = "private.jsonl"
+
 
 @dataclass
 class PrivateRecords:
@@ -48,7 +50,17 @@ class PrivateRecords:
         self.not_finite += int(value) if name == "gradients_not_finite" else 0
         if self.folder is not None:
             line = {"virtual_seconds": seconds, "node": node, "name": name, "value": value}
-            self.folder.append("private.jsonl", line)
+            self.folder.append(_PRIVATE, line)
+
+    def snapshot(self) -> tuple[int, int]:
+        """Return the count, and how many bytes were written."""
+        return self.not_finite, 0 if self.folder is None else self.folder.length(_PRIVATE)
+
+    def restore(self, snapshot: tuple[int, int]) -> None:
+        """Go on from where these records were when this was their `snapshot`; later lines are cut off."""
+        self.not_finite, length = snapshot
+        if self.folder is not None:
+            self.folder.cut(_PRIVATE, length)
 
 
 @dataclass
@@ -100,6 +112,17 @@ class Records:
         if self.folder is not None:
             self.folder.add_metrics(self.rows)
         self.save()
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return the rows, and the fit of the last."""
+        return list(map(dict, self.rows)), dict(self.fit)
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Go on from where these records were when this was their `snapshot`; later rows are cut off."""
+        rows, self.fit = snapshot
+        self.rows[:] = rows
+        if self.folder is not None:
+            self.folder.set_back(self.rows)
 
     def save(self) -> None:
         """Replace the files that say what the run is by now."""

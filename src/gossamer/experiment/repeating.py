@@ -126,6 +126,17 @@ def _check_same(path: Path, kept: KeptSecret, prepared: Prepared, plan: Plan) ->
             f"{path}: the spec, its data, or the files or the code that it names are not what they were, so this would "
             "be another run; bring them back, or run the spec as a new run"
         )
+    check_tested(path, kept, prepared)
+
+
+def check_tested(path: Path, kept: KeptSecret, prepared: Prepared) -> None:
+    """Raise unless the test examples are those of the run whose secret was kept.
+
+    Raises
+    ------
+    DataError
+        If they are others.
+    """
     if kept.tested and kept.tested != test_mark(prepared, kept.secret):
         raise DataError(
             f"{path}: the test examples are not what they were, so the run's metrics would not come out again; bring "

@@ -14,6 +14,7 @@
 | `nodes.json` | what each node did, written when the run ends (`node_records`) |
 | `noise_secret.json` | the run's `NoiseSecret`, for its owner alone; only if it has one |
 | `timing.json` | wall time and machine; the only file that differs between two runs of one seed and secret |
+| `checkpoint.bin` | where the run goes on from if its process is killed; only until it ends |
 
 All are for their owner alone, in a folder that nobody else can look into: models without noise, and what nodes recorded
 for themselves, tell of the data. `summary.json`, `ledger.jsonl` and `model.safetensors` are replaced whole at each
@@ -34,7 +35,7 @@ from gossamer.arrays import FloatArray
 from gossamer.bounded import MOST_RECORDS, elsewhere, read_text
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
-from gossamer.files import append, make_own_folder, write_own
+from gossamer.files import append, make_own_folder, synced, write_own
 from gossamer.files import to_json as to_json
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import Guarantee
@@ -43,8 +44,12 @@ from gossamer.trained.card import Card
 from gossamer.trained.files import ARRAYS, saved
 from gossamer.version import __version__
 
+UNFINISHED = ("running", "interrupted")
+"""Statuses of runs that have not ended, in `summary.json`."""
 EXPORTS = ("model.pt2", "model.onnx", "model.joblib")
 """Files that `gossamer export` puts beside a model; they go when it does."""
+CHECKPOINT = "checkpoint.bin"
+"""Where a run that is under way goes on from, if its process is killed (`checkpoints`)."""
 FILES = (
     "spec.yaml",
     "summary.json",
@@ -60,6 +65,7 @@ FILES = (
     noise_secret.FILE,
     "timing.json",
 )
+"""Files of a run that has ended."""
 
 
 MOST_PACKED = 2**30
@@ -92,12 +98,52 @@ class ResultsFolder:
         try:
             make_own_folder(self.path)
             for name in (item.name for item in self.path.iterdir()):
-                if name in FILES or (name.startswith(".") and name.endswith(".new")):
+                if name in (*FILES, CHECKPOINT) or (name.startswith(".") and name.endswith(".new")):
                     (self.path / name).unlink()
         except OSError as error:
             raise SpecError(
                 f"{self.path}: cannot make the results folder ({error.strerror}); choose another --out"
             ) from None
+
+    def set_back(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Have the metrics end with ``rows``, as at an earlier moment, and delete what a killed process left half."""
+        for item in self.path.iterdir():
+            if item.name.startswith(".") and item.name.endswith(".new"):
+                item.unlink()
+        if not rows:
+            for name in ("metrics.jsonl", "metrics.csv"):
+                (self.path / name).unlink(missing_ok=True)
+            return
+        self.write_lines("metrics.jsonl", rows)
+        self._columns = dict.fromkeys(name for row in rows for name in row)
+        self.write("metrics.csv", self._table(rows))
+
+    def length(self, name: str) -> int:
+        """Bytes of a file that only grows, which are on disk when this returns; 0 where there is none."""
+        path = self.path / name
+        return synced(path) if path.exists() else 0
+
+    def cut(self, name: str, length: int) -> None:
+        """Have a file that only grows end where it did when it had so many bytes.
+
+        Raises
+        ------
+        DataError
+            If it has fewer.
+        """
+        path = self.path / name
+        if path.is_symlink():
+            raise DataError(f"{path}: expected a file that the run wrote, found a link; bring back the file")
+        if (found := path.stat().st_size if path.exists() else 0) < length:
+            raise DataError(f"{path}: expected the {length} bytes that the checkpoint goes on from, found {found}")
+        if length:
+            os.truncate(path, length)
+        else:
+            path.unlink(missing_ok=True)
+
+    def forget_checkpoint(self) -> None:
+        """Delete the checkpoint of a run that has ended."""
+        (self.path / CHECKPOINT).unlink(missing_ok=True)
 
     def write(self, name: str, content: str | bytes) -> None:
         """Replace a file, whole or not at all."""
@@ -120,7 +166,11 @@ class ResultsFolder:
             append(self.path / "metrics.csv", _csv([row], self._columns))
         else:
             self._columns |= dict.fromkeys(row)
-            self.write("metrics.csv", _csv([dict(zip(self._columns, self._columns)), *rows], self._columns))
+            self.write("metrics.csv", self._table(rows))
+
+    def _table(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        """All of ``metrics.csv``."""
+        return _csv([dict(zip(self._columns, self._columns)), *rows], self._columns)
 
     def write_guarantees(self, guarantees: Iterable[Guarantee], mechanism: Mapping[str, Any]) -> None:
         """Write all that is proved, which the plan fixes before the first release."""

@@ -16,9 +16,11 @@ from gossamer.algorithms.plan import Plan
 from gossamer.arrays import IndexArray
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
+from gossamer.experiment.checkpoints import Checkpoint, Origin, spec_digest
 from gossamer.experiment.diverging import divergence
-from gossamer.experiment.driving import drive, few_collections
+from gossamer.experiment.driving import NO_KEEPER, Keeper, Patience, drive, few_collections
 from gossamer.experiment.from_memory import FromMemory
+from gossamer.experiment.keeping import EVERY, Checkpoints, Part, check_interval, restore
 from gossamer.experiment.node_records import FILE as NODES
 from gossamer.experiment.node_records import NodeRecords
 from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
@@ -28,7 +30,7 @@ from gossamer.experiment.personalising import personalised
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.private_scale import scaled
+from gossamer.experiment.private_scale import found_before, scaled
 from gossamer.experiment.progress import NullProgress, Progress, Several
 from gossamer.experiment.reading import spec_of, write_spec
 from gossamer.experiment.records import PrivateRecords, Records
@@ -37,11 +39,12 @@ from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.secrets import chosen_secret, samples_seed, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
-from gossamer.experiment.tracing import tracing
+from gossamer.experiment.tracing import Trace, tracing
 from gossamer.experiment.tracking import tracked, trackers_of
 from gossamer.experiment.watching import Watched
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
+from gossamer.version import __version__
 
 if TYPE_CHECKING:
     from gossamer.objectives.models.given import Given
@@ -63,6 +66,7 @@ def run(
     secret: NoiseSecret | None = None,
     track: str | Sequence[str] = (),
     track_private: bool = False,
+    checkpoint: float | None = EVERY,
 ) -> Result:
     """Run an experiment in the simulator, with noise that nobody can guess.
 
@@ -95,14 +99,18 @@ def run(
     track_private : bool
         Whether those that may send figures elsewhere are also told what no guarantee covers, such as scores on test
         examples.
+    checkpoint : float, optional
+        Seconds of wall time from one checkpoint in ``out`` to the next, from which `resume_run` goes on; more where
+        they would take over 1 % of the run's time. None makes none.
 
     Raises
     ------
     CallerError
         If the experiment cannot be run; nothing has been released.
     KeyboardInterrupt
-        If interrupted; ``out`` then holds the results up to the last evaluation.
+        If interrupted; ``out`` then holds the results up to the last evaluation, and a checkpoint of the moment.
     """
+    check_interval(checkpoint)
     with threadpool_limits(1):  # sums in BLAS depend on the number of threads; results must not
         trackers = trackers_of(track)
         folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
@@ -113,7 +121,9 @@ def run(
         place = None if folder is None else folder.path
         with tracing(trace, prepared) as watch, tracked(trackers, prepared, plan, place, track_private) as tracking:
             told = Several([progress or NullProgress(), tracking]) if trackers else progress or NullProgress()
-            session = _Run(prepared, plan, folder, told, started, watch, measure=measure, secret=drawn)
+            session = _Run(
+                prepared, plan, folder, told, started, watch, measure=measure, secret=drawn, checkpoint=checkpoint
+            )
             return session.go()
 
 
@@ -127,6 +137,9 @@ def run_prepared(
     blank: IndexArray | None = None,
     purpose: str,
     secret: NoiseSecret | None = None,
+    measure: Measure | None = None,
+    checkpoint: float | None = None,
+    resumed: Checkpoint | None = None,
 ) -> Result:
     """Run what is prepared and planned already, such as an audit's examples in the place of the spec's own.
 
@@ -144,15 +157,21 @@ def run_prepared(
         Rows whose slots hold nothing: they count in the sizes of shards and are sampled, and have no gradient.
     purpose : str
         What decides gradients beside what is prepared; runs that differ in it share no noise.
-    secret : NoiseSecret, optional
-        As for `run`.
+    secret, measure, checkpoint
+        As for `run`; by default there are no checkpoints.
+    resumed : Checkpoint, optional
+        Where a run goes on from, in the same ``folder``.
+
+    Raises
+    ------
+    CallerError
+        If it is no checkpoint of this run.
     """
     with threadpool_limits(1):
         started = time.perf_counter()
         drawn = chosen_secret(prepared.experiment, secret)
-        run = _Run(
-            prepared, plan, folder, progress or NullProgress(), started, watch, blank, purpose=purpose, secret=drawn
-        )
+        told = progress or NullProgress()
+        run = _Run(*(prepared, plan, folder, told, started, watch, blank, measure, purpose, drawn, checkpoint, resumed))
         return run.go()
 
 
@@ -184,6 +203,8 @@ class _Run:
     measure: Measure | None = None
     purpose: str = _RUN
     secret: NoiseSecret | None = None
+    checkpoint: float | None = None
+    resumed: Checkpoint | None = None
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
@@ -192,7 +213,11 @@ class _Run:
         self.mark = mark(seed)
         # Of the examples as they were read, which is what a repeat compares: a private scale is found anew by it.
         self.tested = "" if self.folder is None or self.secret is None else test_mark(prepared, self.secret)
-        found = scaled(prepared, plan, seed, self.blank)
+        if self.resumed is not None:
+            self.resumed.check_run(self.mark, self.watch is not None, self.measure is not None)
+        ranges = None if self.resumed is None else self.resumed.origin.ranges
+        found = scaled(prepared, plan, seed, self.blank) if ranges is None else found_before(prepared, ranges)
+        self.ranges = found.ranges
         self.prepared = prepared = found.prepared
         samples = samples_seed(prepared.experiment, self.purpose)
         sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, samples)
@@ -214,18 +239,26 @@ class _Run:
         self.evaluator = Evaluator(
             prepared, plan, self.simulator, lambda: plan.spent(sides.ledgers), publish, self.measure
         )
+        self.parts: dict[str, Part] = {
+            "private": self.private,
+            "records": self.records,
+            "nodes": self.node_records,
+            "evaluator": self.evaluator,
+            "simulator": self.simulator,
+            **({"trace": self.watch} if isinstance(self.watch, Trace) else {}),
+        }
 
     def go(self) -> Result:
         with closing(self.simulator):
             return self._go()
 
     def _go(self) -> Result:
-        self.begin()
+        began = self.begin()
         try:
-            if self.evaluator.on:
+            if began is None and self.evaluator.on:
                 self.evaluator.look(0.0)
-            with few_collections():
-                self.records.status = drive(self.simulator, self.plan.stop, self)
+            with few_collections(), self.keeper.heard():
+                self.records.status = drive(self.simulator, self.plan.stop, self, self.keeper, began or Patience())
         except KeyboardInterrupt:
             self.records.status = "interrupted"
             self.save()
@@ -233,20 +266,38 @@ class _Run:
         self.end()
         return self.records.result(self.secret)
 
-    def begin(self) -> None:
-        """Tell what is run, and write down all that is fixed by now."""
+    def begin(self) -> Patience | None:
+        """Tell what is run, and write down all that is fixed by now, or go on from the checkpoint, if there is one.
+
+        Returns
+        -------
+        Patience or None
+            That of `drive` at the checkpoint; None at the beginning of the run.
+        """
         self.progress.planned(self.plan)
         if (remark := self.prepared.objective.computing().remark) is not None:
             self.progress.remarked(remark)
         self.evaluator.rehearse()
-        if self.folder is not None:
+        began = None if self.resumed is None else restore(self.resumed, self.parts)
+        if self.folder is not None and self.resumed is None:
             self.folder.clear()
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
             self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe())
-        if self.folder is not None and self.secret is not None:
-            kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=self.tested)
-            kept.write(self.folder.path)
+            if self.secret is not None:
+                kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=self.tested)
+                kept.write(self.folder.path)
+        self.keeper = self._keeper()
+        if self.resumed is None:
+            self.keeper.begin()
         self.progress.began(Watched(self.prepared, self.plan, self.simulator))
+        return began
+
+    def _keeper(self) -> Keeper:
+        if self.folder is None or self.checkpoint is None:
+            return NO_KEEPER
+        path, traced = self.folder.path, self.watch is not None
+        origin = Origin(__version__, spec_digest(path), self.mark, traced, self.measure is not None, dict(self.ranges))
+        return Checkpoints(path, origin, self.parts, self.checkpoint)
 
     def end(self) -> None:
         """Stop the nodes, evaluate for the last time, and write down what became of the run."""
@@ -268,6 +319,8 @@ class _Run:
         self.records.save()
         if self.folder is not None:
             self.folder.write_json(NODES, self.node_records.as_dict(self.evaluator.scores), indent=None)
+            if self.records.status != "interrupted":
+                self.folder.forget_checkpoint()
 
     def remark(self) -> None:
         """Warn of a run that could not go on, and of what the algorithm has to say of its end."""

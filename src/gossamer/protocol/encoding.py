@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from itertools import chain
@@ -305,19 +305,43 @@ class _Reader:
 
     def instance(self, depth: int) -> Any:
         name = self.text(self.take(1)[0])
-        if name not in _TYPES:
-            registries.import_all()
-        cls = _TYPES.get(name)
-        if cls is None:
-            raise MalformedMessage(f"unknown type {name!r}")
-        count, expected = self.count(), len(_FIELDS[cls])
-        if count != expected:
-            raise MalformedMessage(f"{name} has {expected} fields, found {count}")
-        values = [self.value(depth) for _ in range(count)]
-        try:
-            return cls(*values)
-        except _CONSTRUCTOR_ERRORS as error:
-            raise MalformedMessage(f"{name}: {error}") from error
+        cls, count = _type_of(name), self.count()
+        _check_fields(name, cls, count)
+        return _constructed(name, cls, [self.value(depth) for _ in range(count)])
+
+
+def made(name: str, values: Sequence[Any]) -> Any:
+    """The object that is encoded under ``name``, from its fields' ``values`` in order.
+
+    Raises
+    ------
+    MalformedMessage
+        If there is no such type, or it refuses them.
+    """
+    cls = _type_of(name)
+    _check_fields(name, cls, len(values))
+    return _constructed(name, cls, values)
+
+
+def _type_of(name: str) -> type:
+    if name not in _TYPES:
+        registries.import_all()
+    cls = _TYPES.get(name)
+    if cls is None:
+        raise MalformedMessage(f"unknown type {name!r}")
+    return cls
+
+
+def _check_fields(name: str, cls: type, count: int) -> None:
+    if count != (expected := len(_FIELDS[cls])):
+        raise MalformedMessage(f"{name} has {expected} fields, found {count}")
+
+
+def _constructed(name: str, cls: type, values: Sequence[Any]) -> Any:
+    try:
+        return cls(*values)
+    except _CONSTRUCTOR_ERRORS as error:
+        raise MalformedMessage(f"{name}: {error}") from error
 
 
 # What a constructor may say of values of types it never expected.

@@ -148,3 +148,11 @@ def state_of(node: Node) -> dict[str, Any]:
         if value is not None or item.metadata != NEWER:
             found[item.name] = tuple(sorted(value)) if type(value) is set else value
     return found
+
+
+def restore_state(node: Node, values: dict[str, Any]) -> None:
+    """Give a fresh node the state that `state_of` took."""
+    for item in fields(node.state):
+        fresh: Any = getattr(node.state, item.name)
+        value: Any = values.get(item.name) if item.metadata == NEWER else values[item.name]
+        setattr(node.state, item.name, set(value) if isinstance(fresh, set) else value)

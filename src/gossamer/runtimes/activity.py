@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from gossamer.algorithms.context import Staleness
@@ -38,6 +38,14 @@ class Histogram:
         self.counts.extend([0] * (place + 1 - len(self.counts)))
         self.counts[place] += 1
 
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return all that changes, as plain data."""
+        return self.width, self.most, self.counts.copy()
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Be as the histogram was whose `snapshot` this is."""
+        self.width, self.most, self.counts = snapshot
+
 
 @dataclass(slots=True)
 class Counts:
@@ -71,6 +79,9 @@ class Counts:
     ages: int = 0
     aged: int = 0
     left: float = -1.0
+
+
+_CHANGING = tuple(item.name for item in fields(Counts) if item.name != "place")
 
 
 class Done(NamedTuple):
@@ -180,6 +191,20 @@ class Activity:
             counts.computing += seconds
             if counts.place is not None:
                 self.timeline.add(counts.place, COMPUTING, since - self._start, seconds)
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return all that changes, as plain data."""
+        counts = [tuple(getattr(of, name) for name in _CHANGING) for of in self.counts.values()]
+        return counts, self.ages.snapshot(), self.timeline.snapshot()
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Be as the activity was whose `snapshot` this is."""
+        counts, ages, timeline = snapshot
+        for of, values in zip(self.counts.values(), counts, strict=True):
+            for name, value in zip(_CHANGING, values, strict=True):
+                setattr(of, name, value)
+        self.ages.restore(ages)
+        self.timeline.restore(timeline)
 
     # What an observer may ask
 

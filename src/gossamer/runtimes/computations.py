@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
 
@@ -22,7 +22,7 @@ from gossamer.protocol.events import Answered, Completed, Counted, Event, Refuse
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.mail import Action
 from gossamer.runtimes.speeds import Speeds
-from gossamer.sides.answers import Answer, Computer
+from gossamer.sides.answers import Answer, Computer, restorable
 from gossamer.vectors import Released
 
 _ROUNDING = 1e-9  # of a step: so that a step that ends now counts as done, whatever the clock's last bits are
@@ -41,8 +41,12 @@ class Counters:
 
 @dataclass(eq=False, slots=True)
 class _Running:
-    """A round that is running: at ``since`` it had done ``done`` steps, and went on."""
+    """A round that is running: at ``since`` it had done ``done`` steps, and went on.
 
+    ``token`` tells it from another round of the same task, which it was when its node was away and has lost it.
+    """
+
+    token: int
     ticket: Any
     task: Round
     seconds: float
@@ -109,10 +113,54 @@ class Computations:
         self._tickets: dict[tuple[str, int], Any] = {}
         self._results: dict[tuple[str, int], Answer] = {}
         self._rounds: dict[tuple[str, int], _Running] = {}
+        self._begun = 0  # rounds
 
     def close(self) -> None:
         """Let go of whom it shows events."""
         del self._schedule, self._happen, self._log
+
+    @property
+    def actions(self) -> dict[str, Action]:
+        """All that it schedules, by names for snapshots."""
+        return {
+            "refuse": self._refuse,
+            "released": self._released,
+            "complete": self._complete,
+            "complete round": self._complete_round,
+        }
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that changes, as data that `snapshots` encodes.
+
+        Raises
+        ------
+        SpecError
+            If the data sides cannot be kept.
+        """
+        pack = restorable(self._computer).ticket_snapshot
+        return {
+            "counters": vars(self._counters).copy(),
+            "asked": self._asked.copy(),
+            "tickets": [(*key, pack(ticket)) for key, ticket in self._tickets.items()],
+            "results": [(*key, tuple(answer)) for key, answer in self._results.items()],
+            "rounds": [
+                (*key, *(pack(value) if name == "ticket" else value for name, value in _values(running)))
+                for key, running in self._rounds.items()
+            ],
+            "begun": self._begun,
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Be as the computations were whose `snapshot` this is."""
+        ticket_of = restorable(self._computer).ticket_of
+        vars(self._counters).update(snapshot["counters"])
+        self._asked, self._begun = snapshot["asked"], snapshot["begun"]
+        self._tickets = {(name, task): ticket_of(ticket) for name, task, ticket in snapshot["tickets"]}
+        self._results = {(name, task): Answer(*answer) for name, task, answer in snapshot["results"]}
+        self._rounds = {
+            (name, task): _Running(token, ticket_of(ticket), *rest)
+            for name, task, token, ticket, *rest in snapshot["rounds"]
+        }
 
     def compute(self, name: str, effect: Compute, now: float) -> None:
         """Admit a task and have it fall due."""
@@ -131,7 +179,8 @@ class Computations:
             counts = self._activity.counts[name]
             counts.since, counts.most, counts.before = now, took, self._counters.updates
         if task.amendable:
-            self._rounds[name, task.id] = running = _Running(ticket, task, seconds, now)
+            self._begun += 1
+            self._rounds[name, task.id] = running = _Running(self._begun, ticket, task, seconds, now)
             self._schedule_end(name, running)
         else:
             self._tickets[name, task.id] = ticket
@@ -169,7 +218,7 @@ class Computations:
         running = self._rounds.get((name, effect.task))
         if running is not None:
             running.task, running.ended = running.task.cut(running.steps(now)), True
-            self._schedule(now, self._complete_round, name, running)
+            self._schedule(now, self._complete_round, name, (running.task.id, running.token))
 
     def pending(self, name: str) -> bool:
         """Whether a node waits for an answer."""
@@ -186,16 +235,17 @@ class Computations:
 
     def _schedule_end(self, name: str, running: _Running) -> None:
         if (end := running.end) is not None:
-            self._schedule(end, self._complete_round, name, running)
+            self._schedule(end, self._complete_round, name, (running.task.id, running.token))
 
-    def _complete_round(self, name: str, running: _Running, now: float) -> None:
-        key = (name, running.task.id)
-        if self._rounds.get(key) is running:  # otherwise it was cut short, or the node was away and has lost it
-            del self._rounds[key]
+    def _complete_round(self, name: str, what: tuple[int, int], now: float) -> None:
+        task, token = what
+        running = self._rounds.get((name, task))
+        if running is not None and running.token == token:  # otherwise it was cut short, or the node was away
+            del self._rounds[name, task]
             ticket = self._computer.amended(running.ticket, running.task)
             (answer,) = self._compute([ticket])
             until = running.task.until
-            self._answer(name, running.task.id, answer, until, until * running.seconds, now)
+            self._answer(name, task, answer, until, until * running.seconds, now)
 
     def _complete(self, name: str, what: tuple[int, float], now: float) -> None:
         task, took = what
@@ -227,6 +277,10 @@ class Computations:
         for note in answer.notes:
             self._log(name, note)
         self._happen(name, _event(task, answer, steps))
+
+
+def _values(running: _Running) -> list[tuple[str, Any]]:
+    return [(item.name, getattr(running, item.name)) for item in fields(running)]
 
 
 def _event(task: int, answer: Answer, steps: int) -> Event:

@@ -20,7 +20,7 @@ set, every further input is refused, and a host from the journal takes its place
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gossamer.errors import GossamerError, PeerError
@@ -39,7 +39,7 @@ from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Receiv
 from gossamer.protocol.frames import Frame
 from gossamer.protocol.link import Link
 from gossamer.protocol.messages import is_confined
-from gossamer.protocol.node import NEWER, Node, state_of
+from gossamer.protocol.node import Node, restore_state, state_of
 from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit, latest_answers
 from gossamer.protocol.trace import Step
 
@@ -470,11 +470,3 @@ class Host:
                 self.finished = reason
                 return [Ended(reason)]
         return []
-
-
-def restore_state(node: Node, values: dict[str, Any]) -> None:
-    """Give a fresh node the state that `state_of` took."""
-    for item in fields(node.state):
-        fresh: Any = getattr(node.state, item.name)
-        value: Any = values.get(item.name) if item.metadata == NEWER else values[item.name]
-        setattr(node.state, item.name, set(value) if isinstance(fresh, set) else value)

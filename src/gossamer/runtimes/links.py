@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     Field,
@@ -184,6 +184,16 @@ class Links:
         if self.reliable:
             return (left + latency,)
         return self._unreliable(sender, to, left, latency, now)
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return all that changes, as plain data."""
+        return self.frames, self.uplink_free.copy(), {ends: way.free for ends, way in self.ways.items()}
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Be as the links were whose `snapshot` this is."""
+        self.frames, self.uplink_free, free = snapshot
+        for (sender, to), seconds in free.items():
+            self._way(sender, to).free = seconds
 
     def _way(self, sender: str, to: str) -> _Way:
         found = self.ways.get((sender, to))

@@ -78,6 +78,31 @@ class Post:
         del self._schedule, self._happen
 
     @property
+    def actions(self) -> dict[str, Action]:
+        """All that it schedules, by names for snapshots."""
+        return {"arrive": self._arrive, "frame": self._frame, "wake": self._wake}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that changes, as data that `snapshots` encodes."""
+        return {
+            "counts": (self.messages, self.bytes, self.under_way),
+            "links": self._links.snapshot(),
+            "sessions": {name: session.state() for name, session in self._sessions.items()},
+            "wakes": self._wakes.copy(),
+            "away": sorted(self._away),
+            "flying": {ends: list(queue) for ends, queue in self._flying.items()},
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Be as the post was whose `snapshot` this is."""
+        self.messages, self.bytes, self.under_way = snapshot["counts"]
+        self._links.restore(snapshot["links"])
+        for name, session in self._sessions.items():
+            self._sessions[name] = Session.restore(name, session.settings, snapshot["sessions"][name])
+        self._wakes, self._away = snapshot["wakes"], set(snapshot["away"])
+        self._flying = snapshot["flying"]
+
+    @property
     def in_flight(self) -> list[InFlight]:
         """Messages that were sent and have not been received."""
         return [InFlight(sender, to, item) for (sender, to), queue in self._flying.items() for item in queue]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from gossamer.algorithms.context import InFlight, Staleness
@@ -28,7 +30,7 @@ from gossamer.protocol.effects import (
     Update,
 )
 from gossamer.protocol.events import Elapsed, Event, Resumed, Started, Stop
-from gossamer.protocol.node import Node
+from gossamer.protocol.node import Node, restore_state, state_of
 from gossamer.protocol.trace import Step
 from gossamer.randomness import stream
 from gossamer.runtimes.activity import Activity
@@ -37,7 +39,7 @@ from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.mail import Action, Post
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
-from gossamer.sides.answers import Computer
+from gossamer.sides.answers import Computer, restorable
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ class Simulator:
         self._down: dict[str, float] = {}
         self._settling: float | None = None
         self._away: dict[str, Iterator[Span]] = {}
+        self._absences: dict[str, int] = {}  # how many of each were taken
         lossy = world.faults.away or not world.links.reliable
         self._post = Post(names, world.links, lossy, world.seed, self.start, *does, world.units, self.activity)
         for name in world.servers:
@@ -220,6 +223,70 @@ class Simulator:
         self._post.close()
         self._computations.close()
 
+    # Snapshots
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that has changed since the start, as data that `protocol.snapshots` encodes.
+
+        Between two steps, and to be encoded before the next one, which changes what is in it.
+
+        Raises
+        ------
+        SpecError
+            If the data sides cannot be kept.
+        """
+        named = {action: name for name, action in self._actions.items()}
+        return {
+            "now": self.now,
+            "heap": [(time, number, named[action], node, what) for time, number, action, node, what in self._heap],
+            "scheduled": self._scheduled,
+            "timers": self._timers.copy(),
+            "nodes": {name: state_of(node) for name, node in self.nodes.items()},
+            "sets": [sorted(found) for found in (self.gone, self._working, self._begun)],
+            "finished": self.finished.copy(),
+            "down": self._down.copy(),
+            "settling": self._settling,
+            "counted": self._counted,
+            "absences": self._absences.copy(),
+            "activity": self.activity.snapshot(),
+            "computations": self._computations.snapshot(),
+            "post": self._post.snapshot(),
+            "computer": restorable(self.computer).snapshot(),
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Be as the simulator was whose `snapshot` this is: one that was built from the same, and has not begun."""
+        actions = self._actions
+        self.now, self._scheduled = snapshot["now"], snapshot["scheduled"]
+        self._heap[:] = [
+            (time, number, actions[name], node, what) for time, number, name, node, what in snapshot["heap"]
+        ]
+        self._timers, self.finished = snapshot["timers"], snapshot["finished"]
+        for name, node in self.nodes.items():
+            restore_state(node, snapshot["nodes"][name])
+        self.gone, self._working, self._begun = map(set, snapshot["sets"])
+        self._down, self._settling, self._counted = snapshot["down"], snapshot["settling"], snapshot["counted"]
+        for name, taken in snapshot["absences"].items():
+            more = taken - self._absences.get(name, 0)
+            deque(islice(self._away[name], more), maxlen=0)
+        self._absences = snapshot["absences"]
+        self.activity.restore(snapshot["activity"])
+        restorable(self.computer).restore(snapshot["computer"])  # before tickets, which are of its sides
+        self._computations.restore(snapshot["computations"])
+        self._post.restore(snapshot["post"])
+
+    @property
+    def _actions(self) -> dict[str, Action]:
+        """All that happens by the clock, by names for snapshots."""
+        return {
+            "begin": self._begin,
+            "ring": self._ring,
+            "leave": self._leave,
+            "come back": self._come_back,
+            **self._computations.actions,
+            **self._post.actions,
+        }
+
     # Events
 
     def _schedule(self, time: float, action: Action, name: str, what: Any) -> None:
@@ -304,7 +371,10 @@ class Simulator:
 
     def _schedule_next_absence(self, name: str) -> None:
         """One after the other, as days go on for ever."""
-        start, end = next(self._away.get(name, _NEVER), (math.inf, math.inf))
+        if name not in self._away:
+            return
+        self._absences[name] = self._absences.get(name, 0) + 1
+        start, end = next(self._away[name], (math.inf, math.inf))
         if start < math.inf:
             self._schedule(self.start + start, self._leave, name, end if end < math.inf else None)
         if end < math.inf:
@@ -359,8 +429,6 @@ def check_world(
         if number >= nodes + servers:
             raise SpecError(f"{key}: a node is a number below {nodes + servers}, found {number}")
 
-
-_NEVER: Iterator[Span] = iter(())
 
 _CARRY_OUT: dict[type[Effect], Callable[[Simulator, str, Any], None]] = {
     Send: Simulator._send,

@@ -66,6 +66,14 @@ class Timeline:
                 kept[1] += span[1]
                 kept[2] += span[2]
 
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return all that changes, as plain data."""
+        return self.step, {key: list(span) for key, span in self._spans.items()}
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Be as the timeline was whose `snapshot` this is."""
+        self.step, self._spans = snapshot
+
     def as_dict(self) -> dict[str, Any]:
         """Return the timeline as plain data, ordered by node, kind and time."""
         return {

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy.typing as npt
 
+from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Record
@@ -79,3 +80,43 @@ class Computer(Protocol):
     def releases(self, node: str) -> int:
         """Number of releases that ``node`` has been charged."""
         ...
+
+
+@runtime_checkable
+class Restorable(Computer, Protocol):
+    """A computer whose state can be kept, and given to another one of the same run, as a checkpoint does."""
+
+    def snapshot(self) -> Any:
+        """Return all that changes, as data that `protocol.snapshots` encodes.
+
+        Raises
+        ------
+        SpecError
+            If something of it cannot be kept.
+        """
+        ...
+
+    def restore(self, snapshot: Any) -> None:
+        """Be as the computer was whose `snapshot` this is."""
+        ...
+
+    def ticket_snapshot(self, ticket: Any) -> Any:
+        """Return a ticket that was not computed yet, as such data."""
+        ...
+
+    def ticket_of(self, snapshot: Any) -> Any:
+        """Return the ticket whose `ticket_snapshot` this is; it is charged already."""
+        ...
+
+
+def restorable(computer: Computer) -> Restorable:
+    """Return ``computer``, if its state can be kept.
+
+    Raises
+    ------
+    SpecError
+        If it cannot.
+    """
+    if not isinstance(computer, Restorable):
+        raise SpecError(f"the state of {type(computer).__name__} cannot be kept; run without checkpoints")
+    return computer

@@ -66,6 +66,11 @@ class Charges(Protocol):
         """Most releases; None where nothing limits them."""
         ...
 
+    @property
+    def law(self) -> Kind | None:
+        """The one law that is charged; None where each receipt says which."""
+        return None
+
     def refusal(self, counts: Counted, receipt: Receipt) -> str | None:
         """Reason that one more release is not covered, as a clause; None if it is."""
         ...
@@ -103,6 +108,10 @@ class Charges(Protocol):
 
 class _OfOne:
     """Charges to one party alone."""
+
+    @property
+    def law(self) -> Kind | None:
+        return None
 
     def owned(self, counts: Counted, owner: str) -> int:
         return sum(counts.values())
@@ -181,6 +190,10 @@ class StreamCharges(_OfOne):
     def most(self) -> int | None:
         return self.stream.records
 
+    @property
+    def law(self) -> StreamKind:
+        return self.stream
+
     def refusal(self, counts: Counted, receipt: Receipt) -> str | None:
         if receipt.kind != self.stream:
             return f"release refused: not in the plan ({receipt.kind.describe()})"
@@ -224,6 +237,10 @@ class SumCharges(_OfOne):
     def most(self) -> int | None:
         return self.sums
 
+    @property
+    def law(self) -> AgentNoise:
+        return self.noise
+
     def refusal(self, counts: Counted, receipt: Receipt) -> str | None:
         if receipt.kind != self.noise:
             return f"masked sum refused: not in the plan ({receipt.kind.describe()})"
@@ -262,6 +279,10 @@ class CuratorCharges:
     @property
     def most(self) -> int | None:
         return self.each.most
+
+    @property
+    def law(self) -> None:
+        return None
 
     def refusal(self, counts: Counted, receipt: Receipt) -> str | None:
         owned: dict[str, dict[Hashable, int]] = {owner: {} for owner in receipt.owners}

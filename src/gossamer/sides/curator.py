@@ -124,6 +124,18 @@ class CuratorRule(Rule):
     def release(self, ticket: Ticket, raw: None) -> Answer:
         return self._cohort(ticket) if isinstance(ticket.task, Cohort) else self._sum(ticket)
 
+    def snapshot(self) -> tuple[Any, ...] | None:
+        drawn = self._drawn
+        if drawn is None:
+            return None
+        return drawn.id, drawn.query, drawn.number, None if drawn.members is None else sorted(drawn.members)
+
+    def restore(self, snapshot: tuple[Any, ...] | None) -> None:
+        self._drawn = None
+        if snapshot is not None:
+            task, query, number, members = snapshot
+            self._drawn = _Drawn(task, query, number, None if members is None else frozenset(members))
+
     def _cohort(self, ticket: Ticket) -> Answer:
         """The clients that were drawn, which nobody outside the scope is to learn."""
         task: Cohort = ticket.task

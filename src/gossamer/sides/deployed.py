@@ -23,7 +23,7 @@ from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
 from gossamer.sides.grid_query import GridQuery
-from gossamer.sides.home import Home, Kept
+from gossamer.sides.home import Home, Kept, StreamNoise
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.number_source import Numbers, numbers_of
 from gossamer.sides.plan import SidePlan, Stream
@@ -105,7 +105,7 @@ class Deployed(Home):
         return self._signing
 
 
-class GridStream:
+class GridStream(StreamNoise):
     """Correlated noise that a restart does not lose, drawn on a grid; see `streams.records`.
 
     Raises

@@ -33,14 +33,20 @@ CHARGING, DRAWING = "charging a release", "drawing noise"
 class StreamNoise(Protocol):
     """Draws what is new in a record of correlated noise."""
 
-    @property
-    def needed(self) -> int:
-        """Number of records before it that the next one is made of."""
-        ...
+    needed: int
+    """Number of records before it that the next one is made of."""
 
     def answer(self, number: int, state: FloatArray, before: list[Record]) -> FloatArray:
         """The record [size] with fresh noise."""
         ...
+
+    def snapshot(self) -> Any:
+        """Return all that changes, for `protocol.snapshots` to encode; nothing where records are all there is."""
+        return None
+
+    def restore(self, snapshot: Any) -> None:
+        """Be as the noise was whose `snapshot` this is."""
+        return None
 
 
 class Kept(RoundMark, Records, Protocol):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gossamer.errors import BudgetSpent
-from gossamer.privacy.releases import checked_counts
+from gossamer.privacy.releases import ReleaseKind, checked_counts
 from gossamer.sides.charges import Charges, Receipt
 
 
@@ -92,6 +92,26 @@ class MemoryLedger:
     def lines(self) -> list[dict[str, Any]]:
         """Records for ``ledger.jsonl``."""
         return self.charges.lines(self.owner, self.counts)
+
+    def snapshot(self) -> list[tuple[Any, ...]]:
+        """Return the counts in their order, as data that `protocol.snapshots` encodes: owner, law, number."""
+        return [(*_owner_and_law(key), number) for key, number in self.counts.items()]
+
+    def restore(self, snapshot: list[tuple[Any, ...]]) -> None:
+        """Be as the ledger was whose `snapshot` this is."""
+        law = self.charges.law
+        counts: dict[Any, int] = {}
+        for owner, parts, number in snapshot:
+            kind = ReleaseKind(*parts) if parts else law
+            counts[(owner, kind) if owner else kind] = number
+        self.counts = checked_counts(counts)
+        self.releases = sum(self.counts.values())
+
+
+def _owner_and_law(key: Any) -> tuple[str, tuple[Any, ...]]:
+    """Parts of a key of counts; of the one law that a ledger is opened for, no parts."""
+    owner, kind = key if isinstance(key, tuple) else ("", key)
+    return owner, (kind.mechanism, kind.sampling, kind.size) if isinstance(kind, ReleaseKind) else ()
 
 
 class StoredLedger:

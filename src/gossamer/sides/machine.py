@@ -8,14 +8,13 @@ two different answers: a rule whose answers could differ has them given once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import SpecError
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import CHARGING, Home
-from gossamer.sides.ledger import Ledger
+from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.sums import Provided
 
 NOTHING_PROVIDED = Provided()
@@ -117,6 +116,14 @@ class Rule(Protocol):
         """The answer, with its noise."""
         ...
 
+    def snapshot(self) -> Any:
+        """Return all that changes, as data that `protocol.snapshots` encodes; nothing for most rules."""
+        return None
+
+    def restore(self, snapshot: Any) -> None:
+        """Be as the rule was whose `snapshot` this is."""
+        return None
+
 
 class Side:
     """The data side of one party.
@@ -137,7 +144,7 @@ class Side:
 
     def __init__(self, name: str, rule: Rule, ledger: Ledger | None, home: Home) -> None:
         self.name, self.rule, self.ledger, self.home = name, rule, ledger, home
-        self._opened, self._open = count(), set[int]()
+        self._opened, self._open = 0, set[int]()
 
     @property
     def releases(self) -> int:
@@ -159,9 +166,10 @@ class Side:
         if due.receipt is not None:
             charged = self.charge(due.receipt)
             self.rule.admitted(task)
-        opened = next(self._opened) if due.once else None
+        opened = self._opened if due.once else None
         if opened is not None:
             self._open.add(opened)
+            self._opened += 1
         return Ticket(self, task, self.rule.number(task, charged), due.provided, opened)
 
     def charge(self, receipt: Receipt) -> int:
@@ -200,3 +208,24 @@ class Side:
     def release(self, ticket: Ticket, raw: Any) -> Answer:
         """The answer to what a ticket comes to without noise."""
         return self.rule.release(ticket, raw)
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return all that changes, as data that `protocol.snapshots` encodes.
+
+        Raises
+        ------
+        SpecError
+            If the ledger outlives the process anyhow, and so cannot be set back with the rest.
+        """
+        if not isinstance(self.ledger, MemoryLedger | None):
+            raise SpecError(f"{self.name}: a durable ledger is never set back, so no checkpoint can be made of it")
+        charged = None if self.ledger is None else self.ledger.snapshot()
+        return charged, self._opened, sorted(self._open), self.rule.snapshot()
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Be as the side was whose `snapshot` this is."""
+        charged, self._opened, open_, rule = snapshot
+        self._open = set(open_)
+        if isinstance(self.ledger, MemoryLedger):
+            self.ledger.restore(charged)
+        self.rule.restore(rule)

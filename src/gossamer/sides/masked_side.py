@@ -159,6 +159,24 @@ class MaskedSide:
             return Answer(REFUSED)
         return Answer(answer)
 
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return all that changes, as data that `protocol.snapshots` encodes; it has the secret keys of a round."""
+        kept = self._round
+        if kept is None:
+            return self._mark.round, None
+        answers = [(step, asked, answer) for step, (asked, answer) in kept.answers.items()]
+        return self._mark.round, (kept.number, kept.update, kept.agent.state, answers, kept.charged)
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Be as the side was whose `snapshot` this is; only of a simulation, where nobody signs keys."""
+        mark, kept = snapshot
+        self._mark.reached(mark)
+        self._round = None
+        if kept is not None:
+            number, update, state, answers, charged = kept
+            said = {step: (asked, answer) for step, asked, answer in answers}
+            self._round = _Round(number, update, MaskingAgent(state), said, charged)
+
     def _identities(self, numbers: Mapping[str, int]) -> Identities | None:
         """Identities whose signatures the keys of a round have to bear."""
         if self._signing is None:

@@ -78,6 +78,12 @@ class MemberRule(Rule):
         too_long = float(np.linalg.norm(update.astype(np.float64))) > self._reach * (1 + SLACK)
         return clipped(update, self._reach) if too_long else update
 
+    def snapshot(self) -> tuple[Any, ...]:
+        return self._talk.snapshot()
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        self._talk.restore(snapshot)
+
     def release(self, ticket: Ticket, raw: Update | None) -> Answer:
         if raw is None:
             return Answer(REFUSED) if isinstance(ticket.task, LocalUpdate) else self._talk.step(ticket.task)

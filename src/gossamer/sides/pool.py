@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gossamer.errors import SpecError
 from gossamer.sides.answers import Answer
 from gossamer.sides.home import DRAWING, Home
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.machine import Side, Ticket, Together
+from gossamer.sides.machine import NOTHING_PROVIDED, Side, Ticket, Together
 
 
 class Pool:
@@ -93,6 +94,32 @@ class Pool:
         """Number of charged releases with the data of ``node``."""
         ledger = self.sides[self._counted_by.get(node, node)].ledger
         return 0 if ledger is None else ledger.releases_of(node)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that changes, as data that `protocol.snapshots` encodes.
+
+        Raises
+        ------
+        SpecError
+            If something of it cannot be kept: only of a world whose numbers are the same again.
+        """
+        if not self._home.repeats:
+            raise SpecError("data sides can be kept where their noise is the same again, which it is not here")
+        return {name: side.snapshot() for name, side in self.sides.items()}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Be as the pool was whose `snapshot` this is."""
+        for name, side in self.sides.items():
+            side.restore(snapshot[name])
+
+    def ticket_snapshot(self, ticket: Ticket) -> tuple[Any, ...]:
+        """Return a ticket as such data."""
+        return ticket.side.name, ticket.task, ticket.number, ticket.opened
+
+    def ticket_of(self, snapshot: tuple[Any, ...]) -> Ticket:
+        """Return the ticket whose `ticket_snapshot` this is."""
+        name, task, number, opened = snapshot
+        return Ticket(self.sides[name], task, number, NOTHING_PROVIDED, opened)
 
     def renew(self, name: str) -> None:
         """Open the data side of ``name`` again, as its process does that was started again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream as Generators
 from gossamer.sides.answers import divided
-from gossamer.sides.home import Home
+from gossamer.sides.home import Home, StreamNoise
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.number_source import Numbers, generator_of
 from gossamer.sides.plan import SidePlan, Stream
@@ -83,7 +84,7 @@ class Simulated(Home):
         return MemoryLedger(name, charges)
 
 
-class FloatStream:
+class FloatStream(StreamNoise):
     """Correlated noise in floating point, whose state ends with its process."""
 
     needed = 0
@@ -98,3 +99,9 @@ class FloatStream:
             return state
         noise, self._state = self._stream.draw(self._state, self._numbers.at(number))
         return state + noise
+
+    def snapshot(self) -> tuple[Any, ...]:
+        return self._state.record, self._state.total, self._state.past
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        self._state = NoiseState(*snapshot)

@@ -71,6 +71,15 @@ class StreamRule(Rule):
             answer = kept.answer.astype(values.dtype)
         return Answer(Released(np.nan_to_num(answer, copy=False)))  # a value out of range saturates
 
+    def snapshot(self) -> tuple[Any, ...]:
+        past = [(record.number, record.state, record.answer) for record in self._past]
+        return past, self._noise.snapshot()
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        past, noise = snapshot
+        self._past = [Record(*parts) for parts in past]
+        self._noise.restore(noise)
+
     def _answered(self, number: int) -> bool:
         """Whether a record has an answer, which is kept."""
         return bool(self._past) and self._past[-1].number == number

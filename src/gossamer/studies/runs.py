@@ -1,8 +1,8 @@
 """Runs of a study: each with a folder of its own, so that a study goes on where it was interrupted.
 
-A finished run's folder is kept. One that was interrupted is run anew, from its beginning and with its own noise secret:
-what it released before it releases again, and nothing more, as a repeat does. A folder that was made from another spec
-is refused, since a study that mixed the two would say nothing of either.
+A finished run's folder is kept. One that was interrupted goes on from its checkpoint; without one it is run anew, from
+its beginning and with its own noise secret. What it released before it releases again, and nothing more, as a repeat
+does. A folder that was made from another spec is refused, since a study that mixed the two would say nothing of either.
 
 A run that another machine makes is begun here: its secret is drawn and kept before it is handed over, so whoever makes
 it again, because a worker or this machine was lost, makes the same.
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import DataError, GossamerError, RunWarning, shortened
+from gossamer.errors import CallerError, DataError, GossamerError, RunWarning, shortened
 from gossamer.experiment.noise_secret import FILE, KeptSecret, NoiseSecret
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import read_spec, write_spec
-from gossamer.experiment.results_folder import ResultsFolder, read_summary
+from gossamer.experiment.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, read_summary
+from gossamer.experiment.resuming import resume_run
 from gossamer.experiment.running import run
 from gossamer.experiment.spec import Experiment
 
-_UNFINISHED = ("running", "interrupted")
 _MISSING = "nothing"
 _NOT_YET = "0" * 32
 """In the place of what a secret was drawn for, until the run has found that out."""
@@ -81,12 +81,23 @@ class StudyRun:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RunWarning)  # they were told before the first run
-                run(self.experiment, self.folder, overwrite=True, secret=secret)
+                if not self._resumed():
+                    run(self.experiment, self.folder, overwrite=True, secret=secret)
         except GossamerError as problem:
             error = str(problem)
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
         return Outcome(self.number, " ".join(error.split()), time.perf_counter() - began)
+
+    def _resumed(self) -> bool:
+        """Whether the run went on from its checkpoint; otherwise, as with other data or code by now, it begins anew."""
+        if not (self.folder / CHECKPOINT).exists():
+            return False
+        try:
+            resume_run(self.folder)
+        except CallerError:
+            return False
+        return True
 
     @property
     def seed(self) -> int:
@@ -98,7 +109,7 @@ class StudyRun:
         """Whether its folder has the results of the whole run."""
         if not (self.folder / "summary.json").exists():
             return False
-        return self.summary().get("status") not in _UNFINISHED
+        return self.summary().get("status") not in UNFINISHED
 
     def summary(self) -> dict[str, Any]:
         """Its ``summary.json``."""

@@ -77,6 +77,18 @@ class FixedAnswers:
     def releases(self, node: str) -> int:
         return self.asked.get(node, 0)
 
+    def snapshot(self) -> dict[str, int]:
+        return self.asked.copy()
+
+    def restore(self, snapshot: dict[str, int]) -> None:
+        self.asked = snapshot
+
+    def ticket_snapshot(self, ticket: Sendable) -> Sendable:
+        return ticket
+
+    def ticket_of(self, snapshot: Sendable) -> Sendable:
+        return snapshot
+
 
 LOSSY = LinkSettings(latency=0.2, jitter=0.4, loss=0.2, duplicate=0.1, retry_after=1.0, silence=8.0)
 WORLDS = {

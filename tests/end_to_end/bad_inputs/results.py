@@ -179,6 +179,22 @@ CASES: tuple[Case, ...] = (
         make=lambda folder: (folder / "results").rename(folder / "spec-seed0"),
         of="results",
     ),
+    Case("resume: a run that has ended", KIND, "run --resume results", "this run has ended", of="results"),
+    *(
+        Case(
+            f"resume: {what}",
+            KIND,
+            "run --resume results",
+            expected,
+            make=_written("checkpoint.bin", content),
+            of="results",
+        )
+        for what, content, expected in (
+            ("an empty checkpoint", b"", "checkpoint.bin: expected a checkpoint as a run wrote it, but it begins with"),
+            ("a checkpoint of no run", b"gossamer checkpoint 1\n{}\n", "but it does not say of which run it is"),
+            ("a pickle", b"\x80\x04N.", "checkpoint.bin: expected a checkpoint as a run wrote it"),
+        )
+    ),
     Case("repeat: into itself", KIND, "run --repeat results --out results --overwrite", "results", of="results"),
     Case("status: results of a simulation", KIND, "status results", "there is no status.json", of="results"),
 )

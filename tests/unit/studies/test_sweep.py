@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ from tests.sampling import examples
 
 import gossamer as gs
 from gossamer.cli.main import main
+from gossamer.experiment import keeping
+from gossamer.experiment.driving import Patience
+from gossamer.experiment.keeping import Checkpoints
+from gossamer.experiment.noise_secret import KeptSecret
+from gossamer.experiment.results_folder import CHECKPOINT
 from gossamer.studies import runs as studied
 from gossamer.studies.sweep import sweep
 
@@ -90,6 +96,36 @@ def test_a_run_that_is_begun_again_has_its_own_noise_and_is_no_second_release(sp
     sweep(spec, out=tmp_path, seeds=1, settings=["privacy.noise_secret=fresh"])
     assert files_of(first.folder) == before
     assert "noise_secret.json" in before
+
+
+def test_a_run_that_was_killed_goes_on_from_its_checkpoint(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where the checkpoint is of no use, the run is begun anew."""
+    chosen = ["privacy.noise_secret=fresh"]
+    (first,) = sweep(spec, out=tmp_path, seeds=1, settings=chosen).study.runs
+    before, secret = files_of(first.folder), KeptSecret.read(first.folder).secret
+
+    def killed(keeper: Checkpoints, patience: Patience) -> None:
+        keep(keeper, patience)
+        if patience.updates == 5:
+            raise SystemExit
+
+    keep = Checkpoints.keep
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "keep", killed)
+        patch.setattr(keeping, "_SHARE", math.inf)
+        with pytest.raises(SystemExit):
+            gs.run(gs.read_spec(first.folder / "spec.yaml"), first.folder, overwrite=True, secret=secret, checkpoint=0)
+    checkpoint = (first.folder / CHECKPOINT).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(studied, "run", lambda *given, **more: pytest.fail("begun anew"))
+        sweep(spec, out=tmp_path, seeds=1, settings=chosen)
+    assert files_of(first.folder) == before
+    (first.folder / CHECKPOINT).write_bytes(checkpoint[:-1])
+    (first.folder / "summary.json").unlink()
+    sweep(spec, out=tmp_path, seeds=1, settings=chosen)
+    assert files_of(first.folder) == before
 
 
 @pytest.mark.slow

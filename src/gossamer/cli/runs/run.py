@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.default_folder import default_folder
 from gossamer.cli.logs import STDERR, add_log, logged
-from gossamer.cli.option_values import FileName
+from gossamer.cli.option_values import FileName, interval
 from gossamer.cli.pages import add_live, door_for, live
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
 from gossamer.cli.printing import Lines, describe_row, figure, print_json, say, table, warn, wrapped
@@ -37,11 +38,20 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--repeat", metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
     )
     command.add_argument(
+        "--resume", metavar="RESULTS", help="go on with the interrupted or killed run of a results folder"
+    )
+    command.add_argument(
         "--out", action=FileName, help="folder for the results (default: runs/<spec>-seed<seed>,<what --set says>)"
     )
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
     command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
+    command.add_argument(
+        "--checkpoint",
+        type=interval,
+        metavar="EVERY",
+        help="how often the run is kept in --out, to be resumed: 90s, 5m, 2h, or off (default: 60s)",
+    )
     add_live(command, "show the report to a browser on this machine while the run goes on")
     command.add_argument(
         "--track",
@@ -65,7 +75,8 @@ def run_command(options: argparse.Namespace) -> int:
     from gossamer.experiment.diverging import in_words
     from gossamer.experiment.early_stopping import remark
 
-    out, start = _repeat(options) if options.repeat is not None else _run(options)
+    made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
+    out, start = made_by(options)
     shown = progress(lines=options.log_file == STDERR)
     try:
         with logged(options, out.name), naming(options.spec, out, options.trace), door_for(options) as door:
@@ -75,7 +86,7 @@ def run_command(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         shown.close()
         if (out / "summary.json").exists():
-            say(f"{out} holds the results up to the last evaluation")
+            say(f"{out} holds the results up to the last evaluation{_goes_on(out)}")
         raise
     finally:
         shown.close()
@@ -99,7 +110,7 @@ def _run(options: argparse.Namespace) -> Start:
     from gossamer.experiment.running import run
 
     if options.spec is None:
-        raise CallerError("expected a SPEC to run, or --repeat RESULTS, found neither; give one")
+        raise CallerError("expected a SPEC to run, or --repeat RESULTS, or --resume RESULTS, found none; give one")
     experiment = read_experiment(options)
     out = options.out or default_folder(options.spec, "", experiment.seed, settings_of(options))
     more = {
@@ -107,6 +118,7 @@ def _run(options: argparse.Namespace) -> Start:
         "trace": options.trace,
         "track": options.track,
         "track_private": options.track_private,
+        **_kept(options),
     }
     return out, lambda shown: run(experiment, out, progress=shown, **more)
 
@@ -114,6 +126,23 @@ def _run(options: argparse.Namespace) -> Start:
 def _repeat(options: argparse.Namespace) -> Start:
     from gossamer.experiment.repeating import repeat_run
 
+    _check_alone("--repeat", options, {"--checkpoint": options.checkpoint is not None})
+    out = options.out or Path("runs") / f"{Path(options.repeat).resolve().name}-repeat"
+    more = {"overwrite": options.overwrite, "trace": options.trace}
+    return out, lambda shown: repeat_run(options.repeat, out, progress=shown, **more)
+
+
+def _resume(options: argparse.Namespace) -> Start:
+    from gossamer.experiment.resuming import resume_run
+
+    more = {"--repeat": options.repeat, "--out": options.out, "--overwrite": options.overwrite}
+    _check_alone("--resume", options, {name: bool(value) for name, value in more.items()})
+    given = {"trace": options.trace, **_kept(options)}
+    return Path(options.resume), lambda shown: resume_run(options.resume, progress=shown, **given)
+
+
+def _check_alone(option: str, options: argparse.Namespace, more: dict[str, bool]) -> None:
+    """Refuse what says another run than the results folder of ``option`` does."""
     given = {
         "SPEC": options.spec is not None,
         "--set": bool(options.set),
@@ -121,13 +150,23 @@ def _repeat(options: argparse.Namespace) -> Start:
         "--accept-weak": options.accept_weak,
         "--reproducible": options.reproducible,
         "--track": bool(options.track),
+        **more,
     }
     found = [name for name, there in given.items() if there]
     if found:
-        raise CallerError(f"--repeat takes everything from the results folder, found {found[0]} as well; leave it out")
-    out = options.out or Path("runs") / f"{Path(options.repeat).resolve().name}-repeat"
-    more = {"overwrite": options.overwrite, "trace": options.trace}
-    return out, lambda shown: repeat_run(options.repeat, out, progress=shown, **more)
+        raise CallerError(f"{option} takes everything from the results folder, found {found[0]} as well; leave it out")
+
+
+def _kept(options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds from one checkpoint to the next, if they were said."""
+    every = options.checkpoint
+    return {} if every is None else {"checkpoint": every if every < math.inf else None}
+
+
+def _goes_on(out: Path) -> str:
+    from gossamer.experiment.results_folder import CHECKPOINT
+
+    return f"; gossamer run --resume {shlex.quote(str(out))} goes on" if (out / CHECKPOINT).exists() else ""
 
 
 def _report(result: Result, words: Words, repeated: str | None) -> str:
