@@ -33,7 +33,7 @@ algorithm: {name: gossip, nodes: 3, batch_size: 20, updates_per_node: 2}
 budget: {epsilon: 5, delta: 1.0e-4}
 evaluation: "off"
 """
-LONG = ["algorithm.updates_per_node=4000", "stop.virtual_seconds=1e6", "budget=null", "privacy.noise_multiplier=5"]
+LONG = ["algorithm.updates_per_node=2000", "stop.virtual_seconds=1e6", "budget=null", "privacy.noise_multiplier=5"]
 Files = dict[str, bytes]
 
 
