@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ algorithm: {name: gossip, nodes: 3, batch_size: 20, updates_per_node: 2}
 budget: {epsilon: 5, delta: 1.0e-4}
 evaluation: "off"
 """
-LONG = ["algorithm.updates_per_node=4000", "stop.virtual_seconds=1e6", "budget=null", "privacy.noise_multiplier=5"]
+LONG = ["algorithm.updates_per_node=2000", "stop.virtual_seconds=1e6", "budget=null", "privacy.noise_multiplier=5"]
 Files = dict[str, bytes]
 
 
@@ -286,14 +287,17 @@ def at_work() -> list[int]:
 
 
 def kill_one_in_the_middle(killed: list[int]) -> None:
-    """Kill the first worker that has been seen at work for a second."""
-    for _ in range(1_000):
-        before = at_work()
-        time.sleep(1)
-        if both := {*before} & {*at_work()}:
-            killed.append(both.pop())
-            os.kill(killed[0], signal.SIGKILL)
-            return
+    """Kill a worker at work once a run has begun to release: its secret is in the folder that it is made in."""
+
+    def begun() -> set[Path]:
+        return {*Path(gettempdir()).glob(f"gossamer-*/run/{FILE}")}
+
+    before = begun()
+    while not killed:
+        time.sleep(0.02)
+        if begun() - before and (found := at_work()):
+            os.kill(found[0], signal.SIGKILL)
+            killed.append(found[0])
 
 
 @with_ray
@@ -318,7 +322,7 @@ def test_a_run_whose_worker_is_killed_is_made_again_with_the_same_bytes(
     killer = threading.Thread(target=kill_one_in_the_middle, args=(killed,), daemon=True)
     killer.start()
     found = gs.sweep(spec, out=tmp_path / "out", seeds=2, settings=LONG, engine="ray", tell=told.append)
-    killer.join()
+    killer.join(timeout=60)
     assert len(killed) == 1
     assert [line.partition(": ")[2] for line in told if "lost" in line] == [
         "its worker was lost, and it is taken up again"
