@@ -27,7 +27,7 @@ STATES = (DONE, FAILED, AT_WORK, WAITING)
 
 
 def counts(study: Study, at_once: int) -> dict[str, Counter[str]]:
-    """How many runs of each setting are in which state: runs are begun in order, so many at a time."""
+    """Counts of the runs of each setting by their state: runs are begun in order, so many at a time."""
     free, found = at_once, dict[str, Counter[str]]()
     for one in study.runs:
         if one.folder in study.done:
