@@ -36,12 +36,16 @@ from gossamer.experiment.regression import Fit
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.secrets import chosen_secret, samples_seed, secret_seed, test_mark
+from gossamer.experiment.sharding import Engine, Sources, drive_shards, reason_against, sharded
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
 from gossamer.experiment.tracking import tracked, trackers_of
 from gossamer.experiment.watching import Watched
+from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
+from gossamer.runtimes.shards import Shards
 from gossamer.runtimes.simulator import Simulator
+from gossamer.sides.pool import Pool
 
 if TYPE_CHECKING:
     from gossamer.objectives.models.given import Given
@@ -63,6 +67,7 @@ def run(
     secret: NoiseSecret | None = None,
     track: str | Sequence[str] = (),
     track_private: bool = False,
+    engine: Engine | None = None,
 ) -> Result:
     """Run an experiment in the simulator, with noise that nobody can guess.
 
@@ -95,6 +100,10 @@ def run(
     track_private : bool
         Whether those that may send figures elsewhere are also told what no guarantee covers, such as scores on test
         examples.
+    engine : Engine, optional
+        Shards that the run's nodes are dealt out to, such as `gossamer.RayShards`; by default there is one process.
+        What comes out has the same bytes, `timing.json` aside. What cannot be sharded runs in one process, and a
+        warning says why.
 
     Raises
     ------
@@ -113,7 +122,7 @@ def run(
         place = None if folder is None else folder.path
         with tracing(trace, prepared) as watch, tracked(trackers, prepared, plan, place, track_private) as tracking:
             told = Several([progress or NullProgress(), tracking]) if trackers else progress or NullProgress()
-            session = _Run(prepared, plan, folder, told, started, watch, measure=measure, secret=drawn)
+            session = _Run(prepared, plan, folder, told, started, watch, measure=measure, secret=drawn, engine=engine)
             return session.go()
 
 
@@ -184,6 +193,7 @@ class _Run:
     measure: Measure | None = None
     purpose: str = _RUN
     secret: NoiseSecret | None = None
+    engine: Engine | None = None
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
@@ -197,15 +207,7 @@ class _Run:
         samples = samples_seed(prepared.experiment, self.purpose)
         sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, samples)
         self.private = PrivateRecords(self.folder)
-        self.simulator = Simulator(
-            nodes,
-            sides,
-            prepared.world,
-            watch=self.watch,
-            record=self.private.add,
-            count=prepared.count,
-            staleness=prepared.algorithm.staleness,
-        )
+        self.simulator = self._simulator(nodes, sides, Sources(seed, samples, found.ledgers))
         self.node_records = NodeRecords(prepared, plan, self.simulator)
         self.records = Records(
             prepared, plan, self.simulator, sides, self.folder, self.started, time.perf_counter(), found.ranges
@@ -213,6 +215,23 @@ class _Run:
         publish = _Published(self.records, self.node_records, self.progress)
         self.evaluator = Evaluator(
             prepared, plan, self.simulator, lambda: plan.spent(sides.ledgers), publish, self.measure
+        )
+
+    def _simulator(self, nodes: dict[str, Node], sides: Pool, sources: Sources) -> Simulator | Shards:
+        prepared, record = self.prepared, self.private.add
+        if self.engine is not None:
+            why = "a trace has every event in order" if self.watch is not None else reason_against(prepared)
+            if why is None:
+                return sharded(self.engine, prepared, self.plan, nodes, sides, sources, record)
+            warnings.warn(f"this run is made in one process: {why}", RunWarning, stacklevel=6)
+        return Simulator(
+            nodes,
+            sides,
+            prepared.world,
+            watch=self.watch,
+            record=record,
+            count=prepared.count,
+            staleness=prepared.algorithm.staleness,
         )
 
     def go(self) -> Result:
@@ -225,13 +244,19 @@ class _Run:
             if self.evaluator.on:
                 self.evaluator.look(0.0)
             with few_collections():
-                self.records.status = drive(self.simulator, self.plan.stop, self)
+                self.records.status = self._drive()
         except KeyboardInterrupt:
             self.records.status = "interrupted"
             self.save()
             raise
         self.end()
         return self.records.result(self.secret)
+
+    def _drive(self) -> str:
+        stop = self.plan.stop
+        if isinstance(self.simulator, Shards):
+            return drive_shards(self.simulator, stop, self)
+        return drive(self.simulator, stop, self)
 
     def begin(self) -> None:
         """Tell what is run, and write down all that is fixed by now."""
@@ -288,6 +313,14 @@ class _Run:
     @property
     def timed(self) -> bool:
         return self.evaluator.timed
+
+    @property
+    def next_update(self) -> int | None:
+        return self.evaluator.next_update
+
+    @property
+    def next_seconds(self) -> float | None:
+        return self.evaluator.next_seconds
 
     def before(self, upcoming: float) -> None:
         self.evaluator.before(upcoming)
