@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -119,7 +120,10 @@ class Making:
         prepared = replace(prepared, objective=build_objective(prepared.experiment, prepared.dataset))
         own = {name for name, home in zip(prepared.names, self.homes, strict=True) if home == number}
         plan = replace(self.plan, sides={name: side for name, side in self.plan.sides.items() if name in own})
-        nodes, sides = nodes_of(prepared, plan), sides_of(prepared, plan, seed, None, self.ledgers, self.samples)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is to be said was, when the run was prepared
+            nodes = nodes_of(prepared, plan)
+        sides = sides_of(prepared, plan, seed, None, self.ledgers, self.samples)
         return Shard(nodes, sides, prepared.world, self.homes, number)
 
 

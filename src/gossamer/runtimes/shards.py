@@ -243,11 +243,8 @@ class Shards:
         ended = flags & ENDED > 0
         if self._aging:
             self._age(np.concatenate([each.nodes for each in happened])[order], flags, ended, updates)
-        places = np.flatnonzero(np.concatenate([[True], ended, [True]])) + [
-            -self._waited,
-            *[0] * (int(ended.sum()) + 1),
-        ]
-        self.idle, self._waited = int(np.diff(places).max()) - 1, int(places[-1] - places[-2]) - 1
+        waited = np.diff([-1 - self._waited, *np.flatnonzero(ended).tolist(), len(ended)]) - 1
+        self.idle, self._waited = int(waited.max()), int(waited[-1])
         self._replay(happened, order)
         latest = float(max(each[-1] for each in times if len(each)))
         count = sum(int(np.count_nonzero(each == latest)) for each in times)

@@ -1,0 +1,90 @@
+"""Runs over several shards in one process: every file has the same bytes as without shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gossamer.experiment.noise_secret import NoiseSecret
+from gossamer.experiment.running import run
+from gossamer.experiment.sharding import Inline
+
+SECRET = NoiseSecret(bytes(range(16)))
+ROOT = Path(__file__).parents[3]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All files of a run but the times that it took."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "timing.json"}
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    """A small run of gossip, with sections changed."""
+    plain: dict[str, Any] = {
+        "dataset": "digits",
+        "objective": "softmax",
+        "algorithm": {"name": "gossip", "nodes": 7, "batch_size": 16, "updates_per_node": 9},
+        "privacy": {"clip": 1.0, "noise_multiplier": 1.0},
+        "evaluation": {"every_updates": 10},
+    }
+    return {
+        key: {**plain[key], **value}
+        if key in plain and isinstance(value, dict) and isinstance(plain[key], dict)
+        else value
+        for key, value in {**plain, **changes}.items()
+    }
+
+
+TIES = {"speeds": {"stagger": 0.0}}
+SPECS: dict[str, dict[str, Any]] = {
+    "usual": spec(),
+    "demo": yaml.safe_load((ROOT / "examples/digits-gossip.yaml").read_text()) | {"stop": {"virtual_seconds": 40}},
+    "ties": spec(**TIES),
+    "ties at multiples": spec(**TIES, links={"latency": 0.5}),
+    "ties of whole seconds": spec(**TIES, links={"latency": 1.0}),
+    "late messages": spec(**TIES, links={"latency": 3.0}, evaluation={"every_updates": 1}),
+    "cyclic": spec(speeds="cyclic", links={"latency": 1 / 7}),
+    "lognormal, every update": spec(speeds="lognormal", links={"latency": 0.4}, evaluation={"every_updates": 1}),
+    "very late messages": spec(speeds="lognormal", links={"latency": 30.0}),
+    "later than anybody waits": spec(speeds="lognormal", links={"latency": 200.0}),
+    "moments": spec(speeds="lognormal", evaluation={"every_seconds": 0.7}, stop={"virtual_seconds": 6.5}),
+    "moments, ties": spec(**TIES, evaluation={"every_seconds": 1.0}, stop={"virtual_seconds": 6.0}),
+    "moments and updates": spec(evaluation={"every_seconds": 1.5, "every_updates": 7}),
+    "so many updates": spec(stop={"updates": 33}, algorithm={"updates_per_node": None}),
+    "so many updates, ties": spec(**TIES, stop={"updates": 33}, algorithm={"updates_per_node": None}),
+    "accuracy": spec(stop={"accuracy": 0.3}, privacy={"noise_multiplier": 0.1}),
+    "accuracy at moments": spec(
+        stop={"accuracy": 0.3}, privacy={"noise_multiplier": 0.1}, evaluation={"every_seconds": 0.9}
+    ),
+    "bandwidth": spec(links={"latency": 0.2, "bandwidth": 20000.0}),
+    "exceptions": spec(
+        links={"latency": 0.3, "exceptions": [{"node": 2, "latency": 0.05}, {"edge": [0, 6], "bandwidth": 9000.0}]}
+    ),
+    "quantile clips": spec(privacy={"clip": {"policy": "quantile", "initial": 1.0}, "noise_multiplier": 1.0}),
+    "no looks": spec(evaluation={"name": "off"}),
+    "random slow": spec(speeds={"scenario": "random_slow"}),
+    "bipartite": spec(algorithm={"nodes": 8, "exchange": "bipartite"}),
+    "no noise": spec(privacy={"clip": None, "noise_multiplier": None}),
+    "d_psgd": spec(algorithm={"name": "d_psgd", "topology": "complete"}),
+    "d_psgd, ties": spec(**TIES, algorithm={"name": "d_psgd"}, evaluation={"every_updates": 3}),
+    "muffliato": spec(algorithm={"name": "muffliato", "gossip_steps": 3}, speeds="lognormal"),
+    "muffliato, impatient": spec(
+        algorithm={"name": "muffliato", "gossip_steps": 2, "patience": 0.1}, links={"latency": 0.5}, **TIES
+    ),
+    "allreduce": spec(algorithm={"name": "allreduce"}),
+    "local": spec(algorithm={"name": "local"}),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_shards_give_the_bytes_of_one_process(name: str, tmp_path: Path) -> None:
+    run(SPECS[name], tmp_path / "plain", secret=SECRET)
+    expected = files(tmp_path / "plain")
+    assert {"private.jsonl", "nodes.json", "ledger.jsonl", "metrics.jsonl"} - expected.keys() <= {"private.jsonl"}
+    for shards in (1, 2, 4):
+        folder = tmp_path / str(shards)
+        run(SPECS[name], folder, secret=SECRET, engine=Inline(shards))
+        assert files(folder) == expected
