@@ -36,13 +36,14 @@ from gossamer.experiment.regression import Fit
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.secrets import chosen_secret, samples_seed, secret_seed, test_mark
-from gossamer.experiment.sharding import Engine, Sources, drive_shards, reason_against, sharded
+from gossamer.experiment.sharding import Sources, drive_shards, reason_against, sharded
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
 from gossamer.experiment.tracking import tracked, trackers_of
 from gossamer.experiment.watching import Watched
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
+from gossamer.runtimes.crew import Engine
 from gossamer.runtimes.shards import Shards
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.pool import Pool

@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.stopping import StopSettings
@@ -18,7 +17,7 @@ from gossamer.experiment.prepared import Prepared
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.streams.model_radius import ModelLengths
 from gossamer.protocol.node import Node
-from gossamer.runtimes.crew import Crew, Here
+from gossamer.runtimes.crew import Engine
 from gossamer.runtimes.shard import Shard
 from gossamer.runtimes.shards import Shards, least_delay
 from gossamer.sides.ledger import Ledger
@@ -183,46 +182,6 @@ def drive_shards(shards: Shards, stop: StopSettings, observer: Looking) -> str:
     return "finished"
 
 
-class Engine(Protocol):
-    """A place for shards.
-
-    Attributes
-    ----------
-    shards : int or None
-        How many a run is dealt out to; None is as many as there are cores.
-    """
-
-    @property
-    def shards(self) -> int | None: ...
-
-    def start(self) -> int:
-        """Make sure that it is there; how many cores it has.
-
-        Raises
-        ------
-        CallerError
-            If it is not.
-        """
-        ...
-
-    def crew(self, making: Making, seed: int, shards: int) -> Crew:
-        """Make the shards of a run."""
-        ...
-
-
-@dataclass(frozen=True)
-class Inline:
-    """Shards in this process, one after the other: it shows that a run can be one for shards, and saves no time."""
-
-    shards: int | None = None
-
-    def start(self) -> int:
-        return 1
-
-    def crew(self, making: Making, seed: int, shards: int) -> Crew:
-        return Here(shards, partial(making.shard, seed))
-
-
 @dataclass(frozen=True)
 class Sources:
     """What a run's data sides are made of, beside what is prepared and planned.
@@ -254,8 +213,9 @@ def sharded(
     CallerError
         If the engine is not there, or has more shards than there are nodes.
     """
-    cores = engine.start()
-    shards = min(cores, len(prepared.names)) if engine.shards is None else engine.shards
-    making = Making.of(prepared, plan, shards, sources.ledgers, sources.samples)
-    crew = engine.crew(making, sources.seed, shards)
+
+    def deal(shards: int) -> Making:
+        return Making.of(prepared, plan, shards, sources.ledgers, sources.samples)
+
+    crew = engine.crew(deal, len(prepared.names), sources.seed)
     return Shards(nodes, sides, prepared.world, crew, record, prepared.algorithm.staleness)

@@ -8,16 +8,44 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+from gossamer.errors import CallerError
 from gossamer.runtimes.shard import Shard
 
-Make = Callable[[int], Shard]
-"""Makes the shard of a number."""
 LOST = object()
 """In the place of what a shard says that was lost."""
 _CHANGING = frozenset({"deliver", "advance", "end"})
 """Methods of shards that change them."""
+_TRIES = 3  # to have one answer of a shard that is lost again and again
+
+
+class Maker(Protocol):
+    """Makes shards of one run. It can be pickled, and knows no secret."""
+
+    def shard(self, seed: int, number: int) -> Shard:
+        """Make the shard of a number; ``seed`` is that of all noise."""
+        ...
+
+
+class Engine(Protocol):
+    """A place for shards."""
+
+    @property
+    def shards(self) -> int | None:
+        """How many a run is dealt out to; None is one for each core, as far as there are nodes."""
+        ...
+
+    def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
+        """Make the shards of a run of so many ``nodes``, which ``deal`` deals out to so many shards.
+
+        Raises
+        ------
+        CallerError
+            If the place is not there, or there are more shards than nodes.
+        """
+        ...
 
 
 class Crew(ABC):
@@ -43,8 +71,14 @@ class Crew(ABC):
         """Call a method of all shards, each with arguments of its own; what they return, in order."""
         found = self._call(method, arguments)
         for number, given in enumerate(arguments):
-            while found[number] is LOST:
-                found[number] = self._again(number, method, given)
+            for _ in range(_TRIES):
+                if found[number] is LOST:
+                    found[number] = self._again(number, method, given)
+            if found[number] is LOST:
+                raise CallerError(
+                    f"shard {number} was lost {_TRIES} times at the same place, as happens where memory runs out; take "
+                    "fewer --shards, or machines with more memory"
+                )
             if method in _CHANGING:
                 self._told[number].append((method, given))
         return found
@@ -80,21 +114,31 @@ class Crew(ABC):
         return None
 
 
-class Here(Crew):
-    """Shards in this process, one after the other: for tests, and to see where others spend their time."""
+@dataclass(frozen=True)
+class Inline:
+    """Shards in this process, one after the other: it shows that a run can be one for shards, and saves no time."""
 
-    def __init__(self, shards: int, make: Make) -> None:
+    shards: int | None = None
+
+    def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
+        return Here(self.shards or 1, deal(self.shards or 1), seed)
+
+
+class Here(Crew):
+    """Shards in this process."""
+
+    def __init__(self, shards: int, maker: Maker, seed: int) -> None:
         super().__init__(shards)
-        self._maker = make
-        self._own: list[Shard] = [make(number) for number in range(shards)]
+        self._maker, self._seed = maker, seed
+        self.own = [maker.shard(seed, number) for number in range(shards)]
 
     def _make(self, number: int, snapshot: bytes | None) -> None:
-        assert snapshot is None, "a shard here gives no snapshot"
-        self._own[number] = self._maker(number)
+        assert snapshot is None, "a shard gives no snapshot yet"
+        self.own[number] = self._maker.shard(self._seed, number)
 
     def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        return getattr(self._own[number], method)(*arguments)
+        return getattr(self.own[number], method)(*arguments)
 
     def close(self) -> None:
-        for shard in self._own:
+        for shard in self.own:
             shard.close()

@@ -169,6 +169,7 @@ class Shards:
                 self.activity.counts[name] = count
             for owner, (of_laws, releases) in charged.items():
                 ledgers[owner].counts, ledgers[owner].releases = of_laws, releases
+        self.crew.keep()
 
     def stop(self, reason: str) -> None:
         """Tell every node that the run ends here."""

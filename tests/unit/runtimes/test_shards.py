@@ -10,7 +10,7 @@ import yaml
 
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.running import run
-from gossamer.experiment.sharding import Inline
+from gossamer.runtimes.crew import Inline
 
 SECRET = NoiseSecret(bytes(range(16)))
 ROOT = Path(__file__).parents[3]
