@@ -121,7 +121,8 @@ class Inline:
     shards: int | None = None
 
     def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
-        return Here(self.shards or 1, deal(self.shards or 1), seed)
+        shards = 1 if self.shards is None else self.shards
+        return Here(shards, deal(shards), seed)
 
 
 class Here(Crew):

@@ -47,8 +47,9 @@ class RayShards:
         with ExitStack() as stack:
             local = max(available_cores(), self.shards or 1) if self.address is None else None
             ray = stack.enter_context(connected(self.address, local))
-            shards = self.shards or min(nodes, int(ray.cluster_resources().get("CPU", 1)))
-            crew = RayCrew(ray, shards, maker or deal(shards), seed)
+            cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+            shards = min(nodes, cores) if self.shards is None else self.shards
+            crew = RayCrew(ray, shards, deal(shards) if maker is None else maker, seed)
             stack.callback(crew.end)
             crew.start()
             crew.stack = stack.pop_all()
