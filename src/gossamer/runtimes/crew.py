@@ -6,12 +6,13 @@ made anew from its last snapshot and told again what it was told since. What it 
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, RunWarning
 from gossamer.runtimes.shard import Shard
 
 LOST = object()
@@ -91,9 +92,15 @@ class Crew(ABC):
 
     def _again(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
         self.restarts += 1
+        told = len(self._told[number])
+        warnings.warn(
+            f"shard {number} was lost; it is made anew, and told again all that it was told ({told} turns)",
+            RunWarning,
+            stacklevel=2,
+        )
         self._make(number, self._snapshots[number])
-        for told, given in self._told[number]:
-            if self._one(number, told, given) is LOST:
+        for earlier, given in self._told[number]:
+            if self._one(number, earlier, given) is LOST:
                 return LOST
         return self._one(number, method, arguments)
 

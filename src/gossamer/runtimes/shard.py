@@ -187,6 +187,7 @@ class Shard(Simulator):
         self._log: list[Key] = []
         self._notes: list[tuple[Any, ...]] = []
         self._last = (-math.inf, 0)
+        self._computing: set[str] = set()
         self._pool = computer
         super().__init__(nodes, computer, world, record=self._note)
         for name in [name for name, home in self._homes.items() if home != number]:
@@ -221,9 +222,10 @@ class Shard(Simulator):
             names.append(name)
             before, updates = asked(name), counters.updates
             action(name, what, time)
-            if asked(name) > before + 1:
-                raise CallerError(f"{name} computes several things at a time, which shards cannot do; use one process")
-            flags.append((asked(name) - before) * BEGUN + (counters.updates - updates) * ENDED)
+            begun, ended = asked(name) - before, counters.updates - updates
+            if begun or ended:
+                self._check_turns(name, begun, ended)
+            flags.append(begun * BEGUN + ended * ENDED)
         return self._happened(names, flags)
 
     def causes(self, times: Sequence[float]) -> dict[float, list[Cause]]:
@@ -348,6 +350,15 @@ class Shard(Simulator):
             for place, (time, cause, rank, *rest) in enumerate(heap):
                 if cause in ranks:
                     heap[place] = (time, cause, final_rank(cause, rank, ranks), *rest)
+
+    def _check_turns(self, name: str, begun: int, ended: int) -> None:
+        """Raise unless a node computes one thing after the other: by that it is known when an update can be."""
+        if begun > 1 or ended > 1 or (begun and not ended and name in self._computing):
+            raise CallerError(f"{name} computes several things at a time, which shards cannot do; run in one process")
+        if begun:
+            self._computing.add(name)
+        else:
+            self._computing.discard(name)
 
     def _note(self, *note: Any) -> None:
         self._notes.append((len(self._log) - 1, *note))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from gossamer.errors import CallerError, RunWarning, SpecError
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.running import run
-from gossamer.runtimes.crew import Inline
+from gossamer.runtimes.crew import LOST, Crew, Here, Inline, Maker
 
 SECRET = NoiseSecret(bytes(range(16)))
 ROOT = Path(__file__).parents[3]
@@ -91,3 +94,92 @@ def test_shards_give_the_bytes_of_one_process(name: str, tmp_path: Path) -> None
         folder = tmp_path / str(shards)
         run(SPECS[name], folder, secret=secret, engine=Inline(shards))
         assert files(folder) == expected
+
+
+class Forgetful(Here):
+    """Loses shards, before and after they have done what they are asked for."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.calls = 0
+        self.again = False
+
+    def _again(self, *arguments: Any) -> Any:
+        self.again = True
+        try:
+            return super()._again(*arguments)
+        finally:
+            self.again = False
+
+    def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        self.calls += 1
+        if not self.again and self.calls % 97 == 0:
+            if self.calls % 2:
+                super()._one(number, method, arguments)
+            del self.own[number].nodes
+            return LOST
+        return super()._one(number, method, arguments)
+
+
+@dataclass(frozen=True)
+class Losing(Inline):
+    """Shards that are lost."""
+
+    kind: type[Here] = Forgetful
+    crews: list[Crew] = field(default_factory=list)
+
+    def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
+        self.crews.append(self.kind(3, deal(3), seed))
+        return self.crews[-1]
+
+
+@pytest.mark.filterwarnings("ignore:shard . was lost")
+@pytest.mark.parametrize("name", ["usual", "ties at multiples", "d_psgd, ties"])
+def test_a_shard_that_is_lost_loses_nothing(name: str, tmp_path: Path) -> None:
+    run(SPECS[name], tmp_path / "plain", secret=SECRET)
+    engine = Losing()
+    run(SPECS[name], tmp_path / "lost", secret=SECRET, engine=engine)
+    assert engine.crews[0].restarts > 2
+    assert files(tmp_path / "lost") == files(tmp_path / "plain")
+
+
+class Doomed(Here):
+    """Loses a shard whenever it is asked."""
+
+    def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        return LOST if method == "advance" else super()._one(number, method, arguments)
+
+
+@pytest.mark.filterwarnings("ignore:shard . was lost")
+def test_a_shard_that_is_lost_again_and_again_ends_the_run() -> None:
+    with pytest.raises(CallerError, match=r"shard 0 was lost 3 times at the same place.* fewer --shards"):
+        run(SPECS["usual"], secret=SECRET, engine=Losing(kind=Doomed))
+
+
+ALONE = {
+    "no least delay: links.latency is 0": {"links": {"latency": 0.0}},
+    "jitter, losses": {"links": {"jitter": 0.1}},
+    "away at times": {"faults": {"absences": [{"node": 1, "start": 2.0, "end": 3.0}]}},
+    "talk to a server": {"algorithm": {"name": "audp"}},
+    "updates of all nodes": {"algorithm": {"learning_rate": {"schedule": "constant", "initial": 0.5, "clock": "global"}}},
+}
+
+
+@pytest.mark.parametrize("why", ALONE)
+def test_what_cannot_be_sharded_runs_in_one_process_and_says_why(why: str, tmp_path: Path) -> None:
+    run(spec(**ALONE[why]), tmp_path / "plain", secret=SECRET)
+    with pytest.warns(RunWarning, match=f"this run is made in one process: .*{why}"):
+        run(spec(**ALONE[why]), tmp_path / "shards", secret=SECRET, engine=Inline(2))
+    assert files(tmp_path / "shards") == files(tmp_path / "plain")
+
+
+def test_a_trace_is_written_in_one_process(tmp_path: Path) -> None:
+    with pytest.warns(RunWarning, match="in one process: a trace has every event in order"):
+        run(spec(), secret=SECRET, engine=Inline(2), trace=tmp_path / "trace")
+    assert (tmp_path / "trace").stat().st_size
+
+
+@pytest.mark.parametrize("shards", [0, 8])
+def test_there_are_no_more_shards_than_nodes(shards: int) -> None:
+    with pytest.raises(SpecError, match=f"expected from 1 to 7 shards for 7 nodes, found {shards}; give fewer"):
+        run(spec(), secret=SECRET, engine=Inline(shards))
