@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gossamer.cli.main import main
+from gossamer.cli import main
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.running import run
@@ -87,7 +87,7 @@ def test_without_ray_its_extra_is_named(
         (["--engine", "ray", "--address", "127.0.0.1:1"], "--address 127.0.0.1:1: nothing answers there"),
     ],
 )
-@pytest.mark.usefixtures("called_here")
+@pytest.mark.usefixtures("called_here", "quiet")
 def test_a_mistake_has_one_line(
     options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

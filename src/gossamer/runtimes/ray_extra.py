@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from gossamer.errors import CallerError, shortened
@@ -30,11 +30,9 @@ UNGUARDED = (
 _CONNECT, _ANSWER = 3.0, 10.0
 """Seconds for a connection, and for an answer as Ray gives it; without them Ray itself waits for minutes."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
-_LOCAL = {
-    **_QUIET,
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # whatever the system: Ray then listens on the loopback interface alone
-    "RAY_AUTH_MODE": "token",
-}
+_TOKEN = {"RAY_AUTH_MODE": "token"}
+_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Variable that, with 0, has Ray on every system listen where it does on those two: on the loopback interface alone."""
 
 
 @contextmanager
@@ -55,14 +53,13 @@ def connected(address: str | None = None, cpus: int | None = None) -> Iterator[A
     CallerError
         If the package is missing, the address is none or nothing answers there, or Ray cannot be started.
     """
-    given = _QUIET if address is not None else _LOCAL
-    with _environment({name: value for name, value in given.items() if name not in os.environ}):
-        ray = _package()
-        if ray.is_initialized():
-            yield ray
-            return
-        if address is not None:
-            _check(address)
+    ray = _package(_QUIET if address is not None else {**_QUIET, **_TOKEN})
+    if address is not None:
+        _check(address)
+    if ray.is_initialized():
+        yield ray
+        return
+    with nullcontext() if address is not None else _loopback():
         try:
             _connect(ray, address, cpus)
             yield ray
@@ -70,7 +67,11 @@ def connected(address: str | None = None, cpus: int | None = None) -> Iterator[A
             ray.shutdown()
 
 
-def _package() -> Any:
+def _package(variables: Mapping[str, str]) -> Any:
+    """Import Ray, which reads these variables then, unless somebody did before; so does what it starts."""
+    if "ray" not in sys.modules:
+        for name, value in variables.items():
+            os.environ.setdefault(name, value)
     try:
         import ray
     except ModuleNotFoundError as missing:
@@ -82,24 +83,39 @@ def _package() -> Any:
     return ray
 
 
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Have Ray, and what it starts, use the loopback interface."""
+    from ray._private import ray_constants as constants  # where Ray keeps what it read when it was imported
+
+    before, variable = getattr(constants, "ENABLE_RAY_CLUSTER", True), os.environ.get(_LOOPBACK)
+    constants.ENABLE_RAY_CLUSTER, os.environ[_LOOPBACK] = False, "0"
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+        if variable is None:
+            del os.environ[_LOOPBACK]
+        else:
+            os.environ[_LOOPBACK] = variable
+
+
 def _connect(ray: Any, address: str | None, cpus: int | None) -> None:
     where = {"address": "local", "num_cpus": cpus} if address is None else {"address": address}
     before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(**where, include_dashboard=False, log_to_driver=False, logging_level="error")
     except (OSError, RuntimeError, ValueError) as error:
-        place = "start on this machine" if address is None else f"connect to {address} as a node of that cluster"
-        raise CallerError(f"Ray cannot {place}: {_reason(error)}; run on a machine of it{_SAME}") from None
+        reason = shortened(" ".join(str(error).split()), 300)
+        raise CallerError(
+            f"Ray cannot start on this machine: {reason}; see its logs"
+            if address is None
+            else f"--address {address}: cannot connect as a machine of that cluster: {reason}; have ray start join it "
+            "here, with its versions of Ray and Python"
+        ) from None
     finally:
         if signal.getsignal(signal.SIGTERM) is not before:  # Ray's own ends the process, whatever it is at
             signal.signal(signal.SIGTERM, before)
-
-
-_SAME = ", with the cluster's versions of Ray and Python"
-
-
-def _reason(error: Exception) -> str:
-    return shortened(" ".join(str(error).split()), 300)
 
 
 # Addresses
@@ -149,14 +165,3 @@ def _ask(address: str) -> None:
 
 
 _HEAD = "give HOST:PORT of the cluster's head, as ray start printed it (6379 if nothing else was said)"
-
-
-@contextmanager
-def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """Have these variables in the environment, as Ray and what it starts read them."""
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        for name in more:
-            os.environ.pop(name, None)
