@@ -135,8 +135,10 @@ def test_all_is_written_down_in_the_order_of_one_process(
 
 
 def made_up() -> Data:
+    """Examples, some of them so large that their gradients are not finite, which nodes write down."""
     drawn = stream(3)
     x, y = drawn.random((100, 4)), drawn.integers(0, 2, 100)
+    x[::4] = 3.4e38
     return Data(x[:80], y[:80], x_test=x[80:], y_test=y[80:], labels=[0, 1])
 
 

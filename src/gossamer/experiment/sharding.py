@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.stopping import StopSettings
@@ -126,7 +126,7 @@ class Making:
         return Shard(nodes, sides, prepared.world, self.homes, number)
 
 
-class Looking(Observer):
+class Looking(Observer, Protocol):
     """An observer that says when it looks next."""
 
     @property

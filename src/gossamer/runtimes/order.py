@@ -33,7 +33,7 @@ Key = tuple[float, float, int, float]
 """Place of an event: its time, its cause's time and rank, and its number among what that scheduled."""
 Bound = tuple[float, ...]
 """A place between events; an event is before it if its key is less."""
-Cause = tuple[float, int, int]
+Cause = tuple[float, int, float]
 """A key without its time."""
 Ranks = dict[float, tuple[int, list[int]]]
 """Of each time that several shards had events of: the first rank of one of them, and the ranks of its events."""

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from gossamer.errors import CallerError, RunWarning
 from gossamer.runtimes.crew import LOST, Crew, Maker
 from gossamer.runtimes.ray_extra import UNGUARDED, connected
-from gossamer.threads import available_cores
+from gossamer.threads import available_cores, keep_to_this
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class _Actor:
     def make(self, maker: Maker, seed: int, number: int, snapshot: bytes | None) -> None:
         assert snapshot is None, "a shard gives no snapshot yet"
         self._limits = threadpool_limits(1)
+        keep_to_this()
         self._shard = maker.shard(seed, number)
         gc.freeze()
         gc.set_threshold(100_000)  # in a run nearly everything stays, or goes when it is let go

@@ -184,7 +184,7 @@ class Shard(Simulator):
         self._homes, self._number = dict(zip(nodes, homes, strict=True)), number
         self._cause, self._rank, self._child = -math.inf, 0, 0  # of what is scheduled now
         self._sent: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
-        self._log: list[Key] = []
+        self._done: list[Key] = []
         self._notes: list[tuple[Any, ...]] = []
         self._last = (-math.inf, 0)
         self._computing: set[str] = set()
@@ -193,7 +193,7 @@ class Shard(Simulator):
         for name in [name for name, home in self._homes.items() if home != number]:
             del self.nodes[name]
         self._working &= self.nodes.keys()
-        self._drawn = _Drawn(self.activity.timeline.places, [], lambda: len(self._log) - 1)
+        self._drawn = _Drawn(self.activity.timeline.places, [], lambda: len(self._done) - 1)
         self.activity.timeline = self._drawn  # type: ignore[assignment]
 
     # Turns
@@ -203,12 +203,12 @@ class Shard(Simulator):
         self._rerank(orders.ranks)
         for parcel in orders.parcels:
             self._take(parcel)
-        self._log, self._notes, self._drawn.spans, self._last = [], [], [], orders.last
+        self._done, self._notes, self._drawn.spans, self._last = [], [], [], orders.last
         return self._outlook(orders.limit)
 
     def advance(self, bound: Bound) -> Happened:
         """Let everything happen that is before a place."""
-        heap, log, asked, counters = self._heap, self._log, self._computations.asked, self.counters
+        heap, log, asked, counters = self._heap, self._done, self._computations.asked, self.counters
         names: list[str] = []
         flags: list[int] = []
         at = math.nan
@@ -230,21 +230,21 @@ class Shard(Simulator):
 
     def causes(self, times: Sequence[float]) -> dict[float, list[Cause]]:
         """Return the causes of the window's events of each of these times, in order."""
-        own = [key[0] for key in self._log]
+        own = [key[0] for key in self._done]
         found = {}
         for time in times:
-            if keys := self._log[bisect_left(own, time) : bisect_right(own, time)]:
+            if keys := self._done[bisect_left(own, time) : bisect_right(own, time)]:
                 found[time] = [key[1:] for key in keys]
-        return found  # type: ignore[return-value]
+        return found
 
     def completions(self, bound: Bound) -> list[Key]:
         """Return the places of computations that have begun and are completed before a place."""
         completes = self._computations.completes
-        return [entry[:4] for entry in self._before(bound) if completes(entry[4])]  # type: ignore[misc]
+        return [entry[:4] for entry in self._before(bound) if completes(entry[4])]
 
     def end(self, reason: str, now: float) -> Happened:
         """Tell its nodes that the run ends here."""
-        self._log, self._notes, self._drawn.spans, self.now = [], [], [], now
+        self._done, self._notes, self._drawn.spans, self.now = [], [], [], now
         self.stop(reason)
         return self._happened([], [])
 
@@ -270,7 +270,7 @@ class Shard(Simulator):
             name = entry[5]
             most += computations.completes(entry[4])
             if name in working and not (name in first and first[name] < entry):
-                first[name] = entry[:4]  # type: ignore[assignment]
+                first[name] = entry[:4]
         horizon = math.inf
         for name, key in first.items():
             further, end = 0, key[0] + computations.ahead(name, 0)
@@ -296,18 +296,18 @@ class Shard(Simulator):
 
     def _last_arrival(self) -> Key | None:
         arrives = self._post.arrives
-        return max((entry[:4] for entry in self._heap if arrives(entry[4])), default=None)  # type: ignore[type-var]
+        return max((entry[:4] for entry in self._heap if arrives(entry[4])), default=None)
 
     @property
     def _next(self) -> Key | None:
-        return self._heap[0][:4] if self._heap else None  # type: ignore[return-value]
+        return self._heap[0][:4] if self._heap else None
 
     def _happened(self, names: Sequence[str], flags: Sequence[int]) -> Happened:
         numbers = self._numbers
         parcels = {home: _parcel(sent) for home, sent in self._sent.items()}
         self._sent.clear()
         return Happened(
-            np.array([key[0] for key in self._log]),
+            np.array([key[0] for key in self._done]),
             np.array([numbers[name] for name in names], np.int32),
             np.array(flags, np.int8),
             parcels,
@@ -361,7 +361,7 @@ class Shard(Simulator):
             self._computing.discard(name)
 
     def _note(self, *note: Any) -> None:
-        self._notes.append((len(self._log) - 1, *note))
+        self._notes.append((len(self._done) - 1, *note))
 
 
 def _parcel(sent: Sequence[tuple[Any, ...]]) -> Parcel:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
+from gossamer.data.memory import Data
 from gossamer.errors import CallerError, RunWarning, SpecError
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.running import run
@@ -96,6 +98,20 @@ def test_shards_give_the_bytes_of_one_process(name: str, tmp_path: Path) -> None
         assert files(folder) == expected
 
 
+def test_what_nodes_write_down_stands_in_the_order_of_one_process(tmp_path: Path) -> None:
+    """One example in four is so large that its gradient is no float32, which its node writes down."""
+    drawn = np.random.default_rng(0)
+    x, y = drawn.standard_normal((100, 3)), drawn.integers(0, 2, 100)
+    x[::4] = 3.4e38
+    data = Data(x[:80], y[:80], x_test=x[80:], y_test=y[80:], labels=[0, 1])
+    small = spec(dataset=None, objective="logistic", algorithm={"batch_size": 2}, **TIES)
+    del small["dataset"]
+    run(small, tmp_path / "plain", secret=SECRET, data=data)
+    run(small, tmp_path / "shards", secret=SECRET, data=data, engine=Inline(3))
+    assert (tmp_path / "plain/private.jsonl").read_text().count("gradients_not_finite") > 9
+    assert files(tmp_path / "shards") == files(tmp_path / "plain")
+
+
 class Forgetful(Here):
     """Loses shards, before and after they have done what they are asked for."""
 
@@ -161,7 +177,9 @@ ALONE = {
     "jitter, losses": {"links": {"jitter": 0.1}},
     "away at times": {"faults": {"absences": [{"node": 1, "start": 2.0, "end": 3.0}]}},
     "talk to a server": {"algorithm": {"name": "audp"}},
-    "updates of all nodes": {"algorithm": {"learning_rate": {"schedule": "constant", "initial": 0.5, "clock": "global"}}},
+    "updates of all nodes": {
+        "algorithm": {"learning_rate": {"schedule": "constant", "initial": 0.5, "clock": "global"}}
+    },
 }
 
 
