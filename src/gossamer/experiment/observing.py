@@ -95,12 +95,12 @@ class Evaluator:
 
     @property
     def next_update(self) -> int | None:
-        """After which update it looks next; None if it does not go by them."""
+        """Number of the update after which it looks next; None if it does not go by them."""
         return None if not self.on or self.every_updates is None else self.update_looks * self.every_updates
 
     @property
     def next_seconds(self) -> float | None:
-        """At which moment of virtual time it looks next; None if it does not go by it."""
+        """Moment of virtual time at which it looks next; None if it does not go by it."""
         return None if not self.on or self.every_seconds is None else self.seconds_looks * self.every_seconds
 
     def before(self, upcoming: float) -> None:

@@ -131,12 +131,12 @@ class Looking(Observer, Protocol):
 
     @property
     def next_update(self) -> int | None:
-        """After which update; None if it does not go by them."""
+        """Number of the update after which it looks; None if it does not go by them."""
         return None
 
     @property
     def next_seconds(self) -> float | None:
-        """At which moment of virtual time; None if it does not go by it."""
+        """Moment of virtual time at which it looks; None if it does not go by it."""
         return None
 
 
@@ -184,7 +184,7 @@ def drive_shards(shards: Shards, stop: StopSettings, observer: Looking) -> str:
 
 @dataclass(frozen=True)
 class Sources:
-    """What a run's data sides are made of, beside what is prepared and planned.
+    """Sources of a run's data sides, beside what is prepared and planned.
 
     Attributes
     ----------

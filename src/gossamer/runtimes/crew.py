@@ -35,7 +35,7 @@ class Engine(Protocol):
 
     @property
     def shards(self) -> int | None:
-        """How many a run is dealt out to; None is one for each core, as far as there are nodes."""
+        """Number that a run is dealt out to; None is one for each core, as far as there are nodes."""
         ...
 
     def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
@@ -86,7 +86,7 @@ class Crew(ABC):
 
     def keep(self) -> None:
         """Keep a snapshot of each shard, where it can give one, in the place of all that it was told before."""
-        for number, snapshot in enumerate(self.ask("snapshot", [()] * self.shards)):
+        for number, snapshot in enumerate(self.ask("kept", [()] * self.shards)):
             if snapshot is not None:
                 self._snapshots[number], self._told[number] = snapshot, []
 

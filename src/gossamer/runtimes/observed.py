@@ -41,7 +41,7 @@ class Observed(Protocol):
 
     @property
     def finished(self) -> Mapping[str, str]:
-        """Why nodes make no more updates, by name."""
+        """Reasons for which nodes make no more updates, by name."""
         ...
 
     @property

@@ -95,7 +95,7 @@ def ranked(
         for shard, of_shard in enumerate(causes):
             if time in of_shard:
                 found[shard][time] = (first(time), [])
-        waiting: list[tuple[float, int, int, int, int]] = []
+        waiting: list[tuple[float, int, float, int, int]] = []
         count = first(time)
         for shard, of_shard in enumerate(causes):
             if of_shard.get(time):

@@ -61,7 +61,7 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Orders:
-    """What a shard is told at the beginning of a window.
+    """Orders to a shard at the beginning of a window.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Orders:
 
 
 class Outlook(NamedTuple):
-    """What a shard sees coming before the limit of a window.
+    """Outlook of a shard up to the limit of a window.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class Outlook(NamedTuple):
 
 @dataclass(frozen=True)
 class Happened:
-    """What happened on a shard in a window.
+    """Account of what happened on a shard in a window.
 
     Attributes
     ----------
@@ -256,8 +256,8 @@ class Shard(Simulator):
         charged = {owner: (ledger.counts, ledger.releases) for owner, ledger in ledgers.items()}
         return packed((states, counts, charged))
 
-    def snapshot(self) -> bytes | None:
-        """Return all that it is, to go on from after it was lost; None: from the start, with all that it was told."""
+    def kept(self) -> bytes | None:
+        """Return all that it is, to make it from if it is lost; None: from the start, with all that it was told."""
         return None
 
     # What it knows
