@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,7 +129,7 @@ class Happened:
     messages, bytes : int
         Sent by its nodes so far.
     finished : mapping of str to str
-        Why nodes make no more updates.
+        Why nodes make no more updates; of those that have finished since the last window.
     now : float
         The time of its last event.
     """
@@ -188,6 +189,7 @@ class Shard(Simulator):
         self._notes: list[tuple[Any, ...]] = []
         self._last = (-math.inf, 0)
         self._computing: set[str] = set()
+        self._told_finished = 0
         self._pool = computer
         super().__init__(nodes, computer, world, record=self._note)
         for name in [name for name, home in self._homes.items() if home != number]:
@@ -319,9 +321,15 @@ class Shard(Simulator):
             replace(self.counters),
             self.messages,
             self.bytes,
-            dict(self.finished),
+            self._finished(),
             self.now,
         )
+
+    def _finished(self) -> dict[str, str]:
+        """Reasons of nodes that have finished since it was asked last."""
+        found = dict(islice(self.finished.items(), self._told_finished, None))
+        self._told_finished = len(self.finished)
+        return found
 
     # Order, and messages to and from others
 
