@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from gossamer.protocol.events import Completed
     from gossamer.protocol.trace import read_steps, replay
     from gossamer.runtimes.links import FaultSettings, LinkSettings
+    from gossamer.runtimes.ray_shards import RayShards
     from gossamer.runtimes.speeds import SpeedSettings
     from gossamer.studies.price import Price, price
     from gossamer.studies.sweep import Sweep, sweep
@@ -151,6 +152,7 @@ __all__ = [
     "Price",
     "PrivacySettings",
     "QuantileClip",
+    "RayShards",
     "Result",
     "RunWarning",
     "Shard",
@@ -259,6 +261,7 @@ _HOMES = {
     "gossamer.protocol.events": ("Completed",),
     "gossamer.protocol.trace": ("read_steps", "replay"),
     "gossamer.runtimes.links": ("FaultSettings", "LinkSettings"),
+    "gossamer.runtimes.ray_shards": ("RayShards",),
     "gossamer.runtimes.speeds": ("SpeedSettings",),
     "gossamer.studies.price": ("Price", "price"),
     "gossamer.studies.sweep": ("Sweep", "sweep"),

@@ -59,12 +59,12 @@ def _some(function: Callable[[Item], Result], items: Sequence[Item], workers: Th
 
 def _workers(count: int) -> ThreadPoolExecutor:
     if count not in _WORKERS:
-        _WORKERS[count] = ThreadPoolExecutor(count, thread_name_prefix="gossamer", initializer=_begin)
+        _WORKERS[count] = ThreadPoolExecutor(count, thread_name_prefix="gossamer", initializer=keep_to_this)
     return _WORKERS[count]
 
 
-def _begin() -> None:
-    """Work in this thread is not spread over others, which may all be waiting for it."""
+def keep_to_this() -> None:
+    """Spread no work of this thread over others, which may all be waiting for it, or have no core of their own."""
     _AT_WORK.here = True
 
 

@@ -89,7 +89,8 @@ class Checkpoints(Keeper):
 
     def _write(self, origin: Origin, without: tuple[str, ...] = (), **more: Any) -> None:
         try:
-            state = {name: None if name in without else part.snapshot() for name, part in self._parts.items()}
+            kept = {name: part.snapshot() for name, part in self._parts.items() if name not in without}
+            state = {**dict.fromkeys(without), **kept}
             write_checkpoint(self._folder, origin, {**state, **more})
         except (OSError, TypeError, SpecError) as error:
             reason = getattr(error, "strerror", None) or error

@@ -22,7 +22,7 @@ from gossamer.experiment.prepared import Prepared
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.protocol.node import Node
 from gossamer.runtimes.activity import Done
-from gossamer.runtimes.simulator import Simulator
+from gossamer.runtimes.observed import Observed
 
 FILE = "nodes.json"
 MOST_NODES, MOST_EDGES = 10_000, 5_000
@@ -37,7 +37,7 @@ class NodeRecords:
     ----------
     prepared, plan
         What is run.
-    simulator : Simulator
+    simulator : Observed
         Where.
     clips : list of dict
         The least, median and largest clip at the moments that the run was looked at, where clips move.
@@ -45,7 +45,7 @@ class NodeRecords:
 
     prepared: Prepared
     plan: Plan
-    simulator: Simulator
+    simulator: Observed
     clips: list[dict[str, float]] = field(default_factory=list)
     _looks: int = 0
     _every: int = 1

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
-from gossamer.algorithms.plan import Plan
 from gossamer.arrays import IndexArray
 from gossamer.experiment.prepared import Prepared
+from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.streams.model_radius import ModelLengths
 from gossamer.protocol.node import Node
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.making import open_pool
+from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
 
 
-def nodes_of(prepared: Prepared, plan: Plan) -> dict[str, Node]:
+class Planned(Protocol):
+    """Part of a plan that nodes and data sides are made by; see `algorithms.plan.Plan`."""
+
+    @property
+    def mechanisms(self) -> Mapping[str, Mechanism]: ...
+    @property
+    def quotas(self) -> Mapping[str, int] | None: ...
+    @property
+    def lengths(self) -> ModelLengths | None: ...
+    @property
+    def sides(self) -> Mapping[str, SidePlan]: ...
+
+
+def nodes_of(prepared: Prepared, plan: Planned) -> dict[str, Node]:
     """Fresh nodes of a run, by name."""
     context = prepared.context(plan.mechanisms, plan.quotas, lengths=plan.lengths)
     nodes: dict[str, Node] = prepared.algorithm.build(prepared.experiment.algorithm, context)
@@ -24,7 +40,7 @@ def nodes_of(prepared: Prepared, plan: Plan) -> dict[str, Node]:
 
 def sides_of(
     prepared: Prepared,
-    plan: Plan,
+    plan: Planned,
     seed: int,
     blank: IndexArray | None = None,
     ledgers: Mapping[str, Ledger] | None = None,
@@ -36,7 +52,7 @@ def sides_of(
     ----------
     prepared : Prepared
         Whose examples they hold.
-    plan : Plan
+    plan : Planned
         Of the run.
     seed : int
         Of sampling, noise and masks.

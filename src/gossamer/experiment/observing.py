@@ -18,7 +18,7 @@ from gossamer.experiment.early_stopping import PUBLIC, decisive
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.regression import Fit, regression_figures
 from gossamer.protocol.node import Node
-from gossamer.runtimes.simulator import Simulator
+from gossamer.runtimes.observed import Observed
 
 LOOKS = 20
 """How often a run is looked at, unless the spec says otherwise."""
@@ -38,7 +38,7 @@ class Evaluator:
         What is run.
     plan : Plan
         Its schedule.
-    simulator : Simulator
+    simulator : Observed
         Where.
     spent : callable
         The largest epsilon that nodes have spent so far, or None.
@@ -57,7 +57,7 @@ class Evaluator:
         self,
         prepared: Prepared,
         plan: Plan,
-        simulator: Simulator,
+        simulator: Observed,
         spent: Callable[[], float | None],
         publish: Callable[[Row, Fit], None],
         measure: Measure | None = None,
@@ -101,6 +101,16 @@ class Evaluator:
     def timed(self) -> bool:
         """Whether it looks at moments of virtual time."""
         return self.on and self.every_seconds is not None
+
+    @property
+    def next_update(self) -> int | None:
+        """Number of the update after which it looks next; None if it does not go by them."""
+        return None if not self.on or self.every_updates is None else self.update_looks * self.every_updates
+
+    @property
+    def next_seconds(self) -> float | None:
+        """Moment of virtual time at which it looks next; None if it does not go by it."""
+        return None if not self.on or self.every_seconds is None else self.seconds_looks * self.every_seconds
 
     def before(self, upcoming: float) -> None:
         """Look at what was so at the times up to ``upcoming``."""

@@ -21,7 +21,7 @@ from gossamer.experiment.regression import Fit
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.summarising import PrivacyReport, outcome
-from gossamer.runtimes.simulator import Simulator
+from gossamer.runtimes.observed import Observed
 from gossamer.sides.pool import Pool
 from gossamer.trained.card import Card
 from gossamer.trained.model import Model
@@ -71,7 +71,7 @@ class Records:
     ----------
     prepared, plan
         What is run.
-    simulator : Simulator
+    simulator : Observed
         Where.
     sides : Pool
         Data sides, whose ledgers are written.
@@ -93,7 +93,7 @@ class Records:
 
     prepared: Prepared
     plan: Plan
-    simulator: Simulator
+    simulator: Observed
     sides: Pool
     folder: ResultsFolder | None
     started: float

@@ -38,12 +38,17 @@ from gossamer.experiment.regression import Fit
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.secrets import chosen_secret, samples_seed, secret_seed, test_mark
+from gossamer.experiment.sharding import Sources, drive_shards, reason_against, sharded
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import Trace, tracing
 from gossamer.experiment.tracking import tracked, trackers_of
 from gossamer.experiment.watching import Watched
+from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
+from gossamer.runtimes.crew import Engine
+from gossamer.runtimes.shards import Shards
 from gossamer.runtimes.simulator import Simulator
+from gossamer.sides.pool import Pool
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
@@ -67,6 +72,7 @@ def run(
     track: str | Sequence[str] = (),
     track_private: bool = False,
     checkpoint: float | None = EVERY,
+    engine: Engine | None = None,
 ) -> Result:
     """Run an experiment in the simulator, with noise that nobody can guess.
 
@@ -102,6 +108,10 @@ def run(
     checkpoint : float, optional
         Seconds of wall time from one checkpoint in ``out`` to the next, from which `resume_run` goes on; more where
         they would take over 1 % of the run's time. None makes none.
+    engine : Engine, optional
+        Shards that the run's nodes are dealt out to, such as `gossamer.RayShards`; by default there is one process.
+        What comes out has the same bytes, `timing.json` aside. What cannot be sharded runs in one process, and a
+        warning says why.
 
     Raises
     ------
@@ -122,7 +132,16 @@ def run(
         with tracing(trace, prepared) as watch, tracked(trackers, prepared, plan, place, track_private) as tracking:
             told = Several([progress or NullProgress(), tracking]) if trackers else progress or NullProgress()
             session = _Run(
-                prepared, plan, folder, told, started, watch, measure=measure, secret=drawn, checkpoint=checkpoint
+                prepared,
+                plan,
+                folder,
+                told,
+                started,
+                watch,
+                measure=measure,
+                secret=drawn,
+                checkpoint=checkpoint,
+                engine=engine,
             )
             return session.go()
 
@@ -205,6 +224,7 @@ class _Run:
     secret: NoiseSecret | None = None
     checkpoint: float | None = None
     resumed: Checkpoint | None = None
+    engine: Engine | None = None
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
@@ -222,15 +242,7 @@ class _Run:
         samples = samples_seed(prepared.experiment, self.purpose)
         sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, samples)
         self.private = PrivateRecords(self.folder)
-        self.simulator = Simulator(
-            nodes,
-            sides,
-            prepared.world,
-            watch=self.watch,
-            record=self.private.add,
-            count=prepared.count,
-            staleness=prepared.algorithm.staleness,
-        )
+        self.simulator = self._simulator(nodes, sides, Sources(seed, samples, found.ledgers))
         self.node_records = NodeRecords(prepared, plan, self.simulator)
         self.records = Records(
             prepared, plan, self.simulator, sides, self.folder, self.started, time.perf_counter(), found.ranges
@@ -244,9 +256,26 @@ class _Run:
             "records": self.records,
             "nodes": self.node_records,
             "evaluator": self.evaluator,
-            "simulator": self.simulator,
+            **({} if isinstance(self.simulator, Shards) else {"simulator": self.simulator}),
             **({"trace": self.watch} if isinstance(self.watch, Trace) else {}),
         }
+
+    def _simulator(self, nodes: dict[str, Node], sides: Pool, sources: Sources) -> Simulator | Shards:
+        prepared, record = self.prepared, self.private.add
+        if self.engine is not None:
+            why = "a trace has every event in order" if self.watch is not None else reason_against(prepared)
+            if why is None:
+                return sharded(self.engine, prepared, self.plan, nodes, sides, sources, record)
+            warnings.warn(f"this run is made in one process: {why}", RunWarning, stacklevel=6)
+        return Simulator(
+            nodes,
+            sides,
+            prepared.world,
+            watch=self.watch,
+            record=record,
+            count=prepared.count,
+            staleness=prepared.algorithm.staleness,
+        )
 
     def go(self) -> Result:
         with closing(self.simulator):
@@ -257,14 +286,21 @@ class _Run:
         try:
             if began is None and self.evaluator.on:
                 self.evaluator.look(0.0)
-            with few_collections(), self.keeper.heard():
-                self.records.status = drive(self.simulator, self.plan.stop, self, self.keeper, began or Patience())
+            self.records.status = self._drive(began)
         except KeyboardInterrupt:
             self.records.status = "interrupted"
             self.save()
             raise
         self.end()
         return self.records.result(self.secret)
+
+    def _drive(self, began: Patience | None) -> str:
+        stop = self.plan.stop
+        with few_collections():
+            if isinstance(self.simulator, Shards):  # of which only the beginning is kept
+                return drive_shards(self.simulator, stop, self)
+            with self.keeper.heard():
+                return drive(self.simulator, stop, self, self.keeper, began or Patience())
 
     def begin(self) -> Patience | None:
         """Tell what is run, and write down all that is fixed by now, or go on from the checkpoint, if there is one.
@@ -341,6 +377,14 @@ class _Run:
     @property
     def timed(self) -> bool:
         return self.evaluator.timed
+
+    @property
+    def next_update(self) -> int | None:
+        return self.evaluator.next_update
+
+    @property
+    def next_seconds(self) -> float | None:
+        return self.evaluator.next_seconds
 
     def before(self, upcoming: float) -> None:
         self.evaluator.before(upcoming)

@@ -18,13 +18,13 @@ from gossamer.experiment.early_stopping import decisive
 from gossamer.experiment.others_code import described
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.regression import Fit
-from gossamer.runtimes.simulator import Simulator
+from gossamer.runtimes.observed import Observed
 
 _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
 """Of a row of metrics, what is no metric of a model."""
 
 
-def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
+def outcome(prepared: Prepared, simulator: Observed, status: str, last: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
     """Describe what was run and what became of it, by the ``last`` row of metrics, and the ``fit`` then."""
     spec = prepared.experiment
     return {
@@ -60,7 +60,7 @@ def algorithm_of(prepared: Prepared) -> dict[str, Any]:
     return {"algorithm": name, "algorithm_code": code, **more}
 
 
-def own_figures(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
+def own_figures(prepared: Prepared, simulator: Observed) -> dict[str, Any]:
     """The algorithm's own figures, if it has any, and how well each unit's model does, if there are units."""
     models = prepared.algorithm.unit_models(simulator.nodes)
     found = prepared.algorithm.report(simulator.nodes) | _network(prepared, simulator)
@@ -68,7 +68,7 @@ def own_figures(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
     return {prepared.experiment.algorithm.name: found} if found else {}
 
 
-def _network(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
+def _network(prepared: Prepared, simulator: Observed) -> dict[str, Any]:
     """Figures of nodes that no server counts for: how slowly they mix, and how stale their updates were."""
     rho = {} if prepared.rho is None else {"rho": prepared.rho}
     stale = simulator.activity.computed_stale()

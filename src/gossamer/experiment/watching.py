@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gossamer.algorithms.plan import Plan
 from gossamer.experiment.prepared import Prepared
-from gossamer.runtimes.simulator import Simulator
+from gossamer.runtimes.observed import Observed
 
 
 class Party(NamedTuple):
@@ -44,13 +44,13 @@ class Watched:
     ----------
     prepared, plan
         What is run.
-    simulator : Simulator
+    simulator : Observed
         Where.
     """
 
     prepared: Prepared
     plan: Plan
-    simulator: Simulator
+    simulator: Observed
 
     @property
     def share(self) -> float:

@@ -130,6 +130,20 @@ class Post:
             for arrival in self._transmit(sender, to, encoded_size(message), now):
                 self._schedule(arrival, self._arrive, to, (sender, message))
 
+    def handed_on(self, sender: str, to: str) -> None:
+        """Forget the message that was sent last from ``sender`` to ``to``: others deliver it."""
+        self._landed(sender, to, -1)
+
+    def taken_on(self, sender: str, to: str, message: Message) -> Action:
+        """Take on a message that was sent elsewhere; what happens when it arrives."""
+        self._flying.setdefault((sender, to), []).append(message)
+        self.under_way += 1
+        return self._arrive
+
+    def arrives(self, action: Action) -> bool:
+        """Whether what happens is that a message arrives."""
+        return action == self._arrive
+
     def leave(self, name: str) -> None:
         """Lose what comes to node ``name`` from now on."""
         self._away.add(name)
@@ -152,15 +166,18 @@ class Post:
 
     def _arrive(self, name: str, what: tuple[str, Message], now: float) -> None:
         sender, message = what
+        self._landed(sender, name, 0)
+        if self._ages:
+            self._activity.arrived(sender, name, message)
+        self._happen(name, Received(sender, message))
+
+    def _landed(self, sender: str, name: str, place: int) -> None:
         flying = self._flying[sender, name]
         if len(flying) == 1:
             del self._flying[sender, name]  # of a large run most pairs are idle
         else:
-            del flying[0]
+            del flying[place]
         self.under_way -= 1
-        if self._ages:
-            self._activity.arrived(sender, name, message)
-        self._happen(name, Received(sender, message))
 
     def _frame(self, name: str, what: tuple[str, Any], now: float) -> None:
         if name not in self._away:

@@ -112,7 +112,7 @@ class Simulator:
         self.counters = Counters()
         self.finished: dict[str, str] = {}
         self.gone: set[str] = set()  # nodes that crashed, and will not come back
-        self.start = self.now = float(stream(world.seed, "clock").integers(1 << 14, 1 << 15))
+        self.start = self.now = clock_start(world.seed)
         self.activity = Activity(self.nodes, self.start, staleness)
         names = tuple(nodes)
         self._numbers = {name: number for number, name in enumerate(self.workers)}
@@ -124,7 +124,7 @@ class Simulator:
         )
         self._watch, self._record, self._count = watch, record, count
         self._servers, self._counted = {name: self.nodes[name] for name in world.servers}, 0
-        self._heap: list[tuple[float, int, Action, str, Any]] = []
+        self._heap: list[tuple[Any, ...]] = []  # (time, order of scheduling, action, node, what)
         self._scheduled = 0
         self._timers: dict[tuple[str, str], int] = {}
         self._begun: set[str] = set()
@@ -400,6 +400,11 @@ class Simulator:
         else:
             self._begin(name, None, now)
         self._schedule_next_absence(name)
+
+
+def clock_start(seed: int) -> float:
+    """Seconds on the clock at which a run starts."""
+    return float(stream(seed, "clock").integers(1 << 14, 1 << 15))
 
 
 def check_world(

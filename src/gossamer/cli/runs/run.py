@@ -23,6 +23,7 @@ from gossamer.experiment.trackers import TRACKERS
 if TYPE_CHECKING:
     from gossamer.algorithms.words import Words
     from gossamer.experiment.result import Result
+    from gossamer.runtimes.ray_shards import RayShards
 
 DESCRIPTION = "Run an experiment."
 
@@ -44,7 +45,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--out", action=FileName, help="folder for the results (default: runs/<spec>-seed<seed>,<what --set says>)"
     )
     command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
-    command.add_argument("--engine", choices=["sim"], default="sim", help="where nodes run (default: sim)")
+    _add_engine(command)
     command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
     command.add_argument(
         "--checkpoint",
@@ -68,6 +69,21 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     add_log(command)
     command.set_defaults(command=run_command)
+
+
+def _add_engine(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--engine",
+        choices=["sim", "ray"],
+        default=None,
+        help="in this process, or on shards with Ray (default: ray with --shards or --address, else sim)",
+    )
+    command.add_argument("--shards", type=int, metavar="N", help="processes of Ray (default: one a core)")
+    command.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="of a Ray cluster that this machine is a node of, or auto (default: start Ray here)",
+    )
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -119,8 +135,20 @@ def _run(options: argparse.Namespace) -> Start:
         "track": options.track,
         "track_private": options.track_private,
         **_kept(options),
+        "engine": _engine(options),
     }
     return out, lambda shown: run(experiment, out, progress=shown, **more)
+
+
+def _engine(options: argparse.Namespace) -> RayShards | None:
+    found = {"--shards": options.shards is not None, "--address": options.address is not None}
+    if options.engine == "sim" or not (options.engine or any(found.values())):
+        for name in [name for name, there in found.items() if there]:
+            raise CallerError(f"{name} is for --engine ray, found --engine sim; leave one of them out")
+        return None
+    from gossamer.runtimes.ray_shards import RayShards
+
+    return RayShards(options.shards, options.address)
 
 
 def _repeat(options: argparse.Namespace) -> Start:
@@ -151,6 +179,9 @@ def _check_alone(option: str, options: argparse.Namespace, more: dict[str, bool]
         "--reproducible": options.reproducible,
         "--track": bool(options.track),
         **more,
+        "--engine": options.engine is not None,
+        "--shards": options.shards is not None,
+        "--address": options.address is not None,
     }
     found = [name for name, there in given.items() if there]
     if found:

@@ -1,0 +1,152 @@
+"""The shards of a simulation, wherever they are: asked all at once, and made anew where one was lost.
+
+A shard is what it was told: whatever it says follows from its inputs. So these are kept, and a shard that is lost is
+made anew from its last snapshot and told again what it was told since. What it said then is known, and not asked for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gossamer.errors import CallerError, RunWarning
+from gossamer.runtimes.shard import Shard
+
+LOST = object()
+"""In the place of what a shard says that was lost."""
+_CHANGING = frozenset({"deliver", "advance", "end"})
+"""Methods of shards that change them."""
+_TRIES = 3  # to have one answer of a shard that is lost again and again
+
+
+class Maker(Protocol):
+    """Makes shards of one run. It can be pickled, and knows no secret."""
+
+    def shard(self, seed: int, number: int) -> Shard:
+        """Make the shard of a number; ``seed`` is that of all noise."""
+        ...
+
+
+class Engine(Protocol):
+    """A place for shards."""
+
+    @property
+    def shards(self) -> int | None:
+        """Number that a run is dealt out to; None is one for each core, as far as there are nodes."""
+        ...
+
+    def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
+        """Make the shards of a run of so many ``nodes``, which ``deal`` deals out to so many shards.
+
+        Raises
+        ------
+        CallerError
+            If the place is not there, or there are more shards than nodes.
+        """
+        ...
+
+
+class Crew(ABC):
+    """Shards that are asked together.
+
+    Parameters
+    ----------
+    shards : int
+        How many there are.
+
+    Attributes
+    ----------
+    restarts : int
+        How often a shard was lost and made anew.
+    """
+
+    def __init__(self, shards: int) -> None:
+        self.shards, self.restarts = shards, 0
+        self._snapshots: list[bytes | None] = [None] * shards
+        self._told: list[list[tuple[str, tuple[Any, ...]]]] = [[] for _ in range(shards)]
+
+    def ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a method of all shards, each with arguments of its own; what they return, in order."""
+        found = self._call(method, arguments)
+        for number, given in enumerate(arguments):
+            for _ in range(_TRIES):
+                if found[number] is LOST:
+                    found[number] = self._again(number, method, given)
+            if found[number] is LOST:
+                raise CallerError(
+                    f"shard {number} was lost {_TRIES} times at the same place, as happens where memory runs out; take "
+                    "fewer --shards, or machines with more memory"
+                )
+            if method in _CHANGING:
+                self._told[number].append((method, given))
+        return found
+
+    def keep(self) -> None:
+        """Keep a snapshot of each shard, where it can give one, in the place of all that it was told before."""
+        for number, snapshot in enumerate(self.ask("kept", [()] * self.shards)):
+            if snapshot is not None:
+                self._snapshots[number], self._told[number] = snapshot, []
+
+    def _again(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        self.restarts += 1
+        told = len(self._told[number])
+        warnings.warn(
+            f"shard {number} was lost; it is made anew, and told again all that it was told ({told} turns)",
+            RunWarning,
+            stacklevel=2,
+        )
+        self._make(number, self._snapshots[number])
+        for earlier, given in self._told[number]:
+            if self._one(number, earlier, given) is LOST:
+                return LOST
+        return self._one(number, method, arguments)
+
+    @abstractmethod
+    def _make(self, number: int, snapshot: bytes | None) -> None:
+        """Make a shard, from a snapshot if there is one."""
+
+    @abstractmethod
+    def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Call a method of one shard; `LOST` if the shard is."""
+
+    def _call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a method of all shards; `LOST` from those that are."""
+        return [self._one(number, method, given) for number, given in enumerate(arguments)]
+
+    def close(self) -> None:
+        """Let go of the shards."""
+        return None
+
+
+@dataclass(frozen=True)
+class Inline:
+    """Shards in this process, one after the other: it shows that a run can be one for shards, and saves no time."""
+
+    shards: int | None = None
+
+    def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
+        shards = 1 if self.shards is None else self.shards
+        return Here(shards, deal(shards), seed)
+
+
+class Here(Crew):
+    """Shards in this process."""
+
+    def __init__(self, shards: int, maker: Maker, seed: int) -> None:
+        super().__init__(shards)
+        self._maker, self._seed = maker, seed
+        self.own = [maker.shard(seed, number) for number in range(shards)]
+
+    def _make(self, number: int, snapshot: bytes | None) -> None:
+        assert snapshot is None, "a shard gives no snapshot yet"
+        self.own[number] = self._maker.shard(self._seed, number)
+
+    def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        return getattr(self.own[number], method)(*arguments)
+
+    def close(self) -> None:
+        for shard in self.own:
+            shard.close()

@@ -1,0 +1,99 @@
+"""Runs over shards on Ray, an actor each: the bytes of one process, also where a shard's process is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gossamer.cli import main
+from gossamer.experiment.noise_secret import NoiseSecret
+from gossamer.experiment.progress import NullProgress
+from gossamer.experiment.running import run
+from gossamer.runtimes.ray_shards import RayCrew, RayShards
+
+ROOT = Path(__file__).parents[2]
+SECRET = NoiseSecret(bytes(range(16)))
+DEMO: dict[str, Any] = yaml.safe_load((ROOT / "examples/digits-gossip.yaml").read_text())
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "timing.json"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shards", [1, 2, 4])
+def test_the_demo_has_the_bytes_of_one_process(shards: int, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs the extra ray")
+    run(DEMO, tmp_path / "plain", secret=SECRET)
+    run(DEMO, tmp_path / "ray", secret=SECRET, engine=RayShards(shards))
+    assert files(tmp_path / "ray") == files(tmp_path / "plain")
+
+
+class Killer(NullProgress):
+    """Kills the process of a shard in the middle of a run."""
+
+    def __init__(self, crews: list[RayCrew]) -> None:
+        self.crews, self.killed = crews, 0
+
+    def updated(self, updates: int) -> None:
+        if updates >= 100 * (self.killed + 1) and self.killed < 2:
+            import ray
+
+            actor = self.crews[0].actors[self.killed]
+            os.kill(ray.get(actor.__ray_call__.remote(lambda shard: os.getpid())), signal.SIGKILL)
+            self.killed += 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:shard . was lost")
+def test_a_shard_that_is_killed_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="needs the extra ray")
+    crews: list[RayCrew] = []
+    start = RayCrew.start
+    monkeypatch.setattr(RayCrew, "start", lambda crew: (crews.append(crew), start(crew)))
+    spec = DEMO | {"stop": {"virtual_seconds": 40}}
+    run(spec, tmp_path / "plain", secret=SECRET)
+    killer = Killer(crews)
+    run(spec, tmp_path / "ray", secret=SECRET, engine=RayShards(2), progress=killer)
+    assert killer.killed == crews[0].restarts == 2
+    assert files(tmp_path / "ray") == files(tmp_path / "plain")
+
+
+@pytest.mark.usefixtures("called_here")
+def test_without_ray_its_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["run", str(ROOT / "examples/digits-gossip.yaml"), "--shards", "2", "--out", "out"]) == 2
+    assert 'pip install "gossamer[ray]"' in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--shards", "9"], "expected from 1 to 8 shards for 8 nodes, found 9; give fewer --shards"),
+        (["--shards", "0"], "expected from 1 to 8 shards for 8 nodes, found 0"),
+        (
+            ["--engine", "sim", "--shards", "2"],
+            "--shards is for --engine ray, found --engine sim; leave one of them out",
+        ),
+        (["--engine", "ray", "--address", "127.0.0.1:1"], "--address 127.0.0.1:1: nothing answers there"),
+    ],
+)
+@pytest.mark.usefixtures("called_here", "quiet")
+def test_a_mistake_has_one_line(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "--address" in options:
+        pytest.importorskip("ray", reason="needs the extra ray")
+    assert main(["run", str(ROOT / "examples/digits-gossip.yaml"), *options, "--out", "out"]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert said in line
+    assert not (tmp_path / "out").exists()
