@@ -98,7 +98,13 @@ def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: 
         raise SpecError("objective.intercept: false is for linear models; a network's module says where it has biases")
     usual = "cross_entropy" if dataset.classes else "mse"
     compute = experiment.compute
-    network: Objective = TorchModule(
+    made: Callable[..., Objective] = TorchModule
+    if compute.device is not None:
+        from gossamer.objectives.torch_device import device_of
+        from gossamer.objectives.torch_device_network import DeviceNetwork
+
+        made = partial(DeviceNetwork, device_of(compute.device, compute.memory_mib, compute.precision))
+    network = made(
         module,
         loss=usual if settings.loss is None else said_of(settings.loss),
         l2=settings.l2,

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -125,7 +125,8 @@ _WEIGHT_GRADIENT: dict[int, Callable[..., Tensor]] = {
 }
 
 
-def _convolution(layer: Convolution, calls: Sequence[Call]) -> dict[str, PerExample]:
+def _convolution(layer: Convolution, calls: Sequence[Call], products: bool = False) -> dict[str, PerExample]:
+    """Weight and bias; by ``products`` of matrices alone where a convolution of many groups would be slow."""
     positions = sum(math.prod(call.gradients.shape[2:]) for call in calls)
     fan_in, fan_out = layer.weight[0].numel(), layer.out_channels // layer.groups
     if is_factored(positions, fan_in, fan_out):
@@ -133,7 +134,7 @@ def _convolution(layer: Convolution, calls: Sequence[Call]) -> dict[str, PerExam
             torch.cat([_patches(layer, call).mT for call in calls], dim=2),
             torch.cat([_grouped(layer, call).mT for call in calls], dim=2),
         )
-    elif _by_patches(layer):
+    elif products or _by_patches(layer):
         weight = _total(_grouped(layer, call) @ _patches(layer, call).mT for call in calls)
     else:
         weight = _total(_weight_gradients(layer, call) for call in calls)
@@ -264,6 +265,12 @@ RULES: Mapping[type[nn.Module], Rule] = {
     nn.LayerNorm: _layer_norm,
 }
 """Layer types with a rule, exactly these: a subclass may compute something else."""
+
+BY_PRODUCTS: Mapping[type[nn.Module], Rule] = {
+    **RULES,
+    **{kind: partial(_convolution, products=True) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)},
+}
+"""Rules for devices: graphics cards take a group of a convolution after the other, and batches of products at once."""
 
 
 def handles(layer: nn.Module) -> bool:
