@@ -135,11 +135,15 @@ def _spec(folder: Path, nodes: int, updates: int, model: str) -> dict[str, Any]:
     paths = {name: str(folder / f"{name}.npz") for name in ("train", "test")}
     for (path, count), seed in zip(((paths["train"], ROWS * nodes), (paths["test"], TESTED)), (0, 1), strict=True):
         generator = np.random.default_rng(seed)
-        if model == "logistic":
+        classes = 2
+        if model == "softmax":
+            features, classes = generator.random((count, 784), dtype=np.float32), 10
+        elif model == "logistic":
             features = (generator.random((count, FEATURES), dtype=np.float32) < 0.11).astype(np.float32)
         else:
             features = generator.random((count, 1, 28, 28), dtype=np.float32)
-        np.savez(path, features=features, targets=generator.integers(0, 2, count))
+        np.savez(path, features=features, targets=generator.integers(0, classes, count))
+        del features  # before the run, which has a process of its own
     return {
         "dataset": {"name": "made-up", "path": paths["train"], "test_path": paths["test"]},
         "objective": model,
