@@ -2,10 +2,10 @@
 
     python benchmarks/batched_queue.py [--json] [--rounds 5] [--only NAME ...]
 
-*Batched* gathers up to 1,024 pending computations into one call (`compute.width`, as by default), *plain* computes each on
-its own. Both are whole runs in this process, as `gossamer.run` makes them, one after the other and in turn, after one of
-each that does not count. A time is the processor time of a run's loop, without preparing, planning and, where the spec can do
-without, evaluating; what is told is the median. The ratio must be at most 1.05.
+*Batched* gathers up to 1,024 pending computations into one call (`compute.width`, as by default), *plain* computes each
+on its own. Both are whole runs in this process, as `gossamer.run` makes them, one after the other and in turn, after
+one of each that does not count. A time is the processor time of a run's loop, without preparing, planning and, where
+the spec can do without, evaluating; what is told is the median. The ratio must be at most 1.05.
 """
 
 from __future__ import annotations

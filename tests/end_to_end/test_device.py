@@ -77,7 +77,10 @@ def test_a_clip_that_moves_has_its_count_with_the_same_noise() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [("privacy={mechanism: l2_laplace, clip: 0.5, epsilon: 30, noise_secret: reproducible}",), ("objective.dtype=float64",)],
+    [
+        ("privacy={mechanism: l2_laplace, clip: 0.5, epsilon: 30, noise_secret: reproducible}",),
+        ("objective.dtype=float64",),
+    ],
 )
 def test_other_noise_is_drawn_as_usual(settings: tuple[str, ...]) -> None:
     usual, device = ran(*settings), ran(*settings, "compute.device=cpu")

@@ -101,9 +101,9 @@ class ComputeSettings(Section):
         ``exact``: an example, whatever others are computed beside it; deployed parties always compute so. Linear
         models and compiled networks do both at no cost; other networks then take examples one at a time.
     device : {"auto", "cpu", "cuda"}, optional
-        Where simulations compute sums of gradients, normal noise on them and networks' evaluations, by PyTorch. ``cuda``:
-        on a graphics card. ``cpu``: the same on the processor, which is slower than without. ``auto``: on a graphics
-        card where there is one. By default everything is computed on the processor in the usual way.
+        Where simulations compute sums of gradients, normal noise on them and networks' evaluations, by PyTorch.
+        ``cuda``: on a graphics card. ``cpu``: the same on the processor, which is slower than without. ``auto``: on a
+        graphics card where there is one. By default everything is computed on the processor in the usual way.
     precision : {"tf32", "bfloat16"}, optional
         Of products on a device. ``bfloat16``: of forward and backward passes of networks. ``tf32``: of all that are in
         float32, on graphics cards. By default all are in float32; norms, clipping, sums and noise always are.
@@ -122,8 +122,8 @@ class ComputeSettings(Section):
             raise ValueError(f"precision: {self.precision} is for sums on a device; say which, such as device: auto")
         if self.device is not None and self.rounding == "exact":
             raise ValueError(
-                "a device rounds a gradient by what is computed beside it, which rounding: exact rules out; leave one of "
-                "both out"
+                "a device rounds a gradient by what is computed beside it, which rounding: exact rules out; leave out "
+                "one of both"
             )
         if self.device is not None and self.strategy in ("compiled", "threads"):
             raise ValueError(

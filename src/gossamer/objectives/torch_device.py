@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,8 @@ from gossamer.objectives.torch_batching import one_torch_thread
 _WORKSPACE = ":4096:8"
 """Of cuBLAS, by which it repeats itself."""
 _SAID = ".*max_pool2d_with_indices_backward_cuda.*"
-"""Torch warns of its kernel for channels that come last; those of this library come first, and each input is gathered."""
+"""Torch warns of its kernel for channels that come last; those of this library come first, and each input is
+gathered."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ class Device:
     precision: str | None = None
 
     @property
-    def torch(self) -> torch.device:
-        """As torch calls it."""
+    def place(self) -> torch.device:
+        """The device as torch calls it."""
         return torch.device(self.name)
 
     @property
@@ -67,18 +69,20 @@ class Device:
 
     def upload(self, values: npt.NDArray[np.generic], dtype: torch.dtype | None = None) -> Tensor:
         """A copy on the device; the copying goes on while this thread does."""
-        here = torch.empty(values.shape, dtype=torch.from_numpy(np.empty(0, values.dtype)).dtype, pin_memory=self.name != "cpu")
+        here = torch.empty(
+            values.shape, dtype=torch.from_numpy(np.empty(0, values.dtype)).dtype, pin_memory=self.name != "cpu"
+        )
         here.numpy()[...] = values
-        there = here.to(self.torch, non_blocking=True)
+        there = here.to(self.place, non_blocking=True)
         return there if dtype is None else there.to(dtype)
 
     def download(self, values: Tensor) -> FloatArray:
         """A copy in ordinary memory, which nobody else holds."""
         if self.name == "cpu":
-            return values.numpy()  # type: ignore[no-any-return]
+            return values.numpy()
         here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
         here.copy_(values)
-        return here.numpy()  # type: ignore[no-any-return]
+        return here.numpy()
 
     @contextmanager
     def computing(self, examples: int | None = None) -> Iterator[None]:
@@ -116,8 +120,8 @@ class Device:
         """Say that memory does not suffice."""
         if examples is None:
             return (
-                f"compute.device: there is no room on {self.title} for the training examples and a call's models; lower "
-                "compute.width, or choose device: cpu"
+                f"compute.device: there is no room on {self.title} for the training examples and a call's models; "
+                "lower compute.width, or choose device: cpu"
             )
         if examples == 1:
             return (
@@ -169,10 +173,19 @@ def _deterministic() -> Iterator[None]:
 @contextmanager
 def _products(tf32: bool) -> Iterator[None]:
     """Products of float32 are rounded to TF32 if that is wanted, whatever the process does otherwise."""
-    matrices, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv
-    before = matrices.fp32_precision, convolutions.fp32_precision
-    matrices.fp32_precision = convolutions.fp32_precision = "tf32" if tf32 else "ieee"
+    matrices, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    places: tuple[Any, ...]
+    wanted: bool | str = tf32
+    if hasattr(matrices, "fp32_precision"):
+        places = matrices, convolutions.conv  # type: ignore[attr-defined]
+        name, wanted = "fp32_precision", "tf32" if tf32 else "ieee"
+    else:  # torch 2.8
+        places, name = (matrices, convolutions), "allow_tf32"
+    before = [getattr(place, name) for place in places]
+    for place in places:
+        setattr(place, name, wanted)
     try:
         yield
     finally:
-        matrices.fp32_precision, convolutions.fp32_precision = before
+        for place, value in zip(places, before, strict=True):
+            setattr(place, name, value)

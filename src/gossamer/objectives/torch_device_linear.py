@@ -1,7 +1,7 @@
 """Linear models on a device: all nodes of a call by products of matrices, one batch of them a layer.
 
-A gradient is the product of an example's residual and its features (`glm_kernels`), so clipping scales residuals, and no
-gradient is ever formed.
+A gradient is the product of an example's residual and its features (`glm_kernels`), so clipping scales residuals, and
+no gradient is ever formed.
 
 References
 ----------
@@ -146,12 +146,12 @@ class DeviceLinear(LinearModel):
     def _method(self, data: _Data, models: Tensor, examples: Examples, clips: Tensor) -> Sums:
         nodes, weights = len(models), self.outputs * self.features
         matrices = models[:, :weights].view(nodes, self.outputs, self.features)
-        x = data.features[examples.index]
+        x = data.features[examples.places]
         z = x @ matrices.mT
         if self.intercept:
             z += models[:, None, weights:]
-        residuals = RESIDUALS[self.loss.code](z, data.targets[examples.index].to(z.dtype))
-        norms = residuals.double().square().sum(-1).sqrt() * data.squares[examples.index].sqrt()
+        residuals = RESIDUALS[self.loss.code](z, data.targets[examples.places].to(z.dtype))
+        norms = residuals.double().square().sum(-1).sqrt() * data.squares[examples.places].sqrt()
         sound = (norms <= torch.finfo(z.dtype).max) & models.isfinite().all(1)[:, None]
         counted = sound & examples.present
         within = norms <= clips[:, None]

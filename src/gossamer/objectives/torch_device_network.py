@@ -33,7 +33,8 @@ from gossamer.objectives.torch_taps import is_of_torch
 _ENOUGH = 2**22
 """Numbers that the layers of a node's examples put out, with which a graphics card is busy without other nodes."""
 _COPIES, _GRADIENTS = 8.0, 1.5
-"""Numbers held for each that a layer puts out: inputs, gradients, patches; and for each of a gradient that is formed."""
+"""Numbers held for each that a layer puts out: inputs, gradients, patches; and for each of a gradient that is
+formed."""
 
 
 class _Held(NamedTuple):
@@ -113,7 +114,7 @@ class DeviceNetwork(TorchModule):
             raise DataError("an evaluation needs at least 1 example, found an empty split")
         plan, models = self.plan(split), self._rows(models, len(models))
         work, held = self._way(plan), self._on_device(split)
-        totals = torch.zeros((len(models), 2), dtype=torch.float64, device=self.device.torch)
+        totals = torch.zeros((len(models), 2), dtype=torch.float64, device=self.device.place)
         with self.device.computing(work.rows), torch.no_grad():
             for row, model in enumerate(models):
                 parameters = work.network.parameters(self.device.upload(model))
@@ -139,9 +140,9 @@ class DeviceNetwork(TorchModule):
         models = self._rows(models, len(batches))
 
         def method(some: Tensor, examples: Examples, limit: Tensor) -> Sums:
-            index, present = examples
+            places, present = examples
             with torch.enable_grad():
-                return work.method(some, held.features[index], held.targets[index], present, limit)
+                return work.method(some, held.features[places], held.targets[places], present, limit)
 
         return summed(self.device, method, work.limits, models, batches, clips, noise)
 
@@ -152,7 +153,7 @@ class DeviceNetwork(TorchModule):
 
     def _made(self, plan: Plan) -> _Work:
         def moved(network: Network) -> Network:
-            return replace(network, module=copy.deepcopy(network.module).to(self.device.torch))
+            return replace(network, module=copy.deepcopy(network.module).to(self.device.place))
 
         stacked = plan.strategy == "layers" and is_of_torch(plan.network.module)
         with self.device.computing():
@@ -172,5 +173,5 @@ class DeviceNetwork(TorchModule):
         whole = slice(0, len(data))
         with self.device.computing():
             features, targets = self._tensors.features(data, whole), self._tensors.targets(data, whole)
-            held = _Held(features.to(self.device.torch), targets.to(self.device.torch))
+            held = _Held(features.to(self.device.place), targets.to(self.device.place))
         return self._held.setdefault(data, held)

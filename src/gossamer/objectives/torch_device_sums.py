@@ -1,13 +1,14 @@
 """All clipped sums of a call on a device: models go there once, what leaves is sums, with noise if that is wanted.
 
-Nodes are sorted by the length of their batches, longest first, and taken in *chunks* of as many as a device holds, padded
-to one length; a batch too long for that is taken in runs. Nothing waits for the device before the last chunk is asked
-for, but for a look at each chunk for gradients that are not finite.
+Nodes are sorted by the length of their batches, longest first, and taken in *chunks* of as many as a device holds,
+padded to one length; a batch too long for that is taken in runs. Nothing waits for the device before the last chunk is
+asked for, but for a look at each chunk for gradients that are not finite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -51,12 +52,12 @@ class Examples(NamedTuple):
 
     Attributes
     ----------
-    index : Tensor [nodes, examples] of int64
+    places : Tensor [nodes, examples] of int64
     present : Tensor [nodes, examples] of bool
         False for padding.
     """
 
-    index: Tensor
+    places: Tensor
     present: Tensor
 
 
@@ -72,7 +73,7 @@ def chunks(lengths: Sequence[int], limits: Limits) -> Iterator[Chunk]:
         runs = -(-longest // limits.examples)
         if runs > 1:
             bounds = [longest * run // runs for run in range(runs + 1)]
-            yield from (Chunk(slice(at, at + 1), *pair) for pair in zip(bounds, bounds[1:], strict=False))
+            yield from (Chunk(slice(at, at + 1), *pair) for pair in pairwise(bounds))
             at += 1
             continue
         nodes = 1 if longest >= limits.alone else limits.examples // longest
@@ -102,10 +103,10 @@ def summed(
         sorting = device.upload(order)
         given, limit = device.upload(models)[sorting], device.upload(np.asarray(clips, np.float64))[sorting]
         totals = torch.zeros_like(given)
-        counts = torch.zeros((2, len(given)), dtype=torch.int64, device=device.torch)
+        counts = torch.zeros((2, len(given)), dtype=torch.int64, device=device.place)
         for chunk in chunks(lengths, limits):
             examples = _examples(device, [batches[place] for place in order[chunk.rows]], chunk)
-            with device.computing(examples.index.numel()):
+            with device.computing(examples.places.numel()):
                 found = method(given[chunk.rows], examples, limit[chunk.rows])
             totals[chunk.rows] += found.gradients
             counts[0, chunk.rows] += found.zeroed
@@ -113,7 +114,7 @@ def summed(
         if noise is not None:
             add_normals(totals, noise.keys[order], noise.deviations[order])
         back = torch.empty_like(sorting)
-        back[sorting] = torch.arange(len(order), device=device.torch)
+        back[sorting] = torch.arange(len(order), device=device.place)
         zeroed, unclipped = device.download(counts[:, back])
         return Gradients(device.download(totals[back]), zeroed, unclipped)
 

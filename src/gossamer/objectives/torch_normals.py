@@ -1,7 +1,7 @@
 """The normal numbers of `gossamer.normals`, made by torch, on whatever device.
 
-The same Philox words, bit for bit, in integers of 64 bits whose products wrap around; from these the same polynomials in
-float32. Normals agree to a few units in the last place: compilers contract products and sums in their own ways.
+The same Philox words, bit for bit, in integers of 64 bits whose products wrap around; from these the same polynomials
+in float32. Normals agree to a few units in the last place: compilers contract products and sums in their own ways.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def normals(keys: Tensor, first: int, last: int) -> Tensor:
     counters = torch.arange(first * BLOCK, last * BLOCK, device=keys.device)
     words = _philox(counters, keys)
     pairs = [_box_muller(words[half], words[half + 1]) for half in (0, 2)]
-    made = torch.stack([one.unflatten(1, (-1, BLOCK)) for pair in pairs for one in pair], dim=2)
+    made = torch.stack([torch.unflatten(one, 1, (-1, BLOCK)) for pair in pairs for one in pair], dim=2)
     return made.flatten(1)
 
 

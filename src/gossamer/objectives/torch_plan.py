@@ -219,7 +219,9 @@ def make_plan(
         if problem := outputs_problem(network, model, example):
             raise ModelError(problem)
         kernel, no_kernel = (
-            _kernel(network, model, shape, steady or exact) if strategy in ("auto", COMPILED) and kernels else (None, "")
+            _kernel(network, model, shape, steady or exact)
+            if strategy in ("auto", COMPILED) and kernels
+            else (None, "")
         )
         # A chain's layers are torch's own and nothing else, so there is nothing that a probe could find.
         problem, layers, batched = Probed(None, None, network) if kernel else probe(network, model, shape)

@@ -2,8 +2,8 @@
 
 One node that fills a device by itself takes an ordinary forward and backward pass (`BatchPass`); small ones are stacked
 (`StackedPass`), where convolutions become products of matrices, one for each node in one batch. Either way the rules of
-`torch_layers` find norms and sums from what went into each layer and what came back, with the examples of all nodes in a
-row: rules know examples, and no models.
+`torch_layers` find norms and sums from what went into each layer and what came back, with the examples of all nodes in
+a row: rules know examples, and no models.
 """
 
 from __future__ import annotations
@@ -146,8 +146,9 @@ def _by_patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
 
 def _places(layer: nn.Conv2d, lengths: Sequence[int]) -> tuple[int, ...]:
     """Height and width of what a convolution puts out."""
+    assert not isinstance(layer.padding, str)  # no rule covers it
     return tuple(
-        (length + 2 * int(padding) - dilation * (size - 1) - 1) // stride + 1
+        (length + 2 * padding - dilation * (size - 1) - 1) // stride + 1
         for length, padding, dilation, size, stride in zip(
             lengths, layer.padding, layer.dilation, layer.kernel_size, layer.stride, strict=True
         )

@@ -1,7 +1,8 @@
-"""Sums of a simulation that get their noise where they are computed, all of a call together, such as on a graphics card.
+"""Sums of a simulation that get their noise where they are computed, all of a call together, such as on a graphics
+card.
 
-The noise is the one that `Simulated.noisy` draws: normal numbers of the same keys, to a few units in the last place. Other
-laws, and sums in float64, leave here without noise, and get it as everywhere.
+The noise is the one that `Simulated.noisy` draws: normal numbers of the same keys, to a few units in the last place.
+Other laws, and sums in float64, leave here without noise, and get it as everywhere.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
-from gossamer.objectives.noisy import Normals, NoisyObjective
+from gossamer.objectives.noisy import NoisyObjective, Normals
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.randomness import Stream
@@ -50,7 +51,9 @@ class NoisyTogether(Together):
         found = self._noisy.noisy_gradients(models, self._data, batches, clips, Normals(keys, deviations))
         rows = zip(asked, found.sums, found.zeroed.tolist(), found.unclipped.tolist(), deviations > 0, strict=True)
         return [
-            self._with_count(item, total, zeroed, unclipped) if drawn else Total(total, zeroed, unclipped, len(item.rows))
+            self._with_count(item, total, zeroed, unclipped)
+            if drawn
+            else Total(total, zeroed, unclipped, len(item.rows))
             for item, total, zeroed, unclipped, drawn in rows
         ]
 

@@ -76,7 +76,8 @@ class Total(NamedTuple):
 
 
 class Noisy(NamedTuple):
-    """Sum of a batch with its noise already on it, and after it the noisy count, if one is asked for: [size] or one more.
+    """Sum of a batch with its noise already on it, and after it the noisy count, if one is asked for: [size] or one
+    more.
 
     How many gradients in it were ``zeroed`` is raw.
     """

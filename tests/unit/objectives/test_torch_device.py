@@ -14,7 +14,7 @@ from gossamer.data.split import Split  # noqa: E402
 from gossamer.errors import ModelError, SpecError  # noqa: E402
 from gossamer.objectives.glm import LinearModel  # noqa: E402
 from gossamer.objectives.models import MODELS, build_model  # noqa: E402
-from gossamer.objectives.noisy import Normals, NoisyObjective  # noqa: E402
+from gossamer.objectives.noisy import NoisyObjective, Normals  # noqa: E402
 from gossamer.objectives.objective import Objective  # noqa: E402
 from gossamer.objectives.torch_device import Device, device_of  # noqa: E402
 from gossamer.objectives.torch_device_linear import DeviceLinear  # noqa: E402
@@ -109,9 +109,7 @@ def test_sums_of_a_module_without_rules(memory: int) -> None:
     data = split((12,), 3)
     usual, device = TorchModule(Mixed()), DeviceNetwork(Device("cpu", memory), Mixed(), memory_mib=1)
     given = asked(usual, data)
-    np.testing.assert_allclose(
-        device.clipped_gradients(*given).sums, usual.clipped_gradients(*given).sums, atol=1e-5
-    )
+    np.testing.assert_allclose(device.clipped_gradients(*given).sums, usual.clipped_gradients(*given).sums, atol=1e-5)
     assert device.computing().strategy == "stacked examples"
 
 
@@ -142,9 +140,7 @@ def test_memory_changes_the_last_digits_alone(memory: int) -> None:
     data, module = split((1, 28, 28), 10), build_model("cnn_mapa", (1, 28, 28), 10)
     whole, pieces = DeviceNetwork(CPU, module), DeviceNetwork(Device("cpu", memory), module)
     given = asked(whole, data)
-    np.testing.assert_allclose(
-        pieces.clipped_gradients(*given).sums, whole.clipped_gradients(*given).sums, atol=1e-5
-    )
+    np.testing.assert_allclose(pieces.clipped_gradients(*given).sums, whole.clipped_gradients(*given).sums, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["linear", "network"])
@@ -224,7 +220,9 @@ def test_every_example_is_in_one_chunk() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_device_that_is_not_there_is_refused_in_one_line() -> None:
-    with pytest.raises(SpecError, match=r"^compute.device: cuda needs a GPU that torch can use, and torch .* finds none"):
+    with pytest.raises(
+        SpecError, match=r"^compute.device: cuda needs a GPU that torch can use, and torch .* finds none"
+    ):
         device_of("cuda", 512)
     assert device_of("auto", 512).name == "cpu"
 
@@ -232,7 +230,10 @@ def test_a_device_that_is_not_there_is_refused_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("memory", "said"),
     [
-        (1, r"^compute.device: cpu is too small for one example of this model; choose a smaller model, or device: cpu$"),
+        (
+            1,
+            r"^compute.device: cpu is too small for one example of this model; choose a smaller model, or device: cpu$",
+        ),
         (2**29, r"^compute.device: there is no room on cpu for 100 examples at once; lower compute.memory_mib"),
     ],
 )
